@@ -108,8 +108,8 @@ def make_app() -> Application:
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)
     application = FaultMiddleware(application)
-    application = telemetry_middleware.traced(application)
-    return telemetry_middleware.measured(application) if CONF.metrics.enabled else application
+    application = telemetry_middleware.add_tracing(application)
+    return telemetry_middleware.add_metrics(application) if CONF.metrics.enabled else application
 
 
 def load_strategy() -> identity.Strategy:

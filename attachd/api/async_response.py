@@ -38,16 +38,16 @@ def requested(
     request: webob.Request, response: webob.Response, links: Links
 ) -> AsyncPreference | None:
     """Return the preference of a request; None without one, or with a malformed header."""
-    sent: str | None = request.headers.get(HEADER)
-    if sent is None or RESPOND_ASYNC not in _names(sent):
+    header: str | None = request.headers.get(HEADER)
+    if header is None or RESPOND_ASYNC not in _names(header):
         return None
     return AsyncPreference(response, links)
 
 
-def _names(sent: str) -> set[str]:
+def _names(header: str) -> set[str]:
     names, position = set(), 0
-    while position <= len(sent):
-        found = _PREFERENCE.match(sent, position)
+    while position <= len(header):
+        found = _PREFERENCE.match(header, position)
         assert found is not None  # the pattern also matches the empty string
         names.add(found[1].lower())
         position = found.end() + 1

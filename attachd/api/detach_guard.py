@@ -44,12 +44,12 @@ def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -
     :raises AttachmentInUse: a server uses the volume by it
     :raises Unavailable: Nova cannot be asked
     """
-    held = AttachmentRef.of(attachment)
-    if _may_be_in_use(held):
-        _check_in_use(ctx, request, [held])
+    ref = AttachmentRef.of(attachment)
+    if _may_be_in_use(ref):
+        _check_in_use(ctx, request, [ref])
         return None
-    nobody = held.instance_uuid is None or is_service(ctx) or _has_no_compute(ctx, request)
-    return None if nobody else HARMLESS
+    is_unprotected = ref.instance_uuid is None or is_service(ctx) or _has_no_compute(ctx, request)
+    return None if is_unprotected else HARMLESS
 
 
 def check_volume(
@@ -66,13 +66,13 @@ def check_volume(
     if is_service(ctx) or _has_no_compute(ctx, request):
         return {}
     rows = attachment_queries.list_of_volumes([volume_id])[volume_id]
-    wanted = [_attachment_ref(row) for row in rows if attachment_id in {None, row["id"]}]
-    if attachment_id is not None and not wanted:
+    refs = [_attachment_ref(row) for row in rows if attachment_id in {None, row["id"]}]
+    if attachment_id is not None and not refs:
         _check_other_volume(ctx, volume_id, attachment_id)
-    if any(map(_may_be_in_use, wanted)):
-        _check_in_use(ctx, request, wanted)
+    if any(map(_may_be_in_use, refs)):
+        _check_in_use(ctx, request, refs)
         return {}
-    return {each.id: HARMLESS for each in wanted if each.instance_uuid is not None}
+    return {each.id: HARMLESS for each in refs if each.instance_uuid is not None}
 
 
 def without_device(allowed_states: AllowedStates) -> AllowedStates:
@@ -104,57 +104,59 @@ def _check_other_volume(ctx: RequestContext, volume_id: str, attachment_id: str)
     )
 
 
-def _may_be_in_use(held: AttachmentRef) -> bool:
+def _may_be_in_use(ref: AttachmentRef) -> bool:
     """Return whether a server may have the disk.
 
     The state decides, not a stored connection: an interrupted connect may have granted access.
     """
-    return held.instance_uuid is not None and AttachmentState(held.state) not in HARMLESS
+    return ref.instance_uuid is not None and AttachmentState(ref.state) not in HARMLESS
 
 
 def _check_in_use(
-    ctx: RequestContext, request: webob.Request, wanted: Sequence[AttachmentRef]
+    ctx: RequestContext, request: webob.Request, refs: Sequence[AttachmentRef]
 ) -> None:
     if is_service(ctx):
         return
-    asked = nova.find_compute(ctx, request.environ)
-    if asked is None or override.is_overridden(ctx, request, wanted):
+    compute_api = nova.find_compute(ctx, request.environ)
+    if compute_api is None or override.is_overridden(ctx, request, refs):
         return
-    if len(wanted) > 1:
+    if len(refs) > 1:
         raise exception.AttachmentInUse(
-            reason=f"Volume {wanted[0].volume_id} has {len(wanted)} attachments, some of them of "
+            reason=f"Volume {refs[0].volume_id} has {len(refs)} attachments, some of them of "
             "servers: name the one to be deleted."
         )
-    (held,) = wanted
-    _check_nova_view(ctx, held, asked.volume_use(str(held.instance_uuid), held.volume_id))
+    (ref,) = refs
+    _check_nova_view(ctx, ref, compute_api.volume_use(str(ref.instance_uuid), ref.volume_id))
 
 
-def _check_nova_view(ctx: RequestContext, held: AttachmentRef, volume_use: nova.VolumeUse) -> None:
+def _check_nova_view(ctx: RequestContext, ref: AttachmentRef, volume_use: nova.VolumeUse) -> None:
     """Compare the attachment with what Nova says.
 
     :raises AttachmentInUse: the server uses the volume by this attachment
     """
-    if volume_use.attachment_id == held.id:
+    if volume_use.attachment_id == ref.id:
         raise exception.AttachmentInUse(
-            reason=f"Attachment {held.id} is in use: server {held.instance_uuid} has volume "
-            f"{held.volume_id}. Detach the volume from it through the Compute API."
+            reason=f"Attachment {ref.id} is in use: server {ref.instance_uuid} has volume "
+            f"{ref.volume_id}. Detach the volume from it through the Compute API."
         )
-    mine = held.user_id is not None and held.user_id == ctx.user_id
-    if CONF.nova.unknown_to_compute == "creator" and not mine:
+    is_creator = ref.user_id is not None and ref.user_id == ctx.user_id
+    if CONF.nova.unknown_to_compute == "creator" and not is_creator:
         raise exception.AttachmentInUse(
-            reason=f"Attachment {held.id} is not one of Compute. The user who made it, "
-            f"{held.user_id}, may delete it."
+            reason=f"Attachment {ref.id} is not one of Compute. The user who made it, "
+            f"{ref.user_id}, may delete it."
         )
-    instead = f"has it by attachment {volume_use.attachment_id}"
+    other_attachment = f"has it by attachment {volume_use.attachment_id}"
     LOG.warning(
         "Attachment %s of volume %s is deleted for user %s: Nova says that server %s %s. Host %s "
         "may be left with a device",
-        held.id,
-        held.volume_id,
+        ref.id,
+        ref.volume_id,
         ctx.user_id,
-        held.instance_uuid,
-        instead if volume_use.attachment_id else f"does not have it ({volume_use.message})",
-        held.host,
+        ref.instance_uuid,
+        other_attachment
+        if volume_use.attachment_id
+        else f"does not have it ({volume_use.message})",
+        ref.host,
     )
 
 

@@ -48,7 +48,7 @@ from attachd.context import RequestContext
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
-Steps = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
+Schemas = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
 """One schema, or schemas by the microversion that introduced each of them."""
 
 NOUNS = (
@@ -107,7 +107,7 @@ class Endpoint:
     query: validation.VersionedSchema | None
     status: int
     handler: Handler
-    wants: tuple[str, ...]
+    arguments: tuple[str, ...]
     action: str | None = None
     idempotent: idempotency.IdempotencySpec | None = None
     ext_since: mv.Version | None = None
@@ -124,7 +124,7 @@ class Endpoint:
         """The names of the variable parts of the path."""
         return tuple(_VARIABLE.findall(self.path))
 
-    def exists_for(self, call: "Call") -> bool:
+    def is_in(self, call: "Call") -> bool:
         """Return whether the endpoint exists in the requested versions."""
         is_there = self.since <= call.version <= self.until
         return is_there and (
@@ -168,8 +168,8 @@ def endpoint(
     since: mv.Version = mv.MINIMUM,
     until: mv.Version = mv.LATEST,
     policy: str | None = None,
-    body: Steps | None = None,
-    query: Steps | None = None,
+    body: Schemas | None = None,
+    query: Schemas | None = None,
     status: int = 200,
     idempotent: idempotency.IdempotencySpec | None = None,
     ext_since: mv.Version | None = None,
@@ -201,7 +201,7 @@ def endpoint(
                 None if query is None else validation.VersionedSchema(query, since),
                 status,
                 handler,
-                _wanted(handler, path),
+                _argument_names(handler, path),
                 idempotent=idempotent,
                 ext_since=ext_since,
                 doc=doc,
@@ -219,7 +219,7 @@ def action(
     since: mv.Version = mv.MINIMUM,
     until: mv.Version = mv.LATEST,
     policy: str | None = None,
-    body: Steps | None = None,
+    body: Schemas | None = None,
     status: int = 202,
     doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
@@ -228,7 +228,7 @@ def action(
     :param body: the schema of the value; None: any
     :param doc: its documentation
     """
-    steps: Steps = {} if body is None else body
+    schemas: Schemas = {} if body is None else body
 
     def declare(handler: H) -> H:
         REGISTER.append(
@@ -238,11 +238,11 @@ def action(
                 since,
                 until,
                 policy,
-                validation.VersionedSchema(steps, since),
+                validation.VersionedSchema(schemas, since),
                 None,
                 status,
                 handler,
-                _wanted(handler, path),
+                _argument_names(handler, path),
                 name,
                 doc=doc,
             )
@@ -252,7 +252,7 @@ def action(
     return declare
 
 
-def _wanted(handler: Handler, path: str) -> tuple[str, ...]:
+def _argument_names(handler: Handler, path: str) -> tuple[str, ...]:
     names = tuple(inspect.signature(handler).parameters)
     variables = set(_VARIABLE.findall(path))
     if unknown := set(names) - variables - _ARGUMENTS:
@@ -260,23 +260,23 @@ def _wanted(handler: Handler, path: str) -> tuple[str, ...]:
     return names
 
 
-def choose(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
+def select(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
     """Read the body and select the endpoint of one method and path that the request means.
 
     :raises VersionNotFound: none of them exists in this microversion
     :raises BadRequest: the body is malformed, or names no known action
     """
     if candidates[0].action is not None:
-        candidates = _of_action(candidates, call)
+        candidates = _action_candidates(candidates, call)
     elif candidates[0].body is not None:
         call.body = serialization.read_json(call.request)
     for each in candidates:
-        if each.exists_for(call):
+        if each.is_in(call):
             return each
     raise exception.VersionNotFound(version=call.version)
 
 
-def _of_action(candidates: Sequence[Endpoint], call: Call) -> list[Endpoint]:
+def _action_candidates(candidates: Sequence[Endpoint], call: Call) -> list[Endpoint]:
     body = serialization.read_json(call.request)
     if not isinstance(body, dict) or len(body) != 1:
         raise exception.BadRequest(
@@ -286,13 +286,13 @@ def _of_action(candidates: Sequence[Endpoint], call: Call) -> list[Endpoint]:
     found = [each for each in candidates if each.action == name]
     if not found:
         raise exception.BadRequest(
-            reason=f"There is no such action: {_readable(name)}. Verify the request body and "
+            reason=f"There is no such action: {_printable(name)}. Verify the request body and "
             "Content-Type header and try again."
         )
     return found
 
 
-def _readable(name: str) -> str:
+def _printable(name: str) -> str:
     return (
         name
         if name.isprintable() and len(name) <= validation.MAX_SHOWN
@@ -300,13 +300,13 @@ def _readable(name: str) -> str:
     )
 
 
-def answer(chosen: Endpoint, call: Call) -> Any:
+def call_handler(selected: Endpoint, call: Call) -> Any:
     """Check body, parameters and policy, then call the handler.
 
     :returns: what is sent as JSON, or None
     """
-    if chosen.body is not None:
-        chosen.body.check(call.body, call.version, chosen.action or "")
+    if selected.body is not None:
+        selected.body.check(call.body, call.version, selected.action or "")
     available: dict[str, Any] = {
         **call.variables,
         "ctx": call.ctx,
@@ -317,28 +317,28 @@ def answer(chosen: Endpoint, call: Call) -> Any:
         "request": call.request,
         "response": call.response,
     }
-    if "async_response" in chosen.wants:
+    if "async_response" in selected.arguments:
         available["async_response"] = async_response.requested(
             call.request, call.response, call.links
         )
-    if chosen.query is not None or "query" in chosen.wants:
-        available["query"] = _query(chosen, call)
-    if chosen.policy is not None:
-        call.ctx.authorize(chosen.policy)
+    if selected.query is not None or "query" in selected.arguments:
+        available["query"] = _query(selected, call)
+    if selected.policy is not None:
+        call.ctx.authorize(selected.policy)
 
     def run(idempotency_claim: idempotency.IdempotencyClaim | None) -> Any:
-        given = {**available, "idempotency_claim": idempotency_claim}
-        return chosen.handler(**{name: given[name] for name in chosen.wants})
+        values = {**available, "idempotency_claim": idempotency_claim}
+        return selected.handler(**{name: values[name] for name in selected.arguments})
 
-    if chosen.idempotent is None or (key := idempotency.read_key(call.request)) is None:
+    if selected.idempotent is None or (key := idempotency.read_key(call.request)) is None:
         return run(None)
-    whatever = (chosen.operation, call.variables, call.request.query_string, call.body)
-    use = idempotency.KeyUse.of(call.ctx, key, *whatever, call.version, call.ext_version)
-    return idempotency.run_once(call.ctx, call.response, use, chosen.idempotent, run)
+    request = (selected.operation, call.variables, call.request.query_string, call.body)
+    use = idempotency.KeyUse.of(call.ctx, key, *request, call.version, call.ext_version)
+    return idempotency.run_once(call.ctx, call.response, use, selected.idempotent, run)
 
 
-def _query(chosen: Endpoint, call: Call) -> Mapping[str, str]:
+def _query(selected: Endpoint, call: Call) -> Mapping[str, str]:
     parameters = serialization.read_query(call.request.query_string)
-    if chosen.query is not None:
-        chosen.query.check(parameters, call.version)
+    if selected.query is not None:
+        selected.query.check(parameters, call.version)
     return parameters

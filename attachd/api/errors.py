@@ -40,7 +40,7 @@ RETRYABLE = frozenset({exception.Unavailable.code, exception.ManagerTimeout.code
 MAX_RETRY_AFTER = 3600
 """Upper limit of Retry-After, in seconds."""
 
-UNDECODABLE = "The URL or the body holds bytes that are not UTF-8."
+NOT_UTF_8 = "The URL or the body holds bytes that are not UTF-8."
 UNEXPECTED_ERROR = (
     "The server has either erred or is incapable of performing the requested operation. "
     "Its operator finds the reason under request id {request_id}."
@@ -58,7 +58,7 @@ class Fault(NamedTuple):
 def fault(error: Exception, request_id: str) -> Fault:
     """Convert an exception into a response, and log it if it is the server's fault."""
     if isinstance(error, UnicodeDecodeError):
-        return _fault(400, UNDECODABLE)
+        return _fault(400, NOT_UTF_8)
     if not isinstance(error, exception.AttachdError):
         LOG.error("Unexpected error in request %s", request_id, exc_info=error)
         return _fault(500, UNEXPECTED_ERROR.format(request_id=request_id))
@@ -69,8 +69,8 @@ def fault(error: Exception, request_id: str) -> Fault:
 
 def _retry_after(error: exception.AttachdError) -> int:
     """Return the value of Retry-After, in seconds."""
-    said: float = error.details.get("retry_after", CONF.api.retry_after)
-    return min(max(1, math.ceil(said)), MAX_RETRY_AFTER)
+    retry_after: float = error.details.get("retry_after", CONF.api.retry_after)
+    return min(max(1, math.ceil(retry_after)), MAX_RETRY_AFTER)
 
 
 def _fault(code: int, message: str, seconds: int = 0) -> Fault:

@@ -109,20 +109,20 @@ def parse_pairs(name: str, text: str) -> dict[str, str]:
 
     :raises InvalidInput: the text has another form
     """
-    found: Any
+    parsed: Any
     try:
-        found = ast.literal_eval(text)
+        parsed = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        found = None
+        parsed = None
     # A repr() can hold, escaped, characters that a URL cannot.
-    if not isinstance(found, dict) or not all(
-        isinstance(each, str) and each.isprintable() for pair in found.items() for each in pair
+    if not isinstance(parsed, dict) or not all(
+        isinstance(each, str) and each.isprintable() for pair in parsed.items() for each in pair
     ):
-        found = None
-    if found is None or len(found) > _MAX_PAIRS:
+        parsed = None
+    if parsed is None or len(parsed) > _MAX_PAIRS:
         raise exception.InvalidInput(
             field=name,
             value=validation.abbreviate(text),
             reason=f"It must look like {{'key': 'value'}}, with {_MAX_PAIRS} keys at most.",
         )
-    return dict(found)
+    return dict(parsed)

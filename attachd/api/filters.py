@@ -137,20 +137,20 @@ def requested(
 def allowed(ctx: RequestContext, resource: Resource, version: mv.Version) -> frozenset[str]:
     """Return the filters of a list that the caller may use."""
     if ctx.is_admin and not resource.limits_admins:
-        found = resource.known
+        names = resource.known
     else:
-        found = frozenset(for_members(resource))
+        names = frozenset(for_members(resource))
         # A filter on a part of the value includes the filter on the whole value.
-        found |= resource.known & {name.removesuffix(LIKE) for name in found}
+        names |= resource.known & {name.removesuffix(LIKE) for name in names}
     if version < mv.LIKE_FILTER:
-        return frozenset(name for name in found if not name.endswith(LIKE))
-    return found
+        return frozenset(name for name in names if not name.endswith(LIKE))
+    return names
 
 
 def for_members(resource: Resource) -> tuple[str, ...]:
     """Return the filters of a list that callers other than administrators may use."""
-    chosen = _file.chosen()
-    return resource.default if chosen is None else chosen.get(resource.name, ())
+    by_resource = _file.by_resource()
+    return resource.default if by_resource is None else by_resource.get(resource.name, ())
 
 
 def load() -> None:
@@ -158,7 +158,7 @@ def load() -> None:
 
     :raises ConfigurationError: naming the mistake
     """
-    _file.chosen()
+    _file.by_resource()
 
 
 class _File:
@@ -167,16 +167,16 @@ class _File:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read = False
-        self._chosen: Mapping[str, tuple[str, ...]] | None = None
+        self._by_resource: Mapping[str, tuple[str, ...]] | None = None
 
-    def chosen(self) -> Mapping[str, tuple[str, ...]] | None:
+    def by_resource(self) -> Mapping[str, tuple[str, ...]] | None:
         """Return the known filters by resource; None without a file."""
         if not self._read:
             with self._lock:
                 path = CONF.api.resource_query_filters_file
-                self._chosen = None if path is None else read(Path(path))
+                self._by_resource = None if path is None else read(Path(path))
                 self._read = True
-        return self._chosen
+        return self._by_resource
 
 
 _file = _File()
@@ -197,13 +197,13 @@ def read(path: Path) -> Mapping[str, tuple[str, ...]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _useless(path, str(error)) from error
+        raise _error(path, str(error)) from error
     if not isinstance(content, dict) or not all(map(_is_list_of_names, content.values())):
-        raise _useless(path, 'it has to look like {"volume": ["name", "status"]}.')
-    return {name: _known(path, name, wanted) for name, wanted in content.items()}
+        raise _error(path, 'it has to look like {"volume": ["name", "status"]}.')
+    return {name: _known_filters(path, name, names) for name, names in content.items()}
 
 
-def _useless(path: Path, reason: str) -> exception.ConfigurationError:
+def _error(path: Path, reason: str) -> exception.ConfigurationError:
     return exception.ConfigurationError(
         reason=f"[api]resource_query_filters_file, {path}, cannot be used: {reason}"
     )
@@ -215,16 +215,16 @@ def _is_list_of_names(value: Any) -> bool:
     )
 
 
-def _known(path: Path, name: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def _known_filters(path: Path, name: str, names: Sequence[str]) -> tuple[str, ...]:
     if name not in RESOURCES:
         return ()  # a list that this service does not have
     known = RESOURCES[name].known
-    if unknown := sorted(set(wanted) - known):
+    if unknown := sorted(set(names) - known):
         LOG.warning("%s: %s has no filters %s", path, name, ", ".join(unknown))
-    return tuple(dict.fromkeys(each for each in wanted if each in known))
+    return tuple(dict.fromkeys(each for each in names if each in known))
 
 
-_MOST: Final = 100
+_MAX_COMPARISONS: Final = 100
 """Upper limit of comparisons in one filter; SQLite limits the size of a statement."""
 
 
@@ -234,24 +234,24 @@ def compare_times(name: str, text: str) -> list[Comparison]:
     :param name: of the filter and of the column
     :raises InvalidInput: the text has another form
     """
-    parts = text.split(",")
-    if len(parts) > _MOST:
-        raise _wrong(name, text, f"It has more than {_MOST} times.")
-    found = []
-    for part in parts:
-        verb, _, moment = part.partition(":")
+    terms = text.split(",")
+    if len(terms) > _MAX_COMPARISONS:
+        raise _invalid(name, text, f"It has more than {_MAX_COMPARISONS} times.")
+    comparisons = []
+    for term in terms:
+        verb, _, time_text = term.partition(":")
         if verb not in OPERATORS:
-            raise _wrong(name, text, f"Its operator is none of {', '.join(OPERATORS)}.")
-        found.append(Comparison(name, verb, _moment(name, moment)))
-    return found
+            raise _invalid(name, text, f"Its operator is none of {', '.join(OPERATORS)}.")
+        comparisons.append(Comparison(name, verb, _parse_time(name, time_text)))
+    return comparisons
 
 
-def _moment(name: str, text: str) -> datetime.datetime:
+def _parse_time(name: str, text: str) -> datetime.datetime:
     try:
         return timeutils.normalize_time(timeutils.parse_isotime(text))
     except (ValueError, OverflowError):
-        raise _wrong(name, text, "The time must be in ISO 8601 format.") from None
+        raise _invalid(name, text, "The time must be in ISO 8601 format.") from None
 
 
-def _wrong(name: str, text: str, reason: str) -> exception.InvalidInput:
+def _invalid(name: str, text: str, reason: str) -> exception.InvalidInput:
     return exception.InvalidInput(field=name, value=validation.abbreviate(text), reason=reason)

@@ -58,21 +58,21 @@ class HealthCheck:
         self._sources = _networks()
         # With a project name oslo.middleware would read the configuration files again.
         self._healthy: Application = healthcheck.Healthcheck(None, CONF)
-        _refuse_unknown(CONF.healthcheck.backends)
+        _check_names(CONF.healthcheck.backends)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request."""
         if environ.get("PATH_INFO") != PATH:
             return self._inner(environ, start_response)
-        if not (_wants_detail(environ) and self._may_see(environ)):
+        if not (_requests_details(environ) and self._may_see_details(environ)):
             return self._healthy(environ, start_response)
         short = webob.Request(environ).get_response(self._healthy)
-        answer = webob.Response(status=short.status, content_type="application/json")
-        answer.body = serialization.encode(_detail(well=short.status_int < 300))  # noqa: PLR2004
-        told: Iterable[bytes] = answer(environ, start_response)
-        return told
+        response = webob.Response(status=short.status, content_type="application/json")
+        response.body = serialization.encode(_details(healthy=short.status_int < 300))  # noqa: PLR2004
+        body: Iterable[bytes] = response(environ, start_response)
+        return body
 
-    def _may_see(self, environ: Environ) -> bool:
+    def _may_see_details(self, environ: Environ) -> bool:
         """Return whether a request comes directly from a network that may see the details.
 
         The source of a request that came through a proxy is unknown.
@@ -86,13 +86,13 @@ class HealthCheck:
         return any(address in network for network in self._sources)
 
 
-def _refuse_unknown(wanted: Iterable[str]) -> None:
+def _check_names(wanted: Iterable[str]) -> None:
     """Raise ConfigurationError for unknown checks, which oslo.middleware would ignore."""
-    there = metadata.entry_points(group=healthcheck.Healthcheck.NAMESPACE).names
-    if unknown := sorted(set(wanted) - there):
+    known = metadata.entry_points(group=healthcheck.Healthcheck.NAMESPACE).names
+    if unknown := sorted(set(wanted) - known):
         raise exception.ConfigurationError(
             reason=f"[healthcheck]backends: there is no check {', '.join(unknown)}, only "
-            f"{', '.join(sorted(there))}."
+            f"{', '.join(sorted(known))}."
         )
 
 
@@ -105,44 +105,44 @@ def _networks() -> list[Network]:
         ) from error
 
 
-def _wants_detail(environ: Environ) -> bool:
+def _requests_details(environ: Environ) -> bool:
     if environ.get("REQUEST_METHOD") != "GET":
         return False
-    asked = str(environ.get("QUERY_STRING", "")).partition("&")[0].partition("=")[0]
-    return asked == "detailed" or environ.get("HTTP_ACCEPT") == "application/json"
+    parameter = str(environ.get("QUERY_STRING", "")).partition("&")[0].partition("=")[0]
+    return parameter == "detailed" or environ.get("HTTP_ACCEPT") == "application/json"
 
 
-def _detail(*, well: bool) -> dict[str, Any]:
+def _details(*, healthy: bool) -> dict[str, Any]:
     """Return the detailed response.
 
     :param well: whether the short response is OK
     """
     known = health()
-    found = [known.database(), known.broker(), *known.backends()]
-    status = "ok" if all(each.well for each in found) else "degraded"
+    results = [known.database(), known.broker(), *known.backends()]
+    status = "ok" if all(each.healthy for each in results) else "degraded"
     return {
-        "status": status if well else "failed",
+        "status": status if healthy else "failed",
         "checks": [
             {
                 "name": each.name,
-                "status": "ok" if each.well else "failed",
+                "status": "ok" if each.healthy else "failed",
                 "reason": each.reason,
                 "since": each.since,
             }
-            for each in found
+            for each in results
         ],
     }
 
 
-PATIENCE = 2.0
+PROBE_TIMEOUT = 2.0
 """Timeout in seconds of a probe of the database or the message queue."""
 
-ROWS_FRESH = 3.0
-PING_FRESH = 10.0
+ROWS_TTL = 3.0
+PING_TTL = 10.0
 """Seconds for which a result is cached."""
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check.
 
     :ivar reason: what is wrong, without secrets; None: nothing
@@ -154,7 +154,7 @@ class Finding(NamedTuple):
     since: datetime.datetime
 
     @property
-    def well(self) -> bool:
+    def healthy(self) -> bool:
         """Whether nothing is wrong."""
         return self.reason is None
 
@@ -163,47 +163,47 @@ class Health:
     """The state of database, message queue and backends, as this process knows it."""
 
     def __init__(self) -> None:
-        self._rows = Probe(lambda: services.page({}), ROWS_FRESH, PATIENCE)
-        self._ping = Probe(transport.ping, PING_FRESH, PATIENCE)
+        self._rows = Probe(lambda: services.page({}), ROWS_TTL, PROBE_TIMEOUT)
+        self._ping = Probe(transport.ping, PING_TTL, PROBE_TIMEOUT)
         self._since: dict[str, tuple[bool, datetime.datetime]] = {}
 
-    def database(self) -> Finding:
+    def database(self) -> CheckResult:
         """Check whether the database answers."""
-        return _finding("database", self._rows.answer())
+        return _result("database", self._rows.answer())
 
-    def broker(self) -> Finding:
+    def broker(self) -> CheckResult:
         """Check whether the message queue takes messages."""
-        return _finding("broker", self._ping.answer())
+        return _result("broker", self._ping.answer())
 
-    def backends(self) -> list[Finding]:
+    def backends(self) -> list[CheckResult]:
         """Return the state of each backend by its last report; nothing without the database."""
-        found = self._rows.answer()
-        rows = found.value if found.error is None else None
+        probed = self._rows.answer()
+        rows = probed.value if probed.error is None else None
         return [self._backend(row) for row in rows or ()]
 
-    def _backend(self, row: services.Row) -> Finding:
+    def _backend(self, row: services.Row) -> CheckResult:
         reason = None
         if not row["alive"]:
             reason = "No manager has reported for it."
         elif not row["up"]:
             reason = "Its storage cannot be used: the log of its manager says why."
         name = f"backend {row['host']}"
-        return Finding(name, reason, self._since_when(row, reason is None))
+        return CheckResult(name, reason, self._changed_at(row, reason is None))
 
-    def _since_when(self, row: services.Row, well: bool) -> datetime.datetime:  # noqa: FBT001
+    def _changed_at(self, row: services.Row, healthy: bool) -> datetime.datetime:  # noqa: FBT001
         """Return the time of the last change; a row has it only for a backend without reports."""
         if not row["alive"]:
             seen: datetime.datetime = row["seen_at"]
             return seen
         known = self._since.get(row["host"])
-        if known is None or known[0] != well:
-            known = self._since[row["host"]] = (well, timeutils.utcnow())
+        if known is None or known[0] != healthy:
+            known = self._since[row["host"]] = (healthy, timeutils.utcnow())
         return known[1]
 
 
-def _finding(name: str, answer: Answer[Any]) -> Finding:
-    since = timeutils.utcnow() - datetime.timedelta(seconds=answer.since)
-    return Finding(name, _reason(name, answer.error), since)
+def _result(name: str, response: Answer[Any]) -> CheckResult:
+    since = timeutils.utcnow() - datetime.timedelta(seconds=response.since)
+    return CheckResult(name, _reason(name, response.error), since)
 
 
 def _reason(name: str, error: Exception | None) -> str | None:
@@ -217,18 +217,18 @@ def _reason(name: str, error: Exception | None) -> str | None:
     return f"The {name} cannot be used ({type(error).__name__})."
 
 
-class _Here:
+class _State:
     health = Health()
 
 
 def health() -> Health:
     """Return the health of this process."""
-    return _Here.health
+    return _State.health
 
 
 def forget() -> None:
     """Start again with the present configuration."""
-    _Here.health = Health()
+    _State.health = Health()
 
 
 class _Check(pluginbase.HealthcheckBaseExtension):
@@ -236,11 +236,11 @@ class _Check(pluginbase.HealthcheckBaseExtension):
 
     def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:  # noqa: ARG002
         """Return the result in the form of oslo.middleware."""
-        wrong = [each for each in self.findings() if not each.well]
+        wrong = [each for each in self.results() if not each.healthy]
         reasons = (f"{each.name}: {each.reason}" for each in wrong)
         return pluginbase.HealthcheckResult(not wrong, " ".join(reasons) or "OK")
 
-    def findings(self) -> Sequence[Finding]:
+    def results(self) -> Sequence[CheckResult]:
         """Return the results that the check depends on."""
         raise NotImplementedError
 
@@ -248,7 +248,7 @@ class _Check(pluginbase.HealthcheckBaseExtension):
 class DatabaseCheck(_Check):
     """``attachd_database``: without it no request succeeds."""
 
-    def findings(self) -> Sequence[Finding]:
+    def results(self) -> Sequence[CheckResult]:
         """Return the state of the database."""
         return [health().database()]
 
@@ -256,7 +256,7 @@ class DatabaseCheck(_Check):
 class BrokerCheck(_Check):
     """``attachd_broker``: without it only reading requests succeed."""
 
-    def findings(self) -> Sequence[Finding]:
+    def results(self) -> Sequence[CheckResult]:
         """Return the state of the message queue."""
         return [health().broker()]
 
@@ -264,6 +264,6 @@ class BrokerCheck(_Check):
 class BackendsCheck(_Check):
     """``attachd_backends``: all backends, for deployments where each of them is essential."""
 
-    def findings(self) -> Sequence[Finding]:
+    def results(self) -> Sequence[CheckResult]:
         """Return the state of each backend."""
         return health().backends()

@@ -108,10 +108,10 @@ class KeyUse(NamedTuple):
     @classmethod
     def of(cls, ctx: RequestContext, key: str, *request: Any) -> "KeyUse":
         """Hash a key, and everything that distinguishes its request from others."""
-        return cls(_hashed(ctx.project_id, ctx.user_id, key), _hashed(*request))
+        return cls(_hash(ctx.project_id, ctx.user_id, key), _hash(*request))
 
 
-def _hashed(*values: Any) -> str:
+def _hash(*values: Any) -> str:
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -156,7 +156,7 @@ def run_once(
             raise KeyReused
         if known.status is not None:
             response.headers[REPLAYED] = "true"
-            return _answered(ctx, response, spec, known)
+            return _repeat(ctx, response, spec, known)
         idempotency_claim = IdempotencyClaim(
             use.digest, known.resource_id, known.repeated, known.made
         )
@@ -186,12 +186,12 @@ def _run(
         if error.code < _SERVERS_FAULT:
             refusal = {"error": type(error).__name__, "message": str(error)}
             if not (
-                _keep(db.refuse, idempotency_claim, error.code, refusal) or idempotency_claim.held
+                _store(db.refuse, idempotency_claim, error.code, refusal) or idempotency_claim.held
             ):
                 # Another run has succeeded in the meantime.
                 raise AlreadyMade from error
         raise
-    _keep(
+    _store(
         db.finish,
         idempotency_claim,
         response.status_int,
@@ -200,8 +200,8 @@ def _run(
     return result
 
 
-def _keep(
-    how: Callable[[str, int, Any], bool],
+def _store(
+    store: Callable[[str, int, Any], bool],
     idempotency_claim: IdempotencyClaim,
     status: int,
     answer: Any,
@@ -211,7 +211,7 @@ def _keep(
     :returns: False if another response is stored, or the resource was created
     """
     try:
-        return how(idempotency_claim.digest, status, answer)
+        return store(idempotency_claim.digest, status, answer)
     except exception.AttachdError as error:
         LOG.warning(
             "Response about %s could not be stored: %s", idempotency_claim.resource_id, error
@@ -219,7 +219,7 @@ def _keep(
         return True
 
 
-def _answered(
+def _repeat(
     ctx: RequestContext, response: webob.Response, spec: IdempotencySpec, known: db.KeyRecord
 ) -> Any:
     if known.status is None or known.status >= _REFUSED:

@@ -56,11 +56,11 @@ def context(environ: Environ, url_project: str | None, **who: Any) -> RequestCon
     """
     if url_project not in {None, who["project_id"]}:
         raise exception.BadRequest(reason="Malformed request url")
-    made = RequestContext(
+    request_context = RequestContext(
         request_id=environ.get("openstack.request_id"),
         global_request_id=environ.get("openstack.global_request_id"),
         authorizer=policy.authorize,
         **who,
     )
-    made.is_admin = policy.is_admin(made)
-    return made
+    request_context.is_admin = policy.is_admin(request_context)
+    return request_context

@@ -37,7 +37,7 @@ DEFAULT_OVERRIDES: Final = {
 }
 """Defaults that replace those of keystonemiddleware."""
 
-_CHECKED: Final = "keystone.token_auth"
+_ENVIRON_KEY: Final = "keystone.token_auth"
 _CONFIRMED: Final = "Confirmed"
 _CACHE: Final = "attachd.token_cache"
 _TOKEN: Final = re.compile(r"[!-~]+")
@@ -129,7 +129,7 @@ def identify(environ: Environ, url_project: str | None) -> RequestContext:
     :raises Unauthorized: it has not seen this request, or found no user
     :raises BadRequest: the URL is of another project than the token
     """
-    checked = environ.get(_CHECKED)
+    checked = environ.get(_ENVIRON_KEY)
     if (
         checked is None
         or checked.user is None
@@ -185,7 +185,7 @@ def list_opts() -> list[tuple[str, Sequence[cfg.Opt]]]:
     return [(group, kept)]
 
 
-MOST: Final = 2000
+MAX_TOKENS: Final = 2000
 """Tokens.  An entry takes some KiB, most of it the catalogue."""
 
 
@@ -198,14 +198,14 @@ class TokenCache:
     All entries have the same time to live, so the oldest one is also the first to expire.
     """
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._kept: dict[str, tuple[float, bytes]] = {}
-        self._using = threading.Lock()
+    def __init__(self, most: int = MAX_TOKENS) -> None:
+        self._max_tokens = most
+        self._entries: dict[str, tuple[float, bytes]] = {}
+        self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
         """Return a value that has not expired, or None."""
-        end, value = self._kept.get(key, (0.0, None))
+        end, value = self._entries.get(key, (0.0, None))
         return value if monotonic() < end else None
 
     def set(self, key: str, value: bytes, time: int = 0) -> None:
@@ -213,11 +213,11 @@ class TokenCache:
         if time <= 0:
             return
         now = monotonic()
-        with self._using:
-            self._kept.pop(key, None)
-            self._kept[key] = (now + time, value)
-            while len(self._kept) > self._most or self._oldest() <= now:
-                del self._kept[next(iter(self._kept))]
+        with self._lock:
+            self._entries.pop(key, None)
+            self._entries[key] = (now + time, value)
+            while len(self._entries) > self._max_tokens or self._oldest() <= now:
+                del self._entries[next(iter(self._entries))]
 
     def _oldest(self) -> float:
-        return next(iter(self._kept.values()))[0]
+        return next(iter(self._entries.values()))[0]

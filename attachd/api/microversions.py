@@ -48,7 +48,7 @@ class Row(NamedTuple):
     sentence: str
 
 
-class Asked(NamedTuple):
+class RequestedVersions(NamedTuple):
     """The versions that one request asks for.
 
     :ivar ext_version: of attachd's own API; None: the response has nothing of it
@@ -185,14 +185,14 @@ def ext_versions() -> list[Version]:
 
 
 @functools.lru_cache(maxsize=256)
-def negotiate(header: str | None) -> Asked:
+def negotiate(header: str | None) -> RequestedVersions:
     """Parse the version header of a request; without one, the oldest version applies.
 
     :raises BadRequest: a version is malformed, or the header names no version of this service
     :raises NotAcceptable: the version does not exist
     """
     if header is None:
-        return Asked(MINIMUM)
+        return RequestedVersions(MINIMUM)
     wanted = dict(_parts(header))
     if SERVICE not in wanted and EXT_SERVICE not in wanted:
         raise exception.BadRequest(
@@ -200,7 +200,7 @@ def negotiate(header: str | None) -> Asked:
             f"{header[:100]!r}. Send for example '{SERVICE} {LATEST}'."
         )
     ext_version = wanted.get(EXT_SERVICE)
-    return Asked(
+    return RequestedVersions(
         _pick(wanted.get(SERVICE, str(MINIMUM)), MINIMUM, LATEST, frozenset(_sentences)),
         None
         if ext_version is None

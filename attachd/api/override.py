@@ -57,20 +57,20 @@ class AttachmentRef(NamedTuple):
 
 
 def is_overridden(
-    ctx: RequestContext, request: webob.Request, wanted: Sequence[AttachmentRef]
+    ctx: RequestContext, request: webob.Request, refs: Sequence[AttachmentRef]
 ) -> bool:
     """Return whether the request overrides the check, and record user and reason.
 
     :raises Forbidden: the caller is not allowed to
     :raises InvalidInput: the reason is blank or too long
     """
-    why = reason(request)
-    if why is None:
+    override_reason = reason(request)
+    if override_reason is None:
         return False
-    for each in wanted:
+    for each in refs:
         ctx.authorize(policy.OVERRIDE, each)
-    for each in wanted:
-        _record(ctx, each, why)
+    for each in refs:
+        _record(ctx, each, override_reason)
     return True
 
 
@@ -92,29 +92,31 @@ def reason(request: webob.Request) -> str | None:
     return given
 
 
-def details(ctx: RequestContext, held: AttachmentRef, why: str | None) -> dict[str, str | None]:
+def details(
+    ctx: RequestContext, ref: AttachmentRef, override_reason: str | None
+) -> dict[str, str | None]:
     """Return the content of a notification: the attachment, the caller and the reason."""
     return {
-        "attachment_id": held.id,
-        "instance_uuid": held.instance_uuid,
-        "attached_host": held.host,
+        "attachment_id": ref.id,
+        "instance_uuid": ref.instance_uuid,
+        "attached_host": ref.host,
         "user_id": ctx.user_id,
         "project_id": ctx.project_id,
-        "reason": why,
+        "reason": override_reason,
     }
 
 
-def _record(ctx: RequestContext, held: AttachmentRef, why: str) -> None:
+def _record(ctx: RequestContext, ref: AttachmentRef, override_reason: str) -> None:
     LOG.warning(
         "Attachment %s of volume %s, of server %s on host %s, is deleted without asking Compute: "
         "user %s of project %s overrides it, because: %s",
-        held.id,
-        held.volume_id,
-        held.instance_uuid,
-        held.host,
+        ref.id,
+        ref.volume_id,
+        ref.instance_uuid,
+        ref.host,
         ctx.user_id,
         ctx.project_id,
-        why,
+        override_reason,
     )
-    told = details(ctx, held, why)
-    notifications.urgent_volume("detach.override", held.volume_id, override=told)
+    body = details(ctx, ref, override_reason)
+    notifications.urgent_volume("detach.override", ref.volume_id, override=body)

@@ -127,20 +127,20 @@ def project(context: Any, query: Mapping[str, str]) -> str | None:
     The request of another caller for all projects is ignored, not refused.
     """
     if not context.is_admin:
-        found: str = context.project_id or ""  # Without a project the list is empty.
-        return found
-    wanted = fields.parse_bool(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
-    return None if wanted else context.project_id
+        project_id: str = context.project_id or ""  # Without a project the list is empty.
+        return project_id
+    all_projects = fields.parse_bool(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
+    return None if all_projects else context.project_id
 
 
 def next_link(
     made: links.Links,
     path: str,
     query: Mapping[str, str],
-    wanted: Page,
+    requested: Page,
     page: list[dict[str, Any]],
 ) -> list[links.Link]:
     """Return the link to the next page; none if this page is not full."""
-    if not page or len(page) < wanted.limit:
+    if not page or len(page) < requested.limit:
         return []
     return made.next(path, query, str(page[-1]["id"]))

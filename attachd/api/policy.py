@@ -62,9 +62,9 @@ BASE_RULES = [
     ),
 ]
 
-_LOOK_AGAIN = 1.0
+_CHECK_INTERVAL = 1.0
 """Seconds between two checks of the policy files for changes."""
-_REMIND = 60.0
+_LOG_INTERVAL = 60.0
 """Seconds between two log messages about one invalid file."""
 _CREDENTIALS = (
     "user_id", "project_id", "roles", "is_admin", "is_admin_project", "system_scope", "domain_id",
@@ -95,10 +95,10 @@ def rule(
 
 def list_rules() -> list[oslo_policy.RuleDefault]:
     """Return all rules; also for the sample generator."""
-    found = list(BASE_RULES)
+    rules = list(BASE_RULES)
     for noun in endpoint.NOUNS:
-        found += importlib.import_module(f"attachd.api.{noun}.policy").RULES
-    return found
+        rules += importlib.import_module(f"attachd.api.{noun}.policy").RULES
+    return rules
 
 
 def check_files() -> list[str]:
@@ -117,7 +117,7 @@ def load() -> None:
 
     :raises ConfigurationError: a file is invalid
     """
-    _rules.in_force()
+    _rules.current()
 
 
 def get_enforcer() -> oslo_policy.Enforcer:
@@ -133,56 +133,56 @@ class _Rules:
 
     def __init__(self) -> None:
         self._loading = threading.Lock()
-        self._due = 0.0
-        self._remind = 0.0
-        self._seen: policy_files.State | None = None
+        self._next_check = 0.0
+        self._next_log = 0.0
+        self._file_state: policy_files.State | None = None
         self._broken = False
-        self._in_force: oslo_policy.Enforcer | None = None
+        self._current: oslo_policy.Enforcer | None = None
 
-    def in_force(self) -> oslo_policy.Enforcer:
+    def current(self) -> oslo_policy.Enforcer:
         """Return the enforcer in force, which is never changed.
 
         :raises ConfigurationError: no rules are loaded yet, and the policy files are invalid
         """
-        if self._in_force is None:
+        if self._current is None:
             with self._loading:
-                return self._in_force or self._look()
-        if time.monotonic() >= self._due and self._loading.acquire(blocking=False):
+                return self._current or self._reload_if_changed()
+        if time.monotonic() >= self._next_check and self._loading.acquire(blocking=False):
             try:
-                return self._look()
+                return self._reload_if_changed()
             finally:
                 self._loading.release()
-        return self._in_force
+        return self._current
 
-    def _look(self) -> oslo_policy.Enforcer:
+    def _reload_if_changed(self) -> oslo_policy.Enforcer:
         """Load changed files; invalid ones leave the rules unchanged."""
         state = policy_files.state(CONF)
         now = time.monotonic()
-        complain_again = self._broken and now >= self._remind
-        if self._in_force is None or state != self._seen or complain_again:
-            self._read()
-        self._seen = state
-        self._due = now + _LOOK_AGAIN
-        assert self._in_force is not None
-        return self._in_force
+        log_again = self._broken and now >= self._next_log
+        if self._current is None or state != self._file_state or log_again:
+            self._load()
+        self._file_state = state
+        self._next_check = now + _CHECK_INTERVAL
+        assert self._current is not None
+        return self._current
 
-    def _read(self) -> None:
+    def _load(self) -> None:
         try:
             check_files()
             enforcer = get_enforcer()
             enforcer.load_rules()
         except (exception.ConfigurationError, ValueError, OSError) as error:
             # ValueError and OSError: a file changed again after the check.
-            if self._in_force is None:
+            if self._current is None:
                 raise
-            said = "%s The previous rules stay in force: correct the file."
-            LOG.error(said, error)  # noqa: TRY400  a traceback does not help with a wrong file
+            message = "%s The previous rules stay in force: correct the file."
+            LOG.error(message, error)  # noqa: TRY400  a traceback does not help with a wrong file
             self._broken = True
-            self._remind = time.monotonic() + _REMIND
+            self._next_log = time.monotonic() + _LOG_INTERVAL
             return
-        if self._in_force is not None:
+        if self._current is not None:
             LOG.info("Changed policy files are in force now")
-        self._in_force, self._broken = enforcer, False
+        self._current, self._broken = enforcer, False
 
 
 _rules = _Rules()
@@ -211,19 +211,19 @@ def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> boo
 
     Within one request the decision is cached for each target, unless the rules change.
     """
-    rules = _rules.in_force()
-    memory: _Memory | None = context.policy_cache
-    if memory is None or memory.rules is not rules:
-        memory = context.policy_cache = _Memory(rules, _credentials(context), {})
-    question = (name, *target.items())
-    decision = memory.decisions.get(question)
+    rules = _rules.current()
+    cache: _DecisionCache | None = context.policy_cache
+    if cache is None or cache.rules is not rules:
+        cache = context.policy_cache = _DecisionCache(rules, _credentials(context), {})
+    cache_key = (name, *target.items())
+    decision = cache.decisions.get(cache_key)
     if decision is None:
-        decision = _decide(rules, context, memory.credentials, name, target)
-        memory.decisions[question] = decision
+        decision = _decide(rules, context, cache.credentials, name, target)
+        cache.decisions[cache_key] = decision
     return decision
 
 
-class _Memory(NamedTuple):
+class _DecisionCache(NamedTuple):
     """The cached decisions of one request."""
 
     rules: oslo_policy.Enforcer
@@ -260,7 +260,7 @@ def _scope(context: RequestContext) -> str:
 def is_admin(context: RequestContext) -> bool:
     """Return whether the caller sees the resources of all projects."""
     # Not cached: the cached credentials include the result.
-    rules = _rules.in_force()
+    rules = _rules.current()
     return _decide(rules, context, _credentials(context), "context_is_admin", {})
 
 
@@ -277,13 +277,13 @@ def patch_oslo_policy_cache() -> None:
 _KNOWN_ARGUMENTS = ("rule", "target", "creds", "enforcer", "current_rule")
 
 
-_takes: dict[type, bool] = {}
+_takes_current: dict[type, bool] = {}
 
 
 def _takes_current_rule(kind: type[Any]) -> bool:
     arguments = inspect.getfullargspec(kind.__call__).args
-    _takes[kind] = len(arguments) > 4  # noqa: PLR2004  self and _check()'s first 4
-    return _takes[kind]
+    _takes_current[kind] = len(arguments) > 4  # noqa: PLR2004  self and _check()'s first 4
+    return _takes_current[kind]
 
 
 def _check(
@@ -294,7 +294,7 @@ def _check(
     current_rule: str | None,
 ) -> bool:
     """Replace oslo.policy's function of this name, with the same results."""
-    takes = _takes.get(kind := type(rule))
+    takes = _takes_current.get(kind := type(rule))
     if takes is None:
         takes = _takes_current_rule(kind)
     if takes:

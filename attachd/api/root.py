@@ -22,7 +22,7 @@ LOG = log.getLogger(__name__)
 _DOCUMENTS = (["v3"], ["v3", ""], [""])
 """The paths, in parts, of the version documents."""
 
-_LONGEST_PROJECT = 64
+_MAX_PROJECT_ID = 64
 """Characters of a project id, as the database stores it."""
 
 Identify = Callable[[dict[str, Any], str | None], RequestContext]
@@ -47,9 +47,9 @@ class _Node:
         self.literal: dict[str, _Node] = {}
         self.variable: _Node | None = None
         self.methods: dict[str, list[Endpoint]] = {}
-        self.anything: list[Endpoint] = []
+        self.catch_all: list[Endpoint] = []
 
-    def grow(self, part: str) -> "_Node":
+    def child_for(self, part: str) -> "_Node":
         """Return the node for the next part of a path; create it if it is missing."""
         if not part.startswith("{"):
             return self.literal.setdefault(part, _Node())
@@ -68,26 +68,26 @@ class RouteTable:
         self,
         endpoints: Iterable[Endpoint],
         project_id_regex: str,
-        missing: Iterable[Endpoint] = (),
+        catch_all: Iterable[Endpoint] = (),
     ) -> None:
         self._root = _Node()
         self._project = re.compile(project_id_regex)
         for each in endpoints:
-            self._grow(each.path).methods.setdefault(each.method, []).append(each)
-        for each in missing:
-            self._grow(each.path).anything.append(each)
+            self._add_path(each.path).methods.setdefault(each.method, []).append(each)
+        for each in catch_all:
+            self._add_path(each.path).catch_all.append(each)
 
-    def _grow(self, path: str) -> _Node:
+    def _add_path(self, path: str) -> _Node:
         node = self._root
         for part in path.split("/")[1:]:
-            node = node.grow(part)
+            node = node.child_for(part)
         return node
 
     def find(self, method: str, parts: list[str]) -> Match | None:
         """Look up the parts of a path below /v3; return None for an unknown URL."""
         if parts[0] in self._root.literal:
             return self._walk(method, parts, None)
-        if len(parts[0]) <= _LONGEST_PROJECT and self._project.fullmatch(parts[0]):
+        if len(parts[0]) <= _MAX_PROJECT_ID and self._project.fullmatch(parts[0]):
             return self._walk(method, parts[1:], parts[0])
         return None
 
@@ -95,8 +95,8 @@ class RouteTable:
         node = self._root
         values: list[str] = []
         for part in parts:
-            if node.anything:
-                return Match(node.anything, url_project, ())
+            if node.catch_all:
+                return Match(node.catch_all, url_project, ())
             child = node.literal.get(part)
             if child is None:
                 child = node.variable
@@ -104,7 +104,7 @@ class RouteTable:
                     return None
                 values.append(part)
             node = child
-        candidates = node.methods.get(method) or node.anything
+        candidates = node.methods.get(method) or node.catch_all
         return Match(candidates, url_project, tuple(values)) if candidates else None
 
 
@@ -122,70 +122,80 @@ class Root:
         """Handle one request."""
         parts = request.path_info.split("/")[1:] or [""]
         if parts in _DOCUMENTS and request.method in {"GET", "HEAD"}:
-            return self._answer(request, response, parts)
+            return self._handle(request, response, parts)
         match = None
         if parts[0] == "v3" and len(parts) > 1:
             match = self._table.find(request.method, parts[1:])
         if match is None:
             return exc.HTTPNotFound()
-        return self._answer(request, response, match)
+        return self._handle(request, response, match)
 
-    def _answer(
+    def _handle(
         self, request: webob.Request, response: webob.Response, match: Match | list[str]
     ) -> webob.Response:
         response.headers["x-compute-request-id"] = request.environ["openstack.request_id"]
         try:
-            asked = mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION"))
-            _name_version(response, asked.header())
+            requested = mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION"))
+            _set_version_header(response, requested.header())
             if isinstance(match, Match):
-                self._call(request, response, match, asked)
+                self._call(request, response, match, requested)
             else:
-                _show_versions(request, response, match)
+                _send_versions(request, response, match)
         except Exception as error:  # noqa: BLE001  errors.fault() logs and answers all of them
-            _show_fault(request, response, error)
+            _send_fault(request, response, error)
         if LOG.isEnabledFor(log.DEBUG):  # webob builds the path at each access
             LOG.debug("%s %s: %d", request.method, request.path, response.status_int)
         return response
 
     def _call(
-        self, request: webob.Request, response: webob.Response, match: Match, asked: mv.Asked
+        self,
+        request: webob.Request,
+        response: webob.Response,
+        match: Match,
+        requested: mv.RequestedVersions,
     ) -> None:
         context = self._identify(request.environ, match.url_project)
         serialization.check_segments(match.values)
         made = links.Links(request, match.url_project)
         call = Call(
-            request, response, context, made, asked.volume, {}, ext_version=asked.ext_version
+            request,
+            response,
+            context,
+            made,
+            requested.volume,
+            {},
+            ext_version=requested.ext_version,
         )
-        request.environ[telemetry_middleware.ENDPOINT] = match.candidates[0].path
-        chosen = request.environ[telemetry_middleware.ENDPOINT] = endpoint.choose(
+        request.environ[telemetry_middleware.ENVIRON_KEY] = match.candidates[0].path
+        chosen = request.environ[telemetry_middleware.ENVIRON_KEY] = endpoint.select(
             match.candidates, call
         )
         call.variables = dict(zip(chosen.variables, match.values, strict=True))
         response.status_int = chosen.status
-        result = endpoint.answer(chosen, call)
+        result = endpoint.call_handler(chosen, call)
         if isinstance(result, serialization.StreamingBody):
             response.app_iter = result
         else:
             response.body = b"" if result is None else serialization.encode(result)
 
 
-def _name_version(response: webob.Response, header: str) -> None:
+def _set_version_header(response: webob.Response, header: str) -> None:
     response.headers[mv.HEADER] = header
     response.headers["Vary"] = mv.HEADER
 
 
-def _show_fault(request: webob.Request, response: webob.Response, error: Exception) -> None:
+def _send_fault(request: webob.Request, response: webob.Response, error: Exception) -> None:
     fault = errors.fault(error, request.environ["openstack.request_id"])
     if isinstance(error, exception.Unauthorized):
         del response.headers["x-compute-request-id"]  # as keystonemiddleware answers a 401
     if isinstance(error, exception.NotAcceptable) and error.details["version"] >= mv.MINIMUM:
-        _name_version(response, f"{mv.SERVICE} {error.details['version']}")
+        _set_version_header(response, f"{mv.SERVICE} {error.details['version']}")
     response.status_int = fault.status
     response.body = fault.body
     response.headers.update(fault.headers)
 
 
-def _show_versions(request: webob.Request, response: webob.Response, parts: list[str]) -> None:
+def _send_versions(request: webob.Request, response: webob.Response, parts: list[str]) -> None:
     href = f"{links.root(request)}/v3/"
     if parts == ["v3"]:
         response.status_int = 302

@@ -20,20 +20,20 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _OTHER = "other"
 """The label of unknown endpoints and methods, so that clients cannot create labels."""
 
-ENDPOINT = "attachd.endpoint"
+ENVIRON_KEY = "attachd.endpoint"
 """The key in the environ for the template of the path, later for the Endpoint."""
 
 
-class Measured:
+class MetricsMiddleware:
     """Middleware that counts each request."""
 
-    def __init__(self, inner: Application, told: exporter.Exporter) -> None:
+    def __init__(self, inner: Application, metrics_exporter: exporter.Exporter) -> None:
         self._inner = inner
-        self._told = told
+        self._exporter = metrics_exporter
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request."""
-        self._told.start()  # also in a process that was forked later
+        self._exporter.start()  # also in a process that was forked later
         started = time.monotonic()
         status = "500"
 
@@ -57,32 +57,32 @@ def _method(environ: Environ) -> str:
 
 def endpoint_of(environ: Environ) -> str:
     """Return the template of the path, with the name of the action if there is one."""
-    found = environ.get(ENDPOINT)
+    found = environ.get(ENVIRON_KEY)
     if found is None:
         return "/healthcheck" if environ.get("PATH_INFO") == "/healthcheck" else _OTHER
-    return found if isinstance(found, str) else _named(found.path, found.action)
+    return found if isinstance(found, str) else _label(found.path, found.action)
 
 
 @functools.lru_cache(maxsize=1024)
-def _named(path: str, action: str | None) -> str:
+def _label(path: str, action: str | None) -> str:
     return f"{path} {action}" if action else path
 
 
-def measured(application: Application) -> Application:
+def add_metrics(application: Application) -> Application:
     """Return the application with a counter of its requests, and start the exporter."""
-    told = exporter.of("api", service.version(), row_counts.statement_totals)
-    if _stays():
-        told.start()
-    return Measured(application, told)
+    metrics_exporter = exporter.of("api", service.version(), row_counts.statement_totals)
+    if _runs_threads():
+        metrics_exporter.start()
+    return MetricsMiddleware(application, metrics_exporter)
 
 
-def _stays() -> bool:
+def _runs_threads() -> bool:
     """Return whether threads of this process run: those of uWSGI's master do not."""
     server: Any = sys.modules.get("uwsgi")  # only inside uWSGI there is such a module
     return server is None or bool(server.worker_id())
 
 
-class Traced:
+class SpanNames:
     """Middleware that names spans of oslo.middleware by path templates, which are few."""
 
     def __init__(self, inner: Application) -> None:
@@ -105,11 +105,11 @@ class Traced:
         return answer
 
 
-def traced(application: Application) -> Application:
+def add_tracing(application: Application) -> Application:
     """Return the application with traced requests if tracing is enabled, else unchanged."""
     ours.setup("attachd-api")
     if not ours.is_on():
         return application
-    outer: Any = tracing.TracingMiddleware(Traced(application), CONF)
-    made: Application = outer
-    return made
+    outer: Any = tracing.TracingMiddleware(SpanNames(application), CONF)
+    wrapped: Application = outer
+    return wrapped

@@ -156,8 +156,8 @@ def _add_api(subjects: Any) -> None:
 def _describe() -> None:
     # The import of the API takes long, and no other command needs it.
     document = importlib.import_module("attachd.api.openapi.document")
-    described = document.describe(document.picked(CONF.subject.microversion))
-    write = document.in_yaml if CONF.subject.format == "yaml" else document.in_json
+    described = document.describe(document.parse_version(CONF.subject.microversion))
+    write = document.to_yaml if CONF.subject.format == "yaml" else document.to_json
     sys.stdout.write(write(described))
 
 

@@ -38,7 +38,7 @@ _PUBLIC_KEYS: Final = frozenset(
 )
 """The keys of a connector that are no secrets; an unknown key may be one."""
 
-_OF_A_DEVICE: Final = ("attachment_id", "volume_id", "path", "size_bytes", "mountpoint")
+_DEVICE_KEYS: Final = ("attachment_id", "volume_id", "path", "size_bytes", "mountpoint")
 
 
 class Agent(TypedDict):
@@ -80,7 +80,7 @@ def agent_view(row: Row) -> Agent:
         "connector": connector
         and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
         "devices": [
-            {name: device.get(name) for name in _OF_A_DEVICE} for device in row["devices"] or ()
+            {name: device.get(name) for name in _DEVICE_KEYS} for device in row["devices"] or ()
         ],
     }
 

@@ -30,8 +30,8 @@ def connector(host: str) -> dict[str, Any]:
         raise exception.Conflict(
             reason=f"Nothing can be attached to host {host}, as its agent says: {error}"
         )
-    told = {name: value for name, value in reported.items() if name != "mountpoint"}
-    return {**told, "host": host}
+    connector = {name: value for name, value in reported.items() if name != "mountpoint"}
+    return {**connector, "host": host}
 
 
 def check_nowhere_else(volume_id: str, host: str) -> None:
@@ -48,7 +48,7 @@ def check_nowhere_else(volume_id: str, host: str) -> None:
         )
 
 
-def check(host: str, else_do: str) -> None:
+def check(host: str, alternative: str) -> None:
     """Check that the agent of a host can do its part.
 
     :param else_do: a sentence for the message: what can be done without the agent
@@ -57,15 +57,15 @@ def check(host: str, else_do: str) -> None:
     try:
         row = agents.get(host)
     except exception.AgentNotFound:
-        raise away(host, "since it was removed", else_do) from None
+        raise unavailable(host, "since it was removed", alternative) from None
     if not row["alive"]:
-        raise away(host, since(row), else_do)
+        raise unavailable(host, since(row), alternative)
 
 
-def away(host: str, since: str, else_do: str) -> exception.AgentUnavailable:
+def unavailable(host: str, since: str, alternative: str) -> exception.AgentUnavailable:
     """Return the error of an unavailable agent, with what can be done without it."""
     known = exception.AgentUnavailable(host=host, since=since)
-    return exception.AgentUnavailable(f"{known} {else_do}", **known.details)
+    return exception.AgentUnavailable(f"{known} {alternative}", **known.details)
 
 
 def since(row: Row) -> str:

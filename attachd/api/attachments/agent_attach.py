@@ -168,7 +168,9 @@ def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
         if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
             raise
     except exception.AgentUnavailable as error:
-        raise presence.away(host, error.details["since"], _pending_hint(attachment)) from error
+        raise presence.unavailable(
+            host, error.details["since"], _pending_hint(attachment)
+        ) from error
     except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
         LOG.info("Attachment %s changed while its agent worked on it: %s", attachment.id, error)
     except exception.Unavailable as error:

@@ -24,9 +24,9 @@ LOG = log.getLogger(__name__)
 
 Row = dict[str, Any]
 
-PAGE = 500
+PAGE_SIZE = 500
 """Number of events that are read from the database at once."""
-KEPT = 4 * PAGE
+CACHE_SIZE = 4 * PAGE_SIZE
 """Number of events in the cache."""
 _IDLE_TIMEOUT = 5.0
 """Seconds that the thread continues without subscribers: most of them return at once."""
@@ -39,7 +39,7 @@ class Broadcaster:
         self._changed = threading.Condition()
         self._subscribers = 0
         self._thread: threading.Thread | None = None
-        self._recent: deque[Row] = deque(maxlen=KEPT)
+        self._cache: deque[Row] = deque(maxlen=CACHE_SIZE)
         # The revision before the first one in the cache; revisions have no gaps.
         self._start = 0
         self._closing = False
@@ -95,16 +95,16 @@ class Broadcaster:
                     return ()
             if self._start <= revision < self._last:
                 start = revision - self._start
-                return list(itertools.islice(self._recent, start, start + PAGE))
+                return list(itertools.islice(self._cache, start, start + PAGE_SIZE))
             end = self._last
-        rows = events.list_after(revision, PAGE)
+        rows = events.list_after(revision, PAGE_SIZE)
         if revision < end and (not rows or rows[0]["revision"] != revision + 1):
             raise exception.EventsExpired(since=revision, given=end)
         return rows
 
     @property
     def _last(self) -> int:
-        return self._start + len(self._recent)
+        return self._start + len(self._cache)
 
     def _start_thread(self, given: int) -> None:
         """Start to poll for events after a revision, unless the thread runs already."""
@@ -117,7 +117,7 @@ class Broadcaster:
     def _restart_at(self, revision: int) -> None:
         """Clear the cache, and continue after a revision."""
         with self._changed:
-            self._recent.clear()
+            self._cache.clear()
             self._start = revision
 
     def _run(self) -> None:
@@ -138,7 +138,7 @@ class Broadcaster:
             if given < self._last:  # After a failover the database may have lost the last ones.
                 self._restart_at(given)
             while self._last < given:
-                self._append(events.list_after(self._last, PAGE), given)
+                self._append(events.list_after(self._last, PAGE_SIZE), given)
         except Exception as error:  # noqa: BLE001  _log_once() logs it
             self._log_once(error)
         else:
@@ -157,8 +157,8 @@ class Broadcaster:
             first = rows[0]["revision"] - 1 if rows else given
             if first != self._last:  # Events were purged before this process read them.
                 self._restart_at(first)
-            dropped = max(0, len(self._recent) + len(rows) - KEPT)
-            self._recent.extend(rows)
+            dropped = max(0, len(self._cache) + len(rows) - CACHE_SIZE)
+            self._cache.extend(rows)
             self._start += dropped
             self._changed.notify_all()
 

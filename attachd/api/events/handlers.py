@@ -37,12 +37,12 @@ def watch(
     if sse.CONTENT_TYPE in request.headers.get("Accept", ""):
         return _stream(ctx, query, request, response)
     event_query = parameters.read(ctx, query)
-    there = events.assign_sequence()
+    sequence = events.assign_sequence()
     if event_query.since is None:
-        return {"events": [], "revision": there.assigned}
-    parameters.check(event_query.since, there)
-    if event_query.since < there.assigned or not event_query.wait:
-        return _look_back(event_query, event_query.since, there.assigned)
+        return {"events": [], "revision": sequence.assigned}
+    parameters.check(event_query.since, sequence)
+    if event_query.since < sequence.assigned or not event_query.wait:
+        return _read_past(event_query, event_query.since, sequence.assigned)
     feed = broadcaster.get()
     with feed.subscribed():
         return _wait(event_query, event_query.since, feed)
@@ -52,9 +52,9 @@ def _stream(
     ctx: RequestContext, query: Mapping[str, str], request: webob.Request, response: webob.Response
 ) -> sse.EventStream:
     event_query = parameters.read(ctx, query, request.headers.get("Last-Event-ID"))
-    there = events.assign_sequence()
-    since = there.assigned if event_query.since is None else event_query.since
-    parameters.check(since, there)
+    sequence = events.assign_sequence()
+    since = sequence.assigned if event_query.since is None else event_query.since
+    parameters.check(since, sequence)
     answer = sse.EventStream(broadcaster.get(), event_query, since)
     response.content_type = sse.CONTENT_TYPE
     response.headers["Cache-Control"] = "no-store"
@@ -62,15 +62,15 @@ def _stream(
     return answer
 
 
-def _look_back(event_query: parameters.EventQuery, revision: int, given: int) -> Body:
+def _read_past(event_query: parameters.EventQuery, revision: int, given: int) -> Body:
     """Collect the matching events after a revision.
 
     :param given: the latest revision; reading ends when no event of the project is left
     """
     since = revision
     found: list[Body] = []
-    while rows := events.list_after(revision, broadcaster.PAGE, event_query.project_id):
-        revision = _gather(event_query, revision, rows, found)
+    while rows := events.list_after(revision, broadcaster.PAGE_SIZE, event_query.project_id):
+        revision = _collect(event_query, revision, rows, found)
         if len(found) == event_query.limit:
             break
     else:
@@ -88,13 +88,15 @@ def _wait(
     found: list[Body] = []
     while not found:
         left = deadline - time.monotonic()
-        revision = _gather(event_query, revision, feed.read_after(revision, max(0.0, left)), found)
+        revision = _collect(
+            event_query, revision, feed.read_after(revision, max(0.0, left)), found
+        )
         if left <= 0 or feed.closing:
             break
     return {"events": found, "revision": revision}
 
 
-def _gather(
+def _collect(
     event_query: parameters.EventQuery,
     revision: int,
     rows: Sequence[broadcaster.Row],
@@ -121,5 +123,5 @@ def timeline(ctx: RequestContext, attachment_id: str) -> dict[str, Any]:
     rows = events.list_of_attachment(attachment_id, scope(ctx))
     if not rows:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
-    internals = parameters.sees_internals(ctx, rows[0]["project_id"])
+    internals = parameters.may_see_internals(ctx, rows[0]["project_id"])
     return {"timeline": [view.event(row, internals=internals) for row in rows]}

@@ -13,8 +13,8 @@ from attachd.api.fields import canonical
 from attachd.context import RequestContext
 from attachd.db.attachments import events
 
-LONGEST_WAIT = 60
-MOST = 1000
+MAX_WAIT = 60
+MAX_EVENTS = 1000
 _LARGEST = 2**63 - 1
 _LONGEST_NUMBER = len(str(_LARGEST))
 
@@ -28,13 +28,13 @@ QUERY_PARAMETERS: Final[Mapping[str, Any]] = {
     "wait": {
         "type": "integer",
         "minimum": 0,
-        "maximum": LONGEST_WAIT,
+        "maximum": MAX_WAIT,
         "description": "The maximum number of seconds to wait for an event.",
     },
     "limit": {
         "type": "integer",
         "minimum": 1,
-        "maximum": MOST,
+        "maximum": MAX_EVENTS,
         "description": "The maximum number of events.",
     },
     "volume_id": {"type": "string", "description": "Only of this volume."},
@@ -59,7 +59,7 @@ class EventQuery:
     attachment_id: str | None
     internals: bool
 
-    def wants(self, row: Mapping[str, Any]) -> bool:
+    def matches(self, row: Mapping[str, Any]) -> bool:
         """Return whether an event matches."""
         return (
             self.project_id in {None, row["project_id"]}
@@ -69,7 +69,7 @@ class EventQuery:
 
     def shown(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return an event in the caller's view; None if it does not match."""
-        return view.event(row, internals=self.internals) if self.wants(row) else None
+        return view.event(row, internals=self.internals) if self.matches(row) else None
 
 
 def read(
@@ -91,15 +91,15 @@ def read(
     return EventQuery(
         since,
         _number(query, "wait", 0) or 0,
-        _number(query, "limit", MOST) or MOST,
+        _number(query, "limit", MAX_EVENTS) or MAX_EVENTS,
         project_id,
         _id(query, "volume_id"),
         _id(query, "attachment_id"),
-        sees_internals(ctx, project_id),
+        may_see_internals(ctx, project_id),
     )
 
 
-def sees_internals(ctx: RequestContext, project_id: str | None) -> bool:
+def may_see_internals(ctx: RequestContext, project_id: str | None) -> bool:
     """Return whether the caller may see the fields for administrators."""
     return rules.allows(ctx, policy.INTERNALS, {"project_id": project_id, "user_id": None})
 
@@ -112,21 +112,21 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
     text = query.get(name)
     if text is None:
         return default
-    told = QUERY_PARAMETERS[name]
+    bounds = QUERY_PARAMETERS[name]
     short = len(text) <= _LONGEST_NUMBER and text.isascii() and text.isdigit()
-    if short and told["minimum"] <= int(text) <= told["maximum"]:
+    if short and bounds["minimum"] <= int(text) <= bounds["maximum"]:
         return int(text)
     raise exception.InvalidInput(
         field=name,
         value=text[:100],
-        reason=f"A number from {told['minimum']} to {told['maximum']} is needed.",
+        reason=f"A number from {bounds['minimum']} to {bounds['maximum']} is needed.",
     )
 
 
-def check(since: int, there: events.Sequence) -> None:
+def check(since: int, sequence: events.Sequence) -> None:
     """Check that all events after a revision are still stored.
 
     :raises EventsExpired: some were purged, or the revision does not exist
     """
-    if not there.purged <= since <= there.assigned:
-        raise exception.EventsExpired(since=since, given=there.assigned)
+    if not sequence.purged <= since <= sequence.assigned:
+        raise exception.EventsExpired(since=since, given=sequence.assigned)

@@ -58,18 +58,18 @@ class EventStream(serialization.StreamingBody):
         until = time.monotonic() + CONF.events.longest_watch
         while not self._feed.closing and (left := until - time.monotonic()) > 0:
             rows = self._feed.read_after(self._revision, min(HEARTBEAT, left))
-            told = [self._event(row) for row in rows if self._event_query.wants(row)]
+            chunks = [self._event(row) for row in rows if self._event_query.matches(row)]
             self._revision += len(rows)
-            yield b"".join(told) or f"id: {self._revision}\n\n".encode()
+            yield b"".join(chunks) or f"id: {self._revision}\n\n".encode()
 
     def _event(self, row: broadcaster.Row) -> bytes:
         """Return an encoded event, which is cached for all subscribers with the same view."""
-        kept = "sent to administrators" if self._event_query.internals else "sent"
-        if kept not in row:
+        cache_key = "sent to administrators" if self._event_query.internals else "sent"
+        if cache_key not in row:
             head = f"id: {row['revision']}\nevent: attachment\ndata: ".encode()
-            told = view.event(row, internals=self._event_query.internals)
-            row[kept] = head + serialization.encode(told) + b"\n\n"
-        sent: bytes = row[kept]
+            event = view.event(row, internals=self._event_query.internals)
+            row[cache_key] = head + serialization.encode(event) + b"\n\n"
+        sent: bytes = row[cache_key]
         return sent
 
     def close(self) -> None:

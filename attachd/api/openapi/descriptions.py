@@ -14,7 +14,7 @@ from attachd.api.endpoint import Endpoint
 _FIELD = re.compile(r"^:\w+[^:]*: ", re.MULTILINE)
 
 
-class Words(NamedTuple):
+class Description(NamedTuple):
     """The description of an endpoint.
 
     :ivar summary: one sentence
@@ -25,12 +25,12 @@ class Words(NamedTuple):
     text: str
 
 
-def of(each: Endpoint) -> Words:
+def of(each: Endpoint) -> Description:
     """Describe an endpoint; fields of the docstring, such as :param:, are left out."""
-    told = _FIELD.split(inspect.getdoc(each.handler) or "", maxsplit=1)[0]
-    summary, *more = (" ".join(part.split()) for part in told.split("\n\n"))
+    text = _FIELD.split(inspect.getdoc(each.handler) or "", maxsplit=1)[0]
+    summary, *more = (" ".join(part.split()) for part in text.split("\n\n"))
     paragraphs = [*filter(None, more), _versions(each), *_rules_of(each)]
-    return Words(summary, "\n\n".join(filter(None, paragraphs)).replace("``", "`"))
+    return Description(summary, "\n\n".join(filter(None, paragraphs)).replace("``", "`"))
 
 
 def _versions(each: Endpoint) -> str:

@@ -18,7 +18,7 @@ from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
 from attachd.api.openapi import descriptions, request_schemas, response_schemas
-from attachd.api.openapi.type_schemas import Shapes
+from attachd.api.openapi.type_schemas import TypeSchemas
 
 Document = dict[str, Any]
 
@@ -38,11 +38,11 @@ answer is a 404.
 
 def describe(version: mv.Version = mv.LATEST) -> Document:
     """Return the document of one microversion."""
-    shapes = Shapes(version)
+    type_schemas = TypeSchemas(version)
     paths: Document = version_paths()
     found = [each for each in endpoint.load() if each.since <= version <= each.until]
     for path, group in itertools.groupby(sorted(found, key=_order), operator.attrgetter("path")):
-        paths[_base(version) + path] = _path(list(group), version, shapes)
+        paths[_base(version) + path] = _path(list(group), version, type_schemas)
     return {
         "openapi": _OPENAPI,
         "info": {
@@ -57,7 +57,7 @@ def describe(version: mv.Version = mv.LATEST) -> Document:
         "security": [{"token": []}],
         "tags": [{"name": noun} for noun in endpoint.NOUNS],
         "paths": paths,
-        "components": _components(shapes),
+        "components": _components(type_schemas),
     }
 
 
@@ -69,20 +69,25 @@ def _order(each: Endpoint) -> tuple[str, int, str]:
     return each.path, _METHODS.index(each.method), each.action or ""
 
 
-def _path(group: list[Endpoint], version: mv.Version, shapes: Shapes) -> Document:
-    told: Document = {}
+def _path(group: list[Endpoint], version: mv.Version, type_schemas: TypeSchemas) -> Document:
+    operation: Document = {}
     if version < mv.PROJECT_ID_OPTIONAL_IN_URL:
-        told["parameters"] = [request_schemas.project()]
+        operation["parameters"] = [request_schemas.project()]
     for method, found in itertools.groupby(group, operator.attrgetter("method")):
-        told[method.lower()] = _operation(list(found), version, shapes)
-    return told
+        operation[method.lower()] = _operation(list(found), version, type_schemas)
+    return operation
 
 
-def _operation(found: Sequence[Endpoint], version: mv.Version, shapes: Shapes) -> Document:
-    told: Document = {**_names(found), "parameters": request_schemas.parameters(found, version)}
+def _operation(
+    found: Sequence[Endpoint], version: mv.Version, type_schemas: TypeSchemas
+) -> Document:
+    operation: Document = {
+        **_names(found),
+        "parameters": request_schemas.parameters(found, version),
+    }
     if (body := request_schemas.body(found, version)) is not None:
-        told["requestBody"] = body
-    return {**told, "responses": response_schemas.responses(found, shapes)}
+        operation["requestBody"] = body
+    return {**operation, "responses": response_schemas.responses(found, type_schemas)}
 
 
 def _names(found: Sequence[Endpoint]) -> Document:
@@ -105,9 +110,9 @@ def _operation_id(each: Endpoint) -> str:
     return re.sub(r"\W+", "_", f"{each.method.lower()}{each.path}").rstrip("_")
 
 
-def _components(shapes: Shapes) -> Document:
+def _components(type_schemas: TypeSchemas) -> Document:
     return {
-        "schemas": dict(sorted(shapes.components.items())),
+        "schemas": dict(sorted(type_schemas.components.items())),
         "parameters": request_schemas.components(),
         "responses": response_schemas.components(),
         "headers": response_schemas.headers(),
@@ -122,7 +127,7 @@ def _components(shapes: Shapes) -> Document:
     }
 
 
-def picked(text: str) -> mv.Version:
+def parse_version(text: str) -> mv.Version:
     """Return the microversion of ``3.71`` or ``latest``.
 
     :raises BadRequest: it is malformed
@@ -131,12 +136,12 @@ def picked(text: str) -> mv.Version:
     return mv.negotiate(f"{mv.SERVICE} {text}").volume
 
 
-def in_json(document: Mapping[str, Any]) -> str:
+def to_json(document: Mapping[str, Any]) -> str:
     """Encode a document as JSON."""
     return json.dumps(document, indent=2) + "\n"
 
 
-def in_yaml(document: Mapping[str, Any]) -> str:
+def to_yaml(document: Mapping[str, Any]) -> str:
     """Encode a document as YAML, without anchors."""
     plain = json.loads(json.dumps(document))
     written: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=99)
@@ -173,30 +178,30 @@ def _version_operation(name: str, summary: str, status: str) -> Schema:
 _STRING: Schema = {"type": "string"}
 
 
-def _whole(properties: Schema, *optional: str) -> Schema:
+def _object(properties: Schema, *optional: str) -> Schema:
     required = [name for name in properties if name not in optional]
     shape = {"type": "object", "properties": properties}
     return {**shape, "required": required, "additionalProperties": False}
 
 
-_VERSIONS_SCHEMA: Schema = _whole(
+_VERSIONS_SCHEMA: Schema = _object(
     {
         "versions": {
             "type": "array",
-            "items": _whole(
+            "items": _object(
                 {
                     **dict.fromkeys(
                         ("id", "status", "version", "min_version", "updated"), _STRING
                     ),
                     "links": {
                         "type": "array",
-                        "items": _whole(
+                        "items": _object(
                             {"rel": _STRING, "type": _STRING, "href": _STRING}, "type"
                         ),
                     },
                     "media-types": {
                         "type": "array",
-                        "items": _whole({"base": _STRING, "type": _STRING}),
+                        "items": _object({"base": _STRING, "type": _STRING}),
                     },
                 }
             ),

@@ -22,10 +22,10 @@ _SEGMENT: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
 
 def parameters(found: Sequence[Endpoint], version: mv.Version) -> list[Schema]:
     """Describe the parameters of one method of one URL, except the project id."""
-    told = {name: schema for each in found for name, schema in each.doc.parameters.items()}
+    query = {name: schema for each in found for name, schema in each.doc.parameters.items()}
     return [
         *(_in_path(name) for name in found[0].variables),
-        *(_in_url(name, dict(schema)) for name, schema in told.items()),
+        *(_in_url(name, dict(schema)) for name, schema in query.items()),
         _version_header(found, version),
         {"$ref": "#/components/parameters/RequestId"},
         *_headers(found),
@@ -38,19 +38,21 @@ def project() -> Schema:
 
 
 def _in_path(name: str) -> Schema:
-    told = {"name": name, "in": "path", "description": descriptions.of_variable(name)}
-    return {**told, "required": True, "schema": _SEGMENT}
+    parameter = {"name": name, "in": "path", "description": descriptions.of_variable(name)}
+    return {**parameter, "required": True, "schema": _SEGMENT}
 
 
 def _in_url(name: str, schema: Schema) -> Schema:
-    told = {"name": name, "in": "query", "description": schema.pop("description", "")}
-    return {**told, "schema": schema}
+    parameter = {"name": name, "in": "query", "description": schema.pop("description", "")}
+    return {**parameter, "schema": schema}
 
 
 def _version_header(found: Sequence[Endpoint], version: mv.Version) -> Schema:
     ext_since = found[0].ext_since
-    plain = mv.Asked(version).header()
-    others = [mv.Asked(version, each).header() for each in _ext_versions_since(ext_since)]
+    plain = mv.RequestedVersions(version).header()
+    others = [
+        mv.RequestedVersions(version, each).header() for each in _ext_versions_since(ext_since)
+    ]
     return {
         "name": mv.HEADER,
         "in": "header",
@@ -68,7 +70,7 @@ def _headers(found: Sequence[Endpoint]) -> list[Schema]:
     names = []
     if any(each.idempotent for each in found):
         names.append("IdempotencyKey")
-    if any("async_response" in each.wants for each in found):
+    if any("async_response" in each.arguments for each in found):
         names.append("Prefer")
     if any(_PRECONDITION in each.doc.faults for each in found):
         names.append("IfMatch")

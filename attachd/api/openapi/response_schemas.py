@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from attachd.api import async_response, errors
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
-from attachd.api.openapi.type_schemas import Shapes
+from attachd.api.openapi.type_schemas import TypeSchemas
 
 Schema = dict[str, Any]
 
@@ -18,7 +18,7 @@ ALWAYS: Final = (400, 401, 403, 404, 406, 500, 503)
 WITH_BODY: Final = (413, 415)
 IDEMPOTENT: Final = (409, 422)
 
-WORDS: Final[Mapping[int, str]] = MappingProxyType(
+DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
     {
         200: "Done.",
         202: "Accepted; the work continues.",
@@ -43,11 +43,11 @@ WORDS: Final[Mapping[int, str]] = MappingProxyType(
 )
 
 
-def responses(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
+def responses(found: Sequence[Endpoint], type_schemas: TypeSchemas) -> Schema:
     """Describe the responses of one method of one URL, by status."""
     statuses = sorted({status for each in found for status in faults(each)})
     return {
-        **_results(found, shapes),
+        **_results(found, type_schemas),
         **{str(each): {"$ref": f"#/components/responses/{name(each)}"} for each in statuses},
     }
 
@@ -68,33 +68,36 @@ def results(each: Endpoint) -> set[int]:
         return set()
     return (
         {each.status, http.HTTPStatus.ACCEPTED}
-        if "async_response" in each.wants
+        if "async_response" in each.arguments
         else {each.status}
     )
 
 
-def _results(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
-    told: Schema = {}
+def _results(found: Sequence[Endpoint], type_schemas: TypeSchemas) -> Schema:
+    response: Schema = {}
     for status in sorted({int(status) for each in found for status in results(each)}):
         answering = [each for each in found if status in results(each)]
-        told[str(status)] = _result(status, answering, shapes)
-    return told
+        response[str(status)] = _result(status, answering, type_schemas)
+    return response
 
 
-def _result(status: int, answering: Sequence[Endpoint], shapes: Shapes) -> Schema:
+def _result(status: int, answering: Sequence[Endpoint], type_schemas: TypeSchemas) -> Schema:
     """Describe a success; if some actions have no content, the body is optional."""
-    told: Schema = {"description": WORDS[status], "headers": _headers(status, answering)}
-    bodies = [shapes.of(each.doc.response) for each in answering if each.doc.response]
+    response: Schema = {
+        "description": DESCRIPTIONS[status],
+        "headers": _headers(status, answering),
+    }
+    bodies = [type_schemas.of(each.doc.response) for each in answering if each.doc.response]
     if bodies and len(bodies) == len(answering):
         schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
-        told["content"] = {"application/json": {"schema": schema}}
-    return told
+        response["content"] = {"application/json": {"schema": schema}}
+    return response
 
 
 def _headers(status: int, answering: Sequence[Endpoint]) -> Schema:
     names = ["X-OpenStack-Request-ID", mv.HEADER]
     if (
-        any("async_response" in each.wants for each in answering)
+        any("async_response" in each.arguments for each in answering)
         and status == http.HTTPStatus.ACCEPTED
     ):
         names += [async_response.APPLIED, "Location"]
@@ -121,7 +124,9 @@ def _header(text: str, *, required: bool = False) -> Schema:
 
 def components() -> Schema:
     """Return the responses of all faults, by name."""
-    return {name(each): _fault(each) for each in WORDS if each >= http.HTTPStatus.BAD_REQUEST}
+    return {
+        name(each): _fault(each) for each in DESCRIPTIONS if each >= http.HTTPStatus.BAD_REQUEST
+    }
 
 
 def name(status: int) -> str:
@@ -136,14 +141,14 @@ def _fault(status: int) -> Schema:
         inner["title"] = {"type": "string"}
     if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         inner["retryAfter"] = {"type": "string"}
-    schema = _whole({key: _whole(inner)})
-    told: Schema = {"description": WORDS[status]}
+    schema = _object({key: _object(inner)})
+    response: Schema = {"description": DESCRIPTIONS[status]}
     if status in {*errors.RETRYABLE, http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
-        told["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
-    return {**told, "content": {"application/json": {"schema": schema}}}
+        response["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
+    return {**response, "content": {"application/json": {"schema": schema}}}
 
 
-def _whole(properties: Schema) -> Schema:
+def _object(properties: Schema) -> Schema:
     """Return the schema of an object of these keys and no others."""
     shape = {"type": "object", "properties": properties}
     return {**shape, "required": list(properties), "additionalProperties": False}

@@ -30,7 +30,7 @@ _MOMENT: Schema = {
 _IVAR = re.compile(r"^:ivar (\S+): (.*?)(?=^:ivar |\Z)", re.MULTILINE | re.DOTALL)
 
 
-class Shapes:
+class TypeSchemas:
     """Converter of types to schemas for one microversion.
 
     :ivar components: the schemas of TypedDicts, by name
@@ -79,8 +79,8 @@ class Shapes:
             described = _described(hint)
             found = typing.get_type_hints(hint, include_extras=True)
             self.components[name] = self._object(found, hint.__required_keys__, described)
-            if told := inspect.getdoc(hint):
-                self.components[name]["description"] = _sentence(_IVAR.sub("", told))
+            if doc := inspect.getdoc(hint):
+                self.components[name]["description"] = _sentence(_IVAR.sub("", doc))
         return {"$ref": f"#/components/schemas/{name}"}
 
     def _object(
@@ -130,8 +130,8 @@ def _described(hint: Any) -> dict[str, str]:
     fields = hint.__annotations__.keys()
     found: dict[str, str] = {}
     for each in (*(each for each in kin if each.__annotations__.keys() <= fields), hint):
-        told = inspect.cleandoc(each.__doc__ or "")
-        found |= {name: _sentence(text) for name, text in _IVAR.findall(told)}
+        doc = inspect.cleandoc(each.__doc__ or "")
+        found |= {name: _sentence(text) for name, text in _IVAR.findall(doc)}
     return found
 
 

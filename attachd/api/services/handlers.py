@@ -32,8 +32,8 @@ _DOC = EndpointDoc(
 def index(query: Query, version: mv.Version) -> Body:
     """List services; a host without ``@`` selects all its backends."""
     binary = query.get("binary")
-    wanted: services.Filters = {"binary": binaries.to_internal(binary)} if binary else {}
-    rows = [row for row in services.page(wanted) if binaries.is_at(row, query.get("host"))]
+    conditions: services.Filters = {"binary": binaries.to_internal(binary)} if binary else {}
+    rows = [row for row in services.page(conditions) if binaries.is_at(row, query.get("host"))]
     return {"services": [view.service(row, version) for row in rows]}
 
 
@@ -192,9 +192,9 @@ def _filtered(
     asked = filters.requested(ctx, filters.POOL, plain, version)
     if name := asked.get("name"):
         rows = [row for row in rows if view.pool(row)["name"] == name]
-    wanted = asked.get("volume_type")
-    if wanted and version >= mv.POOL_TYPE_FILTER:
-        specs = lookup.get_by_id_or_name(ctx, wanted)["extra_specs"]
+    conditions = asked.get("volume_type")
+    if conditions and version >= mv.POOL_TYPE_FILTER:
+        specs = lookup.get_by_id_or_name(ctx, conditions)["extra_specs"]
         rows = [
             row
             for row in rows

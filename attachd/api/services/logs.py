@@ -38,7 +38,7 @@ class _Levels(TypedDict):
 def set_log(ctx: RequestContext, body: Body) -> None:
     """Set log levels of the selected programs."""
     prefix, level = body.get("prefix") or "", body["level"].upper()
-    if _means_api(body):
+    if _selects_api(body):
         log_levels.change(prefix, level)
     if hosts := _managers(body):
         manager_api.set_log_levels(ctx, hosts, prefix, level)
@@ -55,32 +55,32 @@ def set_log(ctx: RequestContext, body: Body) -> None:
 def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
     """List log levels of the selected programs."""
     prefix = body.get("prefix") or ""
-    found = []
-    if _means_api(body):
-        found.append(_shown(CONF.host, binaries.API, log_levels.current(prefix)))
+    entries = []
+    if _selects_api(body):
+        entries.append(_shown(CONF.host, binaries.API, log_levels.current(prefix)))
     for host in _managers(body):
         levels = manager_api.get_log_levels(ctx, host, prefix)
-        found.append(_shown(host, binaries.MANAGER, levels))
-    return {"log_levels": found}
+        entries.append(_shown(host, binaries.MANAGER, levels))
+    return {"log_levels": entries}
 
 
-def _means_api(body: Body) -> bool:
+def _selects_api(body: Body) -> bool:
     """Return whether a body selects the API of this host."""
-    return _means(body, binaries.API) and body.get("server") in {None, "", CONF.host}
+    return _selects(body, binaries.API) and body.get("server") in {None, "", CONF.host}
 
 
 def _managers(body: Body) -> list[str]:
     """Return the selected backends whose managers report."""
-    if not _means(body, binaries.MANAGER):
+    if not _selects(body, binaries.MANAGER):
         return []
     return [row["host"] for row in binaries.of_host(body.get("server")) if row["alive"]]
 
 
-def _means(body: Body, binary: str) -> bool:
-    wanted = body.get("binary")
-    return wanted in {None, "", "*"} or binaries.to_internal(str(wanted)) == binaries.to_internal(
-        binary
-    )
+def _selects(body: Body, binary: str) -> bool:
+    requested = body.get("binary")
+    return requested in {None, "", "*"} or binaries.to_internal(
+        str(requested)
+    ) == binaries.to_internal(binary)
 
 
 def _shown(host: str, binary: str, levels: Mapping[str, str]) -> dict[str, Any]:

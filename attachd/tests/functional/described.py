@@ -16,7 +16,7 @@ from attachd.api import app, endpoint, root
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
 from attachd.api.openapi import response_schemas
-from attachd.api.openapi.type_schemas import Schema, Shapes
+from attachd.api.openapi.type_schemas import Schema, TypeSchemas
 
 PROJECT = "[0-9a-f-]{32,36}|admin|demo"
 
@@ -91,7 +91,7 @@ def _find(method: str, path: str) -> list[Endpoint]:
 def _validator(operation: str, version: str | None) -> Any:
     """Return what checks the bodies of the answers of an endpoint."""
     (each,) = (each for each in endpoint.load() if each.operation == operation)
-    shapes = Shapes(mv.negotiate(version).volume)
+    shapes = TypeSchemas(mv.negotiate(version).volume)
     answers = each.doc.response
     schema: Schema = {"const": ""} if answers is None else shapes.of(answers)
     text = json.dumps({**schema, "$defs": shapes.components})

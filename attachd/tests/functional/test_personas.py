@@ -74,7 +74,7 @@ class GatesTest(Case):
             re.sub(r"\{\w+\}", "x", each.path),
             {each.action: None} if each.action else None,
             token=token,
-            version=mv.Asked(each.since, each.ext_since).header(),
+            version=mv.RequestedVersions(each.since, each.ext_since).header(),
         )
 
     def test_those_who_may_get_through_and_others_are_told_the_rule(self):
@@ -120,7 +120,7 @@ class ExtraSpecsTest(Case):
 
 
 def _version(each):
-    return mv.Asked(mv.LATEST, each.ext_since).header()
+    return mv.RequestedVersions(mv.LATEST, each.ext_since).header()
 
 
 class StoryTest(Case):

@@ -74,7 +74,7 @@ class SchemathesisTest(unittest.TestCase):
 
     def run_(self, described, *options):
         """Have it make its requests; returns its exit code and what it printed."""
-        (self.folder / "openapi.json").write_text(document.in_json(described))
+        (self.folder / "openapi.json").write_text(document.to_json(described))
         ended = subprocess.run(
             [
                 processes.script("schemathesis"),

@@ -80,23 +80,23 @@ class ChooseTest(Case):
         ext_version = self.declare(lambda: "ext_version", ext_since=mv.EXT_BASE)
         asking = call()
         with self.assertRaises(exception.VersionNotFound):
-            endpoint.choose([ext_version], asking)
+            endpoint.select([ext_version], asking)
         asking.ext_version = mv.EXT_BASE
-        self.assertIs(ext_version, endpoint.choose([ext_version], asking))
+        self.assertIs(ext_version, endpoint.select([ext_version], asking))
 
     def test_microversion_selects_endpoint(self):
         old = self.declare(lambda: "old", until=V(3, 9))
         new = self.declare(lambda: "new", since=V(3, 10), until=V(3, 20))
-        self.assertIs(old, endpoint.choose([old, new], call(version=V(3, 9))))
-        self.assertIs(new, endpoint.choose([old, new], call(version=V(3, 10))))
+        self.assertIs(old, endpoint.select([old, new], call(version=V(3, 9))))
+        self.assertIs(new, endpoint.select([old, new], call(version=V(3, 10))))
         with self.assertRaisesRegex(exception.VersionNotFound, "3.21"):
-            endpoint.choose([old, new], call(version=V(3, 21)))
+            endpoint.select([old, new], call(version=V(3, 21)))
 
     def test_body_selects_action(self):
         eat = self.declare_action(lambda: None)
         throw = self.declare_action(lambda: None, name="os-throw")
         asked = call({"os-throw": {"far": True}})
-        self.assertIs(throw, endpoint.choose([eat, throw], asked))
+        self.assertIs(throw, endpoint.select([eat, throw], asked))
         self.assertEqual({"far": True}, asked.body)
 
     def test_body_without_known_action_returns_400(self):
@@ -106,13 +106,13 @@ class ChooseTest(Case):
                 self.subTest(body),
                 self.assertRaisesRegex(exception.BadRequest, "an object of one key|no body"),
             ):
-                endpoint.choose([eat], call(body))
+                endpoint.select([eat], call(body))
         with self.assertRaisesRegex(exception.BadRequest, "There is no such action: os-cook"):
-            endpoint.choose([eat], call({"os-cook": None}))
+            endpoint.select([eat], call({"os-cook": None}))
 
     def test_body_is_read_only_if_declared(self):
         asked = call({"x": 1})
-        endpoint.choose([self.declare(lambda: None)], asked)
+        endpoint.select([self.declare(lambda: None)], asked)
         self.assertIsNone(asked.body)
 
 
@@ -124,7 +124,7 @@ class AnswerTest(Case):
         chosen = self.declare(handler, body={"type": "object"})
         asked = call({"x": 1}, query="a=b", snack_id="s1")
         asked.ext_version = mv.EXT_BASE
-        endpoint.choose([chosen], asked)
+        endpoint.select([chosen], asked)
         expected = {
             "snack_id": "s1",
             "ctx": asked.ctx,
@@ -136,29 +136,29 @@ class AnswerTest(Case):
             "request": asked.request,
             "response": asked.response,
         }
-        self.assertEqual(expected, endpoint.answer(chosen, asked))
+        self.assertEqual(expected, endpoint.call_handler(chosen, asked))
 
     def test_body_is_checked_by_schema_of_version(self):
         steps = [(V(3, 1), {"required": ["a"]}), (V(3, 5), {"required": ["b"]})]
         chosen = self.declare(lambda body: body, since=V(3, 1), body=steps)
         for version, body, missing in ((V(3, 4), {}, "a"), (V(3, 5), {"a": 1}, "b")):
             asked = call(body, version=version)
-            endpoint.choose([chosen], asked)
+            endpoint.select([chosen], asked)
             with self.assertRaisesRegex(exception.BadRequest, f"'{missing}' is a required"):
-                endpoint.answer(chosen, asked)
+                endpoint.call_handler(chosen, asked)
 
     def test_parameters_are_checked(self):
         chosen = self.declare(lambda: 1, query={"properties": {"a": {"enum": ["b"]}}})
-        self.assertEqual(1, endpoint.answer(chosen, call(query="a=b")))
+        self.assertEqual(1, endpoint.call_handler(chosen, call(query="a=b")))
         with self.assertRaisesRegex(exception.InvalidInput, "attribute a"):
-            endpoint.answer(chosen, call(query="a=c"))
+            endpoint.call_handler(chosen, call(query="a=c"))
 
     def test_error_of_action_body_begins_with_its_name(self):
         chosen = self.declare_action(lambda: None, body={"type": "object"})
         asked = call({"os-eat": 7})
-        endpoint.choose([chosen], asked)
+        endpoint.select([chosen], asked)
         with self.assertRaisesRegex(exception.InvalidInput, "attribute os-eat. Value: 7"):
-            endpoint.answer(chosen, asked)
+            endpoint.call_handler(chosen, asked)
 
     def test_policy_is_checked_after_schema_and_before_handler(self):
         called = mock.Mock()
@@ -169,13 +169,13 @@ class AnswerTest(Case):
         chosen = self.declare(handler, policy="snack:eat", body={"type": "object"})
         asked = call({})
         asked.ctx.authorize.side_effect = exception.Forbidden(action="snack:eat")
-        endpoint.choose([chosen], asked)
+        endpoint.select([chosen], asked)
         with self.assertRaises(exception.Forbidden):
-            endpoint.answer(chosen, asked)
+            endpoint.call_handler(chosen, asked)
         called.assert_not_called()
         asked.ctx.authorize.assert_called_once_with("snack:eat")
         wrong = call([])
-        endpoint.choose([chosen], wrong)
+        endpoint.select([chosen], wrong)
         with self.assertRaises(exception.BadRequest):
-            endpoint.answer(chosen, wrong)
+            endpoint.call_handler(chosen, wrong)
         wrong.ctx.authorize.assert_not_called()

@@ -28,8 +28,8 @@ class HealthCheckTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.api = served.use(self)
-        self.enterContext(mock.patch.object(health, "PATIENCE", TIMEOUT))
-        for name in ("ROWS_FRESH", "PING_FRESH"):
+        self.enterContext(mock.patch.object(health, "PROBE_TIMEOUT", TIMEOUT))
+        for name in ("ROWS_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
         self.addCleanup(health.forget)
         self.api.application = app.make_app()
@@ -135,8 +135,8 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
-        self.enterContext(mock.patch.object(health, "PATIENCE", TIMEOUT))
-        for name in ("ROWS_FRESH", "PING_FRESH"):
+        self.enterContext(mock.patch.object(health, "PROBE_TIMEOUT", TIMEOUT))
+        for name in ("ROWS_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
         self.ping = self.enterContext(mock.patch.object(transport, "ping"))
         health.forget()
@@ -169,7 +169,7 @@ class HealthTest(Case):
         self.enterContext(mock.patch.object(cached_probe, "time", clock))
         wall = mock.Mock(utcnow=lambda: epoch + datetime.timedelta(seconds=moment))
         self.enterContext(mock.patch.object(health, "timeutils", wall))
-        self.assertTrue(database().well)
+        self.assertTrue(database().healthy)
         gone = exception.Unavailable(reason="mysql://user:password@host")
         with mock.patch.object(services, "page", side_effect=gone):
             first = database()
@@ -178,7 +178,7 @@ class HealthTest(Case):
             self.assertEqual([], self.health.backends())
         self.assertEqual("The database does not answer.", first.reason)
         self.assertEqual(first.since, second.since)
-        self.assertTrue(database().well)
+        self.assertTrue(database().healthy)
 
     def test_unexpected_error_discloses_no_secret(self):
         self.ping.side_effect = messaging.MessageDeliveryFailure("amqp://user:password@host")
@@ -189,7 +189,7 @@ class HealthTest(Case):
         go_on = threading.Event()
         self.addCleanup(go_on.set)
         self.ping.side_effect = lambda: go_on.wait(TIMEOUT)
-        with mock.patch.object(health, "PATIENCE", 0.05):  # it hangs, slow or not
+        with mock.patch.object(health, "PROBE_TIMEOUT", 0.05):  # it hangs, slow or not
             health.forget()
             for _ in range(20):
                 found = health.health().broker()
@@ -206,14 +206,14 @@ class HealthTest(Case):
         broken, well, silent = self.health.backends()
         self.assertIn("storage cannot be used", broken.reason)
         self.assertNotIn("1234", broken.reason)
-        self.assertTrue(well.well)
-        self.assertEqual((False, long_ago), (silent.well, silent.since))
+        self.assertTrue(well.healthy)
+        self.assertEqual((False, long_ago), (silent.healthy, silent.since))
         self.assertEqual(broken.since, self.health.backends()[0].since)
         self.report("h@a")
         self.assertGreaterEqual(self.health.backends()[0].since, broken.since)
 
     def test_many_checks_cost_one_statement(self):
-        with mock.patch.object(health, "ROWS_FRESH", 1000.0):
+        with mock.patch.object(health, "ROWS_TTL", 1000.0):
             health.forget()
         with mock.patch.object(services, "page", return_value=[]) as page:
             for _ in range(100):

@@ -270,4 +270,4 @@ class TokenCacheTest(unittest.TestCase):
         self.cache.set("b", b"1", time=10)
         self.now += 10
         self.cache.set("c", b"1", time=10)
-        self.assertEqual(1, len(self.cache._kept))
+        self.assertEqual(1, len(self.cache._entries))

@@ -59,14 +59,14 @@ class MetricsMiddlewareTest(unittest.TestCase):
 
     def test_metrics_disabled_means_no_middleware(self):
         backends.override(self, "enabled", False, "metrics")
-        self.assertNotIsInstance(app.make_app(), telemetry_middleware.Measured)
+        self.assertNotIsInstance(app.make_app(), telemetry_middleware.MetricsMiddleware)
 
     def test_exception_counts_as_500(self):
         def broken(environ, start_response):
             raise KeyError
 
         told = exporter.of("api", "1", dict)
-        application = telemetry_middleware.Measured(broken, told)
+        application = telemetry_middleware.MetricsMiddleware(broken, told)
         with self.assertRaises(KeyError):
             application({"REQUEST_METHOD": "GET"}, None)
         self.assertEqual(1.0, self.count("GET", "other", 500))
@@ -77,8 +77,8 @@ class UwsgiMasterTest(unittest.TestCase):
         for worker, expected in ((0, False), (1, True)):
             server = mock.Mock(worker_id=lambda number=worker: number)
             with mock.patch.dict(sys.modules, uwsgi=server):
-                self.assertEqual(expected, telemetry_middleware._stays())
-        self.assertTrue(telemetry_middleware._stays())
+                self.assertEqual(expected, telemetry_middleware._runs_threads())
+        self.assertTrue(telemetry_middleware._runs_threads())
 
 
 class TracingMiddlewareTest(unittest.TestCase):
@@ -87,10 +87,10 @@ class TracingMiddlewareTest(unittest.TestCase):
         environ = {
             "REQUEST_METHOD": "GET",
             "otel.span": span,
-            telemetry_middleware.ENDPOINT: "/volumes/{volume_id}",
+            telemetry_middleware.ENVIRON_KEY: "/volumes/{volume_id}",
             "openstack.request_id": "req-1",
         }
-        answer = telemetry_middleware.Traced(lambda _environ, _start: [b"x"])(environ, None)
+        answer = telemetry_middleware.SpanNames(lambda _environ, _start: [b"x"])(environ, None)
         self.assertEqual([b"x"], answer)
         span.update_name.assert_called_once_with("GET /volumes/{volume_id}")
         span.set_attribute.assert_any_call("http.route", "/volumes/{volume_id}")
@@ -98,9 +98,9 @@ class TracingMiddlewareTest(unittest.TestCase):
         self.assertEqual(2, span.set_attribute.call_count)
 
     def test_missing_span_is_ignored(self):
-        self.assertEqual([], telemetry_middleware.Traced(lambda _environ, _start: [])({}, None))
+        self.assertEqual([], telemetry_middleware.SpanNames(lambda _environ, _start: [])({}, None))
 
     def test_tracing_disabled_means_no_middleware(self):
         CONF([], project="attachd", default_config_files=[])
         inner = app.FaultMiddleware(lambda _environ, _start: [])
-        self.assertIs(inner, telemetry_middleware.traced(inner))
+        self.assertIs(inner, telemetry_middleware.add_tracing(inner))

@@ -21,9 +21,9 @@ def tell(number=1, **values):
     return row["id"]
 
 
-def end(hub: Broadcaster) -> None:
+def end(broadcaster: Broadcaster) -> None:
     """Close a broadcaster and wait for its thread, which would read the next test's database."""
-    hub.close()
+    broadcaster.close()
     for thread in threading.enumerate():
         if thread.name == "events":
             thread.join(TIMEOUT)

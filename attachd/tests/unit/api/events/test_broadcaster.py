@@ -26,12 +26,12 @@ class BroadcasterTest(unittest.TestCase):
         super().setUp()
         databases.use(self)
         override(self, "interval", 0.02, group="events")
-        self.hub = broadcaster.Broadcaster()
-        self.enterContext(self.hub.subscribed())
-        self.addCleanup(lambda: end(self.hub))
+        self.broadcaster = broadcaster.Broadcaster()
+        self.enterContext(self.broadcaster.subscribed())
+        self.addCleanup(lambda: end(self.broadcaster))
 
     def places(self, place, seconds=TIMEOUT):
-        return [each["revision"] for each in self.hub.read_after(place, seconds)]
+        return [each["revision"] for each in self.broadcaster.read_after(place, seconds)]
 
     def test_read_after_returns_past_events_or_waits(self):
         tell(3)
@@ -52,14 +52,14 @@ class BroadcasterTest(unittest.TestCase):
         asked.assert_not_called()
 
     def caught_up(self, place):
-        wait_until(lambda: self.hub._last == place)
+        wait_until(lambda: self.broadcaster._last == place)
         return self.places(0)
 
     def test_events_before_cache_are_read_from_database(self):
-        small = mock.patch.object(broadcaster, "KEPT", 2)
+        small = mock.patch.object(broadcaster, "CACHE_SIZE", 2)
         with small:
-            self.hub = broadcaster.Broadcaster()
-            self.enterContext(self.hub.subscribed())
+            self.broadcaster = broadcaster.Broadcaster()
+            self.enterContext(self.broadcaster.subscribed())
             self.assertEqual([], self.places(0, 0))
             tell(5)
             self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
@@ -76,7 +76,7 @@ class BroadcasterTest(unittest.TestCase):
         self.assertEqual([], self.places(events.assign_sequence().assigned, 0))
         events.purge(models.now() + datetime.timedelta(seconds=9), 2)
         with self.assertRaisesRegex(exception.EventsExpired, "since revision 0.*revision 3"):
-            self.hub.read_after(0, TIMEOUT)
+            self.broadcaster.read_after(0, TIMEOUT)
         self.assertEqual([3], self.places(2))
 
     def test_events_purged_before_poll_are_skipped(self):
@@ -96,9 +96,11 @@ class BroadcasterTest(unittest.TestCase):
         with session.writer() as connection:
             connection.execute(sa.delete(models.events).where(models.events.c.revision > 3))
             connection.execute(sa.update(models.event_sequence).values(assigned=3))
-        wait_until(lambda: self.assertEqual([], self.places(6, 0.02)) or self.hub._last == 3)
+        wait_until(
+            lambda: self.assertEqual([], self.places(6, 0.02)) or self.broadcaster._last == 3
+        )
         other = tell()
-        (told,) = self.hub.read_after(3, TIMEOUT)
+        (told,) = self.broadcaster.read_after(3, TIMEOUT)
         self.assertEqual((4, other), (told["revision"], told["attachment_id"]))
 
     def test_database_outage_is_survived(self):
@@ -122,28 +124,28 @@ class BroadcasterTest(unittest.TestCase):
     def test_subscribers_are_limited(self):
         override(self, "max_watchers", 1, group="events")
         with self.assertRaisesRegex(exception.Unavailable, "max_watchers"):
-            self.hub.subscribe()
-        self.hub.unsubscribe()
-        self.hub.subscribe()
+            self.broadcaster.subscribe()
+        self.broadcaster.unsubscribe()
+        self.broadcaster.subscribe()
 
     def test_close_wakes_subscribers(self):
         waiting = threading.Thread(target=self.places, args=(0,))
         waiting.start()
-        self.hub.close()
+        self.broadcaster.close()
         waiting.join(TIMEOUT)
         self.assertFalse(waiting.is_alive())
-        self.assertTrue(self.hub.closing)
+        self.assertTrue(self.broadcaster.closing)
 
     def test_thread_stops_without_subscribers(self):
         # A slow thread does not see the subscriber, and would end as well.
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", TIMEOUT):
             self.assertEqual([], self.places(0, 0))
             (thread,) = [each for each in threading.enumerate() if each.name == "events"]
-            self.hub.unsubscribe()
+            self.broadcaster.unsubscribe()
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", 0.05):
             thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
-        self.hub.subscribe()
+        self.broadcaster.subscribe()
         later = threading.Timer(0.1, tell)
         later.start()
         self.assertEqual([1], self.places(0))

@@ -25,7 +25,7 @@ class Case(unittest.TestCase):
         asking.use(self)
         override(self, "interval", 0.02, group="events")
         # The broadcaster of the process may have events of another test's database.
-        self.hub = own = broadcaster.Broadcaster()
+        self.broadcaster = own = broadcaster.Broadcaster()
         self.addCleanup(end, own)
         self.enterContext(mock.patch.object(broadcaster, "get", return_value=own))
 
@@ -59,12 +59,12 @@ class PollTest(Case):
     def test_events_of_other_projects_are_filtered_by_database(self):
         tell(3, project_id=asking.OTHER_PROJECT)
         tell(1)
-        with mock.patch.object(parameters.EventQuery, "wants", return_value=True) as wants:
+        with mock.patch.object(parameters.EventQuery, "matches", return_value=True) as matches:
             self.assertEqual(([4], 4), self.places(since="0"))
-        wants.assert_called_once()
+        matches.assert_called_once()
 
     def test_many_events_are_read_in_pages(self):
-        with mock.patch.object(broadcaster, "PAGE", 2):
+        with mock.patch.object(broadcaster, "PAGE_SIZE", 2):
             tell(5)
             self.assertEqual(([1, 2, 3, 4, 5], 5), self.places(since="0"))
 
@@ -87,7 +87,7 @@ class PollTest(Case):
         later.join()
 
     def test_wait_timeout_returns_revision(self):
-        now, read_after = 1000.0, self.hub.read_after
+        now, read_after = 1000.0, self.broadcaster.read_after
 
         def pass_time(*wanted):
             nonlocal now
@@ -98,7 +98,7 @@ class PollTest(Case):
         later = threading.Timer(0.1, tell, kwargs={"project_id": asking.OTHER_PROJECT})
         with (
             mock.patch.object(handlers, "time", mock.Mock(monotonic=lambda: now)),
-            mock.patch.object(self.hub, "read_after", pass_time),
+            mock.patch.object(self.broadcaster, "read_after", pass_time),
         ):
             later.start()
             self.assertEqual(([], 1), self.places(since="0", wait="50"))

@@ -30,7 +30,8 @@ class EventQueryTest(unittest.TestCase):
     def test_default_is_own_project_without_past_events(self):
         event_query = self.read()
         self.assertEqual(
-            (None, 0, parameters.MOST), (event_query.since, event_query.wait, event_query.limit)
+            (None, 0, parameters.MAX_EVENTS),
+            (event_query.since, event_query.wait, event_query.limit),
         )
         self.assertIsNotNone(event_query.shown(ROW))
         self.assertIsNone(event_query.shown(ROW | {"project_id": asking.OTHER_PROJECT}))

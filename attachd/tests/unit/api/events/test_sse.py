@@ -20,12 +20,12 @@ class StreamTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
         override(self, "interval", 0.02, group="events")
-        self.hub = broadcaster.Broadcaster()
-        self.addCleanup(end, self.hub)
+        self.broadcaster = broadcaster.Broadcaster()
+        self.addCleanup(end, self.broadcaster)
         self.event_query = parameters.read(asking.context(), {})
 
     def open(self, place=0):
-        made = sse.EventStream(self.hub, self.event_query, place)
+        made = sse.EventStream(self.broadcaster, self.event_query, place)
         self.addCleanup(made.close)
         return made, iter(made)
 
@@ -59,13 +59,13 @@ class StreamTest(unittest.TestCase):
     def test_stream_ends_with_process(self):
         _stream, pieces = self.open()
         next(pieces)
-        self.hub.close()
+        self.broadcaster.close()
         self.assertEqual([], list(pieces))
 
     def test_stream_ends_at_gap(self):
         tell(2)
-        self.hub.subscribe()
-        self.hub.read_after(events.assign_sequence().assigned, 0)
+        self.broadcaster.subscribe()
+        self.broadcaster.read_after(events.assign_sequence().assigned, 0)
         _stream, pieces = self.open()
         events.purge(models.now() + datetime.timedelta(seconds=9), 9)
         self.assertEqual([b"retry: 1000\nid: 0\n\n"], list(pieces))

@@ -67,22 +67,22 @@ class DescribeTest(unittest.TestCase):
 
     def test_document_is_deterministic(self):
         self.assertEqual(
-            document.in_json(document.describe()), document.in_json(document.describe())
+            document.to_json(document.describe()), document.to_json(document.describe())
         )
 
 
 class WritingTest(unittest.TestCase):
     def test_json_and_yaml_are_equal(self):
         described = document.describe()
-        read = json.loads(document.in_json(described))
-        self.assertEqual(read, yaml.safe_load(document.in_yaml(described)))
+        read = json.loads(document.to_json(described))
+        self.assertEqual(read, yaml.safe_load(document.to_yaml(described)))
 
     def test_microversion_is_parsed(self):
-        self.assertEqual(mv.NEW_ATTACH, document.picked("3.27"))
-        self.assertEqual(mv.LATEST, document.picked("latest"))
+        self.assertEqual(mv.NEW_ATTACH, document.parse_version("3.27"))
+        self.assertEqual(mv.LATEST, document.parse_version("latest"))
         for text in ("3.99", "x"):
             with self.assertRaises(exception.AttachdError):
-                document.picked(text)
+                document.parse_version(text)
 
 
 class PathsTest(unittest.TestCase):

@@ -8,13 +8,13 @@ from attachd.api import endpoint, errors, idempotency
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc
 from attachd.api.openapi import response_schemas
-from attachd.api.openapi.type_schemas import Shapes
+from attachd.api.openapi.type_schemas import TypeSchemas
 from attachd.tests.unit.api import register
 
 
 class ResponsesTest(register.Case):
     def told(self):
-        return response_schemas.responses(endpoint.REGISTER, Shapes(mv.LATEST))
+        return response_schemas.responses(endpoint.REGISTER, TypeSchemas(mv.LATEST))
 
     def test_responses_have_result_and_common_faults(self):
         endpoint.endpoint("GET", "/snacks", doc=EndpointDoc({"snack": str}))(lambda: None)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import unittest
 
 from attachd.api import microversions as mv
-from attachd.api.openapi.type_schemas import Shapes
+from attachd.api.openapi.type_schemas import TypeSchemas
 
 
 class Crumb(TypedDict):
@@ -35,7 +35,7 @@ class Snack(Crumb):
 class TypeSchemasTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.shapes = Shapes(mv.LATEST)
+        self.shapes = TypeSchemas(mv.LATEST)
 
     def test_plain_types_have_schemas(self):
         for hint, schema in (
@@ -72,7 +72,7 @@ class TypeSchemasTest(unittest.TestCase):
         self.assertEqual(["taste", "eaten", "left", "group"], snack["required"])
 
     def test_field_exists_since_its_microversion(self):
-        shapes = Shapes(mv.BASE)
+        shapes = TypeSchemas(mv.BASE)
         shapes.of(Snack)
         (snack,) = (each for name, each in shapes.components.items() if name.endswith(".Snack"))
         self.assertNotIn("group", snack["properties"])
