@@ -158,12 +158,12 @@ def accept(
     attachment: Attachment,
     ext_version: ExtVersion,
     async_response: AsyncPreference,
-    tell: Notifier = _notify_manager,
+    notify: Notifier = _notify_manager,
 ) -> AttachmentBody:
     """Notify the manager or agent of pending work; return the attachment as it is until then."""
     shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
     try:
-        tell(ctx, attachment)
+        notify(ctx, attachment)
     except (exception.Unavailable, exception.AgentUnavailable) as error:
         LOG.warning(
             "Attachment %s: notification failed, recovery will find the row: %s",

@@ -189,9 +189,9 @@ class AttachTest(Case):
         real = Attachment.get
 
         def get(ctx, identity):
-            found = real(ctx, identity)
+            loaded = real(ctx, identity)
             rows.change_attachment(identity, state="attached", device="/dev/sdb")
-            return found
+            return loaded
 
         self.reconcile.side_effect = reconcile
         with (

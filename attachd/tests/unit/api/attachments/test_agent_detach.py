@@ -54,67 +54,67 @@ class Case(unittest.TestCase):
 class DisconnectTest(Case):
     def test_disconnect_revokes_access_after_agent_released_device(self):
         for state in WITH_DEVICE:
-            mine = self.attachment(state)
-            found = []
-            self.detach.side_effect = lambda _ctx, now, _states, f=found: (
-                f.append(self.state(now)) or []
+            attachment = self.attachment(state)
+            states = []
+            self.detach.side_effect = lambda _ctx, now, _states, seen=states: (
+                seen.append(self.state(now)) or []
             )
             with self.subTest(state):
-                self.assertEqual({"attachments": []}, self.disconnect(mine))
-                self.reconcile.assert_called_with(self.ctx, HOST, mine.id)
-                self.assertEqual(["disconnecting"], found)
+                self.assertEqual({"attachments": []}, self.disconnect(attachment))
+                self.reconcile.assert_called_with(self.ctx, HOST, attachment.id)
+                self.assertEqual(["disconnecting"], states)
 
     def test_disconnect_without_possible_device_skips_agent(self):
         for state in WITHOUT_DEVICE:
-            mine = self.attachment(state)
-            self.disconnect(mine)
-            self.assertEqual(state, self.state(mine))
+            attachment = self.attachment(state)
+            self.disconnect(attachment)
+            self.assertEqual(state, self.state(attachment))
         self.reconcile.assert_not_called()
         self.assertEqual(len(WITHOUT_DEVICE), self.detach.call_count)
 
     def test_disconnect_of_attachment_with_new_device_revokes_nothing(self):
-        mine = self.attachment("connecting")
+        attachment = self.attachment("connecting")
         allowed = []
 
         def detach(_ctx, _attachment, states):
             allowed.append(states)
             if len(allowed) == 1:
-                rows.change_attachment(mine.id, state="connected")
+                rows.change_attachment(attachment.id, state="connected")
                 raise exception.InvalidTransition("It has become attaching.")
             return []
 
         self.detach.side_effect = detach
-        self.disconnect(mine)
-        self.reconcile.assert_called_once_with(self.ctx, HOST, mine.id)
+        self.disconnect(attachment)
+        self.reconcile.assert_called_once_with(self.ctx, HOST, attachment.id)
         for states in allowed:
             self.assertFalse(set(WITH_DEVICE) & {each.value for each in states})
-        self.assertEqual("disconnecting", self.state(mine))
+        self.assertEqual("disconnecting", self.state(attachment))
 
     def test_disconnect_outside_allowed_states_is_refused(self):
-        mine = self.attachment("attached")
+        attachment = self.attachment("attached")
         with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
-            self.disconnect(mine, frozenset({AttachmentState.RESERVED}))
-        self.assertEqual("attached", self.state(mine))
+            self.disconnect(attachment, frozenset({AttachmentState.RESERVED}))
+        self.assertEqual("attached", self.state(attachment))
         self.reconcile.assert_not_called()
 
     def test_disconnect_without_agent_calls_manager_only(self):
-        mine = self.attachment("attached", agent=None)
-        self.disconnect(mine)
-        self.detach.assert_called_once_with(self.ctx, mine, None)
+        attachment = self.attachment("attached", agent=None)
+        self.disconnect(attachment)
+        self.detach.assert_called_once_with(self.ctx, attachment, None)
         self.reconcile.assert_not_called()
 
     def test_disconnect_with_unavailable_agent_changes_nothing_and_names_force(self):
         agents.silence(HOST)
         for state in WITH_DEVICE:
-            mine = self.attachment(state)
-            with self.assertRaisesRegex(exception.AgentUnavailable, f"{mine.id}.force=true"):
-                self.disconnect(mine)
-            self.assertEqual(state, self.state(mine))
+            attachment = self.attachment(state)
+            with self.assertRaisesRegex(exception.AgentUnavailable, f"{attachment.id}.force=true"):
+                self.disconnect(attachment)
+            self.assertEqual(state, self.state(attachment))
         self.reconcile.assert_not_called()
         self.detach.assert_not_called()
 
     def test_disconnect_with_device_in_use_keeps_attachment(self):
-        mine = self.attachment("attached")
+        attachment = self.attachment("attached")
 
         def keep(_ctx, host, attachment_id):
             agent_transitions.refuse_detach(attachment_id, host, 1, "mounted")
@@ -122,20 +122,20 @@ class DisconnectTest(Case):
 
         self.reconcile.side_effect = keep
         with self.assertRaisesRegex(exception.DeviceBusy, "/mnt"):
-            self.disconnect(mine)
-        self.assertEqual("attached", self.state(mine))
+            self.disconnect(attachment)
+        self.assertEqual("attached", self.state(attachment))
         self.detach.assert_not_called()
 
     def test_disconnect_with_unproved_release_is_refused(self):
-        mine = self.attachment("attached")
+        attachment = self.attachment("attached")
         self.reconcile.side_effect = None
         with self.assertRaisesRegex(exception.Conflict, "has not released"):
-            self.disconnect(mine)
+            self.disconnect(attachment)
         self.reconcile.side_effect = lambda *_args: agent_transitions.refuse_detach(
-            mine.id, HOST, 1, "mounted"
+            attachment.id, HOST, 1, "mounted"
         )
         with self.assertRaisesRegex(exception.Conflict, "has not released .*: mounted"):
-            self.disconnect(mine)
+            self.disconnect(attachment)
         self.detach.assert_not_called()
 
     def test_disconnect_with_lost_answer_and_released_device_succeeds(self):
@@ -146,7 +146,7 @@ class DisconnectTest(Case):
             exception.AttachmentNotFound(attachment_id="a"),
             exception.InvalidTransition("It has changed."),
         ):
-            mine = self.attachment("attached")
+            attachment = self.attachment("attached")
 
             def silent(*args, raised=error):
                 self.release_device(*args)
@@ -154,7 +154,7 @@ class DisconnectTest(Case):
 
             self.reconcile.side_effect = silent
             with self.subTest(type(error).__name__):
-                self.assertEqual({"attachments": []}, self.disconnect(mine))
+                self.assertEqual({"attachments": []}, self.disconnect(attachment))
 
     def test_disconnect_with_lost_answer_can_be_repeated(self):
         for error in (
@@ -162,62 +162,64 @@ class DisconnectTest(Case):
             exception.AgentUnavailable(host=HOST, since="yet"),
             exception.Unavailable(reason="The queue is away."),
         ):
-            mine = self.attachment("attached")
+            attachment = self.attachment("attached")
             self.reconcile.side_effect = error
             with self.assertRaises(type(error)):
-                self.disconnect(mine)
-            self.assertEqual("withdrawing", self.state(mine))
+                self.disconnect(attachment)
+            self.assertEqual("withdrawing", self.state(attachment))
             self.reconcile.side_effect = self.release_device
-            self.disconnect(Attachment.get(self.ctx, mine.id))
-            self.assertEqual("disconnecting", self.state(mine))
+            self.disconnect(Attachment.get(self.ctx, attachment.id))
+            self.assertEqual("disconnecting", self.state(attachment))
 
     def test_disconnect_with_concurrent_change_is_retried(self):
-        mine = self.attachment("attached")
+        attachment = self.attachment("attached")
         changed = exception.InvalidTransition("It has changed.")
         self.reconcile.side_effect = [changed, changed, changed]
         with self.assertRaises(exception.InvalidTransition):
-            self.disconnect(mine)
+            self.disconnect(attachment)
 
         def reconcile(*_args):
             self.reconcile.side_effect = self.release_device
             raise changed
 
         self.reconcile.side_effect = reconcile
-        self.assertEqual({"attachments": []}, self.disconnect(mine))
+        self.assertEqual({"attachments": []}, self.disconnect(attachment))
 
     def test_disconnect_deleted_by_other_request_succeeds(self):
-        for faster in (
-            lambda mine: rows.remove_attachment(mine.id),
-            lambda mine: self.release_device(None, HOST, mine.id),
+        for remove in (
+            lambda attachment: rows.remove_attachment(attachment.id),
+            lambda attachment: self.release_device(None, HOST, attachment.id),
         ):
-            mine = self.attachment("attached")
-            other = rows.add_attachment(mine.volume_id)["id"]
-            self.reconcile.side_effect = lambda *_args, f=faster, m=mine: f(m)
-            gone = exception.AttachmentNotFound(attachment_id=mine.id)
+            attachment = self.attachment("attached")
+            other = rows.add_attachment(attachment.volume_id)["id"]
+            self.reconcile.side_effect = lambda *_args, remove=remove, target=attachment: remove(
+                target
+            )
+            gone = exception.AttachmentNotFound(attachment_id=attachment.id)
             self.detach.side_effect = gone
-            found = self.disconnect(mine)["attachments"]
-            self.assertIn(other, [each["id"] for each in found])
+            remaining = self.disconnect(attachment)["attachments"]
+            self.assertIn(other, [row["id"] for row in remaining])
 
     def test_disconnect_of_deleted_attachment_is_not_found(self):
-        mine = self.attachment("attached")
-        rows.remove_attachment(mine.id)
+        attachment = self.attachment("attached")
+        rows.remove_attachment(attachment.id)
         with self.assertRaises(exception.AttachmentNotFound):
-            self.disconnect(mine)
+            self.disconnect(attachment)
 
 
 class ReleaseDeviceTest(Case):
     def test_release_device_calls_agent_and_not_manager(self):
-        mine = self.attachment("attached")
-        agent_detach.release_device(self.ctx, mine, None)
-        self.assertEqual("disconnecting", self.state(mine))
-        agent_detach.release_device(self.ctx, Attachment.get(self.ctx, mine.id), None)
-        self.reconcile.assert_called_once_with(self.ctx, HOST, mine.id)
+        attachment = self.attachment("attached")
+        agent_detach.release_device(self.ctx, attachment, None)
+        self.assertEqual("disconnecting", self.state(attachment))
+        agent_detach.release_device(self.ctx, Attachment.get(self.ctx, attachment.id), None)
+        self.reconcile.assert_called_once_with(self.ctx, HOST, attachment.id)
         self.detach.assert_not_called()
 
     def test_release_device_of_deleted_attachment_succeeds(self):
-        mine = self.attachment("attached")
-        self.reconcile.side_effect = lambda *_args: rows.remove_attachment(mine.id)
-        agent_detach.release_device(self.ctx, mine, None)
+        attachment = self.attachment("attached")
+        self.reconcile.side_effect = lambda *_args: rows.remove_attachment(attachment.id)
+        agent_detach.release_device(self.ctx, attachment, None)
 
 
 class AsyncTest(Case):
@@ -231,32 +233,32 @@ class AsyncTest(Case):
         )
 
     def test_async_disconnect_notifies_agent_without_waiting(self):
-        mine = self.attachment("attached")
-        shown = self.disconnect(mine)["attachment"]
+        attachment = self.attachment("attached")
+        shown = self.disconnect(attachment)["attachment"]
         self.assertEqual(("detaching", "/dev/sdb"), (shown["status"], shown["device"]))
-        self.request_reconcile.assert_called_once_with(self.ctx, HOST, mine.id)
-        self.async_response.accept.assert_called_once_with("attachments", mine.id)
+        self.request_reconcile.assert_called_once_with(self.ctx, HOST, attachment.id)
+        self.async_response.accept.assert_called_once_with("attachments", attachment.id)
         self.reconcile.assert_not_called()
         self.process_pending.assert_not_called()
-        self.assertEqual("withdrawing", self.state(mine))
+        self.assertEqual("withdrawing", self.state(attachment))
 
     def test_async_disconnect_with_unavailable_agent_changes_nothing(self):
-        mine = self.attachment("attached")
+        attachment = self.attachment("attached")
         agents.silence(HOST)
         with self.assertRaises(exception.AgentUnavailable):
-            self.disconnect(mine)
-        self.assertEqual("attached", self.state(mine))
+            self.disconnect(attachment)
+        self.assertEqual("attached", self.state(attachment))
         self.async_response.accept.assert_not_called()
 
     def test_async_disconnect_without_device_notifies_manager(self):
-        for mine in (self.attachment("connecting"), self.attachment("attached", agent=None)):
-            self.disconnect(mine)
-            self.assertEqual("disconnecting", self.state(mine))
+        for attachment in (self.attachment("connecting"), self.attachment("attached", agent=None)):
+            self.disconnect(attachment)
+            self.assertEqual("disconnecting", self.state(attachment))
         self.assertEqual(2, self.process_pending.call_count)
         self.request_reconcile.assert_not_called()
 
     def test_async_disconnect_of_attachment_with_new_device_withdraws_it(self):
-        mine = self.attachment("connecting")
-        rows.change_attachment(mine.id, state="connected")
-        self.assertEqual("detaching", self.disconnect(mine)["attachment"]["status"])
-        self.assertEqual("withdrawing", self.state(mine))
+        attachment = self.attachment("connecting")
+        rows.change_attachment(attachment.id, state="connected")
+        self.assertEqual("detaching", self.disconnect(attachment)["attachment"]["status"])
+        self.assertEqual("withdrawing", self.state(attachment))

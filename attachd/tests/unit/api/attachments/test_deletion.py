@@ -90,8 +90,8 @@ class DeleteTest(unittest.TestCase):
         self.delete()
         force_delete.assert_called_once_with(self.ctx, self.request, self.attachment)
         self.detach_guard.check.assert_not_called()
-        asked = [call.args[0] for call in self.ctx.authorize.call_args_list]
-        self.assertEqual([policy.DELETE, policy.FORCE], asked)
+        rules = [call.args[0] for call in self.ctx.authorize.call_args_list]
+        self.assertEqual([policy.DELETE, policy.FORCE], rules)
 
     def test_force_delete_without_permission_changes_nothing(self):
         force_delete = self.request_force()

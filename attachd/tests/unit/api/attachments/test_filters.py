@@ -36,9 +36,9 @@ class FiltersTest(unittest.TestCase):
 
     def test_wire_names_map_to_columns(self):
         query = {"volume_id": "v", "instance_id": "i", "attached_host": "h"}
-        found = read(query, is_admin=True)
+        parsed = read(query, is_admin=True)
         self.assertEqual(
-            {"project_id": "p", "volume_id": "v", "instance_uuid": "i", "host": "h"}, found
+            {"project_id": "p", "volume_id": "v", "instance_uuid": "i", "host": "h"}, parsed
         )
 
     def test_id_filter_is_canonicalised(self):
@@ -56,18 +56,18 @@ class FiltersTest(unittest.TestCase):
 
     def test_like_filter_matches_substring_since_3_34(self):
         query = {"volume_id~": "v", "attached_host~": "h", "status~": "error"}
-        found = read(query, is_admin=True)
-        self.assertEqual({"volume_id": "v", "host": "h"}, found["like"])
+        parsed = read(query, is_admin=True)
+        self.assertEqual({"volume_id": "v", "host": "h"}, parsed["like"])
         self.assertEqual(
-            {"connect_failed", "connect_unknown", "disconnect_failed"}, found["states"]
+            {"connect_failed", "connect_unknown", "disconnect_failed"}, parsed["states"]
         )
         with self.assertRaisesRegex(exception.BadRequest, "Invalid filters volume_id~"):
             read({"volume_id~": "v"}, LAST_OLD, is_admin=True)
 
     def test_every_registered_filter_is_parsed(self):
         for name in register.ATTACHMENT.known:
-            found = read({name: "x"}, is_admin=True)
-            self.assertGreater(len(found), name != "project_id", name)
+            parsed = read({name: "x"}, is_admin=True)
+            self.assertGreater(len(parsed), name != "project_id", name)
 
     def test_every_sort_key_is_sortable_column(self):
         from attachd.db.attachments import queries as attachment_queries
@@ -96,8 +96,8 @@ class ExtFiltersTest(unittest.TestCase):
             "status": "attaching",
             "instance_id": "i",
         }
-        found = read(query, ext_version=mv.EXT_BASE)
-        times = [(each.column, each.verb, each.moment.year) for each in found.pop("times")]
+        parsed = read(query, ext_version=mv.EXT_BASE)
+        times = [(each.column, each.verb, each.moment.year) for each in parsed.pop("times")]
         expected = [
             ("attached_at", "gte", 2025),
             ("attached_at", "neq", 2025),
@@ -106,7 +106,7 @@ class ExtFiltersTest(unittest.TestCase):
         self.assertEqual(expected, sorted(times))
         attaching = {"held", "connecting", "connected"}
         others = {"agent": "n1", "instance_uuid": "i", "project_id": "p", "states": attaching}
-        self.assertEqual(others, found)
+        self.assertEqual(others, parsed)
 
     def test_invalid_ext_filter_is_refused_by_name(self):
         for name in ("created_at", "updated_at", "attached_at"):

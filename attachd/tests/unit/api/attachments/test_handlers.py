@@ -104,9 +104,9 @@ class CreateTest(unittest.TestCase):
             with self.subTest(connector):
                 shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
                 self.assertEqual({}, shown["connection_info"])
-                wanted = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
+                requested = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
                 self.reservation.get_or_create.assert_called_with(
-                    self.ctx, self.volume, wanted, None, None
+                    self.ctx, self.volume, requested, None, None
                 )
         self.manager_api.attach.assert_not_called()
 
@@ -161,8 +161,8 @@ class ListsTest(unittest.TestCase):
         (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
         self.assertEqual({"id", "status", "instance", "volume_id"}, set(shown))
         self.db.page_with_secrets.assert_not_called()
-        asked, page = self.db.page.call_args.args
-        self.assertEqual(({"project_id": "p"}, 5), (asked, page.limit))
+        parsed, page = self.db.page.call_args.args
+        self.assertEqual(({"project_id": "p"}, 5), (parsed, page.limit))
 
     def test_detail_reads_one_query(self):
         (shown,) = handlers.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
@@ -171,13 +171,13 @@ class ListsTest(unittest.TestCase):
 
     def test_index_and_detail_take_ext_filters(self):
         query = {"agent": "node1"}
-        for list_, asked in (
+        for list_, parsed in (
             (handlers.index, self.db.page),
             (handlers.detail, self.db.page_with_secrets),
         ):
-            asked.return_value = []
+            parsed.return_value = []
             list_(self.ctx, query, mv.LATEST, mv.EXT_BASE)
-            self.assertEqual({"project_id": "p", **query}, asked.call_args.args[0])
+            self.assertEqual({"project_id": "p", **query}, parsed.call_args.args[0])
 
 
 RESERVED = {"attachment": {"id": "a1", "status": "reserved", "connection_info": {}}}

@@ -36,8 +36,8 @@ class GetOrCreateTest(Case):
         self.sharing_denied_rule.return_value = "a:rule"
         self.ctx, self.volume = mock.Mock(), mock.Mock()
 
-    def make(self, **wanted):
-        return reservation.get_or_create(self.ctx, self.volume, wanted, None)
+    def make(self, **requested):
+        return reservation.get_or_create(self.ctx, self.volume, requested, None)
 
     def test_get_or_create_passes_request_and_denied_rule(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
@@ -50,8 +50,8 @@ class GetOrCreateTest(Case):
         )
 
     def test_get_or_create_passes_agent(self):
-        wanted = {"connector": {"host": "h"}}
-        reservation.get_or_create(self.ctx, self.volume, wanted, None, None, "h")
+        requested = {"connector": {"host": "h"}}
+        reservation.get_or_create(self.ctx, self.volume, requested, None, None, "h")
         self.assertEqual("h", self.Attachment.reserve.call_args.args[-1])
 
     def test_get_or_create_of_read_only_volume_for_writing_is_refused(self):
@@ -189,8 +189,8 @@ class ExpiryTest(unittest.TestCase):
         timeutils.set_time_override(self.now)
         self.addCleanup(timeutils.clear_time_override)
 
-    def _seconds(self, wanted, ext_version=OWN):
-        moment = reservation.expiry_time(wanted, ext_version)
+    def _seconds(self, requested, ext_version=OWN):
+        moment = reservation.expiry_time(requested, ext_version)
         return None if moment is None else (moment - self.now).total_seconds()
 
     def test_expiry_time_without_limit_is_none(self):
@@ -214,6 +214,6 @@ class ExpiryTest(unittest.TestCase):
             reservation.expiry_time({"expires_in": 60}, None)
 
     def test_expiry_time_with_connector_is_refused(self):
-        wanted = {"expires_in": 60, "connector": {"host": "here"}}
+        requested = {"expires_in": 60, "connector": {"host": "here"}}
         with self.assertRaisesRegex(exception.InvalidInput, "connected at once"):
-            reservation.expiry_time(wanted, OWN)
+            reservation.expiry_time(requested, OWN)

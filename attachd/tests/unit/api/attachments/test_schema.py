@@ -11,8 +11,8 @@ from attachd.conf import CONF
 class IdentityTest(unittest.TestCase):
     def test_identity_is_canonicalised(self):
         stored = "abcdefab-cdef-4abc-8def-abcdefabcdef"
-        wanted = {"a": stored.upper(), "b": stored.replace("-", "")}
-        self.assertEqual([stored] * 2, [schema.identity(wanted, name) for name in wanted])
+        requested = {"a": stored.upper(), "b": stored.replace("-", "")}
+        self.assertEqual([stored] * 2, [schema.identity(requested, name) for name in requested])
 
 
 class ConnectorTest(unittest.TestCase):

@@ -111,12 +111,12 @@ class ViewTest(unittest.TestCase):
         volume = rows.add_volume(multiattach=True)["id"]
         values = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
         values |= {"agent": "compute-1", "device": "/dev/sdc"}
-        mine, other = (
+        attachment, other = (
             rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
             for _each in range(2)
         )
         ctx = asking.context("reader")
-        shown = view.show(ctx, Attachment.get(ctx, mine["id"]), (1, 0))["attachment"]
+        shown = view.show(ctx, Attachment.get(ctx, attachment["id"]), (1, 0))["attachment"]
         expected = {
             "project_id": rows.PROJECT,
             "attached_host": "compute-1",
@@ -128,7 +128,7 @@ class ViewTest(unittest.TestCase):
             "shared_connections_by_attachment": [other["id"]],
         }
         self.assertEqual(expected, {key: shown[key] for key in expected})
-        plain = view.show(ctx, Attachment.get(ctx, mine["id"]), None)["attachment"]
+        plain = view.show(ctx, Attachment.get(ctx, attachment["id"]), None)["attachment"]
         self.assertEqual(set(expected), set(shown) - set(plain))
 
     def test_show_connected_shows_host_of_connector(self):
@@ -243,7 +243,7 @@ class SharedConnectionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
-        self.mine, self.same, self.others = (
+        self.own, self.same, self.others = (
             rows.add_attachment(
                 rows.add_volume(project_id=project)["id"],
                 "attached",
@@ -255,7 +255,7 @@ class SharedConnectionTest(unittest.TestCase):
         self.all = [self.same["id"], self.others["id"]]
 
     def beside(self, ctx):
-        return view.sharing_ids(ctx, [self.mine])[self.mine["id"]]
+        return view.sharing_ids(ctx, [self.own])[self.own["id"]]
 
     def test_member_sees_sharing_attachments_of_own_project(self):
         self.assertEqual([self.same["id"]], self.beside(asking.context()))
@@ -273,9 +273,9 @@ class SharedConnectionTest(unittest.TestCase):
             (asking.context(), [self.same["id"]]),
             (asking.context(*asking.ADMIN), self.all),
         ):
-            connection = view.SharedConnection(ctx, Attachment.get(ctx, self.mine["id"]))
+            connection = view.SharedConnection(ctx, Attachment.get(ctx, self.own["id"]))
             self.assertEqual(expected, [row["id"] for row in connection.users()])
-        rows.remove_attachment(self.mine["id"])
+        rows.remove_attachment(self.own["id"])
         self.assertEqual(self.all, [row["id"] for row in connection.users()])
         rows.change_attachment(self.same["id"], state="disconnecting")
         self.assertEqual([self.others["id"]], [row["id"] for row in connection.users()])

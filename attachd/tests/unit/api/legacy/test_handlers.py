@@ -142,10 +142,10 @@ class DetachTest(DetachCase):
         handlers.detach(self.ctx, self.volume_id, body, self.request)
 
     def test_detach_without_id_removes_only_attachment(self):
-        mine = rows.add_attachment(self.volume_id, "connected")["id"]
-        for body in (None, {}, {"attachment_id": None}, {"attachment_id": mine}):
+        attachment_id = rows.add_attachment(self.volume_id, "connected")["id"]
+        for body in (None, {}, {"attachment_id": None}, {"attachment_id": attachment_id}):
             self.detach(body)
-        self.assertEqual([(mine, "here@fake")] * 4, self.detached())
+        self.assertEqual([(attachment_id, "here@fake")] * 4, self.detached())
 
     def test_detach_without_id_of_several_is_refused(self):
         first, _second = self.attach_two()
@@ -159,9 +159,9 @@ class DetachTest(DetachCase):
     def test_detach_without_id_prefers_used_over_failed_attachment(self):
         failed = rows.add_attachment(self.volume_id, "connect_failed")["id"]
         self.detach()
-        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
         self.detach()
-        self.assertEqual([failed, mine], [each for each, _backend in self.detached()])
+        self.assertEqual([failed, attachment_id], [each for each, _backend in self.detached()])
 
     def test_detach_of_attachment_of_other_volume_is_refused(self):
         other = rows.add_attachment(rows.add_volume()["id"], "attached")["id"]
@@ -217,14 +217,14 @@ class DetachTest(DetachCase):
             self.detach()
 
     def test_detach_of_volume_in_use_changes_nothing(self):
-        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
         refused = exception.AttachmentInUse(reason="no")
         with (
             mock.patch.object(detach_guard, "check_volume", side_effect=refused) as check,
             self.assertRaises(exception.AttachmentInUse),
         ):
-            self.detach({"attachment_id": mine})
-        check.assert_called_once_with(self.ctx, self.request, self.volume_id, mine)
+            self.detach({"attachment_id": attachment_id})
+        check.assert_called_once_with(self.ctx, self.request, self.volume_id, attachment_id)
         self.assertEqual([], self.detached())
 
     def test_detach_for_reader_is_forbidden(self):
@@ -259,11 +259,11 @@ class ForceDetachTest(DetachCase):
     def test_force_detach_with_connector_closes_unused_connection(self):
         first, second = self.attach_two()
         rows.change_attachment(first, user_id="u")
-        mine = self.connect(user_id="u")
+        attachment_id = self.connect(user_id="u")
         self.connect(user_id="u", parent_id=second)
         self.connect(user_id="other")
         self.force(attachment_id=first, connector=CONNECTOR)
-        self.assertEqual([(CONNECTOR, (), [mine])], self.closed())
+        self.assertEqual([(CONNECTOR, (), [attachment_id])], self.closed())
         self.assertEqual([(first, "here@fake")], self.detached())
 
     def test_force_detach_without_connector_closes_own_connections_only(self):
@@ -338,10 +338,12 @@ class TerminateTest(case.Case):
     def test_terminate_connection_closes_connections_in_use(self):
         self.connect()
         self.attach()
-        (mine,) = [row["id"] for row in rows.attachments(self.volume_id) if not row["connector"]]
+        (attachment_id,) = [
+            row["id"] for row in rows.attachments(self.volume_id) if not row["connector"]
+        ]
         self.close()
         self.close(None)
-        self.assertEqual([(CONNECTOR, None), (None, [mine])], self.closed())
+        self.assertEqual([(CONNECTOR, None), (None, [attachment_id])], self.closed())
 
     def test_terminate_connection_without_connections_keeps_hold(self):
         handlers.reserve(self.ctx, self.volume_id)

@@ -50,9 +50,9 @@ class ForCallerTest(case.Case):
         return [row["id"] for row in (*holders.holds, *holders.connections)]
 
     def test_for_caller_returns_rows_of_user(self):
-        theirs, mine = self.reserve_and_connect("other"), self.reserve_and_connect("u")
-        self.assertEqual(mine, self.ids_for_caller(self.ctx))
-        self.assertEqual(theirs, self.ids_for_caller(self.other_user()))
+        other_ids, own_ids = self.reserve_and_connect("other"), self.reserve_and_connect("u")
+        self.assertEqual(own_ids, self.ids_for_caller(self.ctx))
+        self.assertEqual(other_ids, self.ids_for_caller(self.other_user()))
 
     def test_for_caller_ignores_other_attachments(self):
         rows.add_attachment(self.volume_id, "attached", user_id="u")
@@ -66,14 +66,14 @@ class ForCallerTest(case.Case):
         self.assertEqual(["legacy"], [row["kind"] for row in holders.used])
 
     def test_for_caller_as_admin_returns_rows_of_hold_owner(self):
-        theirs = self.reserve_and_connect("other")
+        other_ids = self.reserve_and_connect("other")
         self.assertEqual([], self.ids_for_caller(self.ctx))
         admin = asking.context(*asking.ADMIN)
-        self.assertEqual(theirs, self.ids_for_caller(admin))
-        mine = self.reserve_and_connect("u")
-        self.assertEqual(mine, self.ids_for_caller(admin))
+        self.assertEqual(other_ids, self.ids_for_caller(admin))
+        own_ids = self.reserve_and_connect("u")
+        self.assertEqual(own_ids, self.ids_for_caller(admin))
 
     def test_for_caller_without_multiattach_returns_all_rows(self):
-        theirs = self.reserve_and_connect("other")
+        other_ids = self.reserve_and_connect("other")
         rows.change_volume(self.volume_id, multiattach=False)
-        self.assertEqual(theirs, self.ids_for_caller(self.ctx))
+        self.assertEqual(other_ids, self.ids_for_caller(self.ctx))

@@ -28,10 +28,10 @@ class ReleaseCallersTest(Case):
     def test_release_callers_with_only_hold_closes_connections(self):
         self.reserve()
         self.reserve(self.other_user())
-        mine = self.connect()
+        connection_id = self.connect()
         self.connect(user_id="other")
         self.release_callers()
-        self.assertEqual([(None, (), [mine])], self.closed())
+        self.assertEqual([(None, (), [connection_id])], self.closed())
         self.assertEqual(["hold", "connection", "connection"], self.kinds())
 
     def test_release_callers_without_hold_closes_nothing(self):

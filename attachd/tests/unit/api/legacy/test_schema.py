@@ -11,14 +11,14 @@ SERVER = "abcdefab-cdef-4abc-8def-abcdefabcdef"
 
 
 class SchemaTest(unittest.TestCase):
-    def passes(self, wanted, *bodies):
+    def passes(self, body_schema, *bodies):
         for body in bodies:
-            Validator(wanted).check(body)
+            Validator(body_schema).check(body)
 
-    def fails(self, wanted, says, *bodies):
+    def fails(self, body_schema, says, *bodies):
         for body in bodies:
             with self.subTest(body), self.assertRaisesRegex(exception.BadRequest, says):
-                Validator(wanted).check(body)
+                Validator(body_schema).check(body)
 
     def test_attach_needs_server_or_host(self):
         self.passes(

@@ -93,8 +93,8 @@ class AssociationsTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
         self.one = qos_specs.create("gold", "front-end", {})["id"]
-        self.kind = asking.add_type("fast")["id"]
-        self.query = {"vol_type_id": self.kind}
+        self.type_id = asking.add_type("fast")["id"]
+        self.query = {"vol_type_id": self.type_id}
 
     def listed(self):
         return handlers.list_associations(self.one)["qos_associations"]
@@ -102,7 +102,7 @@ class AssociationsTest(unittest.TestCase):
     def test_associate_and_disassociate_types(self):
         self.assertEqual([], self.listed())
         handlers.associate(self.one, self.query)
-        expected = {"association_type": "volume_type", "name": "fast", "id": self.kind}
+        expected = {"association_type": "volume_type", "name": "fast", "id": self.type_id}
         self.assertEqual([expected], self.listed())
         handlers.disassociate(self.one, self.query)
         self.assertEqual([], self.listed())

@@ -21,8 +21,8 @@ class Case(unittest.TestCase):
         return handlers.show(asking.context(*roles), project, query)["quota_set"]
 
     def update(self, query=None, **body):
-        found = handlers.update(self.ctx, rows.PROJECT, {"quota_set": body}, query or {})
-        return found["quota_set"]
+        shown = handlers.update(self.ctx, rows.PROJECT, {"quota_set": body}, query or {})
+        return shown["quota_set"]
 
 
 class ShowTest(Case):
@@ -78,8 +78,8 @@ class ShowTest(Case):
     def test_defaults_ignore_quotas_of_project(self):
         quotas.set_class_limits("default", {"volumes": 5, "gigabytes": 6})
         quotas.set_limits(rows.PROJECT, {"volumes": 7})
-        found = handlers.defaults(asking.context(), rows.PROJECT)["quota_set"]
-        self.assertEqual((5, 6, rows.PROJECT), (found["volumes"], found["gigabytes"], found["id"]))
+        shown = handlers.defaults(asking.context(), rows.PROJECT)["quota_set"]
+        self.assertEqual((5, 6, rows.PROJECT), (shown["volumes"], shown["gigabytes"], shown["id"]))
         self.assertEqual(7, self.show()["volumes"])
 
 

@@ -10,11 +10,11 @@ from attachd.api.quotas import schema
 
 class LimitsTest(unittest.TestCase):
     def check(self, value):
-        for wanted, key in (
+        for body_schema, key in (
             (schema.UPDATE, "quota_set"),
             (schema.UPDATE_CLASS, "quota_class_set"),
         ):
-            validation.Validator(wanted).check({key: {"volumes": value}})
+            validation.Validator(body_schema).check({key: {"volumes": value}})
 
     def test_limit_takes_integers_and_digits(self):
         for value in (0, -1, 2**31 - 1, "0", "-1", "0012", "2147483647", "1999999999"):

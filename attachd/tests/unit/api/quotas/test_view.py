@@ -17,21 +17,21 @@ class ViewTest(unittest.TestCase):
         )
 
     def test_effective_prefers_last_limits(self):
-        found = view.effective(
+        shown = view.effective(
             ["volumes", "gigabytes", "volumes_x"],
             {"volumes": 1, "volumes_x": 2},
             {"volumes": 3, "other": 4},
         )
         gigabytes = CONF.quota.quota_gigabytes
-        self.assertEqual({"volumes": 3, "gigabytes": gigabytes, "volumes_x": 2}, found)
+        self.assertEqual({"volumes": 3, "gigabytes": gigabytes, "volumes_x": 2}, shown)
         self.assertEqual({"volumes_x": -1}, view.effective(["volumes_x"]))
 
     def test_with_usage_shows_limit_and_usage(self):
-        found = view.with_usage({"gigabytes": 9, "groups": 10}, {"gigabytes": ResourceUsage(3, 2)})
+        shown = view.with_usage({"gigabytes": 9, "groups": 10}, {"gigabytes": ResourceUsage(3, 2)})
         self.assertEqual(
             {
                 "gigabytes": {"limit": 9, "in_use": 3, "reserved": 2},
                 "groups": {"limit": 10, "in_use": 0, "reserved": 0},
             },
-            found,
+            shown,
         )

@@ -49,42 +49,44 @@ class CreateTest(Case):
 
 class ShowTest(Case):
     def test_show_returns_type(self):
-        kind = self.create()
-        shown = handlers.show(self.admin, kind["id"])["volume_type"]
-        self.assertEqual({**kind, "qos_specs_id": None}, shown)
+        volume_type = self.create()
+        shown = handlers.show(self.admin, volume_type["id"])["volume_type"]
+        self.assertEqual({**volume_type, "qos_specs_id": None}, shown)
 
     def test_show_default_returns_default_type(self):
         with self.assertRaisesRegex(exception.NotFound, "Default volume type"):
             handlers.show(self.admin, "default")
-        kind = self.create()
+        volume_type = self.create()
         override(self, "default_volume_type", "gold")
-        self.assertEqual(kind["id"], handlers.show(self.admin, "default")["volume_type"]["id"])
+        self.assertEqual(
+            volume_type["id"], handlers.show(self.admin, "default")["volume_type"]["id"]
+        )
 
     def test_show_private_type_for_member_is_not_found(self):
-        kind = self.create(**{PUBLIC: False})
+        volume_type = self.create(**{PUBLIC: False})
         with self.assertRaises(exception.VolumeTypeNotFound):
-            handlers.show(asking.context(), kind["id"])
+            handlers.show(asking.context(), volume_type["id"])
 
 
 class UpdateTest(Case):
     def test_update_changes_only_given_fields(self):
-        kind = self.create(description="old")
-        shown = self.update(kind["id"], name="silver", description=None)
+        volume_type = self.create(description="old")
+        shown = self.update(volume_type["id"], name="silver", description=None)
         self.assertEqual(("silver", "old"), (shown["name"], shown["description"]))
 
     def test_update_takes_both_names_of_is_public(self):
-        kind = self.create()
-        self.assertIs(False, self.update(kind["id"], is_public="false")["is_public"])
-        self.assertIs(True, self.update(kind["id"], **{PUBLIC: True})["is_public"])
+        volume_type = self.create()
+        self.assertIs(False, self.update(volume_type["id"], is_public="false")["is_public"])
+        self.assertIs(True, self.update(volume_type["id"], **{PUBLIC: True})["is_public"])
 
     def test_update_answer_has_one_name_of_is_public(self):
         self.assertNotIn(PUBLIC, self.update(self.create()["id"], name="n"))
 
     def test_update_without_change_is_refused(self):
-        kind = self.create()
+        volume_type = self.create()
         for fields in ({}, {"name": None}, {"name": None, "description": None}):
             with self.assertRaisesRegex(exception.BadRequest, "Specify"):
-                self.update(kind["id"], **fields)
+                self.update(volume_type["id"], **fields)
 
     def test_update_with_duplicate_name_is_refused(self):
         self.create()
@@ -99,28 +101,28 @@ class UpdateTest(Case):
 
 class DeleteTest(Case):
     def test_delete_removes_type(self):
-        kind = self.create()
-        handlers.delete(self.admin, kind["id"])
+        volume_type = self.create()
+        handlers.delete(self.admin, volume_type["id"])
         with self.assertRaises(exception.VolumeTypeNotFound):
-            handlers.delete(self.admin, kind["id"])
+            handlers.delete(self.admin, volume_type["id"])
 
     def test_delete_with_volumes_is_refused(self):
-        kind = self.create()
-        rows.add_volume(volume_type_id=kind["id"])
+        volume_type = self.create()
+        rows.add_volume(volume_type_id=volume_type["id"])
         with self.assertRaises(exception.TypeInUse):
-            handlers.delete(self.admin, kind["id"])
+            handlers.delete(self.admin, volume_type["id"])
 
     def test_delete_configured_default_is_refused(self):
-        kind = self.create()
+        volume_type = self.create()
         override(self, "default_volume_type", "gold")
         with self.assertRaises(exception.TypeIsDefault):
-            handlers.delete(self.admin, kind["id"])
+            handlers.delete(self.admin, volume_type["id"])
 
     def test_delete_default_of_project_is_refused(self):
-        kind = self.create()
-        default_types.set_default("p", kind["id"])
+        volume_type = self.create()
+        default_types.set_default("p", volume_type["id"])
         with self.assertRaises(exception.TypeIsDefault):
-            handlers.delete(self.admin, kind["id"])
+            handlers.delete(self.admin, volume_type["id"])
 
 
 class ListTest(unittest.TestCase):
@@ -139,8 +141,8 @@ class ListTest(unittest.TestCase):
         return handlers.index(self.ctx, query, version, asking.links())
 
     def names(self, *arguments, **query):
-        found = self.index(*arguments, **query)["volume_types"]
-        return {each["name"] for each in found}
+        shown = self.index(*arguments, **query)["volume_types"]
+        return {each["name"] for each in shown}
 
     def test_list_for_member_shows_public_types_only(self):
         for query in ({}, {"is_public": "None"}, {"is_public": "False"}):

@@ -36,8 +36,8 @@ class LookupTest(Case):
 
     def test_get_by_id_or_name_takes_name_in_form_of_id(self):
         name = asking.new_id()
-        kind = asking.add_type(name)
-        self.assertEqual(kind["id"], lookup.get_by_id_or_name(self.member, name)["id"])
+        volume_type = asking.add_type(name)
+        self.assertEqual(volume_type["id"], lookup.get_by_id_or_name(self.member, name)["id"])
 
     def test_private_type_is_visible_to_admins(self):
         for wanted in (self.hidden["id"], "hidden"):
@@ -62,8 +62,8 @@ class LookupTest(Case):
 
 class DefaultTest(Case):
     def default(self):
-        found = lookup.default(self.member)
-        return found and found["name"]
+        default = lookup.default(self.member)
+        return default and default["name"]
 
     def test_default_without_configuration_is_none(self):
         self.assertIsNone(self.default())

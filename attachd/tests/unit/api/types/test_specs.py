@@ -14,48 +14,48 @@ class SpecsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
-        self.kind = asking.add_type(extra_specs=SPECS)["id"]
+        self.type_id = asking.add_type(extra_specs=SPECS)["id"]
         self.admin = asking.context(*asking.ADMIN)
 
     def all(self):
-        return specs.index(self.admin, self.kind)["extra_specs"]
+        return specs.index(self.admin, self.type_id)["extra_specs"]
 
     def test_index_for_member_shows_visible_specs(self):
         member = asking.context()
-        shown = specs.index(member, self.kind)
+        shown = specs.index(member, self.type_id)
         self.assertEqual({"extra_specs": {"multiattach": "<is> True"}}, shown)
-        shown = specs.show(member, self.kind, "multiattach")
+        shown = specs.show(member, self.type_id, "multiattach")
         self.assertEqual({"multiattach": "<is> True"}, shown)
         with self.assertRaisesRegex(exception.NotFound, "inner"):
-            specs.show(member, self.kind, "inner")
+            specs.show(member, self.type_id, "inner")
 
     def test_create_merges_specs(self):
-        shown = specs.create(self.admin, self.kind, {"extra_specs": {"new": "1"}})
+        shown = specs.create(self.admin, self.type_id, {"extra_specs": {"new": "1"}})
         self.assertEqual({"extra_specs": {"new": "1"}}, shown)
         self.assertEqual({**SPECS, "new": "1"}, self.all())
 
     def test_update_sets_one_spec(self):
         self.assertEqual(
-            {"inner": "y"}, specs.update(self.admin, self.kind, "inner", {"inner": "y"})
+            {"inner": "y"}, specs.update(self.admin, self.type_id, "inner", {"inner": "y"})
         )
         self.assertEqual("y", self.all()["inner"])
 
     def test_update_with_different_key_in_body_is_refused(self):
         with self.assertRaisesRegex(exception.BadRequest, "mismatch"):
-            specs.update(self.admin, self.kind, "inner", {"outer": "y"})
+            specs.update(self.admin, self.type_id, "inner", {"outer": "y"})
 
     def test_delete_removes_one_spec(self):
-        specs.delete(self.admin, self.kind, "inner")
+        specs.delete(self.admin, self.type_id, "inner")
         self.assertEqual({"multiattach": "<is> True"}, self.all())
         with self.assertRaisesRegex(exception.NotFound, "inner"):
-            specs.delete(self.admin, self.kind, "inner")
+            specs.delete(self.admin, self.type_id, "inner")
 
     def test_changes_with_volumes_of_type_are_refused(self):
-        rows.add_volume(volume_type_id=self.kind)
+        rows.add_volume(volume_type_id=self.type_id)
         acts = (
-            lambda: specs.create(self.admin, self.kind, {"extra_specs": {"new": "1"}}),
-            lambda: specs.update(self.admin, self.kind, "inner", {"inner": "y"}),
-            lambda: specs.delete(self.admin, self.kind, "inner"),
+            lambda: specs.create(self.admin, self.type_id, {"extra_specs": {"new": "1"}}),
+            lambda: specs.update(self.admin, self.type_id, "inner", {"inner": "y"}),
+            lambda: specs.delete(self.admin, self.type_id, "inner"),
         )
         for act in acts:
             with self.assertRaisesRegex(exception.BadRequest, "in use"):

@@ -241,8 +241,8 @@ class ExtendTest(unittest.TestCase):
             self.extend(rows.add_volume(), 2, "reader")
 
     def test_extend_beyond_limits_of_type_is_refused(self):
-        kind = asking.add_type(extra_specs={"provisioning:max_vol_size": "3"})
-        volume = rows.add_volume(volume_type_id=kind["id"])
+        volume_type = asking.add_type(extra_specs={"provisioning:max_vol_size": "3"})
+        volume = rows.add_volume(volume_type_id=volume_type["id"])
         with self.assertRaisesRegex(exception.InvalidInput, "at most 3 GiB"):
             self.extend(volume, 4)
         self.assertEqual("extending", self.extend(volume, 3)["status"])
@@ -358,14 +358,14 @@ class CheckRetypeTest(unittest.TestCase):
         asking.report()
         self.plain = asking.add_type("plain")["id"]
 
-    def check(self, kind, status="available", **values):
+    def check(self, volume_type, status="available", **values):
         values = {"volume_type_id": self.plain, "availability_zone": "nova", **values}
         volume = rows.add_volume(status=status, **values)
-        return actions.check_retype(Volume.get(asking.context(), volume["id"]), kind)
+        return actions.check_retype(Volume.get(asking.context(), volume["id"]), volume_type)
 
-    def refused(self, says, kind, status="available", **values):
+    def refused(self, says, volume_type, status="available", **values):
         with self.assertRaisesRegex(exception.BadRequest, says):
-            self.check(kind, status, **values)
+            self.check(volume_type, status, **values)
 
     def limited(self, consumer):
         specs = qos_specs.create(consumer, consumer, {"total_iops_sec": "1"})
@@ -382,24 +382,24 @@ class CheckRetypeTest(unittest.TestCase):
         self.refused("how often and by whom .* in-use", shared, "in-use")
 
     def test_check_retype_in_use_between_multiattach_types_succeeds(self):
-        mine, other = (
+        own, other = (
             asking.add_type(name, extra_specs={"multiattach": "<is> True", "mode": "RO"})
             for name in ("mine", "other")
         )
-        of_mine = {"multiattach": True, "volume_type_id": mine["id"]}
-        self.assertEqual((True, ANY), self.check(other, "in-use", **of_mine))
+        of_own_type = {"multiattach": True, "volume_type_id": own["id"]}
+        self.assertEqual((True, ANY), self.check(other, "in-use", **of_own_type))
         for key, value in (("mode", "RW"), ("max_attachments", "3"),
                            ("max_attachments_per_host", "1")):  # fmt: skip
             specs = {"multiattach": "<is> True", "mode": "RO", key: value}
-            kind = asking.add_type(f"with {key}", extra_specs=specs)
-            self.refused("how often and by whom .* in-use", kind, "in-use", **of_mine)
-            self.assertEqual((True, ("available",)), self.check(kind, **of_mine))
+            volume_type = asking.add_type(f"with {key}", extra_specs=specs)
+            self.refused("how often and by whom .* in-use", volume_type, "in-use", **of_own_type)
+            self.assertEqual((True, ("available",)), self.check(volume_type, **of_own_type))
 
     def test_check_retype_changing_front_end_qos_allows_available_only(self):
         for consumer in ("front-end", "both"):
-            kind = self.limited(consumer)
-            self.assertEqual((False, ("available",)), self.check(kind))
-            self.refused("hosts limit it to", kind, "in-use")
+            volume_type = self.limited(consumer)
+            self.assertEqual((False, ("available",)), self.check(volume_type))
+            self.refused("hosts limit it to", volume_type, "in-use")
 
     def test_check_retype_changing_back_end_qos_allows_in_use(self):
         self.assertEqual((False, ANY), self.check(self.limited("back-end"), "in-use"))

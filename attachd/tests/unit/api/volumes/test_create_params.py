@@ -16,9 +16,9 @@ class Case(unittest.TestCase):
         asking.report("here@shelf")
         self.ctx = asking.context()
 
-    def new(self, *roles, **wanted):
+    def new(self, *roles, **requested):
         ctx = asking.context(*roles) if roles else self.ctx
-        return create_params.build(ctx, {"size": 1, **wanted})
+        return create_params.build(ctx, {"size": 1, **requested})
 
 
 class ValuesTest(Case):
@@ -44,9 +44,9 @@ class ValuesTest(Case):
         )
 
     def test_name_wins_over_display_name(self):
-        wanted = {"display_name": "old", "name": "new", "display_description": "text"}
+        requested = {"display_name": "old", "name": "new", "display_description": "text"}
         self.assertEqual(
-            {"name": "new", "description": "text"}, create_params.name_and_description(wanted)
+            {"name": "new", "description": "text"}, create_params.name_and_description(requested)
         )
         self.assertEqual({}, create_params.name_and_description({}))
 
@@ -55,21 +55,21 @@ class ValuesTest(Case):
         self.assertEqual(self.new(), self.new(**nothing, multiattach=None))
 
     def test_build_of_clone_takes_values_of_source(self):
-        kind = asking.add_type("gold")
+        volume_type = asking.add_type("gold")
         source = rows.add_volume(
-            host="here@shelf#p", size_gib=2, bootable=True, volume_type_id=kind["id"]
+            host="here@shelf#p", size_gib=2, bootable=True, volume_type_id=volume_type["id"]
         )
-        found = create_params.build(self.ctx, {"source_volid": source["id"]})
+        values = create_params.build(self.ctx, {"source_volid": source["id"]})
         expected = {
             "size_gib": 2,
             "bootable": True,
             "source_volid": source["id"],
-            "volume_type_id": kind["id"],
+            "volume_type_id": volume_type["id"],
             "volume_type_name": "gold",
             "host": "here@shelf#shelf",
         }
         self.assertLessEqual(
-            expected.items(), {k: v for k, v in found.items() if k != "metadata"}.items()
+            expected.items(), {k: v for k, v in values.items() if k != "metadata"}.items()
         )
 
     def test_unsupported_field_is_refused_by_name(self):
@@ -82,9 +82,9 @@ class ValuesTest(Case):
                 self.new(**{field: "words"})
 
     def test_missing_size_is_refused(self):
-        for wanted in ({"size": None}, {}):
+        for requested in ({"size": None}, {}):
             with self.assertRaisesRegex(exception.InvalidInput, "volume.size"):
-                create_params.build(self.ctx, wanted)
+                create_params.build(self.ctx, requested)
 
     def test_build_without_fitting_backend_is_refused(self):
         with self.assertRaisesRegex(exception.NoValidBackend, "101 GiB"):
@@ -93,18 +93,18 @@ class ValuesTest(Case):
 
 class TypesTest(Case):
     def test_type_is_found_by_name_or_id(self):
-        kind = asking.add_type("gold")
-        for wanted in (kind["id"], "gold"):
-            found = self.new(volume_type=wanted)
+        volume_type = asking.add_type("gold")
+        for requested in (volume_type["id"], "gold"):
+            values = self.new(volume_type=requested)
             self.assertEqual(
-                (kind["id"], "gold"), (found["volume_type_id"], found["volume_type_name"])
+                (volume_type["id"], "gold"), (values["volume_type_id"], values["volume_type_name"])
             )
 
     def test_default_type_applies_without_type(self):
-        kind = asking.add_type("usual")
+        volume_type = asking.add_type("usual")
         override(self, "default_volume_type", "usual")
-        for wanted in (None, ""):
-            self.assertEqual(kind["id"], self.new(volume_type=wanted)["volume_type_id"])
+        for requested in (None, ""):
+            self.assertEqual(volume_type["id"], self.new(volume_type=requested)["volume_type_id"])
 
     def test_unknown_type_is_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
@@ -157,8 +157,8 @@ class SourcesTest(unittest.TestCase):
         return create_params.source_volume(ctx or self.ctx, {"source_volid": row["id"]})
 
     def test_source_without_source_volid_is_none(self):
-        for wanted in ({}, {"source_volid": None}, {"source_volid": ""}):
-            self.assertIsNone(create_params.source_volume(self.ctx, wanted))
+        for requested in ({}, {"source_volid": None}, {"source_volid": ""}):
+            self.assertIsNone(create_params.source_volume(self.ctx, requested))
 
     def test_source_must_be_available_or_in_use(self):
         volume = rows.add_volume()["id"]
@@ -181,8 +181,10 @@ class SourcesTest(unittest.TestCase):
         asking.add_type("silver")
         source = self.source()
         self.assertEqual("gold", create_params.requested_type(self.ctx, {}, source)["name"])
-        wanted = {"volume_type": "silver"}
-        self.assertEqual("silver", create_params.requested_type(self.ctx, wanted, source)["name"])
+        requested = {"volume_type": "silver"}
+        self.assertEqual(
+            "silver", create_params.requested_type(self.ctx, requested, source)["name"]
+        )
         self.assertIsNone(
             create_params.requested_type(self.ctx, {}, self.source(volume_type_id=None))
         )
@@ -199,8 +201,8 @@ class SourcesTest(unittest.TestCase):
         for host in ("here@shelf", "there@shelf"):
             source = self.source(host=f"{host}#p")
             for zone in (None, "nova"):
-                found = create_params.select_destination(source, 1, {}, zone)
-                self.assertEqual(f"{host}#shelf", found.host)
+                values = create_params.select_destination(source, 1, {}, zone)
+                self.assertEqual(f"{host}#shelf", values.host)
 
     def test_destination_with_other_zone_or_missing_capability_is_refused(self):
         source = self.source()

@@ -46,8 +46,8 @@ class ProjectTest(Case):
     def test_filter_by_other_project_without_all_tenants_matches_nothing(self):
         query = {"project_id": "x"}
         self.assertIsNone(filters.parse(self.admin, query, mv.LATEST))
-        found = filters.parse(self.admin, {**query, "all_tenants": "True"}, mv.LATEST)
-        self.assertEqual({"project_id": "x"}, found)
+        parsed = filters.parse(self.admin, {**query, "all_tenants": "True"}, mv.LATEST)
+        self.assertEqual({"project_id": "x"}, parsed)
 
     def test_member_filter_by_project_is_refused_since_3_31(self):
         self.assertIn("project_id", self.refused(self.member, {"project_id": "x"}))
@@ -74,14 +74,14 @@ class KnownFiltersTest(Case):
 
     def test_bootable_before_3_2_means_anything_but_false(self):
         for text, expected in (("false", False), ("FALSE", False), ("0", True), ("x", True)):
-            found = filters.parse(self.member, {"bootable": text}, mv.Version(3, 1))
-            self.assertEqual({**OWN, "bootable": expected}, found, text)
+            parsed = filters.parse(self.member, {"bootable": text}, mv.Version(3, 1))
+            self.assertEqual({**OWN, "bootable": expected}, parsed, text)
         self.assertIn("bootable", self.refused(self.member, {"bootable": "x"}, mv.Version(3, 2)))
 
     def test_like_filter_matches_substring_since_3_34(self):
         query = {"name~": "x"}
-        found = filters.parse(self.admin, query, mv.Version(3, 34))
-        self.assertEqual({**OWN, "like": {"name": "x"}}, found)
+        parsed = filters.parse(self.admin, query, mv.Version(3, 34))
+        self.assertEqual({**OWN, "like": {"name": "x"}}, parsed)
         self.refused(self.admin, query, mv.Version(3, 33))
         self.refused(self.member, query)
 
@@ -94,40 +94,40 @@ class KnownFiltersTest(Case):
         }
         for name in sorted(register.VOLUME.known):
             query = {name: sample.get(name, "1"), "all_tenants": "1"}
-            found = filters.parse(self.admin, query, mv.LATEST) or {}
-            self.assertLessEqual(found.keys(), Filters.__annotations__.keys(), name)
+            parsed = filters.parse(self.admin, query, mv.LATEST) or {}
+            self.assertLessEqual(parsed.keys(), Filters.__annotations__.keys(), name)
 
     def test_image_metadata_filter_since_3_4_and_for_admins_since_3_31(self):
         query = {"glance_metadata": "{'os_type': 'linux'}"}
-        asked = {**OWN, "image_metadata": {"os_type": "linux"}}
+        parsed = {**OWN, "image_metadata": {"os_type": "linux"}}
         for ctx in (self.member, self.admin):
             self.assertEqual(OWN, filters.parse(ctx, query, mv.Version(3, 3)))
             for minor in (4, 30):
-                self.assertEqual(asked, filters.parse(ctx, query, mv.Version(3, minor)))
+                self.assertEqual(parsed, filters.parse(ctx, query, mv.Version(3, minor)))
         self.assertIn("glance_metadata", self.refused(self.member, query, mv.Version(3, 31)))
-        self.assertEqual(asked, filters.parse(self.admin, query, mv.LATEST))
+        self.assertEqual(parsed, filters.parse(self.admin, query, mv.LATEST))
 
 
 class ValuesTest(Case):
-    def found(self, **query):
-        found = filters.parse(self.member, query, mv.LATEST)
-        return None if found is None else {k: v for k, v in found.items() if k not in OWN}
+    def parsed(self, **query):
+        parsed = filters.parse(self.member, query, mv.LATEST)
+        return None if parsed is None else {k: v for k, v in parsed.items() if k not in OWN}
 
     def test_plain_filters_are_passed_on(self):
         query = {"name": "n", "status": "available", "availability_zone": "z"}
-        self.assertEqual(query, self.found(**query))
+        self.assertEqual(query, self.parsed(**query))
 
     def test_typed_filters_are_converted(self):
         self.assertEqual(
             {"size_gib": 5, "bootable": True, "metadata": {"a": "b"}},
-            self.found(size="5", bootable="1", metadata="{'a': 'b'}"),
+            self.parsed(size="5", bootable="1", metadata="{'a': 'b'}"),
         )
 
     def test_filter_by_unsupported_field_matches_nothing(self):
-        self.assertIsNone(self.found(migration_status="migrating"))
-        self.assertIsNone(self.found(group_id="g"))
-        self.assertIsNone(self.found(consumes_quota="false"))
-        self.assertEqual({}, self.found(consumes_quota="true"))
+        self.assertIsNone(self.parsed(migration_status="migrating"))
+        self.assertIsNone(self.parsed(group_id="g"))
+        self.assertIsNone(self.parsed(consumes_quota="false"))
+        self.assertEqual({}, self.parsed(consumes_quota="true"))
 
     def test_time_filters_are_comparisons(self):
         moment = datetime.datetime.fromisoformat("2026-01-31T11:00:00")
@@ -138,7 +138,7 @@ class ValuesTest(Case):
                     Comparison("created_at", "lte", datetime.datetime.fromisoformat("2026-02-01")),
                 ]
             },
-            self.found(created_at="gt:2026-01-31T12:00:00+01:00,lte:2026-02-01"),
+            self.parsed(created_at="gt:2026-01-31T12:00:00+01:00,lte:2026-02-01"),
         )
 
     def test_invalid_filter_value_is_refused_by_name(self):

@@ -40,8 +40,8 @@ class ForceDeleteTest(unittest.TestCase):
     def test_force_delete_with_possible_agent_device_is_refused(self):
         for state in ("connected", "attached", "withdrawing"):
             volume = rows.add_volume()
-            mine = rows.add_attachment(volume["id"], state, agent="node-1")["id"]
-            with self.assertRaisesRegex(exception.InvalidVolume, mine):
+            attachment_id = rows.add_attachment(volume["id"], state, agent="node-1")["id"]
+            with self.assertRaisesRegex(exception.InvalidVolume, attachment_id):
                 self.delete(volume["id"])
         self.manager_api.detach.assert_not_called()
 
@@ -62,11 +62,13 @@ class ForceDeleteTest(unittest.TestCase):
     def test_force_delete_removes_unfinished_attachments(self):
         volume = rows.add_volume()
         unfinished = ("connecting", "connected", "disconnecting", "connect_unknown")
-        mine = [rows.add_attachment(volume["id"], state)["id"] for state in unfinished]
+        attachment_ids = [rows.add_attachment(volume["id"], state)["id"] for state in unfinished]
         for state in ("reserved", "held", "connect_failed"):
             rows.add_attachment(volume["id"], state)
         self.delete(volume["id"])
-        self.assertEqual(mine, [each.args[1].id for each in self.manager_api.detach.mock_calls])
+        self.assertEqual(
+            attachment_ids, [each.args[1].id for each in self.manager_api.detach.mock_calls]
+        )
         left = [row["state"] for row in rows.attachments(volume["id"])]
         self.assertEqual(["connect_failed"], left)
         self.assertEqual("deleting", rows.volume(volume["id"])["status"])
@@ -83,11 +85,11 @@ class ForceDeleteTest(unittest.TestCase):
 
     def test_force_delete_with_attachment_deleted_meanwhile_succeeds(self):
         volume = rows.add_volume()
-        mine = rows.add_attachment(volume["id"], "disconnecting")["id"]
+        attachment_id = rows.add_attachment(volume["id"], "disconnecting")["id"]
 
         def gone(_ctx, attachment, _among):
             rows.remove_attachment(attachment.id)
-            raise exception.AttachmentNotFound(attachment_id=mine)
+            raise exception.AttachmentNotFound(attachment_id=attachment_id)
 
         self.manager_api.detach.side_effect = gone
         self.delete(volume["id"])

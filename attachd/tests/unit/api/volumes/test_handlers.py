@@ -117,8 +117,8 @@ class ApplyUpdateTest(unittest.TestCase):
 
     def test_apply_update_sends_notifications(self):
         self.updated(name="new")
-        told = [each["payload"]["display_name"] for each in self.heard.messages()]
-        self.assertEqual(["disk", "new"], told)
+        names = [each["payload"]["display_name"] for each in self.heard.messages()]
+        self.assertEqual(["disk", "new"], names)
 
 
 class ListCase(unittest.TestCase):
@@ -152,8 +152,8 @@ class ExtListTest(ListCase):
             rows.add_attachment(often, "attached")
         rows.add_attachment(often, "reserved")
         for handler in (handlers.index, handlers.detail):
-            found = self.list(handler, own=mv.EXT_BASE)["volumes"]
-            self.assertEqual([0, 3], [each["attachment_count"] for each in found])
+            shown = self.list(handler, own=mv.EXT_BASE)["volumes"]
+            self.assertEqual([0, 3], [each["attachment_count"] for each in shown])
             self.assertNotIn("attachment_count", self.list(handler)["volumes"][0])
 
 
@@ -304,8 +304,8 @@ class DeleteTest(unittest.TestCase):
             with self.subTest(state):
                 volume = rows.add_volume(state)
                 self.delete(volume["id"], cascade="True")
-                found = rows.volume(volume["id"])
-                self.assertEqual(("deleting", "here@fake"), (found["status"], found["owner"]))
+                shown = rows.volume(volume["id"])
+                self.assertEqual(("deleting", "here@fake"), (shown["status"], shown["owner"]))
                 self.assertEqual(volume["id"], self.manager_api.delete_volume.call_args.args[1].id)
 
     def test_delete_in_wrong_status_names_status(self):

@@ -20,9 +20,11 @@ class NotifyTest(unittest.TestCase):
     def test_change_sends_state_before_and_after(self):
         with notify.change(self.volume, "update"):
             rows.change_volume(self.volume.id, name="after")
-        told = [(each["event_type"], each["payload"]["display_name"])
+        events = [(each["event_type"], each["payload"]["display_name"])
                 for each in self.heard.messages()]  # fmt: skip
-        self.assertEqual([("volume.update.start", "before"), ("volume.update.end", "after")], told)
+        self.assertEqual(
+            [("volume.update.start", "before"), ("volume.update.end", "after")], events
+        )
 
     def test_failed_change_sends_no_end(self):
         with self.assertRaises(exception.BadRequest), notify.change(self.volume, "update"):
