@@ -92,8 +92,8 @@ class Reporter:
 def _mountpoint(path: str) -> str | None:
     """Return where a device is mounted, first of all."""
     try:
-        numbers = device_nodes.look(path).numbers()
+        numbers = device_nodes.stat_device(path).device_numbers()
     except OSError:
         return None
-    found = (each for each in mountinfo.mounts() if any(map(each.is_of, numbers)))
-    return next((each.folder for each in found), None)
+    found = (each for each in mountinfo.list_mounts() if any(map(each.is_of_device, numbers)))
+    return next((each.mountpoint for each in found), None)

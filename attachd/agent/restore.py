@@ -156,7 +156,7 @@ def _advice(entry: Entry, verdict: Verdict) -> str:
 def _is_mounted(entry: Entry) -> bool:
     if entry.device is None or entry.mountpoint is None:
         return False
-    return mounts.mounted(entry.device.path, entry.mountpoint)
+    return mounts.is_mounted(entry.device.path, entry.mountpoint)
 
 
 def _unknown(host: Host, entries: list[Entry]) -> Iterator[Finding]:
@@ -221,7 +221,7 @@ def _bring_back(
             entry = host.connect(entry)
         mode = "ro" if info.get("access_mode") == "ro" else entry.mode
         # It had its file system when it was attached: none is made.
-        entry = format_and_mount.place(
+        entry = format_and_mount.mount_volume(
             journal, dataclasses.replace(entry, mkfs=None), progress, mode=mode
         )
     except exception.HostError as error:
@@ -239,7 +239,7 @@ def _take_away(host: Host, entry: Entry, found: Finding) -> None:
     journal = host.journal
     try:
         if found.present:
-            entry = format_and_mount.displace(journal, entry, present=True)
+            entry = format_and_mount.unmount_volume(journal, entry, present=True)
         else:
             entry = journal.write(entry, device=None)
         entry = host.disconnect(entry)

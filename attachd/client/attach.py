@@ -35,7 +35,7 @@ class AttachRequest:
 
     def tools(self) -> list[str]:
         """Return the commands that are needed."""
-        making = [filesystems.command_for(self.mkfs)] if self.mkfs else []
+        making = [filesystems.mkfs_command(self.mkfs)] if self.mkfs else []
         return making + (list(mounts.TOOLS) if self.mountpoint or self.mkfs else [])
 
     def is_of(self, entry: Entry) -> bool:
@@ -152,7 +152,7 @@ class Attacher:
         if entry.step in {Step.CONNECTING, Step.COMPLETING}:
             entry = self._journal.write(entry, step=Step.COMPLETING)
             self._service.complete(_attachment_id(entry))
-        entry = format_and_mount.place(
+        entry = format_and_mount.mount_volume(
             self._journal, entry, self._report_progress, mode=mode_of(entry)
         )
         return self._attached(entry)
@@ -199,7 +199,7 @@ class Attacher:
         device = entry.device if present else None
         entry = self._journal.write(entry, restoring=True, device=device)
         try:
-            entry = format_and_mount.place(
+            entry = format_and_mount.mount_volume(
                 self._journal, self._connect(entry), self._report_progress, mode=mode_of(entry)
             )
         except Exception as error:
@@ -233,7 +233,7 @@ def _was_attached(entry: Entry) -> bool:
 def _is_placed(entry: Entry) -> bool:
     if entry.mountpoint is None or entry.device is None:
         return entry.mountpoint is None
-    return mounts.mounted(entry.device.path, entry.mountpoint)
+    return mounts.is_mounted(entry.device.path, entry.mountpoint)
 
 
 def _refreshed(entry: Entry, remote: RemoteAttachment) -> Entry:

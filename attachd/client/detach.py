@@ -96,7 +96,7 @@ class Detacher:
             return entry
         if entry.mountpoint is not None:
             self._report_progress(f"Unmounting {entry.mountpoint}")
-        return format_and_mount.displace(
+        return format_and_mount.unmount_volume(
             self._journal, entry, present=self._host.is_present(entry)
         )
 

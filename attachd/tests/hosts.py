@@ -21,7 +21,7 @@ from attachd.agent.connectors.base import (
     Options,
 )
 from attachd.agent.host import Host, Identity
-from attachd.agent.mount import open_handles
+from attachd.agent.mount import filesystems, open_handles, probe
 from attachd.conf import CONF
 from attachd.db.agents import store as agents
 from attachd.manager.agents.rpc_server import AgentRpcServer
@@ -117,7 +117,7 @@ def hide_other_processes(test: unittest.TestCase) -> None:
     for name in (f"{os.getpid()}", "swaps"):
         (Path(folder.name) / name).symlink_to(Path("/proc") / name)
     test.enterContext(mock.patch.object(open_handles, "_PROC", Path(folder.name)))
-    test.enterContext(mock.patch.object(open_handles, "_PATIENCE_SECONDS", 0))
+    test.enterContext(mock.patch.object(open_handles, "_BUSY_TIMEOUT", 0))
 
 
 class HostCase(unittest.TestCase):
@@ -162,3 +162,10 @@ class HostCase(unittest.TestCase):
         """Add an attachment of the host, and return its id."""
         values = {"agent": NAME, "generation": 1, "connection_info": INFO, **values}
         return str(rows.add_attachment(self.volume_id, state, **values)["id"])
+
+
+def make_filesystem(device, fs_type, progress, *, uuid=None):
+    """Make a file system on a device without data, as format_and_mount.py does."""
+    filesystems.check_can_create(device, fs_type)
+    probe.check_empty(device, progress)
+    filesystems.create(device, fs_type, progress, uuid)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host does with a device: file systems, mounts, and who uses them."""
+"""File systems and mounts of devices, and the processes that use them."""

@@ -1,104 +1,163 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices as the kernel knows them, whatever their paths; for open_handles.py and mounts.py.
+"""Block devices and files as the kernel identifies them, independent of their paths.
 
-A volume that is "local" may be a plain file; mount puts a loop device over it by itself.
+Python's stat() asks the server of a network or FUSE file system, which may hang; statx() of this
+module does not.  A "local" volume may be a plain file; mount puts a loop device over it by itself.
+
+Source: statx(2); the structure is the one of linux/stat.h.
 """
 
 from collections.abc import Iterator
 import contextlib
+import ctypes
 from dataclasses import dataclass
 import os
 from pathlib import Path
+import stat
+import struct
 
 from attachd import exception
-from attachd.agent.mount import statx
-from attachd.agent.mount.statx import Stat
 
 _BLOCK = Path("/sys/block")
 _NUMBERS = Path("/sys/dev/block")
 
+_AT_FDCWD = -100
+_AT_STATX_DONT_SYNC = 0x4000
+_STATX_BASIC_STATS = 0x07FF
+_STATX_MNT_ID = 0x1000
+# The mask, the mode and the inode; then the device numbers of the file itself and of the file
+# system that it is on, and the mount ID.
+_MASK = struct.Struct("=I24xH2xQ")
+_DEVICES = struct.Struct("=IIIIQ")
+_DEVICES_OFFSET = 0x80
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
 
 @dataclass(frozen=True)
-class Node:
+class FileStat:
+    """A file.
+
+    :ivar block_device: the device number of a block device; None: it is something else
+    :ivar file: its identity: the number of the device that it is on, and its inode
+    :ivar mount: the ID of the mount that it was reached by, as in mountinfo; None: the kernel is
+        older than 5.8 and does not report it
+    """
+
+    block_device: int | None
+    file: tuple[int, int]
+    mount: int | None
+
+    @property
+    def device(self) -> int:
+        """The number of the device that it is on."""
+        return self.file[0]
+
+
+@dataclass(frozen=True)
+class DeviceNode:
     """A block device, or a plain file that is used like one.
 
     :ivar path: one of its paths
     :ivar number: of the device; None: it is a file
-    :ivar file: of the file, as in statx.py; None: it is a device
+    :ivar file: as in FileStat; None: it is a device
     """
 
     path: str
     number: int | None
     file: tuple[int, int] | None
 
-    def is_it(self, found: Stat) -> bool:
-        """Tell whether what was looked at is this."""
+    def matches(self, other: FileStat) -> bool:
+        """Tell whether a file is this device or file."""
         if self.number is not None:
-            return found.block_device == self.number
-        return found.block_device is None and found.file == self.file
+            return other.block_device == self.number
+        return other.block_device is None and other.file == self.file
 
     @property
-    def folder(self) -> Path | None:
-        """Return the folder of the device in /sys; None: it is a file."""
+    def sysfs_dir(self) -> Path | None:
+        """The directory of the device in /sys; None: it is a file."""
         if self.number is None:
             return None
         return _NUMBERS / f"{os.major(self.number)}:{os.minor(self.number)}"
 
-    def numbers(self) -> list[int]:
-        """Return the numbers of what can be mounted of it: of a file, the loop devices over it."""
+    def device_numbers(self) -> list[int]:
+        """Return the numbers of the devices to mount: of a file, the loop devices over it."""
         if self.number is not None:
             return [self.number]
-        return [loop.number for loop, _under in loops_over([self]) if loop.number is not None]
+        return [loop.number for loop, _node in list_loops_over([self]) if loop.number is not None]
 
-    def with_partitions(self) -> list["Node"]:
+    def with_partitions(self) -> list["DeviceNode"]:
         """Return the device and its partitions."""
-        folders = [each.parent for each in self.folder.glob("*/partition")] if self.folder else []
-        numbers = [(each.name, _number(each)) for each in folders]
-        return [self] + [Node(f"/dev/{name}", each, None) for name, each in numbers if each]
+        if self.sysfs_dir is None:
+            return [self]
+        partitions = [path.parent for path in self.sysfs_dir.glob("*/partition")]
+        numbers = [(path.name, _read_number(path)) for path in partitions]
+        return [self] + [
+            DeviceNode(f"/dev/{name}", number, None) for name, number in numbers if number
+        ]
 
 
-def look(path: str) -> Node:
-    """Return what a path leads to.
+def statx(path: str | os.PathLike[str]) -> FileStat:
+    """Return what the kernel knows of a path without a request to a file server.
 
-    :raises OSError: there is nothing
+    :raises OSError: it does not exist, or access is denied
+    """
+    buffer = ctypes.create_string_buffer(256)
+    fields = _STATX_BASIC_STATS | _STATX_MNT_ID
+    if _LIBC.statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, fields, buffer):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), f"{path}")
+    mask, mode, inode = _MASK.unpack_from(buffer)
+    rdev_major, rdev_minor, major, minor, mount = _DEVICES.unpack_from(buffer, _DEVICES_OFFSET)
+    return FileStat(
+        block_device=os.makedev(rdev_major, rdev_minor) if stat.S_ISBLK(mode) else None,
+        file=(os.makedev(major, minor), inode),
+        mount=mount if mask & _STATX_MNT_ID else None,
+    )
+
+
+def stat_device(path: str) -> DeviceNode:
+    """Return the device or plain file at a path.
+
+    :raises OSError: there is none
     :raises HostError: it is neither a block device nor a plain file
     """
-    found = statx.stat_of(path)
-    if found.block_device is not None:
-        return Node(path, found.block_device, None)
+    file = statx(path)
+    if file.block_device is not None:
+        return DeviceNode(path, file.block_device, None)
     if not Path(path).is_file():
         raise exception.HostError(reason=f"{path} is no block device.")
-    return Node(path, None, found.file)
+    return DeviceNode(path, None, file.file)
 
 
-def loops() -> Iterator[tuple[Node, str]]:
-    """Return the loop devices in use, each with the path of what it is over."""
-    # Only a device in use has the folder "loop".
-    for folder in sorted(_BLOCK.glob("loop*/loop")):
-        backing = line_of(folder / "backing_file")
-        number = _number(folder.parent)
+def list_loop_devices() -> Iterator[tuple[DeviceNode, str]]:
+    """Yield the loop devices in use, each with the path of its backing file."""
+    # Only a device in use has the directory "loop".
+    for directory in sorted(_BLOCK.glob("loop*/loop")):
+        backing = read_line(directory / "backing_file")
+        number = _read_number(directory.parent)
         if backing and number:
-            yield Node(f"/dev/{folder.parent.name}", number, None), backing
+            yield DeviceNode(f"/dev/{directory.parent.name}", number, None), backing
 
 
-def loops_over(nodes: list[Node]) -> list[tuple[Node, Node]]:
-    """Return the loop devices over some nodes, each with the one that it is over."""
+def list_loops_over(nodes: list[DeviceNode]) -> list[tuple[DeviceNode, DeviceNode]]:
+    """Return the loop devices over some nodes, each with the node that it is over."""
     found = []
-    for loop, backing in loops():
+    for loop, backing in list_loop_devices():
         with contextlib.suppress(OSError):
-            stat = statx.stat_of(backing)
-            found += [(loop, each) for each in nodes if each.is_it(stat)]
+            file = statx(backing)
+            found += [(loop, node) for node in nodes if node.matches(file)]
     return found
 
 
-def line_of(path: Path) -> str:
-    """Return the line that a file of /sys or /proc has; "" if there is none, or no such file."""
+def read_line(path: Path) -> str:
+    """Return the content of a file of /sys or /proc without its newline; "" if there is none."""
     try:
         return path.read_text(errors="surrogateescape").removesuffix("\n")
     except OSError:
         return ""
 
 
-def _number(folder: Path) -> int | None:
-    major, _, minor = line_of(folder / "dev").partition(":")
+def _read_number(directory: Path) -> int | None:
+    major, _, minor = read_line(directory / "dev").partition(":")
     return os.makedev(int(major), int(minor)) if minor else None

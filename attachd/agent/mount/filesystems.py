@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes file systems on devices without data; for format_and_mount.py, which knows who may.
+"""Make file systems on devices without data; format_and_mount.py decides on which.
 
-A file system gets a UUID that its maker knows beforehand.  So whoever comes after a crash can
-tell what that maker left behind, half-made or whole, from anything else that got there.
+A file system gets a UUID that its journal entry determines.  So after a crash a process can tell
+the remnant of an interrupted mkfs, or its finished result, from any other data.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from attachd.agent.mount import open_handles, probe
 from attachd.agent.mount.probe import Progress
 
 DATA = "data"
-"""What filesystem() says of what is neither nothing nor a file system."""
+"""The result of get_type() for data that are no file system."""
 
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,15}")
+_TYPE = re.compile(r"[a-z][a-z0-9_]{0,15}")
 _TIMEOUT = 300.0
 _UUID_OPTIONS = {
     "btrfs": "-U{}",
@@ -27,122 +27,111 @@ _UUID_OPTIONS = {
     "ext4": "-U{}",
     "xfs": "-muuid={}",
 }
-_KNOWN_AS = {"fat": "vfat", "msdos": "vfat"}
+_BLKID_NAMES = {"fat": "vfat", "msdos": "vfat"}
 
 # struct ext4_super_block
 _EXT_SUPERBLOCK = 1024
-_EXT_MOUNTED_AT = slice(0x2C, 0x30)
+_EXT_MOUNT_TIME = slice(0x2C, 0x30)
 
 
-def filesystem(device: str) -> str | None:
-    """Tell what is on a device, as it is now.
+def get_type(device: str) -> str | None:
+    """Return the type of the file system that is on a device now.
 
-    :returns: the kind of the file system; "data" for a partition table, a member of something
-        larger, an encrypted disk and the like; None: blkid knows of nothing
-    :raises HostError: it cannot be read
+    :returns: "data" for a partition table, a member of a larger device, an encrypted disk and the
+        like; None: blkid finds nothing
+    :raises HostError: the device cannot be read
     """
-    found = probe.probe(device)
-    if found is None:
+    contents = probe.detect(device)
+    if contents is None:
         return None
-    return found.filesystem or DATA
+    return contents.filesystem or DATA
 
 
-def command_for(kind: str) -> str:
-    """Return the command that makes a kind of file system, such as mkfs.ext4.
+def mkfs_command(fs_type: str) -> str:
+    """Return the command that makes a file system of a type, such as mkfs.ext4.
 
-    :raises HostError: no file system can be called that
+    :raises HostError: the type is no valid name
     """
-    if not _KIND.fullmatch(kind):
-        raise exception.HostError(reason=f"{kind!r} is no kind of a file system.")
-    return f"mkfs.{kind}"
+    if not _TYPE.fullmatch(fs_type):
+        raise exception.HostError(reason=f"{fs_type!r} is no kind of a file system.")
+    return f"mkfs.{fs_type}"
 
 
-def is_kind(found: str, kind: str) -> bool:
-    """Tell whether what is found is what mkfs.KIND makes."""
-    return found == _KNOWN_AS.get(kind, kind)
+def is_type(found: str, fs_type: str) -> bool:
+    """Tell whether a type that blkid has found is what mkfs.TYPE makes."""
+    return found == _BLKID_NAMES.get(fs_type, fs_type)
 
 
-def make_filesystem(
-    device: str, kind: str, progress: Progress, *, uuid: str | None = None
-) -> None:
-    """Make a file system on a device without data; probe.py tells how that is found out.
+def is_own_remnant(device: str, fs_type: str, uuid: str) -> bool:
+    """Tell whether a device that was empty has only a remnant of making a file system.
 
-    Where it is killed, what it has left is data for whoever repeats it; see format_and_mount.py.
-
-    :param kind: one for which the host has mkfs.KIND
-    :param uuid: what the file system is to be known by; None: any
-    :raises DeviceBusy: somebody uses the device
-    :raises HostError: it carries data, which stay as they are; or it was not made
-    """
-    check_makeable(device, kind)
-    probe.check_empty(device, progress)
-    make(device, kind, progress, uuid)
-
-
-def is_left(device: str, kind: str, uuid: str) -> bool:
-    """Tell whether a device that was empty carries no more than what was left of making it.
-
-    :param kind: of the file system that was begun
+    :param fs_type: of the file system that was begun
     :param uuid: of it
     """
-    found = probe.probe(device)
-    if found is None:
+    contents = probe.detect(device)
+    if contents is None:
         return True
-    if kind in _UUID_OPTIONS:
-        return found.uuid == uuid and not _was_mounted(device, found.filesystem or "")
-    return is_kind(found.filesystem or DATA, kind)
+    if fs_type in _UUID_OPTIONS:
+        return contents.uuid == uuid and not _was_mounted(device, contents.filesystem or "")
+    return is_type(contents.filesystem or DATA, fs_type)
 
 
-def forget(device: str) -> None:
-    """Remove all signatures from a device, be they whole or not; raises HostError."""
+def wipe_signatures(device: str) -> None:
+    """Remove all signatures from a device, also incomplete ones; raises HostError."""
     _run(["wipefs", "--all", "--quiet", device])
 
 
-def unmake(device: str) -> None:
-    """Let a device that was empty be so again, after a file system was begun on it.
+def wipe(device: str) -> None:
+    """Remove what was written to a device that was empty before.
 
-    :raises HostError: it is not
+    :raises HostError: something is left
     """
-    forget(device)
+    wipe_signatures(device)
     probe.erase(device)
 
 
-def check_makeable(device: str, kind: str) -> None:
-    """Find out that a file system of a kind could be made, whatever is on the device.
+def check_can_create(device: str, fs_type: str) -> None:
+    """Check that a file system of a type could be made, regardless of what is on the device.
 
-    :raises DeviceBusy: somebody uses the device
-    :raises HostError: the host does not have mkfs.KIND, or there is no such kind
+    :raises DeviceBusy: the device is in use
+    :raises HostError: the host does not have mkfs.TYPE, or there is no such type
     """
-    command = command_for(kind)
+    command = mkfs_command(fs_type)
     if commands.which(command) is None:
         raise exception.HostError(reason=f"This host does not have the command {command}.")
     open_handles.check_unused(device)
 
 
-def make(device: str, kind: str, progress: Progress, uuid: str | None) -> None:
-    """Make a file system on what is surely nobody's; raises HostError if it is not whole."""
-    command = command_for(kind)
+def create(device: str, fs_type: str, progress: Progress, uuid: str | None) -> None:
+    """Make a file system; the caller has checked that the device carries no data.
+
+    :param uuid: of the new file system; None: any
+    :raises HostError: the file system is not complete
+    """
+    command = mkfs_command(fs_type)
     began = time.monotonic()
 
-    def waiting() -> None:
+    def report() -> None:
         progress(f"{command} on {device}: {time.monotonic() - began:.0f} s")
 
-    named = [_UUID_OPTIONS[kind].format(uuid)] if uuid and kind in _UUID_OPTIONS else []
-    outcome = commands.run_long([command, *named, device], waiting)
-    if outcome.exit_code:
+    uuid_option = (
+        [_UUID_OPTIONS[fs_type].format(uuid)] if uuid and fs_type in _UUID_OPTIONS else []
+    )
+    result = commands.run_long([command, *uuid_option, device], report)
+    if result.exit_code:
         raise exception.HostError(
-            reason=f"{command} failed on {device} ({outcome.exit_code}): {outcome.stderr}"
+            reason=f"{command} failed on {device} ({result.exit_code}): {result.stderr}"
         )
     _flush(device)
-    found = filesystem(device)
-    if found is None or not is_kind(found, kind):
+    found = get_type(device)
+    if found is None or not is_type(found, fs_type):
         raise exception.HostError(
             reason=f"{command} ended on {device}, and there is {found or 'nothing'} on it."
         )
 
 
 def _flush(device: str) -> None:
-    """Let what was written be on the disk before anybody notes that it is."""
+    """Write all data to the disk, before the journal records that the file system is complete."""
     file = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -152,16 +141,16 @@ def _flush(device: str) -> None:
         os.close(file)
 
 
-def _was_mounted(device: str, kind: str) -> bool:
-    """Tell whether a file system has been used since it was made, where it notes that itself."""
-    if not kind.startswith("ext"):
+def _was_mounted(device: str, fs_type: str) -> bool:
+    """Tell whether a file system has been mounted since it was made, if it records that."""
+    if not fs_type.startswith("ext"):
         return False
     with open(device, "rb") as file:  # noqa: PTH123  a device, not a path to somewhere
         file.seek(_EXT_SUPERBLOCK)
-        return any(file.read(1024)[_EXT_MOUNTED_AT])
+        return any(file.read(1024)[_EXT_MOUNT_TIME])
 
 
 def _run(arguments: Sequence[str]) -> None:
-    outcome = commands.execute(arguments, _TIMEOUT)
-    if outcome.exit_code:
-        raise exception.HostError(reason=f"{' '.join(arguments)} failed: {outcome.stderr}")
+    result = commands.execute(arguments, _TIMEOUT)
+    if result.exit_code:
+        raise exception.HostError(reason=f"{' '.join(arguments)} failed: {result.stderr}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is mounted, as each process of this host sees it; for open_handles.py and mounts.py.
+"""The mounts of this host, in each mount namespace.
 
 Source: proc_pid_mountinfo(5).
 """
@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 import re
 
-from attachd.agent.mount import statx
+from attachd.agent.mount import device_nodes
 
 _PROC = Path("/proc")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -20,24 +20,22 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 class Mount:
     """One mount of one mount namespace.
 
-    :ivar number: the kernel's
-    :ivar parent: the number of the mount that it is on
-    :ivar device: the number of the block device; some file systems have another one there
-    :ivar folder: where it is, as the process sees it
-    :ivar kind: of the file system
+    :ivar parent_id: the ID of the mount that it is on
+    :ivar device: the number of the block device; some file systems report another one
+    :ivar mountpoint: as the process sees it
     :ivar source: what was mounted; mostly the path of a device, as the process sees it
     """
 
-    number: int
-    parent: int
+    mount_id: int
+    parent_id: int
     device: int
-    folder: str
+    mountpoint: str
     read_only: bool
-    kind: str
+    fs_type: str
     source: str
 
-    def is_of(self, device: int, *, root: Path = Path("/")) -> bool:
-        """Tell whether it is of a block device.
+    def is_of_device(self, device: int, *, root: Path = Path("/")) -> bool:
+        """Tell whether it is a mount of a block device.
 
         :param device: its number
         :param root: of the process that the mount was read from
@@ -47,13 +45,13 @@ class Mount:
         if not self.source.startswith("/"):
             return False
         try:
-            return statx.stat_of(f"{root}{self.source}").block_device == device
+            return device_nodes.statx(f"{root}{self.source}").block_device == device
         except OSError:
             return False
 
 
-def mounts(process: int | str = "self") -> list[Mount]:
-    """Return what is mounted for a process, lower ones first; nothing if it is gone."""
+def list_mounts(process: int | str = "self") -> list[Mount]:
+    """Return the mounts that a process sees, lower ones first; empty if the process has ended."""
     try:
         text = (_PROC / f"{process}" / "mountinfo").read_text(errors="surrogateescape")
     except OSError:
@@ -61,57 +59,57 @@ def mounts(process: int | str = "self") -> list[Mount]:
     return [_read(line) for line in text.split("\n") if line]
 
 
-def namespaces() -> Iterator[tuple[int, list[Mount]]]:
-    """Return a process of each mount namespace other than ours, and what is mounted there.
+def list_namespaces() -> Iterator[tuple[int, list[Mount]]]:
+    """Yield a process of each other mount namespace, and the mounts there.
 
-    Without root's rights only those of one's own processes can be seen.
+    Without the rights of root only the processes of the same user are visible.
     """
     seen = {_namespace(_PROC / "self")}
-    for folder in sorted(_PROC.glob("[0-9]*")):
-        namespace = _namespace(folder)
+    for directory in sorted(_PROC.glob("[0-9]*")):
+        namespace = _namespace(directory)
         if namespace not in seen:
             seen.add(namespace)
-            yield int(folder.name), mounts(folder.name)
+            yield int(directory.name), list_mounts(directory.name)
 
 
-def at(folder: str) -> Mount | None:
-    """Return the mount that is seen at a folder, or None if none has its top there."""
-    path = os.path.realpath(folder)
-    here = [each for each in mounts() if each.folder == path]
+def find_at(path: str) -> Mount | None:
+    """Return the mount that is visible at a mountpoint; None: no mount has its root there."""
+    mountpoint = os.path.realpath(path)
+    mounts = [mount for mount in list_mounts() if mount.mountpoint == mountpoint]
     try:
-        number = statx.stat_of(path).mount
+        mount_id = device_nodes.statx(mountpoint).mount
     except OSError:
-        return here[-1] if here else None
-    if number is None:
-        return here[-1] if here else None
-    # One that is there, and not seen, is beneath a mount of a folder above.
-    return next((each for each in here if each.number == number), None)
+        return mounts[-1] if mounts else None
+    if mount_id is None:
+        return mounts[-1] if mounts else None
+    # One that is there, and not visible, is beneath a mount of a directory above.
+    return next((mount for mount in mounts if mount.mount_id == mount_id), None)
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Return a path of a table in /proc as it is: white space is written in octal there."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def _read(line: str) -> Mount:
     # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
     before, _, after = line.partition(" - ")
-    number, parent, device, _root, folder, options, *_tags = before.split(" ")
-    kind, source, of_all, *_rest = [*after.split(" "), "", ""]
+    mount_id, parent_id, device, _root, mountpoint, options, *_tags = before.split(" ")
+    fs_type, source, super_options, *_rest = [*after.split(" "), "", ""]
     major, minor = device.split(":")
     return Mount(
-        number=int(number),
-        parent=int(parent),
+        mount_id=int(mount_id),
+        parent_id=int(parent_id),
         device=os.makedev(int(major), int(minor)),
-        folder=unescaped(folder),
-        read_only="ro" in {*options.split(","), *of_all.split(",")},
-        kind=kind,
-        source=unescaped(source),
+        mountpoint=unescape(mountpoint),
+        read_only="ro" in {*options.split(","), *super_options.split(",")},
+        fs_type=fs_type,
+        source=unescape(source),
     )
 
 
-def _namespace(folder: Path) -> str | None:
+def _namespace(directory: Path) -> str | None:
     try:
-        return f"{(folder / 'ns' / 'mnt').readlink()}"
+        return f"{(directory / 'ns' / 'mnt').readlink()}"
     except OSError:
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mounts devices of this host, and unmounts them; everything can be repeated after a crash.
+"""Mount and unmount devices of this host; each function can be repeated after a crash.
 
-Nothing is forced: what somebody uses stays mounted, and whoever asked is told who does.
+Nothing is forced: what is in use stays mounted, and the error names the users.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,14 @@ from pathlib import Path
 from attachd import exception
 from attachd.agent import commands
 from attachd.agent.mount import device_nodes, mountinfo, open_handles, probe
-from attachd.agent.mount.filesystems import filesystem as filesystem  # noqa: PLC0414
-from attachd.agent.mount.filesystems import make_filesystem as make_filesystem  # noqa: PLC0414
 from attachd.agent.mount.mountinfo import Mount
-from attachd.agent.mount.open_handles import check_unused as check_unused  # noqa: PLC0414
 
 LOG = logging.getLogger(__name__)
 
 TOOLS = ("blkid", "mount", "umount")
-"""What mount() and unmount() run."""
+"""The commands that mount() and unmount() run."""
 
-_PACKAGES = {
+PACKAGES = {
     "blkid": "util-linux",
     "mkfs.btrfs": "btrfs-progs",
     "mkfs.exfat": "exfatprogs",
@@ -43,15 +40,16 @@ _PACKAGES = {
     "umount": "mount",
     "wipefs": "util-linux",
 }
+"""Debian's packages by command."""
 
 _TIMEOUT = 600.0
-"""Seconds.  A journal may have to be replayed, or what was written to be saved."""
+"""Seconds.  A journal may have to be replayed, or cached data to be written."""
 
 _NETWORK = "_netdev"
-"""Has a host that shuts down unmount it before it leaves the network; others do not mind."""
+"""Lets a host that shuts down unmount it before it leaves the network."""
 
 # A journal is replayed by writing to the device, which a reader may not do, and must not do while
-# somebody else writes.
+# another host writes.
 _WITHOUT_JOURNAL = {
     "btrfs": "rescue=nologreplay",
     "ext3": "noload",
@@ -65,151 +63,155 @@ _EXT_RECOVER = 0x4
 
 
 def missing_tools(tools: Sequence[str]) -> list[str]:
-    """Name those commands that this host does not have, each with its Debian package if known."""
-    missing = (each for each in tools if commands.which(each) is None)
-    return [
-        f"{each} (package {_PACKAGES[each]})" if each in _PACKAGES else each for each in missing
-    ]
+    """List the commands that this host does not have, each with its package if known."""
+    missing = (tool for tool in tools if commands.which(tool) is None)
+    return [f"{tool} (package {PACKAGES[tool]})" if tool in PACKAGES else tool for tool in missing]
 
 
-def mount(device: str, folder: str, *, mode: str) -> None:
-    """Mount a device at a folder, which is made if it is missing; done already is a success.
+def mount(device: str, mountpoint: str, *, mode: str) -> None:
+    """Mount a device at a directory, which is made if it is missing; success if it is mounted.
 
-    :param folder: an absolute path
-    :param mode: "ro" writes nothing to the device, not even what its journal has to say: what
-        was not yet in place when the file system was last used is missing or half there
-    :raises HostError: it cannot be mounted there, and nothing was done but to make the folder
+    :param mountpoint: an absolute path
+    :param mode: "ro" writes nothing to the device, not even what its journal contains: data that
+        was not yet in place when the file system was last used is missing or incomplete
+    :raises HostError: it cannot be mounted there; at most the directory was made
     """
-    if not Path(folder).is_absolute():
-        raise exception.HostError(reason=f"{folder} is no absolute path of a folder.")
-    if _is_mounted(device, folder, mode):
+    if not Path(mountpoint).is_absolute():
+        raise exception.HostError(reason=f"{mountpoint} is no absolute path of a folder.")
+    if _is_mounted_as(device, mountpoint, mode):
         return
-    kind = _mountable(device)
-    if not _is_empty(folder):
-        # Somebody who does the same may have been faster.
-        if _is_mounted(device, folder, mode):
+    fs_type = _mountable_type(device)
+    if not _is_empty_directory(mountpoint):
+        # Another process may have mounted the same device meanwhile.
+        if _is_mounted_as(device, mountpoint, mode):
             return
         raise exception.HostError(
-            reason=f"{folder} is not empty, and what is in it could not be seen while something "
-            "is mounted there. Choose another folder."
+            reason=f"{mountpoint} is not empty, and what is in it could not be seen while "
+            "something is mounted there. Choose another folder."
         )
-    options = _options(device, kind, mode)
-    outcome = commands.execute(
-        ["mount", *options, "-t", kind, "--", device, os.path.realpath(folder)], _TIMEOUT
+    options = _mount_options(device, fs_type, mode)
+    result = commands.execute(
+        ["mount", *options, "-t", fs_type, "--", device, os.path.realpath(mountpoint)], _TIMEOUT
     )
-    # Also after a failure: a mount whose caller was killed may have been faster.
-    if not _is_mounted(device, folder, mode):
-        raise exception.HostError(reason=_why_not(device, folder, options, outcome))
+    # Also after a failure: the mount command of a killed process may have been faster.
+    if not _is_mounted_as(device, mountpoint, mode):
+        raise exception.HostError(reason=_mount_error(device, mountpoint, options, result.stderr))
 
 
-def mounted(device: str, folder: str) -> bool:
-    """Tell whether a device is what is mounted at a folder."""
-    found = mountinfo.at(folder)
-    return found is not None and _is_of(found, device)
+def is_mounted(device: str, mountpoint: str) -> bool:
+    """Tell whether a device is what is mounted at a mountpoint."""
+    current = mountinfo.find_at(mountpoint)
+    return current is not None and _is_of(current, device)
 
 
-def check_unmountable(folder: str) -> None:
-    """Find out that a mount could be unmounted; nothing mounted there is a success.
+def check_unmountable(mountpoint: str) -> None:
+    """Check that a mount is not in use; success if nothing is mounted there.
 
-    :raises DeviceBusy: who uses it: processes by their files, mappings, folders and roots, other
-        mounts on it, swap and loop devices over its files
+    :raises DeviceBusy: it is in use; the message names the users: processes with their files,
+        mappings, working directories and roots, other mounts on it, swap and loop devices over
+        its files
     """
-    found = mountinfo.at(folder)
-    if found is not None and (busy := open_handles.of_mount(found)):
-        raise exception.DeviceBusy(device=found.folder, users=open_handles.told(busy))
+    current = mountinfo.find_at(mountpoint)
+    if current is not None and (users := open_handles.list_mount_users(current)):
+        raise exception.DeviceBusy(
+            device=current.mountpoint, users=open_handles.format_users(users)
+        )
 
 
-def unmount(folder: str, *, device: str | None = None) -> None:
-    """Unmount what is mounted at a folder; nothing mounted there is a success.
+def unmount(mountpoint: str, *, device: str | None = None) -> None:
+    """Unmount what is mounted at a mountpoint; success if nothing is.
 
-    :param device: unmount nothing but this one; None: whatever is there
-    :raises DeviceBusy: who uses it; it stays mounted
+    :param device: unmount only this one; None: any device
+    :raises DeviceBusy: it is in use, and stays mounted; the message names the users
     :raises HostError: it is still mounted
     """
-    found = mountinfo.at(folder)
-    if found is None or (device is not None and not _is_of(found, device)):
+    current = mountinfo.find_at(mountpoint)
+    if current is None or (device is not None and not _is_of(current, device)):
         return
-    check_unmountable(folder)
-    outcome = commands.execute(["umount", "--", found.folder], _TIMEOUT)
-    left = mountinfo.at(folder)
-    if left is None or left.number != found.number:
+    check_unmountable(mountpoint)
+    result = commands.execute(["umount", "--", current.mountpoint], _TIMEOUT)
+    remaining = mountinfo.find_at(mountpoint)
+    if remaining is None or remaining.mount_id != current.mount_id:
         return
-    busy = open_handles.of_mount(left) or open_handles.of_file_system(left)
-    if busy:
-        raise exception.DeviceBusy(device=left.folder, users=open_handles.told(busy))
-    raise exception.HostError(reason=f"{left.folder} is still mounted: {outcome.stderr}")
-
-
-def _is_mounted(device: str, folder: str, mode: str) -> bool:
-    """Tell whether a device is mounted at a folder as it should be.
-
-    :raises HostError: something else is mounted there
-    """
-    found = mountinfo.at(folder)
-    if found is None:
-        return False
-    if not _is_of(found, device):
-        raise exception.HostError(
-            reason=f"{found.source} is mounted at {folder} already. Unmount it, or choose another "
-            f"folder for {device}."
+    users = open_handles.list_mount_users(remaining)
+    users = users or open_handles.list_filesystem_users(remaining)
+    if users:
+        raise exception.DeviceBusy(
+            device=remaining.mountpoint, users=open_handles.format_users(users)
         )
-    if found.read_only != (mode == "ro"):
-        now = "read-only" if found.read_only else "for writing"
+    raise exception.HostError(reason=f"{remaining.mountpoint} is still mounted: {result.stderr}")
+
+
+def _is_mounted_as(device: str, mountpoint: str, mode: str) -> bool:
+    """Tell whether a device is mounted at a mountpoint in a mode.
+
+    :raises HostError: another device, or another mode, is mounted there
+    """
+    current = mountinfo.find_at(mountpoint)
+    if current is None:
+        return False
+    if not _is_of(current, device):
         raise exception.HostError(
-            reason=f"{device} is mounted at {folder} {now}, and mode {mode} is wanted. "
+            reason=f"{current.source} is mounted at {mountpoint} already. Unmount it, or choose "
+            f"another folder for {device}."
+        )
+    if current.read_only != (mode == "ro"):
+        now = "read-only" if current.read_only else "for writing"
+        raise exception.HostError(
+            reason=f"{device} is mounted at {mountpoint} {now}, and mode {mode} is wanted. "
             "Unmount it, then repeat the command."
         )
     return True
 
 
-def _is_of(found: Mount, device: str) -> bool:
+def _is_of(current: Mount, device: str) -> bool:
     try:
-        numbers = device_nodes.look(device).numbers()
+        numbers = device_nodes.stat_device(device).device_numbers()
     except OSError:
         # A device can be gone while it is mounted.
-        return found.source == device
-    return any(found.is_of(each) for each in numbers)
+        return current.source == device
+    return any(current.is_of_device(number) for number in numbers)
 
 
-def _mountable(device: str) -> str:
-    """Return the kind of the file system of a device; raises HostError if there is none."""
-    found = probe.probe(device)
-    if found is None:
+def _mountable_type(device: str) -> str:
+    """Return the file system type of a device; raises HostError if there is none."""
+    contents = probe.detect(device)
+    if contents is None:
         raise exception.HostError(
             reason=f"{device} has no file system. Have one made with --mkfs, such as --mkfs ext4."
         )
-    if found.filesystem is None:
+    if contents.filesystem is None:
         raise exception.HostError(
-            reason=f"{device} carries {found.name}, which cannot be mounted. Attach it without "
+            reason=f"{device} carries {contents.name}, which cannot be mounted. Attach it without "
             "a mountpoint, and use what is on it by its own means."
         )
-    return found.filesystem
+    return contents.filesystem
 
 
-def _is_empty(folder: str) -> bool:
-    """Let there be a folder, and tell whether it is empty."""
+def _is_empty_directory(path: str) -> bool:
+    """Make a directory if it is missing, and tell whether it is empty."""
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        return not any(Path(folder).iterdir())
+        Path(path).mkdir(parents=True, exist_ok=True)
+        return not any(Path(path).iterdir())
     except OSError as error:
         raise exception.HostError(
-            reason=f"{folder} cannot be used as a mountpoint: {error.strerror}."
+            reason=f"{path} cannot be used as a mountpoint: {error.strerror}."
         ) from error
 
 
-def _options(device: str, kind: str, mode: str) -> list[str]:
+def _mount_options(device: str, fs_type: str, mode: str) -> list[str]:
     if mode != "ro":
-        # Said like this, mount does not fall back to reading where writing is refused.
+        # With --rw, mount does not fall back to read-only where writing is refused.
         return ["--rw", "-o", _NETWORK]
-    without = _WITHOUT_JOURNAL.get(kind)
-    if without is None or (kind in {"ext3", "ext4"} and not _must_recover(device)):
+    without = _WITHOUT_JOURNAL.get(fs_type)
+    if without is None or (fs_type in {"ext3", "ext4"} and not _needs_recovery(device)):
         return ["--read-only", "-o", _NETWORK]
-    LOG.info("%s is mounted without its journal, which is not empty or may not be", device)
+    LOG.info("%s is mounted without its journal, which may not be empty", device)
     return ["--read-only", "-o", f"{_NETWORK},{without}"]
 
 
-def _must_recover(device: str) -> bool:
-    """Tell whether the journal of an ext3 or ext4 has something to say."""
+def _needs_recovery(device: str) -> bool:
+    """Tell whether the journal of an ext3 or ext4 file system has to be replayed."""
     try:
         with Path(device).open("rb") as file:
             file.seek(_EXT_SUPERBLOCK)
@@ -219,8 +221,8 @@ def _must_recover(device: str) -> bool:
     return bool(int.from_bytes(features, "little") & _EXT_RECOVER)
 
 
-def _why_not(device: str, folder: str, options: list[str], outcome: commands.CommandResult) -> str:
-    what = f"{device} cannot be mounted at {folder} ({' '.join(options)}): {outcome.stderr}"
+def _mount_error(device: str, mountpoint: str, options: list[str], stderr: str) -> str:
+    what = f"{device} cannot be mounted at {mountpoint} ({' '.join(options)}): {stderr}"
     if options[-1] != _NETWORK:
         return (
             f"{what} The device is only to be read, so the journal of its file system could not "

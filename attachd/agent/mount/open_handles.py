@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses a device or a mount of this host; asked before either is taken away.
+"""The users of a device or a mount of this host; checked before either is removed.
 
-What is found may be gone a moment later, and others may come: this tells people what to end, and
-the kernel refuses what is busy all the same.
+The result may be outdated a moment later.  It tells the operator which processes to end; the
+kernel refuses to remove what is busy in any case.
 """
 
 from collections.abc import Iterator
@@ -14,134 +14,141 @@ from pathlib import Path
 import time
 
 from attachd import exception
-from attachd.agent.mount import device_nodes, mountinfo, statx
-from attachd.agent.mount.device_nodes import Node
+from attachd.agent.mount import device_nodes, mountinfo
+from attachd.agent.mount.device_nodes import DeviceNode, FileStat
 from attachd.agent.mount.mountinfo import Mount
 
 _PROC = Path("/proc")
-_PATIENCE_SECONDS = 1.0
-_NAP = 0.05
-_MANY = 12
+_BUSY_TIMEOUT = 1.0
+"""Seconds that a process may have a device open, as udev does after each writer."""
+
+_POLL_INTERVAL = 0.05
+_MAX_NAMED = 12
 
 
 @dataclass(frozen=True)
 class _Use:
-    """Something that a process has.
+    """A file that a process, or the kernel, has open.
 
+    :ivar process: its number; "" for the kernel
+    :ivar what: the kind of use, such as open or mapped
     :ivar path: in /proc
     """
 
     process: str
     what: str
     path: Path
-    stat: statx.Stat
+    stat: FileStat
 
-    def told(self) -> str:
-        name = device_nodes.line_of(_PROC / self.process / "comm") or "?"
+    def describe(self) -> str:
+        name = device_nodes.read_line(_PROC / self.process / "comm") or "?"
         return f"process {self.process} ({name}: {self.what} {_target(self.path)})"
 
 
 def check_unused(device: str) -> None:
-    """Find out that nobody uses a device; one that is not there is used by nobody.
+    """Check that a device is not in use; a device that is not there is unused.
 
-    Asked are mounts (as root, those of other mount namespaces too), open files and mappings of
+    Checked are mounts (as root, those of other mount namespaces too), open files and mappings of
     processes, devices on top of it such as those of LVM, MD and loop, and swap; of its partitions
     as well.
 
-    :raises DeviceBusy: who does
+    :raises DeviceBusy: it is in use; the message names the users
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _BUSY_TIMEOUT
     while True:
         try:
-            node = device_nodes.look(device)
+            node = device_nodes.stat_device(device)
         except OSError:
             return
-        parts = node.with_partitions()
-        lasting = [*_mounted(parts), *_on_top(parts), *_swapped(parts)]
-        users = lasting + _processes(parts) or _claimed(node)
+        nodes = node.with_partitions()
+        lasting = [*_mounts_of(nodes), *_devices_on_top(nodes), *_swaps_on(nodes)]
+        users = lasting + _processes_of(nodes) or _exclusive_users(node)
         if not users:
             return
-        # udev has a look at each device that somebody has written to.
         if lasting or time.monotonic() > deadline:
-            raise exception.DeviceBusy(device=device, users=told(users))
-        time.sleep(_NAP)
+            raise exception.DeviceBusy(device=device, users=format_users(users))
+        time.sleep(_POLL_INTERVAL)
 
 
-def of_mount(mount: Mount) -> list[str]:
-    """Tell what keeps a mount of our namespace from being unmounted."""
-    beneath = [
-        f"the mount of {each.source} at {each.folder}"
-        for each in mountinfo.mounts()
-        if each.parent == mount.number and each.number != mount.number
+def list_mount_users(mount: Mount) -> list[str]:
+    """List what keeps a mount of this namespace from being unmounted."""
+    mounts_on_it = [
+        f"the mount of {other.source} at {other.mountpoint}"
+        for other in mountinfo.list_mounts()
+        if other.parent_id == mount.mount_id and other.mount_id != mount.mount_id
     ]
-    kept = [f"{each.what} {_target(each.path)}" for each in _kept_files() if _is_in(each, mount)]
-    return beneath + [each.told() for each in _uses() if _is_in(each, mount)] + kept
+    processes = [use.describe() for use in _list_uses() if _is_in(use, mount)]
+    kernel = [
+        f"{use.what} {_target(use.path)}" for use in _list_kernel_uses() if _is_in(use, mount)
+    ]
+    return mounts_on_it + processes + kernel
 
 
-def of_file_system(mount: Mount) -> list[str]:
-    """Tell which processes of any namespace use what is mounted, wherever they reach it by."""
-    return [each.told() for each in _uses() if each.stat.device == mount.device]
+def list_filesystem_users(mount: Mount) -> list[str]:
+    """List the processes of all namespaces that use a mounted file system, at any mountpoint."""
+    return [use.describe() for use in _list_uses() if use.stat.device == mount.device]
 
 
-def told(users: list[str]) -> str:
+def format_users(users: list[str]) -> str:
     """Return users as the error DeviceBusy takes them."""
     users = list(dict.fromkeys(users))
-    more = [f"{len(users) - _MANY} more"] if len(users) > _MANY else []
-    return ", ".join(users[:_MANY] + more)
+    more = [f"{len(users) - _MAX_NAMED} more"] if len(users) > _MAX_NAMED else []
+    return ", ".join(users[:_MAX_NAMED] + more)
 
 
-def _mounted(parts: list[Node]) -> list[str]:
-    users = _mounts_of(parts, mountinfo.mounts(), Path("/"))
-    for process, mounts in mountinfo.namespaces():
-        name = device_nodes.line_of(_PROC / f"{process}" / "comm")
-        found = _mounts_of(parts, mounts, _PROC / f"{process}" / "root")
-        users += [f"{each} of process {process} ({name})" for each in found]
+def _mounts_of(nodes: list[DeviceNode]) -> list[str]:
+    users = _describe_mounts(nodes, mountinfo.list_mounts(), Path("/"))
+    for process, mounts in mountinfo.list_namespaces():
+        name = device_nodes.read_line(_PROC / f"{process}" / "comm")
+        found = _describe_mounts(nodes, mounts, _PROC / f"{process}" / "root")
+        users += [f"{text} of process {process} ({name})" for text in found]
     return users
 
 
-def _mounts_of(parts: list[Node], mounts: list[Mount], root: Path) -> list[str]:
+def _describe_mounts(nodes: list[DeviceNode], mounts: list[Mount], root: Path) -> list[str]:
     return [
-        f"the mount of {part.path} at {each.folder}"
-        for part in parts
-        for number in part.numbers()
-        for each in mounts
-        if each.is_of(number, root=root)
+        f"the mount of {node.path} at {mount.mountpoint}"
+        for node in nodes
+        for number in node.device_numbers()
+        for mount in mounts
+        if mount.is_of_device(number, root=root)
     ]
 
 
-def _on_top(parts: list[Node]) -> list[str]:
-    """Tell which devices are made of these."""
+def _devices_on_top(nodes: list[DeviceNode]) -> list[str]:
+    """List the devices that are made of these."""
     users = []
-    for part in parts:
-        for each in sorted((part.folder / "holders").glob("*")) if part.folder else ():
-            label = device_nodes.line_of(each / "dm" / "name")
-            named = f" ({label})" if label else ""
-            users.append(f"/dev/{each.name}{named} on top of {part.path}")
-    over = device_nodes.loops_over(parts)
-    return users + [f"{loop.path} on top of {under.path}" for loop, under in over]
+    for node in nodes:
+        holders = sorted((node.sysfs_dir / "holders").glob("*")) if node.sysfs_dir else []
+        for holder in holders:
+            label = device_nodes.read_line(holder / "dm" / "name")
+            suffix = f" ({label})" if label else ""
+            users.append(f"/dev/{holder.name}{suffix} on top of {node.path}")
+    loops = device_nodes.list_loops_over(nodes)
+    return users + [f"{loop.path} on top of {node.path}" for loop, node in loops]
 
 
-def _swapped(parts: list[Node]) -> list[str]:
+def _swaps_on(nodes: list[DeviceNode]) -> list[str]:
     users = []
-    for path in _swaps():
+    for path in _list_swaps():
         with contextlib.suppress(OSError):
-            stat = statx.stat_of(path)
-            users += [f"swap on {each.path}" for each in parts if each.is_it(stat)]
+            stat = device_nodes.statx(path)
+            users += [f"swap on {node.path}" for node in nodes if node.matches(stat)]
     return users
 
 
-def _processes(parts: list[Node]) -> list[str]:
-    # Who serves a device of NBD has it open as long as it is there.
-    servers = {device_nodes.line_of(each.folder / "pid") for each in parts if each.folder}
+def _processes_of(nodes: list[DeviceNode]) -> list[str]:
+    # The server of an NBD device has it open as long as it exists.
+    servers = {device_nodes.read_line(node.sysfs_dir / "pid") for node in nodes if node.sysfs_dir}
     return [
-        each.told()
-        for each in _uses()
-        if each.process not in servers and any(part.is_it(each.stat) for part in parts)
+        use.describe()
+        for use in _list_uses()
+        if use.process not in servers and any(node.matches(use.stat) for node in nodes)
     ]
 
 
-def _claimed(node: Node) -> list[str]:
-    """Ask the kernel whether it could be somebody's own; it tells that somebody is, not who."""
+def _exclusive_users(node: DeviceNode) -> list[str]:
+    """Open a device exclusively; the kernel reports a user without a name."""
     if node.number is None:
         return []
     try:
@@ -152,42 +159,42 @@ def _claimed(node: Node) -> list[str]:
     return []
 
 
-def _uses() -> Iterator[_Use]:
-    """Return whatever each process has a hold of."""
-    for folder in sorted(_PROC.glob("[0-9]*"), key=lambda each: int(each.name)):
-        paths = [("its folder", folder / "cwd"), ("its root", folder / "root")]
-        paths += [("its program", folder / "exe")]
-        paths += [("open", each) for each in _listed(folder / "fd")]
-        paths += [("mapped", each) for each in _listed(folder / "map_files")]
+def _list_uses() -> Iterator[_Use]:
+    """Yield the files that each process has open or mapped."""
+    for directory in sorted(_PROC.glob("[0-9]*"), key=lambda path: int(path.name)):
+        paths = [("working directory", directory / "cwd"), ("root", directory / "root")]
+        paths += [("program", directory / "exe")]
+        paths += [("open", path) for path in _list_directory(directory / "fd")]
+        paths += [("mapped", path) for path in _list_directory(directory / "map_files")]
         for what, path in paths:
             with contextlib.suppress(OSError):
-                yield _Use(folder.name, what, path, statx.stat_of(path))
+                yield _Use(directory.name, what, path, device_nodes.statx(path))
 
 
-def _kept_files() -> Iterator[_Use]:
-    """Return the files that the kernel itself has a hold of."""
-    paths = [(f"{loop.path} over", backing) for loop, backing in device_nodes.loops()]
-    paths += [("swap on", each) for each in _swaps()]
+def _list_kernel_uses() -> Iterator[_Use]:
+    """Yield the files that the kernel itself has open."""
+    paths = [(f"{loop.path} over", backing) for loop, backing in device_nodes.list_loop_devices()]
+    paths += [("swap on", path) for path in _list_swaps()]
     for what, path in paths:
         with contextlib.suppress(OSError):
-            yield _Use("", what, Path(path), statx.stat_of(path))
+            yield _Use("", what, Path(path), device_nodes.statx(path))
 
 
 def _is_in(use: _Use, mount: Mount) -> bool:
     if use.stat.mount is not None:
-        return use.stat.mount == mount.number
-    below = f"{_target(use.path)}/".startswith(f"{mount.folder}/")
+        return use.stat.mount == mount.mount_id
+    below = f"{_target(use.path)}/".startswith(f"{mount.mountpoint}/")
     return below and use.stat.device == mount.device
 
 
-def _swaps() -> list[str]:
-    lines = device_nodes.line_of(_PROC / "swaps").splitlines()[1:]
-    return [mountinfo.unescaped(each.split()[0]) for each in lines if each]
+def _list_swaps() -> list[str]:
+    lines = device_nodes.read_line(_PROC / "swaps").splitlines()[1:]
+    return [mountinfo.unescape(line.split()[0]) for line in lines if line]
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_directory(directory: Path) -> list[Path]:
     try:
-        return [*folder.iterdir()]
+        return [*directory.iterdir()]
     except OSError:
         return []
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is on a device, before anything is written to it; for filesystems.py and mounts.py.
+"""The contents of a device, checked before a file system is made or mounted.
 
-What blkid knows by its signature is told by name.  Whatever else there may be is found by
-reading: a device is empty if all that is read of it is zero.  Up to 4 GiB all of it is read.  Of
-a larger one, which would take hours, these are: the first GiB, the last 64 MiB, and one block of
-4 KiB every 4 MiB in between.  So data without any signature that lie in between, in a few places
-of a device of more than 4 GiB, can be missed; file systems, partition tables, encrypted disks and
-databases spread over more than that.
+blkid names what has a signature.  Other data are found by reading: a device is empty if all that
+is read of it is zero.  Up to 4 GiB all of it is read.  Of a larger one, which would take hours,
+these are: the first GiB, the last 64 MiB, and one block of 4 KiB every 4 MiB in between.  So data
+without a signature that lie in between, in a few places of a device of more than 4 GiB, can be
+missed; file systems, partition tables, encrypted disks and databases spread over more than that.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,25 +21,26 @@ from attachd import exception
 from attachd.agent import commands
 
 Progress = Callable[[str], None]
-"""Is told, about once a second, how far something is that takes long."""
+"""Called about once a second with the progress of a long operation, for people."""
 
 _TIMEOUT = 300.0
-_NOTHING, _AMBIVALENT = 2, 8
-_PART = 2**20
+# Exit codes of blkid.
+_NOT_FOUND, _AMBIVALENT = 2, 8
+_CHUNK = 2**20
 _SAMPLE = 2**12
-_WHOLE_UP_TO = 4 * 2**30
+_MAX_READ_ALL = 4 * 2**30
 _FIRST = 2**30
 _LAST = 64 * 2**20
-_EVERY = 4 * 2**20
+_SAMPLE_INTERVAL = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a device begins with.
+    """What blkid finds on a device.
 
-    :ivar filesystem: its kind, as mount knows it; None: something that cannot be mounted
+    :ivar filesystem: its type, as mount knows it; None: it cannot be mounted
     :ivar uuid: of the file system, or ""
-    :ivar name: for people
+    :ivar name: a description for people
     """
 
     filesystem: str | None
@@ -48,63 +48,64 @@ class Contents:
     name: str
 
 
-def probe(device: str) -> Contents | None:
-    """Look for signatures, past each cache of them; None: there are none.
+def detect(device: str) -> Contents | None:
+    """Read the signatures of a device, not those that are cached; None: there are none.
 
     :raises HostError: the device cannot be read
     """
-    with _opened(device) as file, mmap.mmap(-1, _PART) as page:
-        # blkid takes what it cannot read for nothing.
+    with _opened(device) as file, mmap.mmap(-1, _CHUNK) as page:
+        # blkid reports a device that it cannot read as empty.
         _read(file, page, 0, min(_SAMPLE, os.lseek(file, 0, os.SEEK_END)))
-    outcome = commands.execute(["blkid", "-p", "-o", "export", device], _TIMEOUT)
-    if outcome.exit_code == _NOTHING:
+    result = commands.execute(["blkid", "-p", "-o", "export", device], _TIMEOUT)
+    if result.exit_code == _NOT_FOUND:
         return None
-    if outcome.exit_code == _AMBIVALENT:
+    if result.exit_code == _AMBIVALENT:
         return Contents(None, "", "signatures of several kinds (see wipefs --no-act)")
-    if outcome.exit_code:
-        raise exception.HostError(reason=f"blkid cannot tell what is on {device}: {outcome}.")
-    found = dict(line.partition("=")[::2] for line in outcome.stdout.splitlines())
-    return _contents(found)
+    if result.exit_code:
+        raise exception.HostError(reason=f"blkid cannot tell what is on {device}: {result}.")
+    values = dict(line.partition("=")[::2] for line in result.stdout.splitlines())
+    return _parse_contents(values)
 
 
 def check_empty(device: str, progress: Progress) -> None:
-    """Find out that a device carries no data, as far as the top of this file tells.
+    """Check that a device carries no data, with the limits described in this module.
 
-    :raises HostError: it does, and which; or it cannot be read
+    :raises HostError: it carries data, which the message names; or it cannot be read
     """
-    if found := probe(device):
-        raise exception.HostError(reason=_refused(device, found.name))
+    if contents := detect(device):
+        raise exception.HostError(reason=_refusal(device, contents.name))
     listed = commands.execute(["wipefs", "--no-act", "--noheadings", device], _TIMEOUT)
     if listed.exit_code or listed.stdout.strip():
         what = listed.stdout.strip() or listed.stderr
-        raise exception.HostError(reason=_refused(device, f"something (wipefs says: {what})"))
+        raise exception.HostError(reason=_refusal(device, f"something (wipefs says: {what})"))
     with _opened(device) as file:
-        place = _first_data(file, _Telling(device, progress))
-    if place is not None:
-        raise exception.HostError(reason=_refused(device, f"data (at byte {place})"))
+        offset = _find_data(file, _ProgressReporter(device, progress))
+    if offset is not None:
+        raise exception.HostError(reason=_refusal(device, f"data (at byte {offset})"))
 
 
 def erase(device: str) -> None:
-    """Let a device be as check_empty() has found it, after something was written to it.
+    """Write zeros where check_empty() reads, to a device that it has found to be empty before.
 
-    :raises HostError: it is not
+    :raises HostError: the device cannot be read or written
     """
-    with _opened(device, os.O_RDWR) as file, mmap.mmap(-1, _PART) as page:
-        for place, length in _places(os.lseek(file, 0, os.SEEK_END)):
-            count = _read(file, page, place, length)
+    with _opened(device, os.O_RDWR) as file, mmap.mmap(-1, _CHUNK) as page:
+        for offset, length in _regions(os.lseek(file, 0, os.SEEK_END)):
+            count = _read(file, page, offset, length)
             if page[:count] != bytes(count):
                 page[:count] = bytes(count)
-                os.pwrite(file, page[:count], place)
+                os.pwrite(file, page[:count], offset)
         os.fsync(file)
 
 
-def _contents(found: dict[str, str]) -> Contents:
-    kind, usage = found.get("TYPE", ""), found.get("USAGE", "")
+def _parse_contents(values: dict[str, str]) -> Contents:
+    """Return the contents of blkid's values by name."""
+    type_, usage = values.get("TYPE", ""), values.get("USAGE", "")
     if usage == "filesystem":
-        return Contents(kind, found.get("UUID", ""), kind)
-    if kind:
-        return Contents(None, "", _NAMES.get(kind, f"{usage or 'data'} of type {kind}"))
-    return Contents(None, "", f"a partition table ({found.get('PTTYPE', 'unknown')})")
+        return Contents(type_, values.get("UUID", ""), type_)
+    if type_:
+        return Contents(None, "", _NAMES.get(type_, f"{usage or 'data'} of type {type_}"))
+    return Contents(None, "", f"a partition table ({values.get('PTTYPE', 'unknown')})")
 
 
 _NAMES = {
@@ -115,77 +116,77 @@ _NAMES = {
 }
 
 
-def _refused(device: str, what: str) -> str:
+def _refusal(device: str, what: str) -> str:
     return (
-        f"{device} carries {what}: no file system is made on it. If nobody needs that, remove it "
+        f"{device} carries {what}: no file system is made on it. If it is not needed, remove it "
         "first, such as with wipefs or dd; otherwise leave out --mkfs."
     )
 
 
-class _Telling:
-    """Tells how much has been read, about once a second."""
+class _ProgressReporter:
+    """Reports how much has been read, about once a second."""
 
     def __init__(self, device: str, progress: Progress) -> None:
         self._device = device
         self._progress = progress
-        self._due = time.monotonic() + 1
+        self._next = time.monotonic() + 1
 
-    def tell(self, part: float) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + 1
-            self._progress(f"Looking for data on {self._device}: {part:.0%}")
+    def report(self, fraction: float) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1
+            self._progress(f"Looking for data on {self._device}: {fraction:.0%}")
 
 
-def _first_data(file: int, telling: _Telling) -> int | None:
-    """Return the place of the first part that is not zero, in bytes, or None."""
+def _find_data(file: int, reporter: _ProgressReporter) -> int | None:
+    """Return the offset of the first region that is not zero, in bytes, or None."""
     size = os.lseek(file, 0, os.SEEK_END)
-    places = list(_places(size))
-    total = sum(length for _place, length in places) or 1
+    regions = list(_regions(size))
+    total = sum(length for _offset, length in regions) or 1
     done = 0
-    with mmap.mmap(-1, _PART) as page:
-        for place, length in places:
-            count = _read(file, page, place, length)
+    with mmap.mmap(-1, _CHUNK) as page:
+        for offset, length in regions:
+            count = _read(file, page, offset, length)
             if page[:count] != bytes(count):
-                return place
+                return offset
             done += length
-            telling.tell(done / total)
+            reporter.report(done / total)
     return None
 
 
-def _places(size: int) -> Iterator[tuple[int, int]]:
-    """Return what is to be read of a device: where, and how much."""
-    if size <= _WHOLE_UP_TO:
-        yield from _parts(0, size)
+def _regions(size: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of what is read of a device."""
+    if size <= _MAX_READ_ALL:
+        yield from _chunks(0, size)
         return
     last = (size - _LAST) // _SAMPLE * _SAMPLE
-    yield from _parts(0, _FIRST)
-    yield from ((place, _SAMPLE) for place in range(_FIRST, last, _EVERY))
-    yield from _parts(last, size)
+    yield from _chunks(0, _FIRST)
+    yield from ((offset, _SAMPLE) for offset in range(_FIRST, last, _SAMPLE_INTERVAL))
+    yield from _chunks(last, size)
 
 
-def _parts(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    return ((place, min(_PART, end - place)) for place in range(begin, end, _PART))
+def _chunks(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    return ((offset, min(_CHUNK, end - offset)) for offset in range(begin, end, _CHUNK))
 
 
-def _read(file: int, page: mmap.mmap, place: int, length: int) -> int:
-    """Read into a page, whole blocks of it, and return how many bytes there were."""
-    with memoryview(page) as view, view[: -(-length // _SAMPLE) * _SAMPLE] as wanted:
+def _read(file: int, page: mmap.mmap, offset: int, length: int) -> int:
+    """Read whole blocks into a page, and return the number of bytes that were read."""
+    with memoryview(page) as view, view[: -(-length // _SAMPLE) * _SAMPLE] as blocks:
         try:
-            count = os.preadv(file, [wanted], place)
+            count = os.preadv(file, [blocks], offset)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # There are devices that can be opened like this, and not read.
+            # Some devices can be opened with O_DIRECT, but not read.
             fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) & ~os.O_DIRECT)
-            count = os.preadv(file, [wanted], place)
+            count = os.preadv(file, [blocks], offset)
     if count < length:
-        raise OSError(errno.EIO, f"{count} of {length} bytes could be read at {place}")
+        raise OSError(errno.EIO, f"{count} of {length} bytes could be read at {offset}")
     return count
 
 
 @contextlib.contextmanager
 def _opened(device: str, mode: int = os.O_RDONLY) -> Iterator[int]:
-    """Open a device, for reading past the cache where it can be; its errors are HostErrors."""
+    """Open a device, for reading without the page cache if possible; errors become HostError."""
     try:
         try:
             direct = os.O_DIRECT if mode == os.O_RDONLY else 0

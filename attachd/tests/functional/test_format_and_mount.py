@@ -10,7 +10,7 @@ import time
 from attachd import exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal, Step
-from attachd.agent.mount import format_and_mount, mounts
+from attachd.agent.mount import filesystems, format_and_mount, mounts
 from attachd.tests.functional.loop_devices import Case
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
@@ -22,7 +22,7 @@ from attachd.agent.mount import format_and_mount
 from attachd.agent.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 print("ready", flush=True)
-format_and_mount.place(journal, journal.get(sys.argv[2]), print, mode="rw")
+format_and_mount.mount_volume(journal, journal.get(sys.argv[2]), print, mode="rw")
 """
 
 _REAL = 'PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin mkfs.ext4 "$@" || exit'
@@ -52,17 +52,19 @@ class KilledTest(Case):
             with self.subTest(stage):
                 self.volume = self.device()
                 entry = self.killed(script)
-                whole = mounts.filesystem(self.volume)
+                whole = filesystems.get_type(self.volume)
                 self.assertEqual("ext4" if stage == "when it is whole" else None, whole)
                 self.assertEqual("ext4", entry.formatting)
-                self.assertFalse(mounts.mounted(self.volume, self.there))
+                self.assertFalse(mounts.is_mounted(self.volume, self.there))
                 self.again(entry, number)
 
     def test_a_maker_that_is_killed_leaves_nothing_to_who_gives_up(self):
         for stage, script in _STAGES.items():
             with self.subTest(stage):
                 self.volume = self.device()
-                entry = format_and_mount.displace(self.journal, self.killed(script), present=True)
+                entry = format_and_mount.unmount_volume(
+                    self.journal, self.killed(script), present=True
+                )
                 self.assertEqual((None, None), (entry.mountpoint, entry.formatting))
                 self.run_tool("sync", self.volume)
                 self.assertEqual({0}, set(Path(self.volume).read_bytes()))
@@ -71,14 +73,14 @@ class KilledTest(Case):
         entry = self.killed(_STAGES["when it is whole"])
         with self.assertRaisesRegex(exception.HostError, "only part of a file system"):
             self.go_on(self.journal.write(entry, mkfs=None))
-        self.assertFalse(mounts.mounted(self.volume, self.there))
+        self.assertFalse(mounts.is_mounted(self.volume, self.there))
 
     def test_a_file_system_that_was_used_meanwhile_is_mounted(self):
         entry, other = self.killed(_STAGES["when it is whole"]), self.place("other")
         mounts.mount(self.volume, other, mode="rw")
         (Path(other) / "precious").write_text("data")
         mounts.unmount(other)
-        with self.assertRaisesRegex(exception.HostError, "somebody else has used it since"):
+        with self.assertRaisesRegex(exception.HostError, "has other contents since"):
             self.go_on(entry)
         self.go_on(self.journal.get(entry.id))
         self.assertEqual("data", (Path(self.there) / "precious").read_text())
@@ -91,35 +93,35 @@ class KilledTest(Case):
             time.sleep(delay / 1000)  # until anywhere in its work: what follows is the same
             self.end(placer)
             self.assertEqual(Step.MOUNTING, self.go_on(entry).step)
-            self.assertTrue(mounts.mounted(self.volume, self.there))
+            self.assertTrue(mounts.is_mounted(self.volume, self.there))
             mounts.unmount(self.there, device=self.volume)
-            self.assertFalse(mounts.mounted(self.volume, self.there))
+            self.assertFalse(mounts.is_mounted(self.volume, self.there))
 
     def test_taking_away_leaves_what_others_have_mounted(self):
         other = self.formatted()
         mounts.mount(other, self.there, mode="rw")
-        format_and_mount.displace(self.journal, self.entry(), present=True)
-        self.assertTrue(mounts.mounted(other, self.there))
+        format_and_mount.unmount_volume(self.journal, self.entry(), present=True)
+        self.assertTrue(mounts.is_mounted(other, self.there))
 
     def test_what_is_in_use_stays(self):
         self.run_tool("mkfs.ext4", "-q", self.volume)
         entry = self.go_on(self.entry())
         with (Path(self.there) / "file").open("w"), self.assertRaises(exception.DeviceBusy):
-            format_and_mount.displace(self.journal, entry, present=True)
+            format_and_mount.unmount_volume(self.journal, entry, present=True)
         self.assertEqual(self.there, self.journal.get(entry.id).mountpoint)
         self.assertIsNone(
-            format_and_mount.displace(
+            format_and_mount.unmount_volume(
                 self.journal, self.journal.get(entry.id), present=True
             ).mountpoint
         )
-        self.assertFalse(mounts.mounted(self.volume, self.there))
+        self.assertFalse(mounts.is_mounted(self.volume, self.there))
 
     def again(self, entry, number):
         entry = self.go_on(entry)
         self.assertIsNone(entry.formatting)
-        self.assertTrue(mounts.mounted(self.volume, self.there))
+        self.assertTrue(mounts.is_mounted(self.volume, self.there))
         (Path(self.there) / "file").write_text(f"{number}")
-        format_and_mount.displace(self.journal, entry, present=True)
+        format_and_mount.unmount_volume(self.journal, entry, present=True)
         subprocess.run(["e2fsck", "-fn", self.volume], check=True, capture_output=True)
 
     def killed(self, script):
@@ -145,4 +147,4 @@ class KilledTest(Case):
         return self.journal.write(Entry("v", device=device, mountpoint=self.there, **values))
 
     def go_on(self, entry):
-        return format_and_mount.place(self.journal, entry, self.told.append, mode="rw")
+        return format_and_mount.mount_volume(self.journal, entry, self.told.append, mode="rw")

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 
 from attachd import exception
-from attachd.agent.mount import mountinfo, mounts
-from attachd.tests import machine
+from attachd.agent.mount import filesystems, mountinfo, mounts, open_handles
+from attachd.tests import hosts, machine
 from attachd.tests.functional.loop_devices import MIB, Case
 
 _MAPPER = """
@@ -29,12 +29,12 @@ class MountTest(Case):
         device, folder = self.formatted(), self.place("a/new/folder")
         for _ in range(2):
             mounts.mount(device, folder, mode="rw")
-        self.assertTrue(mounts.mounted(device, folder))
+        self.assertTrue(mounts.is_mounted(device, folder))
         (Path(folder) / "file").write_text("data")
         self.assertEqual(1, self.times(folder))
         for _ in range(2):
             mounts.unmount(folder)
-        self.assertFalse(mounts.mounted(device, folder))
+        self.assertFalse(mounts.is_mounted(device, folder))
         self.assertEqual([], [*Path(folder).iterdir()])
         mounts.mount(device, folder, mode="rw")
         self.assertEqual("data", (Path(folder) / "file").read_text())
@@ -62,10 +62,10 @@ class MountTest(Case):
             mounts.mount(file, folder, mode="rw")
         self.assertEqual(1, self.times(folder))
         with self.assertRaisesRegex(exception.DeviceBusy, f"{file} at {folder}.*on top of {file}"):
-            mounts.check_unused(file)
+            open_handles.check_unused(file)
         mounts.unmount(folder, device=file)
         self.assertEqual(0, self.times(folder))
-        mounts.check_unused(file)
+        open_handles.check_unused(file)
 
     def test_a_reader_cannot_write(self):
         device, folder = self.formatted(), self.place()
@@ -97,8 +97,8 @@ class MountTest(Case):
         ):
             mounts.mount(second, folder, mode="rw")
         mounts.unmount(folder, device=second)
-        self.assertTrue(mounts.mounted(first, folder))
-        self.assertFalse(mounts.mounted(second, folder))
+        self.assertTrue(mounts.is_mounted(first, folder))
+        self.assertFalse(mounts.is_mounted(second, folder))
         mounts.unmount(folder, device=first)
         self.assertEqual(0, self.times(folder))
 
@@ -129,11 +129,11 @@ class MountTest(Case):
             mounts.mount(device, folder, mode="rw")
         sfdisk = machine.need_tool(self, "sfdisk")
         self.run_tool(sfdisk, "--quiet", "--label", "gpt", device, input=",,\n")
-        self.assertEqual("data", mounts.filesystem(device))
+        self.assertEqual("data", filesystems.get_type(device))
         with self.assertRaisesRegex(exception.HostError, r"a partition table \(gpt\)"):
             mounts.mount(device, folder, mode="rw")
         with self.assertRaisesRegex(exception.HostError, r"a partition table \(gpt\)"):
-            mounts.make_filesystem(device, "ext4", print)
+            hosts.make_filesystem(device, "ext4", print)
 
     def test_a_broken_file_system_is_told_as_mount_tells_it(self):
         device, folder = self.formatted(), self.place()
@@ -152,7 +152,7 @@ class MountTest(Case):
 
     def times(self, folder):
         path = os.path.realpath(folder)
-        return [each.folder for each in mountinfo.mounts()].count(path)
+        return [each.mountpoint for each in mountinfo.list_mounts()].count(path)
 
 
 class DirtyTest(Case):
@@ -211,7 +211,7 @@ class UnmountTest(Case):
 
     def test_processes_keep_it(self):
         for words, told, where in (
-            (("sh", "-c", "echo ready; exec sleep 600"), "its folder", {"cwd": self.there}),
+            (("sh", "-c", "echo ready; exec sleep 600"), "working directory", {"cwd": self.there}),
             (("sh", "-c", f"exec 3<{self.file}; echo ready; exec sleep 600"), "open .*/file", {}),
         ):
             process = self.process(*words, **where)
@@ -230,7 +230,7 @@ class UnmountTest(Case):
         shutil.copy(machine.need_tool(self, "sleep"), program)
         process = subprocess.Popen([program, "600"])
         self.addCleanup(self.end, process)
-        self.refused(rf"process {process.pid} \(program: its program {program}")
+        self.refused(rf"process {process.pid} \(program: program {program}")
         self.end(process)
         self.goes()
 
@@ -254,7 +254,7 @@ class UnmountTest(Case):
         with (Path(other) / "file").open():
             self.goes()
         with self.assertRaisesRegex(exception.DeviceBusy, f"{self.volume} at {other}"):
-            mounts.check_unused(self.volume)
+            open_handles.check_unused(self.volume)
 
     def refused(self, users):
         for ask in (mounts.check_unmountable, mounts.unmount):
@@ -262,9 +262,9 @@ class UnmountTest(Case):
                 exception.DeviceBusy, f"{self.there} is in use by {users}"
             ):
                 ask(self.there)
-            self.assertTrue(mounts.mounted(self.volume, self.there))
+            self.assertTrue(mounts.is_mounted(self.volume, self.there))
 
     def goes(self):
         mounts.check_unmountable(self.there)
         mounts.unmount(self.there)
-        self.assertFalse(mounts.mounted(self.volume, self.there))
+        self.assertFalse(mounts.is_mounted(self.volume, self.there))

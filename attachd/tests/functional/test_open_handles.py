@@ -60,7 +60,7 @@ class UsersTest(Case):
         unshare = machine.need_tool(self, "unshare")
         script = f"mount {device} {folder} && echo ready && exec sleep 600"
         process = self.process(unshare, "--mount", "sh", "-c", script)
-        self.assertFalse(mounts.mounted(device, folder))
+        self.assertFalse(mounts.is_mounted(device, folder))
         told = rf"the mount of {device} at {folder} of process {process.pid} \(\w+\)"
         self.used(device, told)
         self.end(process)

@@ -158,7 +158,7 @@ class RestoringTest(DeviceCase):
         entry = self.host.connect(self.journal.write(entry, connection_info=info))
         subprocess.run(["mkfs.ext4", "-q", entry.device.path], check=True)
         entry = self.journal.write(entry, mountpoint=self.there)
-        entry = format_and_mount.place(self.journal, entry, self.told.append, mode="rw")
+        entry = format_and_mount.mount_volume(self.journal, entry, self.told.append, mode="rw")
         (Path(self.there) / "file").write_text("data")
         subprocess.run(["sync", "-f", self.there], check=True)
         return self.journal.write(entry, step=Step.ATTACHED)

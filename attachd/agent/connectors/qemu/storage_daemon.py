@@ -180,7 +180,7 @@ def remove_files(directory: Path, *, lock: int) -> None:
 
 def is_fuse_mounted(path: Path) -> bool:
     """Tell whether a file system is mounted at a path, without access to the path itself."""
-    return any(mount.folder == f"{path}" for mount in mountinfo.mounts())
+    return any(mount.mountpoint == f"{path}" for mount in mountinfo.list_mounts())
 
 
 def unmount_fuse(path: Path, *, lock: int) -> None:

@@ -94,9 +94,9 @@ class ReportTest(hosts.HostCase):
         path = str(self.connector.path("t1"))
         at = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
         with (
-            mock.patch("attachd.agent.mount.device_nodes.look") as look,
-            mock.patch("attachd.agent.mount.mountinfo.mounts", return_value=at),
+            mock.patch("attachd.agent.mount.device_nodes.stat_device") as look,
+            mock.patch("attachd.agent.mount.mountinfo.list_mounts", return_value=at),
         ):
-            look.return_value.numbers.return_value = [7]
+            look.return_value.device_numbers.return_value = [7]
             (device,) = self.report(self.entry())["devices"]
         self.assertEqual("/mnt/7", device["mountpoint"])

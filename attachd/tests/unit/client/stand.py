@@ -205,9 +205,9 @@ class Stand:
         self.url = self._serve()
         self.mounts = WordsMounts(self.log)
         self._patch("attachd.agent.host.open_handles", self.mounts)
-        self._patch("attachd.agent.mount.mounts.mounted", self.mounts.is_mounted)
-        self._patch("attachd.agent.mount.format_and_mount.place", self.mounts.place)
-        self._patch("attachd.agent.mount.format_and_mount.displace", self.mounts.displace)
+        self._patch("attachd.agent.mount.mounts.is_mounted", self.mounts.is_mounted)
+        self._patch("attachd.agent.mount.format_and_mount.mount_volume", self.mounts.place)
+        self._patch("attachd.agent.mount.format_and_mount.unmount_volume", self.mounts.displace)
         self._patch("attachd.client.service.Service._ask", self._ticking(Service._ask))
         self.host = self.new_host("here", self.new_folder())
         self.said: list[str] = []

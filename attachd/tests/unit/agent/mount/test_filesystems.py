@@ -33,45 +33,45 @@ class FilesystemsTest(unittest.TestCase):
         self.told = []
 
     def test_an_empty_device_gets_a_file_system(self):
-        self.assertIsNone(filesystems.filesystem(self.device))
-        filesystems.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
-        self.assertEqual("ext4", filesystems.filesystem(self.device))
-        self.assertEqual(self.uuid, probe.probe(self.device).uuid)
+        self.assertIsNone(filesystems.get_type(self.device))
+        hosts.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
+        self.assertEqual("ext4", filesystems.get_type(self.device))
+        self.assertEqual(self.uuid, probe.detect(self.device).uuid)
 
     def test_xfs_is_known_by_its_uuid_as_well(self):
         machine.need_tool(self, "mkfs.xfs")
         with self.path.open("wb") as file:
             file.truncate(300 * _MIB)
-        filesystems.make_filesystem(self.device, "xfs", self.told.append, uuid=self.uuid)
-        self.assertEqual(probe.Contents("xfs", self.uuid, "xfs"), probe.probe(self.device))
-        self.assertTrue(filesystems.is_left(self.device, "xfs", self.uuid))
-        self.assertFalse(filesystems.is_left(self.device, "xfs", str(uuid.uuid4())))
-        filesystems.unmake(self.device)
+        hosts.make_filesystem(self.device, "xfs", self.told.append, uuid=self.uuid)
+        self.assertEqual(probe.Contents("xfs", self.uuid, "xfs"), probe.detect(self.device))
+        self.assertTrue(filesystems.is_own_remnant(self.device, "xfs", self.uuid))
+        self.assertFalse(filesystems.is_own_remnant(self.device, "xfs", str(uuid.uuid4())))
+        filesystems.wipe(self.device)
         probe.check_empty(self.device, self.told.append)
 
     def test_one_with_data_stays_as_it_is(self):
         self.path.write_bytes(bytes(5 * _MIB) + b"precious" + bytes(3 * _MIB - 8))
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, f"carries data .at byte {5 * _MIB}"):
-            filesystems.make_filesystem(self.device, "ext4", self.told.append)
+            hosts.make_filesystem(self.device, "ext4", self.told.append)
         self.assertEqual(before, self.path.read_bytes())
 
     def test_one_with_a_file_system_stays_as_it_is(self):
-        filesystems.make_filesystem(self.device, "ext4", self.told.append)
+        hosts.make_filesystem(self.device, "ext4", self.told.append)
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, "carries ext4"):
-            filesystems.make_filesystem(self.device, "ext4", self.told.append)
+            hosts.make_filesystem(self.device, "ext4", self.told.append)
         self.assertEqual(before, self.path.read_bytes())
-        self.assertFalse(filesystems.is_left(self.device, "ext4", self.uuid))
+        self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
 
     def test_what_is_left_of_ones_own_is_told_from_everything_else(self):
         for left in ("nothing", "a superblock", "blocks without one"):
             self.leave(left)
-            self.assertTrue(filesystems.is_left(self.device, "ext4", self.uuid), left)
-            filesystems.forget(self.device)
-            self.assertTrue(filesystems.is_left(self.device, "ext4", self.uuid), left)
-            filesystems.make(self.device, "ext4", self.told.append, self.uuid)
-            self.assertEqual("ext4", filesystems.filesystem(self.device), left)
+            self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid), left)
+            filesystems.wipe_signatures(self.device)
+            self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid), left)
+            filesystems.create(self.device, "ext4", self.told.append, self.uuid)
+            self.assertEqual("ext4", filesystems.get_type(self.device), left)
             subprocess.run(
                 [machine.need_tool(self, "e2fsck"), "-fn", self.device],
                 check=True,
@@ -81,61 +81,61 @@ class FilesystemsTest(unittest.TestCase):
     def test_what_was_begun_can_be_undone(self):
         for left in ("nothing", "a superblock", "blocks without one"):
             self.leave(left)
-            filesystems.unmake(self.device)
+            filesystems.wipe(self.device)
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes(), left)
 
     def test_what_has_no_uuid_is_known_by_its_kind(self):
-        filesystems.make_filesystem(self.device, "ext4", self.told.append)
-        self.assertFalse(filesystems.is_left(self.device, "minix", self.uuid))
-        filesystems.unmake(self.device)
+        hosts.make_filesystem(self.device, "ext4", self.told.append)
+        self.assertFalse(filesystems.is_own_remnant(self.device, "minix", self.uuid))
+        filesystems.wipe(self.device)
         subprocess.run(
             [machine.need_tool(self, "mkfs.minix"), self.device], check=True, capture_output=True
         )
-        self.assertTrue(filesystems.is_left(self.device, "minix", self.uuid))
+        self.assertTrue(filesystems.is_own_remnant(self.device, "minix", self.uuid))
 
     def leave(self, what):
         self.path.write_bytes(bytes(8 * _MIB))
         if what != "nothing":
-            filesystems.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
+            hosts.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
         if what == "blocks without one":
             data = self.path.read_bytes()
             self.path.write_bytes(bytes(4096) + data[4096:])
-            self.assertIsNone(filesystems.filesystem(self.device))
+            self.assertIsNone(filesystems.get_type(self.device))
 
     def test_one_of_ones_own_that_was_used_is_no_remainder(self):
         self.leave("a superblock")
-        self.assertTrue(filesystems.is_left(self.device, "ext4", self.uuid))
+        self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
         with self.path.open("r+b") as file:  # As mounting it notes.
             file.seek(1024 + 0x2C)
             file.write(b"\1\2\3\4")
-        self.assertFalse(filesystems.is_left(self.device, "ext4", self.uuid))
+        self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
 
     def test_what_is_no_file_system_is_data(self):
         swap = machine.need_tool(self, "mkswap")
         subprocess.run([swap, self.device], check=True, capture_output=True)
-        self.assertEqual("data", filesystems.filesystem(self.device))
-        self.assertFalse(filesystems.is_left(self.device, "ext4", self.uuid))
+        self.assertEqual("data", filesystems.get_type(self.device))
+        self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
         with self.assertRaisesRegex(exception.HostError, "swap space"):
-            filesystems.make_filesystem(self.device, "ext4", self.told.append)
+            hosts.make_filesystem(self.device, "ext4", self.told.append)
 
     def test_kinds_are_those_with_a_command(self):
-        self.assertEqual("mkfs.ext4", filesystems.command_for("ext4"))
+        self.assertEqual("mkfs.ext4", filesystems.mkfs_command("ext4"))
         for kind in ("", "../ext4", "ext4 -F", "-F", "ext4\n", "EXT4", "e" * 40):
             with self.assertRaisesRegex(exception.HostError, "no kind of a file system"):
-                filesystems.make_filesystem(self.device, kind, self.told.append)
+                hosts.make_filesystem(self.device, kind, self.told.append)
         with self.assertRaisesRegex(exception.HostError, "have the command mkfs.nosuch"):
-            filesystems.make_filesystem(self.device, "nosuch", self.told.append)
+            hosts.make_filesystem(self.device, "nosuch", self.told.append)
 
     def test_kinds_are_known_by_what_blkid_calls_them(self):
-        self.assertTrue(filesystems.is_kind("vfat", "fat"))
-        self.assertTrue(filesystems.is_kind("xfs", "xfs"))
-        self.assertFalse(filesystems.is_kind("xfs", "ext4"))
+        self.assertTrue(filesystems.is_type("vfat", "fat"))
+        self.assertTrue(filesystems.is_type("xfs", "xfs"))
+        self.assertFalse(filesystems.is_type("xfs", "ext4"))
 
     def test_what_mkfs_says_is_told(self):
         self.path.write_bytes(bytes(4096))
         with self.assertRaisesRegex(exception.HostError, r"mkfs\.ext4 failed on .*device"):
-            filesystems.make_filesystem(self.device, "ext4", self.told.append)
+            hosts.make_filesystem(self.device, "ext4", self.told.append)
 
     def test_a_device_in_use_is_refused(self):
         with self.path.open("rb"), self.assertRaises(exception.DeviceBusy):
-            filesystems.make_filesystem(self.device, "ext4", self.told.append)
+            hosts.make_filesystem(self.device, "ext4", self.told.append)

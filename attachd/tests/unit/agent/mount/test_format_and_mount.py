@@ -39,9 +39,10 @@ class PlacingTest(unittest.TestCase):
         entry = self.place(self.entry(mkfs="ext4"))
         self.assertIsNone(entry.formatting)
         self.assertEqual(entry, self.journal.get(entry.id))
-        self.assertEqual(format_and_mount.uuid_of(entry), probe.probe(self.device).uuid)
+        self.assertEqual(format_and_mount.filesystem_uuid(entry), probe.detect(self.device).uuid)
         self.assertEqual(
-            format_and_mount.uuid_of(entry), f"{uuid.UUID(format_and_mount.uuid_of(entry))}"
+            format_and_mount.filesystem_uuid(entry),
+            f"{uuid.UUID(format_and_mount.filesystem_uuid(entry))}",
         )
 
     def test_it_is_made_once(self):
@@ -69,12 +70,12 @@ class PlacingTest(unittest.TestCase):
         ):
             self.place(self.journal.write(entry, mkfs=None))
         self.assertIsNone(self.place(entry).formatting)
-        self.assertEqual("ext4", filesystems.filesystem(self.device))
+        self.assertEqual("ext4", filesystems.get_type(self.device))
 
     def test_another_kind_may_be_made_of_what_is_half_made(self):
         entry = self.half_made()
         self.assertIsNone(self.place(self.journal.write(entry, mkfs="ext3")).formatting)
-        self.assertEqual("ext3", filesystems.filesystem(self.device))
+        self.assertEqual("ext3", filesystems.get_type(self.device))
 
     def test_nobody_else_may_go_on(self):
         self.half_made()
@@ -83,9 +84,9 @@ class PlacingTest(unittest.TestCase):
 
     def test_what_somebody_else_has_made_meanwhile_stays(self):
         entry = self.entry(mkfs="ext4")
-        filesystems.make_filesystem(self.device, "ext4", self.told.append)
+        hosts.make_filesystem(self.device, "ext4", self.told.append)
         before = self.path.read_bytes()
-        with self.assertRaisesRegex(exception.HostError, "somebody else has used it since"):
+        with self.assertRaisesRegex(exception.HostError, "has other contents since"):
             self.place(self.journal.write(entry, formatting="ext4"))
         self.assertEqual(before, self.path.read_bytes())
         self.place(self.journal.get(entry.id))
@@ -100,7 +101,7 @@ class PlacingTest(unittest.TestCase):
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
 
     def test_taking_it_away_takes_what_is_half_made(self):
-        entry = format_and_mount.displace(self.journal, self.half_made(), present=True)
+        entry = format_and_mount.unmount_volume(self.journal, self.half_made(), present=True)
         self.assertIsNone(entry.formatting)
         self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
         self.assertEqual(entry, self.journal.get(entry.id))
@@ -109,13 +110,13 @@ class PlacingTest(unittest.TestCase):
         entry = self.half_made()
         self.path.write_bytes(b"of somebody else, without a signature" + bytes(_MIB))
         before = self.path.read_bytes()
-        entry = format_and_mount.displace(self.journal, entry, present=False)
+        entry = format_and_mount.unmount_volume(self.journal, entry, present=False)
         self.assertEqual((before, None), (self.path.read_bytes(), entry.formatting))
 
     def test_taking_it_away_leaves_what_is_whole(self):
         entry = self.place(self.entry(mkfs="ext4"))
         before = self.path.read_bytes()
-        format_and_mount.displace(self.journal, entry, present=True)
+        format_and_mount.unmount_volume(self.journal, entry, present=True)
         self.assertEqual(before, self.path.read_bytes())
 
     def failing(self, error):
@@ -138,4 +139,4 @@ class PlacingTest(unittest.TestCase):
         return self.journal.write(Entry("v", device=Device(self.device, {}), **values))
 
     def place(self, entry):
-        return format_and_mount.place(self.journal, entry, self.told.append, mode="rw")
+        return format_and_mount.mount_volume(self.journal, entry, self.told.append, mode="rw")

@@ -20,13 +20,15 @@ class TableTest(unittest.TestCase):
 
     def test_a_line_is_read(self):
         mount = mountinfo._read(_LINE)
-        self.assertEqual((36, 35, os.makedev(98, 1)), (mount.number, mount.parent, mount.device))
-        self.assertEqual(("/mnt/with space\\", "/dev/a\tb"), (mount.folder, mount.source))
-        self.assertEqual(("ext3", False), (mount.kind, mount.read_only))
+        self.assertEqual(
+            (36, 35, os.makedev(98, 1)), (mount.mount_id, mount.parent_id, mount.device)
+        )
+        self.assertEqual(("/mnt/with space\\", "/dev/a\tb"), (mount.mountpoint, mount.source))
+        self.assertEqual(("ext3", False), (mount.fs_type, mount.read_only))
 
     def test_a_mount_without_tags_and_source_is_read(self):
         mount = mountinfo._read("22 27 0:21 / /proc rw - proc  rw")
-        self.assertEqual(("proc", ""), (mount.kind, mount.source))
+        self.assertEqual(("proc", ""), (mount.fs_type, mount.source))
 
     def test_what_the_mount_or_the_file_system_forbids_is_read_only(self):
         for changed in (
@@ -36,15 +38,15 @@ class TableTest(unittest.TestCase):
             self.assertTrue(mountinfo._read(changed).read_only, changed)
 
     def test_what_this_process_sees_is_told(self):
-        self.assertEqual("proc", mountinfo.at("/proc").kind)
-        self.assertIsNone(mountinfo.at("/proc/self"))
-        self.assertIsNone(mountinfo.at("/no/such/folder"))
-        self.assertEqual([], mountinfo.mounts("no-such-process"))
+        self.assertEqual("proc", mountinfo.find_at("/proc").fs_type)
+        self.assertIsNone(mountinfo.find_at("/proc/self"))
+        self.assertIsNone(mountinfo.find_at("/no/such/folder"))
+        self.assertEqual([], mountinfo.list_mounts("no-such-process"))
 
     def test_a_mount_is_of_its_device(self):
-        mount = mountinfo.at("/proc")
-        self.assertTrue(mount.is_of(mount.device))
-        self.assertFalse(mount.is_of(os.makedev(0, 999999)))
+        mount = mountinfo.find_at("/proc")
+        self.assertTrue(mount.is_of_device(mount.device))
+        self.assertFalse(mount.is_of_device(os.makedev(0, 999999)))
 
     def test_another_namespace_is_seen(self):
         machine.need_root(self)
@@ -56,8 +58,8 @@ class TableTest(unittest.TestCase):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         process.stdout.readline()
-        found = dict(mountinfo.namespaces())
-        self.assertIn(("ours", "/mnt"), [(m.source, m.folder) for m in found[process.pid]])
-        self.assertNotIn("ours", [each.source for each in mountinfo.mounts()])
+        found = dict(mountinfo.list_namespaces())
+        self.assertIn(("ours", "/mnt"), [(m.source, m.mountpoint) for m in found[process.pid]])
+        self.assertNotIn("ours", [each.source for each in mountinfo.list_mounts()])
         self.assertNotIn(os.getpid(), found)
         self.assertTrue(Path(f"/proc/{process.pid}").is_dir())

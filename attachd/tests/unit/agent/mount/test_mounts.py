@@ -47,11 +47,11 @@ class MountsTest(unittest.TestCase):
         for folder in (self.folder, self.folder / "missing"):
             mounts.unmount(f"{folder}")
             mounts.check_unmountable(f"{folder}")
-            self.assertFalse(mounts.mounted(self.device, f"{folder}"))
+            self.assertFalse(mounts.is_mounted(self.device, f"{folder}"))
 
     def test_another_mount_than_the_one_asked_for_stays(self):
         mounts.unmount("/proc", device=self.device)
         self.assertTrue(Path("/proc/self").exists())
-        self.assertFalse(mounts.mounted(self.device, "/proc"))
+        self.assertFalse(mounts.is_mounted(self.device, "/proc"))
         with self.assertRaisesRegex(exception.HostError, "proc is mounted at /proc already"):
             mounts.mount(self.device, "/proc", mode="rw")

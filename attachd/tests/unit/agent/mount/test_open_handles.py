@@ -32,16 +32,16 @@ class UsersTest(unittest.TestCase):
 
     def test_the_files_of_a_process_are_seen(self):
         with tempfile.NamedTemporaryFile() as file:
-            here = [each for each in open_handles._uses() if each.process == f"{os.getpid()}"]
+            here = [each for each in open_handles._list_uses() if each.process == f"{os.getpid()}"]
             name = Path("/proc/self/comm").read_text().strip()
             expected = f"process {os.getpid()} ({name}: open {file.name})"
-            self.assertIn(expected, [each.told() for each in here])
+            self.assertIn(expected, [each.describe() for each in here])
             whats = {each.what for each in here}
-            self.assertLessEqual({"its folder", "its root", "its program", "open"}, whats)
+            self.assertLessEqual({"working directory", "root", "program", "open"}, whats)
 
     def test_a_mount_with_others_on_it_is_kept_by_them(self):
         machine.need_mount_namespaces(self)
-        found = open_handles.of_mount(mountinfo.at("/"))
+        found = open_handles.list_mount_users(mountinfo.find_at("/"))
         self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
         self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)
 
@@ -53,13 +53,13 @@ class UsersTest(unittest.TestCase):
                 (holders / name / "dm").mkdir(parents=True)
                 if label:
                     (holders / name / "dm" / "name").write_text(f"{label}\n")
-            device = device_nodes.Node("/dev/sdb", os.makedev(8, 16), None)
+            device = device_nodes.DeviceNode("/dev/sdb", os.makedev(8, 16), None)
             with mock.patch.object(device_nodes, "_NUMBERS", Path(folder)):
-                found = open_handles._on_top([device])
+                found = open_handles._devices_on_top([device])
         expected = ["/dev/dm-3 (group-volume) on top of /dev/sdb", "/dev/md0 on top of /dev/sdb"]
         self.assertEqual(expected, found)
 
     def test_many_users_are_counted(self):
-        told = open_handles.told([f"process {number}" for number in range(30)])
+        told = open_handles.format_users([f"process {number}" for number in range(30)])
         self.assertTrue(told.endswith("process 11, 18 more"), told)
-        self.assertEqual("a, b", open_handles.told(["a", "b", "a"]))
+        self.assertEqual("a, b", open_handles.format_users(["a", "b", "a"]))

@@ -13,7 +13,7 @@ from attachd.agent.mount import probe
 from attachd.tests import machine
 
 _GIB, _MIB, _KIB = 2**30, 2**20, 2**10
-_SMALLER = {"_WHOLE_UP_TO": 16 * _MIB, "_FIRST": 8 * _MIB, "_LAST": 2 * _MIB}
+_SMALLER = {"_MAX_READ_ALL": 16 * _MIB, "_FIRST": 8 * _MIB, "_LAST": 2 * _MIB}
 """So that reading takes no seconds."""
 
 _LARGE = 30 * _MIB
@@ -52,7 +52,7 @@ class ContentsTest(unittest.TestCase):
     def test_each_part_is_read_once(self):
         for size in (0, 1, 8 * _MIB, 16 * _MIB, 16 * _MIB + 1, 30 * _MIB + 4097):
             end = 0
-            for place, length in probe._places(size):
+            for place, length in probe._regions(size):
                 self.assertGreaterEqual(place, end)
                 self.assertGreater(length, 0)
                 end = place + length
@@ -67,10 +67,10 @@ class ContentsTest(unittest.TestCase):
     def test_signatures_are_told_by_name(self):
         swap = self.device(_MIB)
         subprocess.run([machine.need_tool(self, "mkswap"), swap], check=True, capture_output=True)
-        self.assertEqual(probe.Contents(None, "", "swap space"), probe.probe(swap))
+        self.assertEqual(probe.Contents(None, "", "swap space"), probe.detect(swap))
         with self.assertRaisesRegex(exception.HostError, "carries swap space: no file system"):
             probe.check_empty(swap, self.told.append)
-        self.assertIsNone(probe.probe(self.device(_MIB)))
+        self.assertIsNone(probe.detect(self.device(_MIB)))
 
     def test_what_blkid_says_is_told_to_people(self):
         told = {
@@ -81,13 +81,13 @@ class ContentsTest(unittest.TestCase):
             "raid of type isw_raid_member": {"TYPE": "isw_raid_member", "USAGE": "raid"},
         }
         for name, found in told.items():
-            self.assertEqual(probe.Contents(None, "", name), probe._contents(found))
-        found = probe._contents({"TYPE": "xfs", "USAGE": "filesystem", "UUID": "u"})
+            self.assertEqual(probe.Contents(None, "", name), probe._parse_contents(found))
+        found = probe._parse_contents({"TYPE": "xfs", "USAGE": "filesystem", "UUID": "u"})
         self.assertEqual(probe.Contents("xfs", "u", "xfs"), found)
 
     def test_what_cannot_be_read_is_not_taken_for_empty(self):
         for device in ("/no/such/device", str(self.folder)):
-            for ask in (probe.probe, lambda each: probe.check_empty(each, print)):
+            for ask in (probe.detect, lambda each: probe.check_empty(each, print)):
                 with self.assertRaisesRegex(exception.HostError, "cannot be read"):
                     ask(device)
 
@@ -116,11 +116,11 @@ class PlacesTest(unittest.TestCase):
     """What is read, as it is documented."""
 
     def test_up_to_four_gib_all_is_read(self):
-        places = list(probe._places(4 * _GIB))
+        places = list(probe._regions(4 * _GIB))
         self.assertEqual(4 * _GIB, sum(length for _place, length in places))
 
     def test_of_a_larger_one_the_ends_and_a_block_every_four_mib(self):
-        size, length_of = 5 * _GIB + 512, dict(probe._places(5 * _GIB + 512))
+        size, length_of = 5 * _GIB + 512, dict(probe._regions(5 * _GIB + 512))
         self.assertEqual(_GIB, sum(length_of[each] for each in length_of if each < _GIB))
         last = (size - 64 * _MIB) // 4096 * 4096
         self.assertEqual(size - last, sum(length_of[each] for each in length_of if each >= last))
