@@ -16,7 +16,7 @@ HEADER: Final = "Prefer"
 APPLIED: Final = "Preference-Applied"
 RESPOND_ASYNC: Final = "respond-async"
 
-# RFC 7240, 2: the name of each preference, whatever its value and its parameters.
+# RFC 7240, 2: the name of each preference, without its value and its parameters.
 _PREFERENCE: Final = re.compile(r'\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]*)(?:"(?:[^"\\]|\\.)*"?|[^,"])*')
 
 

@@ -5,19 +5,43 @@ Failover is refused, because no backend replicates.
 """
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from attachd import exception, scheduler
 from attachd.api import fields, filters
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.services import binaries, policy, schema, view
+from attachd.api.fields import NAME, OPTIONAL_TEXT, Schema
+from attachd.api.services import binaries, policy, view
 from attachd.api.types import lookup
 from attachd.context import RequestContext
 from attachd.db.cluster import services
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
+
+_SERVICE: Final = {
+    "host": NAME,
+    "binary": NAME,
+    # the old name of "binary"
+    "service": NAME,
+    "cluster": OPTIONAL_TEXT,
+}
+_NAMED: Final[Schema] = {
+    "anyOf": [{"required": ["binary"]}, {"required": ["service"]}],
+    "description": "a service, which is named by its host and its binary",
+}
+
+SWITCH: Final[Schema] = {**fields.fields(_SERVICE, "host"), **_NAMED}
+SWITCH_WITH_REASON: Final[Schema] = {
+    **fields.fields({**_SERVICE, "disabled_reason": NAME}, "host"),
+    **_NAMED,
+}
+
+BACKEND: Final[Schema] = fields.fields({"host": NAME, "cluster": OPTIONAL_TEXT})
+FAILOVER: Final[Schema] = fields.fields(
+    {"host": NAME, "cluster": OPTIONAL_TEXT, "backend_id": OPTIONAL_TEXT}
+)
 
 _DOC = EndpointDoc(
     {"services": list[view.Service]},
@@ -41,7 +65,7 @@ def index(query: Query, version: mv.Version) -> Body:
     "PUT",
     "/os-services/enable",
     policy=policy.UPDATE,
-    body=schema.SWITCH,
+    body=SWITCH,
     doc=EndpointDoc(view.Switched),
 )
 def enable(body: Body) -> Body:
@@ -54,7 +78,7 @@ def enable(body: Body) -> Body:
     "PUT",
     "/os-services/disable",
     policy=policy.UPDATE,
-    body=schema.SWITCH,
+    body=SWITCH,
     doc=EndpointDoc(view.Switched),
 )
 def disable(body: Body) -> Body:
@@ -67,7 +91,7 @@ def disable(body: Body) -> Body:
     "PUT",
     "/os-services/disable-log-reason",
     policy=policy.UPDATE,
-    body=schema.SWITCH_WITH_REASON,
+    body=SWITCH_WITH_REASON,
     doc=EndpointDoc(view.Switched),
 )
 def disable_with_reason(body: Body) -> Body:
@@ -91,7 +115,7 @@ def _switched(body: Body, *, disabled: bool) -> Body:
     }
 
 
-@endpoint("PUT", "/os-services/freeze", policy=policy.UPDATE, body=schema.BACKEND)
+@endpoint("PUT", "/os-services/freeze", policy=policy.UPDATE, body=BACKEND)
 def freeze(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     """Freeze a backend: create, delete and extend fail, attach and detach continue."""
     ctx.authorize(policy.FREEZE)
@@ -99,7 +123,7 @@ def freeze(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     services.freeze(scheduler.BINARY, backend)
 
 
-@endpoint("PUT", "/os-services/thaw", policy=policy.UPDATE, body=schema.BACKEND)
+@endpoint("PUT", "/os-services/thaw", policy=policy.UPDATE, body=BACKEND)
 def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     """Thaw a frozen backend."""
     ctx.authorize(policy.THAW)
@@ -107,7 +131,7 @@ def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     services.thaw(scheduler.BINARY, backend)
 
 
-@endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=schema.FAILOVER)
+@endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=FAILOVER)
 def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
     """Refuse a failover, because no backend replicates."""
     _refuse_failover(ctx, body, version)
@@ -118,7 +142,7 @@ def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoRet
     "/os-services/failover",
     since=mv.REPLICATION_CLUSTER,
     policy=policy.UPDATE,
-    body=schema.FAILOVER,
+    body=FAILOVER,
 )
 def failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
     """Refuse a failover, because no backend replicates."""

@@ -6,17 +6,33 @@ levels of a manager are set in all its processes, and read from one of them.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.services import binaries, policy, schema
+from attachd.api.fields import OPTIONAL_TEXT, Schema, fields
+from attachd.api.services import binaries, policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import manager_api
 from attachd.telemetry import log_levels
 
 Body = Mapping[str, Any]
+
+
+_LOGGERS: Final = {
+    "binary": {"enum": ["*", "", *binaries.ALL]},
+    "server": OPTIONAL_TEXT,
+    "prefix": OPTIONAL_TEXT,
+}
+_LEVEL: Final[Schema] = {
+    "type": "string",
+    "pattern": rf"\A(?i:{'|'.join(log_levels.LEVELS)})\Z",
+    "description": f"a valid log level: {', '.join(log_levels.LEVELS)}",
+}
+
+GET_LOG: Final[Schema] = fields(_LOGGERS)
+SET_LOG: Final[Schema] = fields({**_LOGGERS, "level": _LEVEL}, "level")
 
 
 class _Levels(TypedDict):
@@ -32,7 +48,7 @@ class _Levels(TypedDict):
     "/os-services/set-log",
     since=mv.LOG_LEVEL,
     policy=policy.UPDATE,
-    body=schema.SET_LOG,
+    body=SET_LOG,
     status=202,
 )
 def set_log(ctx: RequestContext, body: Body) -> None:
@@ -49,7 +65,7 @@ def set_log(ctx: RequestContext, body: Body) -> None:
     "/os-services/get-log",
     since=mv.LOG_LEVEL,
     policy=policy.UPDATE,
-    body=schema.GET_LOG,
+    body=GET_LOG,
     doc=EndpointDoc({"log_levels": list[_Levels]}, faults=(504,)),
 )
 def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
