@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacher volumes to the host that this runs on, by programs; see :class:`Client`."""
+"""Python client for attaching volumes to the local host; see :class:`Client`."""
 
 from attachd.client.client import Attached, Client, LocalAttachment
 

@@ -62,7 +62,7 @@ class Restored:
 
 
 DEFAULTS: Final = Options()
-"""How a host connects where nobody says otherwise."""
+"""Default connect options."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,14 +84,14 @@ class Attached:
 
 
 class Client:
-    """Attaches volumes to this host, and takes them away again.
+    """Attaches volumes to this host, and detaches them.
 
-    What it does is in the host's journal before it is done: a call that was killed can be
-    repeated, and goes on.  Errors are those of :mod:`attachd.exception` for what this host cannot
-    do, and those of openstacksdk and keystoneauth for what the service says.
+    Each step is recorded in the host's journal before it is done: an interrupted call can be
+    repeated, and continues.  Errors are those of :mod:`attachd.exception` for this host, and those
+    of openstacksdk and keystoneauth for the service.
 
-    :ivar connection: openstacksdk's, as it was given: whatever else is to be request, ask it
-    :ivar host: what is known of this host
+    :ivar connection: openstacksdk's connection, as passed by the caller
+    :ivar host: this host
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Client:
         self._report_progress = progress or _say_nothing
 
     def get_connector(self, options: Options = DEFAULTS) -> ConnectorProperties:
-        """Return what this host tells a backend of itself; raises HostError."""
+        """Return the connector properties of this host; raises HostError."""
         return self.host.get_connector_properties(options)
 
     def attach(
@@ -117,16 +117,17 @@ class Client:
         mkfs: str | None = None,
         options: Options = DEFAULTS,
     ) -> Attached:
-        """Attach a volume to this host; what fails is undone.
+        """Attach a volume to this host; undo a failed attempt.
 
-        The same call again gives the same answer, also where the one before was killed.
+        A repeated call returns the same answer, also after an interrupted one.
 
         :param volume: name or id
-        :param mountpoint: an empty folder, to mount it at
+        :param mountpoint: an empty folder to mount it at
         :param mkfs: the file system to make if the volume is empty, such as "ext4"
         :raises HostError: this host cannot, or has it already
-        :raises AttachFailed: something could not be undone; it tells what, and what to do
-        :raises SDKException, ClientException: as openstacksdk has them; all is undone
+        :raises AttachFailed: the attempt could not be undone completely; the message says what is
+            left
+        :raises SDKException, ClientException: from openstacksdk; the attempt is undone
         """
         if mode not in {"rw", "ro"} or (mode == "ro" and mkfs):
             raise exception.HostError(reason="The mode is rw or ro; ro goes without a new mkfs.")
@@ -148,17 +149,17 @@ class Client:
         options: Options | None = None,
         force: bool = False,
     ) -> None:
-        """Take a volume away from this host.
+        """Detach a volume from this host.
 
-        The same call again goes on where the one before has failed, or was killed.
+        A repeated call continues a failed or interrupted one.
 
         :param volume: name or id
-        :param attachment_id: which one; needed where the volume has several on this host
-        :param device_info: the device, of what another program has attached, as os-brick's
+        :param attachment_id: needed if the volume has several attachments on this host
+        :param device_info: the device of an attachment of another program, as os-brick's
             connect_volume() returned it
-        :param options: how another program has connected it
-        :param force: although somebody uses it, and what was written may be lost
-        :raises DeviceBusy: somebody uses it; it stays attached
+        :param options: the connect options of another program
+        :param force: detach although the device is in use, and data may be lost
+        :raises DeviceBusy: the device is in use; it stays attached
         :raises LocalConflict: it is not attached to this host, or several times
         :raises DetachFailed: it is gone from this host, but not from the service
         """
@@ -171,21 +172,21 @@ class Client:
             self._detaching(service).resume(entry, force=force)
 
     def attached(self) -> list[LocalAttachment]:
-        """Return what is attached to this host, and what the service says of it.
+        """Return the attachments on this host, with their status in the service.
 
         :raises HostError: the journal cannot be read
         """
         return list_local(self.host, Service(self.connection))
 
     def restore(self) -> list[LocalAttachment]:
-        """Have on this host what its journal says, as after a reboot; it can be repeated.
+        """Restore the attachments in the journal, as after a reboot; it can be repeated.
 
-        What was attached is connected and mounted again if the service says that it still is
-        this host's; what was left half-way is finished or taken back, and what the service has
-        deleted goes.  What the agent looks after is left to the agent.
+        Volumes are connected and mounted again if the service still has their attachments to this
+        host. Interrupted operations are finished or undone; attachments that the service has
+        deleted are removed.  Attachments of the agent are left to the agent.
 
         :returns: as attached(), with those that are gone; ``error`` says why one is not restored
-        :raises HostError: this host cannot attach anything
+        :raises HostError: this host cannot attach volumes
         """
         self.host.check()
         service = Service(self.connection)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way back, step by step: unmount, disconnect, delete; for detach, and to undo an attach."""
+"""Detach a volume from this host: unmount, disconnect, delete; also to undo an attach."""
 
 from collections.abc import Callable
 import dataclasses
@@ -12,13 +12,13 @@ from attachd.client.service import FAILURES, ReservationRefused, Service
 
 
 def command(entry: Entry) -> str:
-    """Return what people type to have an entry's way back finished."""
+    """Return the command line that finishes the detach of an entry."""
     named = f" --attachment-id {entry.attachment_id}" if entry.attachment_id else ""
     return f"attachd local-detach{named} {entry.volume_id}"
 
 
 class Detacher:
-    """Takes away what entries tell of; whoever calls holds the volume."""
+    """Detaches the volumes of entries; the caller holds the volume's lock."""
 
     def __init__(self, host: Host, service: Service, tell: Callable[[str], None]) -> None:
         self._host = host
@@ -27,12 +27,12 @@ class Detacher:
         self._report_progress = tell
 
     def resume(self, entry: Entry, *, force: bool = False) -> None:
-        """Take a volume away from this host, and forget it; ends where a step fails.
+        """Detach a volume from this host and remove its entry; stop at the first failed step.
 
-        :param force: as of Host.disconnect()
-        :raises DeviceBusy: somebody uses it: it stays attached
-        :raises HostError: it is still there; the entry tells how far this went
-        :raises DetachFailed: all is done but the deletion in the service
+        :param force: as in Host.disconnect()
+        :raises DeviceBusy: the device is in use; it stays attached
+        :raises HostError: it is still there; the entry has the last step
+        :raises DetachFailed: only the deletion in the service failed
         """
         before = self._journal.get(entry.id)
         try:
@@ -52,17 +52,16 @@ class Detacher:
 
     def _stay(self, entry: Entry, before: Entry | None) -> None:
         if before is None:
-            self._journal.remove(entry)  # It is somebody else's, as it has been.
+            self._journal.remove(entry)  # It still belongs to another program.
         else:
             self._journal.write(entry, step=before.step)
 
     def undo(self, entry: Entry) -> list[str]:
-        """Take away what there may be of an attempt; each step is tried, whatever the others did.
+        """Undo an attempt; each step is tried, even if another failed.
 
-        An attachment is kept as long as somebody uses the device: with it would go what they
-        have written.
+        The attachment is kept while the device is in use: otherwise written data would be lost.
 
-        :returns: what is left, and why; if nothing is, the entry is forgotten
+        :returns: what is left, and why; if nothing is, the entry is removed
         """
         left = []
         entry = self._latest(entry)
@@ -114,7 +113,7 @@ class Detacher:
             return entry
         self._report_progress(f"Disconnecting volume {entry.volume_id}")
         entry = self._host.disconnect(entry, force=force)
-        # What follows needs no secrets any more.
+        # The remaining steps need no secrets.
         return dataclasses.replace(entry, connection_info=None)
 
     def _delete(self, entry: Entry) -> Entry:
@@ -126,7 +125,7 @@ class Detacher:
         return entry
 
     def _find(self, entry: Entry) -> str | None:
-        """Return the attachment of which we do not know whether it was made."""
+        """Return the attachment of an interrupted reservation, if there is one."""
         try:
             return self._service.reserve(entry.volume_id, entry.mode, entry.id)
         except ReservationRefused:

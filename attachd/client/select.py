@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which attachment of a volume is meant, and what this host knows of it; for client.py."""
+"""Select the attachment of a volume to detach; for client.py."""
 
 from collections.abc import Iterable, Mapping
 import dataclasses
@@ -16,7 +16,7 @@ from attachd.client.service import RemoteAttachment, Service, Volume
 
 @dataclasses.dataclass(frozen=True)
 class DetachRequest:
-    """What a caller says of an attachment; as of Client.detach()."""
+    """Parameters of a detach, as in Client.detach()."""
 
     attachment_id: str | None = None
     device_info: Mapping[str, Any] | None = None
@@ -24,7 +24,7 @@ class DetachRequest:
 
 
 class AttachmentSelector:
-    """Finds what a detach is about."""
+    """Selects the attachment to detach."""
 
     def __init__(self, host: Host, service: Service) -> None:
         self._host = host
@@ -33,10 +33,10 @@ class AttachmentSelector:
     def volume(self, name_or_id: str) -> Volume:
         """Return the volume of a name or an id.
 
-        One that the service has deleted may still be known here, by its id.
+        A volume that the service has deleted may still be in the journal, by its id.
 
-        :raises LocalConflict: it is one of another service
-        :raises NotFoundException: nobody knows it
+        :raises LocalConflict: it belongs to another service
+        :raises NotFoundException: it is unknown
         """
         try:
             return self._service.find(name_or_id)
@@ -53,7 +53,7 @@ class AttachmentSelector:
         return Volume(name_or_id)
 
     def entry(self, volume: Volume, request: DetachRequest) -> Entry:
-        """Return the entry of the attachment that is meant, made up if another program made it.
+        """Return the journal entry of the attachment; create one if another program attached it.
 
         :raises LocalConflict: there is none on this host, or several
         """
@@ -84,7 +84,7 @@ class AttachmentSelector:
                 f"Volume {volume.id} has no attachment {request.attachment_id}."
             )
         (remote,) = found
-        # Where the service does not tell hosts, whoever names the device knows what it is.
+        # Without a host from the service, a caller who passes the device knows what it is.
         if remote.host is None and request.device_info:
             return self._import_foreign(volume, remote, request)
         if remote.host != self._host.identity.name:
@@ -134,7 +134,7 @@ def _check_local(entry: Entry) -> Entry:
 def _ambiguous(
     volume: Volume, known: Iterable[Entry], here: Iterable[RemoteAttachment]
 ) -> exception.LocalConflict:
-    """Tell what there is to choose from: id, device, mountpoint, mode."""
+    """Return the error that lists the candidates: id, device, mountpoint, mode."""
     lines = [
         f"{each.attachment_id} ({each.device.path if each.device else 'no device'}, "
         f"{each.mountpoint or 'not mounted'}, {each.mode})"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Block Storage API as the client asks it, through openstacksdk; for this folder.
+"""The Block Storage API as the client calls it, through openstacksdk.
 
-Errors are those of openstacksdk and keystoneauth, as they come.
+Errors are those of openstacksdk and keystoneauth.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from openstack import exceptions
 from attachd.agent.connectors.base import ConnectorProperties
 
 MICROVERSION: Final = "3.54"
-"""The oldest that has all of attachments which is used here: the mode came last."""
+"""The oldest with all fields of attachments that the client uses; the mode came last."""
 
-# attachd tells with it where an attachment is; other services read their own part only.
+# attachd answers with the host of an attachment; other services read their own part only.
 _OWN: Final = {"OpenStack-API-Version": f"volume {MICROVERSION}, attachd 1.0"}
 _KEY: Final = "Idempotency-Key"
 _REPLAYED: Final = "Idempotent-Replayed"
 
-# What says nothing of whether the request was carried out earlier, or will be by a copy of it.
+# Statuses that do not say whether the request, or a copy of it, has been or will be executed.
 _UNDECIDED: Final = {
     http.HTTPStatus.UNAUTHORIZED,
     http.HTTPStatus.REQUEST_TIMEOUT,
@@ -35,13 +35,13 @@ _UNDECIDED: Final = {
 }
 
 FAILURES: Final = (exceptions.SDKException, transport.ClientException)
-"""What a call may raise."""
+"""Errors of a call."""
 
 
 class ReservationRefused(Exception):
-    """There is no attachment for a key, and there will be none.
+    """There is no attachment for an idempotency key, and there will be none.
 
-    :ivar cause: the service's own error
+    :ivar cause: the service's error
     """
 
     def __init__(self, cause: exceptions.HttpException) -> None:
@@ -53,7 +53,7 @@ class ReservationRefused(Exception):
 class Volume:
     """A volume.
 
-    :ivar guard: what os-brick's guard of shared connections looks at
+    :ivar guard: fields for os-brick's guard of shared connections
     :ivar hosts: names of hosts by the id of the attachment, as far as the caller may see them
     """
 
@@ -66,8 +66,8 @@ class Volume:
 class RemoteAttachment:
     """An attachment, as the service has it.
 
-    :ivar host: None: none, or the service does not say
-    :ivar connection_info: empty as long as it is not connected
+    :ivar host: None: none, or the service does not show it
+    :ivar connection_info: empty until it is connected
     """
 
     id: str
@@ -79,7 +79,7 @@ class RemoteAttachment:
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> "RemoteAttachment":
-        """Read what the service shows."""
+        """Build it from the API's answer."""
         return cls(
             id=shown["id"],
             volume_id=shown["volume_id"],
@@ -91,7 +91,7 @@ class RemoteAttachment:
 
 
 class Service:
-    """One service, and what a client asks of it."""
+    """The Block Storage service of one connection."""
 
     def __init__(self, connection: sdk.Connection) -> None:
         self._connection = connection
@@ -103,14 +103,14 @@ class Service:
 
     @functools.cached_property
     def cloud(self) -> str:
-        """The service's URL, by which the journal tells services apart."""
+        """The service's URL, which identifies it in the journal."""
         return str(self._api.get_endpoint())
 
     def find(self, volume: str) -> Volume:
         """Return the volume of a name or an id.
 
         :raises NotFoundException: there is none
-        :raises DuplicateResource: several have the name; their ids are told
+        :raises DuplicateResource: several have the name; the message has their ids
         """
         if _is_id(volume):
             try:
@@ -140,10 +140,10 @@ class Service:
         return Volume(found.id, guard, hosts)
 
     def reserve(self, volume_id: str, mode: str, key: str) -> str:
-        """Reserve a volume; the same key gives the same attachment.
+        """Reserve a volume; the same idempotency key returns the same attachment.
 
         :returns: the id of the attachment
-        :raises ReservationRefused: there is none for this key, nor will there be
+        :raises ReservationRefused: there is none for this key, and there will be none
         """
         body = {"attachment": {"volume_uuid": volume_id, "mode": mode}}
         try:
@@ -155,24 +155,24 @@ class Service:
         return str(made["attachment"]["id"])
 
     def connect(self, attachment_id: str, connector: ConnectorProperties) -> dict[str, Any]:
-        """Let a host in; the same again gives the same connection."""
+        """Connect this host; a repeated call returns the same connection."""
         body = {"attachment": {"connector": connector}}
         answer = self._ask("PUT", f"/attachments/{attachment_id}", body)
         return dict(answer["attachment"]["connection_info"])
 
     def complete(self, attachment_id: str) -> None:
-        """Tell that the host uses the volume; may be repeated."""
+        """Report that the host uses the volume; may be repeated."""
         self._ask("POST", f"/attachments/{attachment_id}/action", {"os-complete": {}})
 
     def delete(self, attachment_id: str) -> None:
-        """Delete an attachment, unless it is gone."""
+        """Delete an attachment, unless it is deleted already."""
         try:
             self._ask("DELETE", f"/attachments/{attachment_id}")
         except exceptions.NotFoundException:
             return
 
     def attachment(self, attachment_id: str) -> RemoteAttachment | None:
-        """Return an attachment; None: it is gone."""
+        """Return an attachment; None: it is deleted."""
         try:
             answer = self._ask("GET", f"/attachments/{attachment_id}", headers=_OWN)
         except exceptions.NotFoundException:
@@ -208,7 +208,7 @@ class Service:
 
 
 def _is_final(error: exceptions.HttpException) -> bool:
-    """Whether a refusal is what each repetition of the request will be answered with."""
+    """Return whether each repetition of the request would be refused likewise."""
     if error.response is not None and _REPLAYED in error.response.headers:
         return True
     status = error.status_code or 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a backend's command line tool, in bounded time; for drivers that need one."""
+"""Run a backend's command line tool with a timeout; for drivers that need one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a tool answered.
+    """Result of a tool.
 
     :ivar code: its exit code
     :ivar output: its standard output
-    :ivar complaint: its standard error, in one line
+    :ivar stderr: its standard error, in one line
     """
 
     code: int
     output: str
-    complaint: str
+    stderr: str
 
 
 def run(
@@ -37,13 +37,13 @@ def run(
 ) -> Outcome:
     """Run a tool and wait for its end.
 
-    Its messages are in English, and a Ctrl-C in our terminal does not reach it: the work of a
-    request in flight is finished.  It keeps this process's lifelines open, see fencing.py.
+    Its messages are in English, and a Ctrl-C in the terminal does not reach it: a request in
+    progress is finished.  It inherits this process's liveness descriptors, see fencing.py.
 
     :param timeout: seconds after which the tool is killed
     :param environment: variables beside PATH and LC_ALL, which are all it gets
-    :raises BackendError: it is missing or was killed, never final: what was run before may have
-        had effect; any exit code is an answer
+    :raises BackendError: it is missing or was killed, never final: earlier commands may have had
+        effect; any exit code is a result
     """
     tool, started = arguments[0], time.monotonic()
     try:

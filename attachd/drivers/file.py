@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes as files of this machine, attached to this machine; the way to start.
+"""Volumes as files of this machine, attached to this machine.
 
 ``<file_folder>/volumes/<volume id>`` is a volume, and each export is a hard link to it,
 ``<file_folder>/exports/<volume id>/<attachment id>``.  Where loop devices can be used, each
-export is a loop device over its link, whose path tells whose device it is
-(/sys/block/loop*/loop/backing_file); else the host is given the link itself.
+export is a loop device over its link, whose path identifies the attachment
+(/sys/block/loop*/loop/backing_file); otherwise the host gets the link itself.
 
-The number of a loop device is another one after a boot, so a host is never told it, but
+The number of a loop device changes over a reboot, so a host gets
 ``<file_devices_dir>/<attachment id>``, a symbolic link to the device.
 """
 
@@ -30,13 +30,13 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 _PARTS = ("the link", "the name of the device")
-"""What a loop device needs for each attachment."""
+"""Parts of a loop device's export, for each attachment."""
 
 
 class _Granted(NamedTuple):
-    """What there is of one attachment.
+    """Parts of one attachment that exist.
 
-    :ivar modes: of the devices; of a plain file, what can be done with it
+    :ivar modes: of the devices; of a plain file, the mode that it allows
     :ivar parts: of :data:`_PARTS`
     """
 
@@ -47,11 +47,10 @@ class _Granted(NamedTuple):
 
 
 class FileDriver(base.Driver):
-    """Sparse files, as loop devices or as they are, for hosts that are this machine.
+    """Sparse files, as loop devices or as plain files, for hosts that are this machine.
 
-    A link cannot be made read-only for one and writable for another: without loop devices the
-    mode "ro" is told to the host but not enforced, and ``read_only_enforced`` is reported
-    False.
+    A link cannot be read-only for one host and writable for another: without loop devices the mode
+    "ro" is passed to the host but not enforced, and ``read_only_enforced`` is False.
     """
 
     SHARED_TARGETS = False
@@ -88,7 +87,7 @@ class FileDriver(base.Driver):
         self._loops = False
 
     def setup(self) -> None:
-        """Make the folders and find out whether loop devices can be used."""
+        """Create the folders and check whether loop devices can be used."""
         self._volumes.prepare()
         sparse.make_private_folder(self._exports)
         wanted = self.options.file_loop_devices
@@ -100,17 +99,17 @@ class FileDriver(base.Driver):
             )
         self._loops = wanted != "never" and not lacking
         if self._loops:
-            # Everybody may follow a name; whether they may use the device, the device tells.
+            # Every user may follow a name; the permissions of the device decide on its use.
             sparse.make_folder(self._devices, 0o711)
         if lacking:
             LOG.warning("%s hands out plain files: no loop devices (%s)", self.name, lacking)
 
     def get_stats(self) -> base.BackendStats:
-        """Measure the folder's file system."""
+        """Return the size of the folder's file system."""
         return self._volumes.stats("file", read_only_enforced=self._loops)
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
-        """Make the volume's file."""
+        """Create the volume's file."""
         self._volumes.create(volume)
         return {}
 
@@ -120,7 +119,7 @@ class FileDriver(base.Driver):
         return {}
 
     def delete(self, volume: base.VolumeRef) -> None:
-        """Remove the volume's file; refused while something exports it."""
+        """Delete the volume's file; refused while it is exported."""
         with sparse.map_os_errors(f"Volume {volume.id} could not be deleted"):
             _remove_folder(self._folder(volume))
         self._volumes.delete(volume.id)
@@ -128,7 +127,7 @@ class FileDriver(base.Driver):
     def extend(
         self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]
     ) -> None:
-        """Lengthen the file, then tell the loop devices over it."""
+        """Extend the file, then refresh the loop devices over it."""
         self._volumes.extend(volume.id, size_gib)
         with sparse.map_os_errors(f"A device of volume {volume.id} could not be extended"):
             for export in exports:
@@ -136,7 +135,7 @@ class FileDriver(base.Driver):
                     loop.refresh(device)
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
-        """Link the file for one attachment, and put a named loop device over the link.
+        """Link the file for one attachment, and create a named loop device over the link.
 
         :returns: "local", whose ``device_path`` os-brick's LocalConnector takes as it is
         """
@@ -152,9 +151,8 @@ class FileDriver(base.Driver):
     ) -> None:
         """Free the loop device and remove the link.
 
-        A device in use cannot be taken away from its user, nor can an open file: that is an
-        error.  Plain files are one and the same for ``others``, so that it can only be told
-        when there are none.
+        A device in use, or an open file, cannot be revoked: that is an error.  Plain files are
+        shared with ``others``, so that use can be detected only when there are none.
         """
         link = self._link(volume, export)
         with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
@@ -176,16 +174,16 @@ class FileDriver(base.Driver):
                 link.parent.rmdir()
 
     def boot_id(self) -> str:
-        """Name the boot of the machine, which loop devices do not outlive; links do."""
+        """Return the boot id of the machine: loop devices do not survive a reboot; links do."""
         return _BOOT_ID.read_text().strip() if self._loops else ""
 
     def list_exports(self) -> Iterable[base.BackendExport]:
-        """List links and the devices over them; whether a device is open nobody tells."""
+        """List links and the devices over them; open devices cannot be detected."""
         with sparse.map_os_errors(f"{self._exports} could not be listed"):
             return _listed(self._granted_in(self._exports))
 
     def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
-        """Look into the volume's folder."""
+        """List the links in the volume's folder."""
         folder = self._exports / volume.id
         if folder.parent != self._exports:
             return ()  # No volume has such an id.
@@ -195,7 +193,7 @@ class FileDriver(base.Driver):
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
     ) -> Iterable[base.BackendExport]:
-        """Tell of links, and of devices where there are any: a link refuses nobody to write."""
+        """Return links, and devices if loop devices are used: a link does not prevent writes."""
         modes: dict[str, list[base.AccessMode]] = {
             each.attachment_id: [each.mode if self._loops else "rw"] for each in exports
         }
@@ -203,7 +201,7 @@ class FileDriver(base.Driver):
         return _listed(_Granted(volume.id, each, tuple(modes[each]), parts) for each in modes)
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
-        """Free devices and remove links that are of none of ``staying``, or in another mode."""
+        """Free the devices and remove the links of exports that are not in ``staying``."""
         kept = {each.attachment_id: each for each in staying}
         with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
             for each in list(self._granted_in(self._folder(volume))):
@@ -218,7 +216,7 @@ class FileDriver(base.Driver):
         return self._volumes.sizes()
 
     def _granted_in(self, folder: Path) -> Iterator["_Granted"]:
-        """Look for links in a folder, and for devices over what are or were links there."""
+        """Find links in a folder, and devices over present or former links."""
         links = set(_files_below(folder, self._exports))
         over: dict[Path, list[loop.LoopDevice]] = {}
         for link, device in loop.under(folder) if self._loops else ():
@@ -251,7 +249,7 @@ class FileDriver(base.Driver):
                 sparse.sync_folder(self._exports)
 
     def _device(self, link: Path, mode: base.AccessMode) -> Path:
-        """Return the name of a device over the link, made if there is none."""
+        """Return the name of a device over the link; create it if there is none."""
         usable = [
             device for device in loop.find(link) if device.mode == mode and not device.closing
         ]
@@ -259,7 +257,7 @@ class FileDriver(base.Driver):
         name = self._devices / link.name
         if not _leads_to(name, device):
             for other in self._devices.iterdir():
-                # Its device was freed behind our back, and is now this one.
+                # Its device was freed by another program, and reused for this one.
                 if _leads_to(other, device):
                     fencing.check()
                     other.unlink(missing_ok=True)
@@ -271,7 +269,7 @@ class FileDriver(base.Driver):
 
 
 def _files_below(folder: Path, root: Path) -> Iterator[Path]:
-    """List what is in a folder, or in the folders of the root, while they come and go."""
+    """List the files in a folder, or in the folders of the root, while they change."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             path = Path(entry.path)
@@ -282,7 +280,7 @@ def _files_below(folder: Path, root: Path) -> Iterator[Path]:
 
 
 def _listed(granted: Iterable[_Granted]) -> list[base.BackendExport]:
-    """Sort by volume and mode; parts let nobody in by themselves."""
+    """Group by volume and mode; parts grant no access by themselves."""
     holders: dict[tuple[str, base.AccessMode], set[str]] = {}
     parts: dict[str, set[str]] = {}
     for each in granted:
@@ -316,11 +314,12 @@ def _leads_to(name: Path, device: str) -> bool:
 
 
 def _in_use(file: Path) -> bool:
-    """Whether a process of this machine has the file open.
+    """Return whether a process of this machine has the file open.
 
-    The kernel grants a lease for writing only to the sole user of a file.  Where there are no
-    leases, nobody can tell, and we say no.  Whoever opens the file at this very moment makes
-    the kernel send a signal: SIGURG, which processes ignore, instead of SIGIO, which ends them.
+    The kernel grants a lease for writing only to the sole user of a file.  Without leases use
+    cannot be detected, and the answer is False.  A process that opens the file at this moment
+    makes the kernel send a signal: SIGURG, which processes ignore, instead of SIGIO, which ends
+    them.
 
     Source: fcntl(2), F_SETLEASE.
     """

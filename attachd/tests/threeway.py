@@ -179,7 +179,7 @@ def _wrong_targets(
 
 
 def _wrong_target(wanted: _Wanted, shown: parser.Target) -> Iterator[str]:
-    bound = {user for user in shown.accounts if not user.startswith("attachd-guard")}
+    bound = {user for user in shown.accounts if not user.startswith("attachd-sentinel")}
     if bound == set(shown.accounts):
         yield f"target {shown.name} is not guarded"
     yield from _wrong_set(

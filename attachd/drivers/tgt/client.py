@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of tgtd, the iSCSI target in user space; for the tgt driver.
+"""Client of tgtd, the iSCSI target daemon in user space; for the tgt driver.
 
-What is said for each host goes to its control socket, what is said once for a target through the
-command tgtadm; tgtsocket.py says why.
+Requests for each host go to its control socket, requests for each target through the command
+tgtadm; control_socket.py explains why.
 
-What one has to know of tgtd (all of it tried with 1.0.85):
+Properties of tgtd (tested with 1.0.85):
 
-* tgtadm exits with 0 also when tgtd hangs up in the middle; only its complaint tells.
+* tgtadm exits with 0 also when tgtd hangs up in the middle; only its standard error shows it.
 * The accounts of a target have places.  Freeing a place before an occupied one loses the last
   account and makes tgtd crash at the next listing, so places are freed from the end only.
-* To let a unit have another size, its file has to be closed and opened again, and a command
-  that is under way just then fails or writes to where it should not.  So there must be none.
-* A target without accounts lets hosts in without a password.
-* A login under way refers to its target by number only, so numbers are not used again.
+* To change the size of a unit, its file has to be closed and opened again, and a command
+  that is in progress then fails or writes to a wrong place.  So there must be none.
+* A target without accounts accepts hosts without a password.
+* A login in progress refers to its target by number only, so numbers are not reused.
 * A unit has a second world-wide name, in front of the true one, that begins with the number of
-  its target.  With a 3 as the first digit hosts know it as a local one, and pass it over.
+  its target.  With a 3 as the first digit hosts treat it as a local name, and skip it.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Tgtd:
 
     :ivar socket: path of its control socket, without the dot and the number at its end
     :ivar port: its control port, that number
-    :ivar timeout: seconds it has for each request
+    :ivar timeout: seconds for each request
     """
 
     socket: str
@@ -47,7 +47,7 @@ class Tgtd:
     timeout: float
 
     def check(self) -> None:
-        """See that it answers, and that it can be told secrets."""
+        """Check that it answers, and that it accepts secrets."""
         if len(_address(self)) >= _MAX_SOCKET_PATH:
             raise exception.BackendError(
                 f"The path {_address(self)} is too long for a socket.", final=True
@@ -59,15 +59,15 @@ class Tgtd:
         return list(parser.targets(_shown(self, Mode.TARGET)))
 
     def named(self, *names: str) -> list[parser.Target]:
-        """Look up those targets of some names that there are."""
+        """List the existing targets of some names."""
         return parser.named(_shown(self, Mode.TARGET), names)
 
     def new_target(self, name: str) -> int:
-        """Make a target of a name that is not in use, closed to everybody, and tell its number."""
+        """Create a target with a new name, closed to all hosts, and return its number."""
         for _ in range(_NEW_TID_TRIES):
             tid = _FIRST_TID + secrets.randbelow(_TIDS)
             outcome = self._ask("new", "target", "--tid", f"{tid}", "--targetname", name)
-            if "already exists" not in outcome.complaint:
+            if "already exists" not in outcome.stderr:
                 _demand(outcome)
                 return tid
         raise exception.BackendError(f"tgtd has a target {name} already, or no number for it.")
@@ -77,7 +77,7 @@ class Tgtd:
         self._adm("delete", "target", "--tid", f"{tid}", but="can't find the target")
 
     def open_target(self, tid: int) -> None:
-        """Let a target take logins and commands, as a new one does."""
+        """Let a target accept logins and commands, as a new one does."""
         self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "ready")
 
     def close_target(self, tid: int) -> None:
@@ -85,7 +85,7 @@ class Tgtd:
         self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "offline")
 
     def new_unit(self, tid: int, path: str) -> None:
-        """Let a target show a file as its one logical unit."""
+        """Create the one logical unit of a target, over a file."""
         self._adm(
             "new", "logicalunit", "--tid", f"{tid}", "--lun", f"{LUN}", "--backing-store", path,
             but="already exists",
@@ -99,13 +99,13 @@ class Tgtd:
         )
 
     def allow(self, tid: int, initiator: str) -> None:
-        """Let hosts of a name log in."""
+        """Allow logins of an initiator."""
         name = f"initiator-name={initiator}"
         passed = (Code.ACL_EXISTS,)
         _control(self).ask(Request(Mode.TARGET, Operation.BIND, tid, name, passed))
 
     def forbid(self, tid: int, initiator: str) -> None:
-        """Refuse new logins of a name; sessions stay."""
+        """Refuse new logins of an initiator; sessions stay."""
         name = f"initiator-name={initiator}"
         passed = (Code.NO_ACL,)
         _control(self).ask(Request(Mode.TARGET, Operation.UNBIND, tid, name, passed))
@@ -115,7 +115,7 @@ class Tgtd:
         return parser.connections(_shown(self, Mode.CONNECTION, tid))
 
     def close(self, tid: int, connection: parser.Connection) -> None:
-        """Begin to end a connection; it is listed until its last command is done."""
+        """Start to close a connection; it is listed until its last command is done."""
         self._adm(
             "delete", "conn", "--tid", f"{tid}", "--sid", f"{connection.sid}",
             "--cid", f"{connection.cid}", but="can't find the",
@@ -126,20 +126,20 @@ class Tgtd:
         return parser.accounts(_shown(self, Mode.ACCOUNT))
 
     def new_account(self, user: str, secret: str) -> None:
-        """Make a CHAP user; one that exists keeps its secret."""
+        """Create a CHAP user; an existing one keeps its secret."""
         body = f"user={user},password={secret}"
         passed = (Code.USER_EXISTS,)
         _control(self).ask(Request(Mode.ACCOUNT, Operation.NEW, body=body, passed=passed))
 
     def bind_account(self, tid: int, user: str) -> None:
-        """Let a CHAP user log in to a target; an unknown user is passed over."""
+        """Allow a CHAP user to log in to a target; an unknown user is ignored."""
         _control(self).ask(_binding(tid, user))
 
     def unbind_account(self, tid: int, user: str, behind: Sequence[str]) -> None:
-        """Take a CHAP user from a target.
+        """Remove a CHAP user from a target.
 
-        Those behind it are taken out as well, from the end, and put back; meanwhile, for some
-        milliseconds, their hosts cannot log in, and their sessions do not notice.
+        Those behind it are removed as well, from the end, and added again; meanwhile, for some
+        milliseconds, their hosts cannot log in; their sessions are not disturbed.
 
         :param behind: all that have later places, in their order
         """
@@ -148,22 +148,22 @@ class Tgtd:
             [Request(Mode.ACCOUNT, Operation.UNBIND, tid, f"user={each}", (Code.NO_USER,))]
             for each in [*reversed(behind), user]
         ]
-        _control(self).ask_at_once(*out, [_binding(tid, each) for each in behind])
+        _control(self).request_together(*out, [_binding(tid, each) for each in behind])
 
     def delete_account(self, user: str) -> None:
-        """Remove a CHAP user, which must not be bound to a target that stays."""
+        """Delete a CHAP user, which must not be bound to a target that stays."""
         body, passed = f"user={user}", (Code.NO_USER,)
         _control(self).ask(Request(Mode.ACCOUNT, Operation.DELETE, body=body, passed=passed))
 
     def _adm(self, operation: str, mode: str, *arguments: str, but: str = "") -> str:
-        """Have something done; a complaint that contains ``but`` means that it was before."""
+        """Execute a request; an error that contains ``but`` means that it was done before."""
         outcome = self._ask(operation, mode, *arguments)
-        if but and but in outcome.complaint:
+        if but and but in outcome.stderr:
             return ""
         return _demand(outcome)
 
     def _ask(self, operation: str, mode: str, *arguments: str) -> command.Outcome:
-        """Run tgtadm once; whoever may change nothing any more may only have things shown."""
+        """Run tgtadm once; without the right to change the backend only reads are allowed."""
         line = ["tgtadm", "--control-port", f"{self.port}", "--lld", "iscsi"]
         line += ["--op", operation, "--mode", mode, *arguments]
         if operation != "show":
@@ -189,6 +189,6 @@ def _binding(tid: int, user: str) -> Request:
 
 
 def _demand(outcome: command.Outcome) -> str:
-    if outcome.code or outcome.complaint:
-        raise exception.BackendError(f"tgtd: {outcome.complaint or 'unknown error'}.")
+    if outcome.code or outcome.stderr:
+        raise exception.BackendError(f"tgtd: {outcome.stderr or 'unknown error'}.")
     return outcome.output

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to tgtd's control socket as tgtadm sends them, without tgtadm; for client.py.
+"""Requests to tgtd's control socket, in the format of tgtadm; for client.py.
 
 tgtadm takes secrets only as an argument, where each user of the machine can read them while it
-runs.  And a process for each request would take too long where a volume has many hosts: they
-wait for each other, and whoever is behind an account that goes cannot log in meanwhile.
+runs.  And a process for each request would take too long if a volume has many hosts: they wait for
+each other, and hosts whose accounts are behind a removed one cannot log in meanwhile.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -31,7 +31,7 @@ ANY_TARGET = -1
 
 
 class Mode(enum.IntEnum):
-    """What a request is about."""
+    """Subject of a request."""
 
     TARGET = 1
     CONNECTION = 6
@@ -39,7 +39,7 @@ class Mode(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """What is to be done to it."""
+    """Operation of a request."""
 
     NEW = 0
     DELETE = 1
@@ -49,7 +49,7 @@ class Operation(enum.IntEnum):
 
 
 class Code(enum.IntEnum):
-    """What tgtd may answer that is no trouble."""
+    """Answers of tgtd that are no errors."""
 
     ACL_EXISTS = 12
     NO_ACL = 13
@@ -58,9 +58,9 @@ class Code(enum.IntEnum):
 
 
 class Request(NamedTuple):
-    """What tgtd is asked.
+    """A request to tgtd.
 
-    :ivar tid: of the target that is meant, or ANY_TARGET
+    :ivar tid: of the target, or ANY_TARGET
     :ivar body: ``user=NAME``, of a new one also ``,password=SECRET``, or ``initiator-name=NAME``
     :ivar passed: answers that mean that it was done before
     """
@@ -77,28 +77,28 @@ class Control:
     """A control socket.
 
     :ivar address: its path, with the dot and the number at its end
-    :ivar timeout: seconds that tgtd has for each step
+    :ivar timeout: seconds for each step
     """
 
     address: str
     timeout: float
 
     def ask(self, request: Request) -> str:
-        """Have something done and return what tgtd says to it.
+        """Execute a request and return tgtd's answer.
 
-        :raises BackendError: it was not done, or nobody knows; never final
+        :raises BackendError: it failed, or its result is unknown; never final
         """
-        return self.ask_at_once([request])[0]
+        return self.request_together([request])[0]
 
-    def ask_at_once(self, *groups: Sequence[Request]) -> list[str]:
-        """Have many things done with as little as can be in between.
+    def request_together(self, *groups: Sequence[Request]) -> list[str]:
+        """Execute many requests with as little time as possible in between.
 
         Each request has a connection of its own, and tgtd has all of it but its last byte before
-        any last byte is sent.  Whether we still may is asked before the last bytes of a group.
+        any last byte is sent.  Fencing is checked before the last bytes of a group.
 
-        :param groups: those of the next one wait for the answers to all before
-        :raises BackendError: as of :meth:`ask`; all were sent, unless tgtd has ceased to answer or
-            we may no longer go on
+        :param groups: each group waits for the answers to the one before
+        :raises BackendError: as in :meth:`ask`; all were sent, unless tgtd stopped answering or
+            fencing forbids to continue
         """
         requests = [request for group in groups for request in group]
         try:
@@ -142,7 +142,7 @@ class Control:
         while True:
             try:
                 channel.connect(self.address)
-            except BlockingIOError:  # Many others wait to be heard.
+            except BlockingIOError:  # Many other clients are waiting.
                 if time.monotonic() > deadline:
                     raise TimeoutError from None
                 time.sleep(_POLL_INTERVAL)

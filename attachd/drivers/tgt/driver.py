@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes over iSCSI from sparse files of this machine, by tgtd, the target in user space.
+"""Volumes over iSCSI from sparse files of this machine, by tgtd, the target daemon in user space.
 
-A volume has a target, made for its first export and removed with its last, and a second one
-ending in "-ro" for read-only exports; both show the same file under the same world-wide name.
-A host gets in with its initiator's name and a CHAP secret, one for each volume and mode: it logs
-in once, however many of its servers use the volume.
+A volume has a target, created for its first export and removed with its last, and a second one
+ending in "-ro" for read-only exports; both show the same file under the same world-wide name. A
+host logs in with its initiator's name and a CHAP secret, one for each volume and mode: it logs in
+once, however many of its servers use the volume.
 
-tgtd remembers nothing: after a restart it is empty, and the manager, told so by :meth:`boot_id`,
-grants everything anew.
+tgtd keeps no state: after a restart it is empty, and the manager, which sees a new
+:meth:`boot_id`, grants all exports again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ _MIN_SECRET = 12
 class TgtDriver(base.Driver):
     """iSCSI targets of one tgtd, which must run as the same user and group as the manager.
 
-    Besides the accounts of hosts tgtd has one of ours, the guard, with a secret that
-    nobody knows.  It is the first account of each target, so that none is ever open to a host
-    without CHAP, and its name is new in each life of tgtd: it is the boot_id.
+    Besides the accounts of hosts tgtd has the *sentinel*, an account of the driver with an unknown
+    secret.  It is the first account of each target, so that no target ever accepts a host without
+    CHAP, and its name changes with each start of tgtd: it is the boot id.
     """
 
     # Each volume has a target of its own, and sessions of its own.
@@ -87,28 +87,28 @@ class TgtDriver(base.Driver):
         self._tgtd = client.Tgtd(
             options.tgt_control_socket, options.tgt_control_port, options.tgt_timeout
         )
-        self._guard_prefix = f"{listing.GUARDS}{re.sub('[^0-9A-Za-z_-]', '_', name)}."
-        self._keeper = TargetManager(self._tgtd, self._guard_prefix)
+        self._sentinel_prefix = f"{listing.SENTINEL_PREFIX}{re.sub('[^0-9A-Za-z_-]', '_', name)}."
+        self._target_manager = TargetManager(self._tgtd, self._sentinel_prefix)
         self._listed = functools.partial(
             listing.list_exports,
             prefix=options.tgt_iqn_prefix,
-            guard_prefix=self._guard_prefix,
+            sentinel_prefix=self._sentinel_prefix,
             folder=self._volumes.folder,
         )
 
     def setup(self) -> None:
-        """Make the folder, and see that tgtd answers and takes secrets."""
+        """Create the folder, and check that tgtd answers and accepts secrets."""
         _check_options(self.options)
         self._volumes.prepare()
         self._tgtd.check()
-        self._keeper.guarded()
+        self._target_manager.ensure_sentinel()
 
     def get_stats(self) -> base.BackendStats:
-        """Measure the folder's file system."""
+        """Return the size of the folder's file system."""
         return self._volumes.stats("iSCSI", read_only_enforced=True)
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
-        """Make the volume's file; tgtd hears of it with the first export."""
+        """Create the volume's file; tgtd gets it with the first export."""
         self._volumes.create(volume)
         return {}
 
@@ -118,7 +118,7 @@ class TgtDriver(base.Driver):
         return {}
 
     def delete(self, volume: base.VolumeRef) -> None:
-        """Remove the volume's file; refused while a target shows it."""
+        """Delete the volume's file; refused while a target shows it."""
         for target in self._targets(volume):
             raise exception.BackendError(
                 f"Volume {volume.id} is still exported as {target.name}.", final=True
@@ -128,10 +128,10 @@ class TgtDriver(base.Driver):
     def extend(
         self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]  # noqa: ARG002
     ) -> None:  # fmt: skip
-        """Lengthen the file and let its targets, which know the exports, open it again."""
+        """Extend the file and let its targets open it again."""
         self._volumes.extend(volume.id, size_gib)
         for target in self._targets(volume):
-            self._keeper.renew(target, self._volumes.existing(volume.id), size_gib)
+            self._target_manager.renew(target, self._volumes.existing(volume.id), size_gib)
 
     def check_connector(self, connector: base.Connector) -> None:
         """Refuse a host without an iSCSI name."""
@@ -144,7 +144,7 @@ class TgtDriver(base.Driver):
             )
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
-        """Let an initiator log in to the volume's target with the secret of its session.
+        """Allow an initiator to log in to the volume's target with the secret of its session.
 
         :returns: "iscsi", for os-brick's ISCSIConnector
         """
@@ -158,16 +158,16 @@ class TgtDriver(base.Driver):
         name = self._name(volume, export.mode)
         target = next(iter(self._tgtd.named(name)), None)
         tid = target.tid if target else self._tgtd.new_target(name)
-        self._keeper.show_unit(tid, target, path, export.mode)
-        users = self._keeper.guarded()
-        self._tgtd.bind_account(tid, self._keeper.guard_of(users))
+        self._target_manager.show_unit(tid, target, path, export.mode)
+        users = self._target_manager.ensure_sentinel()
+        self._tgtd.bind_account(tid, self._target_manager.sentinel_of(users))
         user = names.account(name, initiator)
         if user in users and not (target and user in target.accounts):
-            # It is of no use to anybody, and nobody knows which secret it has.
+            # It is unused, and its secret is unknown.
             self._tgtd.delete_account(user)
         self._tgtd.new_account(user, export.secret)
         self._tgtd.bind_account(tid, user)
-        # Last: until here nobody can log in.
+        # Last: until here no host can log in.
         self._tgtd.allow(tid, initiator)
         portals = [self.options.tgt_portal, *self.options.tgt_more_portals]
         return _connection_info(volume, export, portals, name)
@@ -177,9 +177,9 @@ class TgtDriver(base.Driver):
     ) -> None:
         """Refuse the initiator, end its sessions and remove its account.
 
-        What it shares with ``others`` from the same initiator stays until the last of them.
-        A target of the other mode that has an account of the initiator is left as well:
-        whatever the mode says by now, no access remains.
+        What it shares with ``others`` from the same initiator stays until the last of them. A
+        target of the other mode that has an account of the initiator is closed to it as well: no
+        access remains, whatever the mode is now.
         """
         initiator = names.initiator(export)
         found = {target.name: target for target in self._targets(volume)}
@@ -192,32 +192,34 @@ class TgtDriver(base.Driver):
             )
             if target and (mode == export.mode or user in target.accounts or owed):
                 if staying:
-                    self._keeper.withdraw(target, initiator, staying)
+                    self._target_manager.withdraw(target, initiator, staying)
                 else:
-                    self._keeper.remove(target)
+                    self._target_manager.remove(target)
             if initiator not in staying:
                 self._tgtd.delete_account(user)
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
-        """Name the session: one initiator has one with a target, whatever it is used for."""
+        """Return the name of the session: an initiator has one with a target."""
         return f"{names.initiator(export)} {self._name(volume, export.mode)}"
 
     def boot_id(self) -> str:
-        """Name the life of tgtd."""
-        return self._keeper.guard_of(self._keeper.guarded()).removeprefix(self._guard_prefix)
+        """Return the id of this start of tgtd."""
+        return self._target_manager.sentinel_of(
+            self._target_manager.ensure_sentinel()
+        ).removeprefix(self._sentinel_prefix)
 
     def list_exports(self) -> Iterable[base.BackendExport]:
-        """List the targets whose names begin as ours, unless another backend guards them."""
+        """List the targets with the prefix, except those with another backend's sentinel."""
         return self._listed(self._tgtd.targets())
 
     def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
-        """Look up the volume's targets."""
+        """List the volume's targets."""
         return self._listed(self._targets(volume))
 
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
     ) -> Iterable[base.BackendExport]:
-        """Tell of a target for each mode; hosts without an initiator have nothing there."""
+        """Return a target for each mode; hosts without an initiator have no access."""
         for mode in names.SUFFIXES:
             name = self._name(volume, mode)
             if holders := names.initiators(exports, mode):
@@ -226,22 +228,24 @@ class TgtDriver(base.Driver):
                 yield base.BackendExport(volume.id, mode, frozenset(holders), parts)
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
-        """Remove targets, initiators, sessions and accounts that are of none of ``staying``."""
+        """Remove targets, initiators, sessions and accounts of all others than ``staying``."""
         for mode in names.SUFFIXES:
             name = self._name(volume, mode)
             initiators = names.initiators(staying, mode)
             for target in self._tgtd.named(name):
                 users = {names.account(name, each) for each in initiators}
                 if initiators:
-                    self._keeper.revoke_all_except(target, initiators, users)
+                    self._target_manager.revoke_all_except(target, initiators, users)
                 else:
-                    self._keeper.remove(target)
+                    self._target_manager.remove(target)
                 for user in target.accounts:
                     if user not in users and names.is_account(user):
                         self._tgtd.delete_account(user)
 
     def list_orphans(self) -> Iterable[base.Orphan]:
-        """List the accounts that are bound nowhere, before and after that was looked at."""
+        """List the accounts that are bound to no target, both before and after the targets were
+        listed.
+        """
         before = set(self._tgtd.accounts())
         targets = self._tgtd.targets()
         users = [user for user in self._tgtd.accounts() if user in before]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the targets of a tgtd are to an audit; for the tgt driver."""
+"""Targets of a tgtd as exports for an audit; for the tgt driver."""
 
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -7,29 +7,29 @@ from pathlib import Path
 from attachd.drivers import base
 from attachd.drivers.tgt import client, names, parser
 
-GUARDS = "attachd-guard."
-"""What the names of all guards begin with, whosever they are."""
+SENTINEL_PREFIX = "attachd-sentinel."
+"""Prefix of the names of all sentinels, of all backends."""
 
 IN_SERVICE = "the unit in service"
 
 
 def account(user: str) -> str:
-    """Name a CHAP account as a part of an export."""
+    """Return the name of a CHAP account as a part of an export."""
     return f"CHAP account {user}"
 
 
 def exported(
     volume_id: str, mode: base.AccessMode, target: parser.Target, path: str, scsi_id: str
 ) -> base.BackendExport:
-    """Tell what a target is.
+    """Return a target as an export.
 
     :param path: the file that its unit has to show
-    :param scsi_id: what its unit has to be known by
+    :param scsi_id: the id that its unit has to have
     """
     unit = target.luns.get(client.LUN)
     as_told = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
     serves = target.ready and as_told == (True, path, scsi_id, mode == "ro")
-    users = [each for each in target.accounts if not each.startswith(GUARDS)]
+    users = [each for each in target.accounts if not each.startswith(SENTINEL_PREFIX)]
     return base.BackendExport(
         volume_id,
         mode,
@@ -40,18 +40,18 @@ def exported(
 
 
 def list_exports(
-    targets: Iterable[parser.Target], prefix: str, guard_prefix: str, folder: Path
+    targets: Iterable[parser.Target], prefix: str, sentinel_prefix: str, folder: Path
 ) -> Iterator[base.BackendExport]:
-    """Tell what the targets of one backend are.
+    """Return the targets of one backend as exports.
 
-    :param prefix: what their names begin with
-    :param guard_prefix: what the names of its guards begin with
-    :param folder: where its volumes' files are
+    :param prefix: of their names
+    :param sentinel_prefix: of the names of its sentinels
+    :param folder: of its volumes' files
     """
     reading = names.SUFFIXES["ro"]
     for target in targets:
         name = target.name.removeprefix(prefix)
-        if name == target.name or is_foreign(target, guard_prefix):
+        if name == target.name or is_foreign(target, sentinel_prefix):
             continue
         mode: base.AccessMode = "ro" if name.endswith(reading) else "rw"
         volume_id = name.removesuffix(reading)
@@ -59,15 +59,15 @@ def list_exports(
         yield exported(volume_id, mode, target, f"{folder / volume_id}", scsi_id)
 
 
-def is_foreign(target: parser.Target, guard_prefix: str) -> bool:
-    """Tell whether another backend guards a target; one that nobody guards is of whoever asks."""
-    guards = [each for each in target.accounts if each.startswith(GUARDS)]
-    return bool(guards) and not any(each.startswith(guard_prefix) for each in guards)
+def is_foreign(target: parser.Target, sentinel_prefix: str) -> bool:
+    """Return whether a target has another backend's sentinel; one without is the caller's."""
+    sentinels = [each for each in target.accounts if each.startswith(SENTINEL_PREFIX)]
+    return bool(sentinels) and not any(each.startswith(sentinel_prefix) for each in sentinels)
 
 
 def list_orphans(users: Collection[str], targets: Collection[parser.Target]) -> list[base.Orphan]:
-    """Find accounts that are bound to no target; none where several backends share a tgtd."""
-    owners = {each.rpartition(".")[0] for each in users if each.startswith(GUARDS)}
+    """Find accounts that are bound to no target; none if several backends share a tgtd."""
+    owners = {each.rpartition(".")[0] for each in users if each.startswith(SENTINEL_PREFIX)}
     if len(owners) > 1:
         return []
     bound = {user for target in targets for user in target.accounts}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What targets, accounts, hosts and units are called; for the tgt driver and its parts."""
+"""Names of targets, accounts, hosts and units; for the tgt driver."""
 
 from collections.abc import Sequence
 import hashlib
@@ -10,7 +10,7 @@ import uuid
 from attachd.drivers import base
 
 SUFFIXES: Final[dict[base.AccessMode, str]] = {"rw": "", "ro": "-ro"}
-"""How the names of targets end, by what they are for."""
+"""Suffixes of the names of targets, by mode."""
 
 _INITIATOR = re.compile(r"(iqn|eui|naa)\.[\x21-\x7e]{1,219}")
 _ACCOUNTS = uuid.UUID("2d0c5e0c-6d9b-4f0e-8a53-0f8e6a3c1b74")
@@ -18,17 +18,17 @@ _HASHED = 5
 
 
 def target(prefix: str, volume_id: str, mode: base.AccessMode) -> str:
-    """Name a volume's target; the prefix is an option."""
+    """Return the name of a volume's target; the prefix is an option."""
     return f"{prefix}{volume_id}{SUFFIXES[mode]}"
 
 
 def account(target_name: str, initiator_name: str) -> str:
-    """Name the CHAP user of an initiator at a target: it logs in once, whatever for."""
+    """Return the CHAP user of an initiator at a target: it logs in once for all its exports."""
     return str(uuid.uuid5(_ACCOUNTS, f"{target_name} {initiator_name}"))
 
 
 def is_account(user: str) -> bool:
-    """Tell whether a CHAP user may be one that :func:`account` has named."""
+    """Return whether a CHAP user may be a result of :func:`account`."""
     try:
         return uuid.UUID(user).version == _HASHED
     except ValueError:
@@ -36,13 +36,13 @@ def is_account(user: str) -> bool:
 
 
 def initiator(export: base.Export) -> str:
-    """Return the iSCSI name in the connector, or "" if there is none that is one."""
+    """Return the iSCSI name in the connector, or "" if there is no valid one."""
     name = export.connector.get("initiator")
     return str(name) if is_initiator(name) else ""
 
 
 def is_initiator(name: object) -> bool:
-    """Tell whether a connector's value is an iSCSI name."""
+    """Return whether a connector's value is an iSCSI name."""
     return isinstance(name, str) and _INITIATOR.fullmatch(name) is not None
 
 
@@ -54,7 +54,7 @@ def initiators(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str
 def scsi_id(volume_id: str) -> str:
     """Return 32 hexadecimal digits; tgtd makes a world-wide name of the last 31 ("naa.6...").
 
-    They are the volume's own for good: a host recognizes it by them, whichever way it comes.
+    They never change: a host recognizes the volume by them over any connection.
     """
     try:
         return uuid.UUID(volume_id).hex

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what tgtadm shows of targets and sessions, for client.py.
+"""Parser of tgtadm's listings of targets and sessions, for client.py.
 
-The listing repeats, verbatim, the alias that a logged-in host chose for itself, line breaks and
-all.  So a host could write lines of its own into it.  It cannot keep tgtd from writing the true
-ones as well: whatever is said twice is a lie or a mistake, and then nothing of it is believed.
+The listing repeats, verbatim, the alias that a logged-in host chose for itself, including line
+breaks.  So a host could add lines of its own.  It cannot remove the true ones: a value that
+appears twice is a forgery or an error, and then none of them is used.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -42,7 +42,7 @@ class Lun:
 class Target:
     """A target.
 
-    :ivar ready: whether it takes logins and commands
+    :ivar ready: whether it accepts logins and commands
     :ivar accounts: CHAP users, in the order of their places in tgtd
     :ivar initiators: the names that may log in
     :ivar sessions: the names that are logged in
@@ -67,18 +67,18 @@ class Connection:
 
 
 def targets(listing: str) -> Iterator[Target]:
-    """Read all targets of a listing."""
+    """Parse all targets of a listing."""
     for tid, name, block in _blocks(listing):
         yield _target(tid, name, block)
 
 
 def named(listing: str, wanted: Collection[str]) -> list[Target]:
-    """Read the targets of some names; the others are not looked into."""
+    """Parse the targets of some names; the others are skipped."""
     return [_target(*block) for block in _blocks(listing) if block[1] in wanted]
 
 
 def connections(listing: str) -> list[Connection]:
-    """Read the connections of one target."""
+    """Parse the connections of one target."""
     found = []
     sid = cid = 0
     for match in _SESSION.finditer(listing):
@@ -92,12 +92,12 @@ def connections(listing: str) -> list[Connection]:
 
 
 def accounts(listing: str) -> list[str]:
-    """Read the list of all CHAP users."""
+    """Parse the list of all CHAP users."""
     return [line.strip() for line in listing.splitlines() if line.startswith(" ")]
 
 
 def _blocks(listing: str) -> list[tuple[int, str, str]]:
-    """Cut a listing into (tid, name, lines)."""
+    """Split a listing into (tid, name, lines)."""
     headers = list(_TARGET.finditer(listing))
     _once(header[1] for header in headers)
     _once(header[2] for header in headers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to a target: its unit, its sessions, and who goes; for the tgt driver."""
+"""Changes of a target: its unit, its sessions and its accounts; for the tgt driver."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,25 +17,25 @@ _POLL_INTERVAL = 0.02
 
 @dataclass(frozen=True)
 class TargetManager:
-    """Changes targets of one tgtd, in an order that lets nobody in whom nobody wants.
+    """Changes targets of one tgtd, in an order that never grants access to a wrong host.
 
-    :ivar guards: what the names of this backend's guards begin with
+    :ivar sentinels: prefix of the names of this backend's sentinels
     """
 
     tgtd: client.Tgtd
-    guards: str
+    sentinels: str
 
-    def guard_of(self, users: Iterable[str]) -> str:
-        """Find the guard: where two processes have made one each, the smaller name counts."""
-        return min(user for user in users if user.startswith(self.guards))
+    def sentinel_of(self, users: Iterable[str]) -> str:
+        """Return the sentinel: if two processes have each made one, the smaller name counts."""
+        return min(user for user in users if user.startswith(self.sentinels))
 
-    def guarded(self) -> list[str]:
-        """List the CHAP users, after the guard was made if there was none."""
+    def ensure_sentinel(self) -> list[str]:
+        """List the CHAP users, after creating the sentinel if there was none."""
         users = self.tgtd.accounts()
-        if not any(user.startswith(self.guards) for user in users):
-            self.tgtd.new_account(f"{self.guards}{uuid.uuid4().hex}", secrets.token_hex(16))
+        if not any(user.startswith(self.sentinels) for user in users):
+            self.tgtd.new_account(f"{self.sentinels}{uuid.uuid4().hex}", secrets.token_hex(16))
             users = self.tgtd.accounts()
-        if not any(user.startswith(self.guards) for user in users):
+        if not any(user.startswith(self.sentinels) for user in users):
             raise exception.BackendError(
                 "tgtd took an account and does not have it: its control socket speaks another "
                 "dialect than that of tgt 1.0.85."
@@ -45,7 +45,7 @@ class TargetManager:
     def show_unit(
         self, tid: int, target: parser.Target | None, path: Path, mode: base.AccessMode
     ) -> None:
-        """Give the target its unit as it has to be, whatever an interrupted call left."""
+        """Give the target its unit, whatever an interrupted call left."""
         scsi_id, read_only = names.scsi_id(path.name), mode == "ro"
         unit = target.luns.get(client.LUN) if target else None
         if unit is None:
@@ -68,10 +68,10 @@ class TargetManager:
             self._reopen(target.tid, path)
 
     def _reopen(self, tid: int, path: Path) -> None:
-        """Let tgtd open the unit's file again while no command is under way.
+        """Let tgtd open the unit's file again while no command is in progress.
 
-        Hosts that are logged in lose their connection and log in again by themselves, as after
-        a failure of the network: within two seconds with open-iscsi, and without an error.
+        Hosts that are logged in lose their connection and log in again by themselves, as after a
+        network failure: within two seconds with open-iscsi, and without an error.
         """
         self.tgtd.close_target(tid)
         try:
@@ -83,7 +83,7 @@ class TargetManager:
             self.tgtd.open_target(tid)
 
     def withdraw(self, target: parser.Target, initiator: str, staying: set[str]) -> None:
-        """Take one initiator from a target that others go on using, unless it is one of them."""
+        """Remove one initiator from a target that others still use, unless it is one of them."""
         user = names.account(target.name, initiator)
         if initiator and initiator not in staying:
             self.tgtd.forbid(target.tid, initiator)
@@ -97,7 +97,7 @@ class TargetManager:
                 self.tgtd.bind_account(target.tid, names.account(target.name, other))
 
     def remove(self, target: parser.Target) -> None:
-        """Remove a target that nobody has a right to any more."""
+        """Remove a target that no host may use any more."""
         for initiator in target.initiators:
             self.tgtd.forbid(target.tid, initiator)
         self._end_sessions(target.tid, set())
@@ -118,7 +118,7 @@ class TargetManager:
     def revoke_all_except(
         self, target: parser.Target, initiators: set[str], users: set[str]
     ) -> None:
-        """Take all from a target but some initiators and their accounts."""
+        """Remove all from a target except some initiators and their accounts."""
         for each in set(target.initiators) - initiators:
             self.tgtd.forbid(target.tid, each)
         self._end_sessions(target.tid, initiators)
@@ -132,7 +132,7 @@ class TargetManager:
             self.tgtd.bind_account(target.tid, user)
 
     def _strangers(self, target: parser.Target, users: set[str]) -> list[str]:
-        guard = self.guards
+        sentinel = self.sentinels
         return [
-            each for each in target.accounts if each not in users and not each.startswith(guard)
+            each for each in target.accounts if each not in users and not each.startswith(sentinel)
         ]

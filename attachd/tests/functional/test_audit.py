@@ -168,8 +168,8 @@ class TgtTest(AuditCase):
     def test_targets_of_others_are_none_of_its_business(self):
         self.adm("new", "target", "--tid", "77", "--targetname", "iqn.2026-01.test:theirs")
         self.adm("new", "target", "--tid", "78", "--targetname", f"{threeway.IQN_PREFIX}x")
-        self.adm("new", "account", "--user", "attachd-guard.x.a", "--password", "p" * 16)
-        self.adm("bind", "account", "--tid", "78", "--user", "attachd-guard.x.a")
+        self.adm("new", "account", "--user", "attachd-sentinel.x.a", "--password", "p" * 16)
+        self.adm("bind", "account", "--tid", "78", "--user", "attachd-sentinel.x.a")
         before = self.tgtd.targets()
         self.assertEqual(([], []), (self.kinds(), runner.repair(self.backend).differences))
         self.assertEqual(before, self.tgtd.targets())

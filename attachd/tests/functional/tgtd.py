@@ -88,7 +88,7 @@ class Tgtd(fixtures.Fixture):
     def accounts(self) -> list[str]:
         """List the CHAP users, the driver's guard left out."""
         listed = parser.accounts(self.adm("--op", "show", "--mode", "account"))
-        return [user for user in listed if not user.startswith("attachd-guard")]
+        return [user for user in listed if not user.startswith("attachd-sentinel")]
 
     def leftovers(self) -> list[str]:
         """List what an idle tgtd and an empty backend do not have."""

@@ -12,8 +12,8 @@ from attachd.drivers.tgt.control_socket import Code
 DONE = command.Outcome(0, "", "")
 
 
-def refused(complaint, code=22):
-    return command.Outcome(code, "", f"tgtadm: {complaint}")
+def refused(stderr, code=22):
+    return command.Outcome(code, "", f"tgtadm: {stderr}")
 
 
 class TgtdTest(unittest.TestCase):
@@ -45,13 +45,13 @@ class TgtdTest(unittest.TestCase):
                 call()
 
     def test_what_was_done_before_is_no_error(self):
-        for complaint, call in (
+        for stderr, call in (
             ("this logical unit number already exists", lambda: self.tgtd.new_unit(5, "/file")),
             ("can't find the target", lambda: self.tgtd.delete_target(5)),
             ("can't find the session", lambda: self.tgtd.close(5, mock.Mock(sid=1, cid=0))),
         ):
-            with self.subTest(complaint):
-                self.run_tool.return_value = refused(complaint)
+            with self.subTest(stderr):
+                self.run_tool.return_value = refused(stderr)
                 call()
 
     def test_a_number_that_is_taken_is_not_insisted_on(self):
@@ -118,7 +118,7 @@ class HostsTest(unittest.TestCase):
 
     def test_accounts_behind_the_one_that_goes_make_way_from_the_end(self):
         self.tgtd.unbind_account(5, "b", ("c", "d"))
-        groups = self.control.return_value.ask_at_once.call_args.args
+        groups = self.control.return_value.request_together.call_args.args
         told = [[(each.operation.name, each.body) for each in group] for group in groups]
         self.assertEqual(
             [

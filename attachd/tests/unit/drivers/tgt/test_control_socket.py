@@ -95,7 +95,7 @@ class ControlTest(unittest.TestCase):
             for each in users
         ]
         asked = threading.Thread(
-            target=self.control.ask_at_once, args=(requests[:1], requests[1:])
+            target=self.control.request_together, args=(requests[:1], requests[1:])
         )
         asked.start()
         channels = [listener.accept()[0] for _ in users]

@@ -15,7 +15,7 @@ from attachd.tests.wait import TIMEOUT
 
 VOLUME = base.VolumeRef("8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11", 1)
 SECRET = "0123456789abcdef0123456789abcdef"
-GUARD = "attachd-guard.backend.aaaa"
+SENTINEL = "attachd-sentinel.backend.aaaa"
 NAME = f"iqn.2026-01.internal.attachd:volume-{VOLUME.id}"
 PATH = "/volumes/file"
 UNIT = parser.Lun("8f5a1d0a94a44a579df96e2d6f4f7f11", PATH, 1074, online=True, read_only=False)
@@ -30,7 +30,7 @@ def export(number, host="a", mode="rw", **changes):
 
 def target(*accounts, hosts=("a",), unit=UNIT, ready=True):
     initiators = tuple(f"iqn.2026-01.test:{host}" for host in hosts)
-    return parser.Target(7, NAME, ready, {1: unit}, (GUARD, *accounts), initiators)
+    return parser.Target(7, NAME, ready, {1: unit}, (SENTINEL, *accounts), initiators)
 
 
 def targets(*accounts, **changes):
@@ -53,11 +53,13 @@ class TgtDriverCase(unittest.TestCase):
         )
         self.driver.create(VOLUME)
         self.tgtd = mock.create_autospec(client.Tgtd, instance=True)
-        self.tgtd.accounts.return_value = [GUARD]
+        self.tgtd.accounts.return_value = [SENTINEL]
         self.tgtd.connections.return_value = []
         self.tgtd.timeout = TIMEOUT
         self.driver._tgtd = self.tgtd
-        self.driver._keeper = dataclasses.replace(self.driver._keeper, tgtd=self.tgtd)
+        self.driver._target_manager = dataclasses.replace(
+            self.driver._target_manager, tgtd=self.tgtd
+        )
 
     def asked(self, *methods):
         """Return the calls of some methods of tgtd, in order, as (method, last argument)."""
@@ -78,7 +80,7 @@ class GrantTest(TgtDriverCase):
             [call[0] for call in self.tgtd.mock_calls],
         )  # fmt: skip
         self.assertEqual(
-            [("bind_account", GUARD), ("bind_account", user())], self.asked("bind_account")
+            [("bind_account", SENTINEL), ("bind_account", user())], self.asked("bind_account")
         )
 
     def test_os_brick_is_told_all_it_needs(self):
@@ -108,7 +110,9 @@ class GrantTest(TgtDriverCase):
             tgt_more_portals=["198.51.100.1:3260", "[2001:db8::1]:3260"],
         )
         self.driver._tgtd = self.tgtd
-        self.driver._keeper = dataclasses.replace(self.driver._keeper, tgtd=self.tgtd)
+        self.driver._target_manager = dataclasses.replace(
+            self.driver._target_manager, tgtd=self.tgtd
+        )
         data = self.driver.grant(VOLUME, export(1, mode="ro"))["data"]
         self.assertEqual("192.0.2.1:3260", data["target_portal"])
         self.assertEqual(
@@ -132,7 +136,7 @@ class GrantTest(TgtDriverCase):
             method.assert_not_called()
 
     def test_an_account_that_is_of_no_use_is_made_anew_as_nobody_knows_its_secret(self):
-        self.tgtd.accounts.return_value = [GUARD, user()]
+        self.tgtd.accounts.return_value = [SENTINEL, user()]
         self.driver.grant(VOLUME, export(1))
         self.assertEqual(
             [("delete_account", user()), ("new_account", SECRET)],
@@ -140,7 +144,7 @@ class GrantTest(TgtDriverCase):
         )
 
     def test_the_account_of_a_session_is_not_touched(self):
-        self.tgtd.accounts.return_value = [GUARD, user()]
+        self.tgtd.accounts.return_value = [SENTINEL, user()]
         self.tgtd.named.return_value = targets(user())
         self.driver.grant(VOLUME, export(1))
         self.tgtd.delete_account.assert_not_called()
@@ -172,11 +176,11 @@ class GrantTest(TgtDriverCase):
         self.tgtd.new_account.side_effect = lambda user, secret: made.append(user)
         self.tgtd.accounts.side_effect = lambda: list(made)
         self.driver.grant(VOLUME, export(1))
-        self.assertRegex(made[0], r"attachd-guard\.backend\.[0-9a-f]{32}")
+        self.assertRegex(made[0], r"attachd-sentinel\.backend\.[0-9a-f]{32}")
         self.assertEqual(made[0], self.asked("bind_account")[0][1])
 
     def test_two_guards_are_one_epoch(self):
-        self.tgtd.accounts.return_value = ["attachd-guard.backend.bb", "x", GUARD]
+        self.tgtd.accounts.return_value = ["attachd-sentinel.backend.bb", "x", SENTINEL]
         self.assertEqual("aaaa", self.driver.boot_id())
 
 
@@ -305,7 +309,7 @@ class SetupTest(TgtDriverCase):
 
 class NamesTest(TgtDriverCase):
     def test_exports_are_those_of_our_volumes(self):
-        foreign = dataclasses.replace(target(), accounts=("attachd-guard.backend2.aaaa",))
+        foreign = dataclasses.replace(target(), accounts=("attachd-sentinel.backend2.aaaa",))
         reader = dataclasses.replace(target(hosts=("c",)), name=f"{NAME}-ro")
         self.tgtd.targets.return_value = [target(hosts=("a", "b")), reader, foreign]
         found = [(each.volume_id, each.mode) for each in self.driver.list_exports()]

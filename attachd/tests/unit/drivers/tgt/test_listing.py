@@ -8,9 +8,9 @@ import uuid
 from attachd.drivers import base
 from attachd.drivers.tgt import listing, parser
 
-GUARD = "attachd-guard.tgt."
+SENTINEL = "attachd-sentinel.tgt."
 UNIT = parser.Lun("5c51", "/volumes/v", 1074, online=True, read_only=False)
-TARGET = parser.Target(7, "name", True, {1: UNIT}, (f"{GUARD}a", "u"), ("a", "b"), ("b", "c"))
+TARGET = parser.Target(7, "name", True, {1: UNIT}, (f"{SENTINEL}a", "u"), ("a", "b"), ("b", "c"))
 
 
 def exported(target, mode="rw"):
@@ -50,23 +50,23 @@ class ExportedTest(unittest.TestCase):
 class OwnersTest(unittest.TestCase):
     def test_what_another_backend_guards_is_foreign(self):
         for accounts, foreign in (
-            ((f"{GUARD}a",), False),
-            (("attachd-guard.tgt2.a", "u"), True),
+            ((f"{SENTINEL}a",), False),
+            (("attachd-sentinel.tgt2.a", "u"), True),
             (("u",), False),
             ((), False),
         ):
             target = dataclasses.replace(TARGET, accounts=accounts)
-            self.assertEqual(foreign, listing.is_foreign(target, GUARD), accounts)
+            self.assertEqual(foreign, listing.is_foreign(target, SENTINEL), accounts)
 
     def test_an_account_that_is_bound_nowhere_and_named_like_ours_is_unplaced(self):
         lost, bound = (str(uuid.uuid5(uuid.NAMESPACE_DNS, each)) for each in "ab")
-        target = dataclasses.replace(TARGET, accounts=(f"{GUARD}a", bound))
-        found = listing.list_orphans([f"{GUARD}a", lost, bound, "admin"], [target])
+        target = dataclasses.replace(TARGET, accounts=(f"{SENTINEL}a", bound))
+        found = listing.list_orphans([f"{SENTINEL}a", lost, bound, "admin"], [target])
         self.assertEqual([f"CHAP account {lost}"], [each.name for each in found])
         self.assertIn(f"--user {lost}", found[0].remedy)
 
     def test_whose_it_is_cannot_be_told_where_several_backends_share_a_tgtd(self):
         lost = str(uuid.uuid5(uuid.NAMESPACE_DNS, "a"))
-        guards = [f"{GUARD}a", "attachd-guard.other.a"]
-        self.assertEqual([], listing.list_orphans([*guards, lost], []))
-        self.assertEqual(1, len(listing.list_orphans([f"{GUARD}a", f"{GUARD}b", lost], [])))
+        sentinels = [f"{SENTINEL}a", "attachd-sentinel.other.a"]
+        self.assertEqual([], listing.list_orphans([*sentinels, lost], []))
+        self.assertEqual(1, len(listing.list_orphans([f"{SENTINEL}a", f"{SENTINEL}b", lost], [])))

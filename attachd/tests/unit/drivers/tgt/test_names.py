@@ -27,7 +27,7 @@ class NamesTest(unittest.TestCase):
         self.assertNotEqual(name, names.account(f"{PREFIX}{VOLUME_ID}-ro", HOST))
 
     def test_other_accounts_are_not_taken_for_ours(self):
-        for user in ("admin", "attachd-guard.tgt.aaaa", VOLUME_ID, ""):
+        for user in ("admin", "attachd-sentinel.tgt.aaaa", VOLUME_ID, ""):
             self.assertFalse(names.is_account(user), user)
 
     def test_only_iscsi_names_count_as_initiators(self):

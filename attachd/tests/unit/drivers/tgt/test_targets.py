@@ -6,11 +6,11 @@ from unittest import mock
 
 from attachd.drivers.tgt import client, parser, targets
 
-GUARD = "attachd-guard.tgt.a"
+SENTINEL = "attachd-sentinel.tgt.a"
 
 
 def target(*accounts, hosts=("a",)):
-    return parser.Target(7, "name", True, {}, (GUARD, *accounts), hosts)
+    return parser.Target(7, "name", True, {}, (SENTINEL, *accounts), hosts)
 
 
 class EvictTest(unittest.TestCase):
@@ -19,14 +19,14 @@ class EvictTest(unittest.TestCase):
         self.tgtd = mock.create_autospec(client.Tgtd, instance=True)
         self.tgtd.connections.return_value = []
         self.tgtd.timeout = 0.1  # sessions have ended, or never do, slow or not
-        self.keeper = targets.TargetManager(self.tgtd, "attachd-guard.tgt.")
+        self.manager = targets.TargetManager(self.tgtd, "attachd-sentinel.tgt.")
 
     def asked(self):
         return [(call[0], *call.args[1:]) for call in self.tgtd.mock_calls]
 
     def test_a_host_is_refused_before_its_sessions_end_and_its_account_goes(self):
         self.tgtd.named.return_value = [target("u", hosts=("a",))]
-        self.keeper.revoke_all_except(target("x", "u", hosts=("a", "b")), {"a"}, {"u"})
+        self.manager.revoke_all_except(target("x", "u", hosts=("a", "b")), {"a"}, {"u"})
         self.assertEqual(
             [("forbid", "b"), ("connections",), ("unbind_account", "x", ("u",)), ("named",)],
             self.asked(),
@@ -34,18 +34,18 @@ class EvictTest(unittest.TestCase):
 
     def test_each_account_is_taken_from_where_it_is_by_then(self):
         self.tgtd.named.side_effect = [[target("u", "y")], [target("u")]]
-        self.keeper.revoke_all_except(target("x", "y", "u"), {"a"}, {"u"})
+        self.manager.revoke_all_except(target("x", "y", "u"), {"a"}, {"u"})
         unbound = [each for each in self.asked() if each[0] == "unbind_account"]
         self.assertEqual(
             [("unbind_account", "x", ("y", "u")), ("unbind_account", "y", ())], unbound
         )
 
     def test_whoever_stays_is_bound_again_and_guards_stay(self):
-        self.keeper.revoke_all_except(target("attachd-guard.tgt.b"), {"a"}, {"u"})
+        self.manager.revoke_all_except(target("attachd-sentinel.tgt.b"), {"a"}, {"u"})
         self.assertEqual([("connections",), ("bind_account", "u")], self.asked())
 
     def test_a_session_that_does_not_end_is_an_error(self):
         self.tgtd.connections.return_value = [parser.Connection(1, 0, "b")]
         with self.assertRaisesRegex(targets.exception.BackendError, "of b does not end"):
-            self.keeper.remove(target())
+            self.manager.remove(target())
         self.tgtd.delete_target.assert_not_called()
