@@ -249,7 +249,7 @@ class TakeoverTest(testtools.TestCase):
         before = len(recorded.read(self.record))
         self.gate("one").unlink()
         os.kill(worker, signal.SIGCONT)
-        sleeper.wait_for("goes on as another one")
+        sleeper.wait_for("joins again under a new id")
         wait_until(lambda: "refused" in self.since(before))
         asking.join(TIMEOUT)
         self.assertNotIn("changes", self.since(before))
