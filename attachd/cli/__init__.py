@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people type: the command attachd, and what it adds to ``openstack`` and ``cinder``."""
+"""Command line: the command attachd, and plug-ins of ``openstack`` and ``cinder``."""

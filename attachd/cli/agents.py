@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands on agents: to which hosts a volume can be attached from elsewhere."""
+"""Commands for agents, which attach volumes to their hosts on request."""
 
 import argparse
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ class ListAgents(Lister):
         self,
         parsed_args: argparse.Namespace,  # noqa: ARG002 (cliff gives it to every command)
     ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
-        """Read them."""
+        """Return the agents."""
         found = BlockStorage(self.connection).agents()
         return tuple(_COLUMNS), [formatting.row(each, _COLUMNS.values()) for each in found]
 
 
 class ShowAgent(ShowOne):
-    """Show the agent of a host: how it is, what its host connects with, what is attached there."""
+    """Show the agent of a host: its state, its host's connector, its attachments."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments."""
@@ -42,16 +42,16 @@ class ShowAgent(ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
-        """Read about it."""
+        """Return the agent."""
         found = BlockStorage(self.connection).agent(parsed_args.host)
         return formatting.shown(formatting.without_secrets(found))
 
 
 class DeleteAgents(EachOf):
-    """Forget the agents of hosts that have nothing attached, and their keys."""
+    """Delete the agents of hosts without attachments, and their keys."""
 
     names = Option(("hosts",), {"metavar": "HOST", "nargs": "+", "help": "name of a host"})
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Forget each."""
+        """Delete each agent."""
         return self.each(parsed_args.hosts, BlockStorage(self.connection).forget_agent)

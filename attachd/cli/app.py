@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd: attaches volumes to this host, and shows what is attached; typed by people."""
+"""The command attachd: attaches volumes to this host, and manages attachments."""
 
 import argparse
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from attachd.cli.clouds import NAME, Cloud
 from attachd.cli.commands import wrong
 
 COMMANDS: Final = "attachd.cli"
-"""The group of entry points that has the commands."""
+"""Entry point group of the commands."""
 LEVELS: Final = {0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}
-"""What is told on standard error by -q, by nothing and by -v; all of it by -vv."""
+"""Log levels on standard error with -q, by default and with -v; -vv logs all."""
 
 
 class Attachd(app.App):
-    """The program.
+    """The application.
 
     :param words: its command line
-    :ivar client_manager: the cloud, by the name that it has in ``openstack``
+    :ivar client_manager: the cloud, under the name that ``openstack`` uses
     """
 
     NAME = NAME
@@ -48,8 +48,8 @@ class Attachd(app.App):
         version: str | None,
         argparse_kwargs: dict[str, Any] | None = None,
     ) -> argparse.ArgumentParser:
-        """Return the parser of what is common to all commands."""
-        # It sees the options of commands too, and should not take one for the begin of its own.
+        """Return the parser of the global options."""
+        # It also parses the options of commands, which must not match as abbreviations.
         settings = {"allow_abbrev": False, "prog": NAME, **(argparse_kwargs or {})}
         parser = super().build_option_parser(description, version, settings)
         vars(parser)["error"] = functools.partial(wrong, parser)
@@ -60,13 +60,13 @@ class Attachd(app.App):
         return parser
 
     def configure_logging(self) -> None:
-        """Tell on standard error what people should know, without secrets and tracebacks."""
+        """Log to standard error, without secrets and tracebacks."""
         handler = logging.StreamHandler(self.stderr)
         level = LEVELS.get(self.options.verbose_level, logging.DEBUG)
         handler.setLevel(level)
         handler.setFormatter(_Formatter(debug=self.options.debug))
         if level > logging.INFO and not self.options.debug:
-            # What libraries warn of, the command says itself if it matters.
+            # The command itself reports the warnings of libraries that matter.
             handler.addFilter(logging.Filter(NAME))
         root = logging.getLogger()
         root.addHandler(handler)
@@ -78,7 +78,7 @@ class Attachd(app.App):
             root.setLevel(logging.DEBUG)
 
     def initialize_app(self, argv: list[str]) -> None:
-        """Note the options, and see that there is a command."""
+        """Store the options, and check that there is a command."""
         self.client_manager.options = self.options
         if not argv and not self.options.deferred_help:
             self.parser.error("which command?")
@@ -100,12 +100,12 @@ class Attachd(app.App):
         result: int,  # noqa: ARG002
         err: BaseException | None,  # noqa: ARG002
     ) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.client_manager.close()
 
 
 class _Formatter(logging.Formatter):
-    """Writes messages without passwords, and tracebacks only where they are asked for."""
+    """Formats messages without passwords, and with tracebacks only if they are requested."""
 
     def __init__(self, text: str = "%(message)s", *, debug: bool) -> None:
         super().__init__(text)
@@ -119,7 +119,7 @@ class _Formatter(logging.Formatter):
 
 
 def main() -> int:
-    """Do what the command line says.
+    """Execute the command line.
 
     :returns: the exit code: 0 done, 1 failed, 2 wrong command line
     """

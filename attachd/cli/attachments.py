@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands on attachments of the API; they change nothing on this host."""
+"""Commands for attachments in the API; they change nothing on this host."""
 
 import argparse
 from collections.abc import Iterable
@@ -101,7 +101,7 @@ class CreateAttachment(ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
-        """Make it."""
+        """Create the attachment."""
         self._check(parsed_args)
         storage = BlockStorage(self.connection)
         volume_id = storage.volume_id(parsed_args.volume)
@@ -117,7 +117,7 @@ class CreateAttachment(ShowOne):
         return formatting.shown(formatting.connection(storage.create(wanted)))
 
     def _check(self, parsed: argparse.Namespace) -> None:
-        """See whether what was given goes together."""
+        """Check the combination of options."""
         given = [each.names[0] for each in _CONNECTOR if _value(parsed, each) is not None]
         if parsed.on is not None:
             others = given or (["--connect"] if parsed.connect else [])
@@ -137,7 +137,7 @@ class UpdateAttachment(ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
-        """Connect it."""
+        """Connect the attachment."""
         connector = _connector(parsed_args)
         if parsed_args.mode is not None:
             connector["mode"] = parsed_args.mode
@@ -156,7 +156,7 @@ class ShowAttachment(ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
-        """Read it."""
+        """Return the attachment."""
         found = BlockStorage(self.connection).show(parsed_args.attachment)
         return formatting.shown(formatting.attachment(found))
 
@@ -173,7 +173,7 @@ class ListAttachments(Lister):
     def take_action(
         self, parsed_args: argparse.Namespace
     ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
-        """Read them."""
+        """Return the attachments."""
         if parsed_args.limit is not None and parsed_args.limit < 1:
             self.refuse(f"argument --limit: {parsed_args.limit} is less than 1")
         columns = _COLUMNS | (_LONG if parsed_args.long else {})
@@ -183,7 +183,7 @@ class ListAttachments(Lister):
 
 
 class _Several(EachOf):
-    """A command on several attachments."""
+    """A command for several attachments."""
 
     names = Option(
         ("attachments",), {"metavar": "ATTACHMENT", "nargs": "+", "help": "ID of an attachment"}
@@ -194,7 +194,7 @@ class CompleteAttachments(_Several):
     """Note that hosts use what was attached to them."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Complete each; one that fails does not keep the others."""
+        """Complete each; continue after a failure."""
         return self.each(parsed_args.attachments, BlockStorage(self.connection).complete)
 
 
@@ -205,7 +205,7 @@ class DeleteAttachments(_Several):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Delete each; one that fails does not keep the others."""
+        """Delete each; continue after a failure."""
         return self.each(parsed_args.attachments, BlockStorage(self.connection).delete)
 
 
@@ -214,7 +214,7 @@ def _value(parsed: argparse.Namespace, wanted: Option) -> Any:
 
 
 def _connector(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the connector that options describe; what was not given is left out."""
+    """Return the connector that the given options describe."""
     given = {each.names[0].removeprefix("--"): _value(parsed, each) for each in _CONNECTOR}
     known = _DEFAULTS | {name: value for name, value in given.items() if value is not None}
     known["os_type"] = known.pop("ostype")
@@ -239,7 +239,7 @@ def _query(parsed: argparse.Namespace) -> dict[str, str]:
 
 
 def _before(age: datetime.timedelta | None) -> str | None:
-    """Return the filter for what happened so long ago; None: whenever it did."""
+    """Return the filter for a time that long ago; None: no filter."""
     if age is None:
         return None
     moment = datetime.datetime.now(datetime.UTC) - age

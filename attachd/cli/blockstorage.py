@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls on attachments, events and agents as the API has them; used by the commands.
+"""The API's calls for attachments, events and agents; used by the commands.
 
-openstacksdk signs and sends them, and knows nothing of what is new in attachd.
+openstacksdk signs and sends the requests; it has no methods for attachd's own calls.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ import uuid
 from openstack import connection, exceptions
 
 ATTACHMENTS = "3.44"
-"""The microversion in which all calls on attachments exist."""
+"""The microversion that has all calls for attachments."""
 MODE = "3.54"
-"""The one since which a mode can be asked for when an attachment is made."""
+"""The microversion that introduced a mode at creation."""
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
-"""Asks for what only attachd has."""
+"""Requests attachd's own fields."""
 
 _SLACK = 30
 _OWN_FILTERS = frozenset({"agent", "created_at", "updated_at"})
@@ -27,13 +27,13 @@ Event = dict[str, Any]
 
 
 class BlockStorage:
-    """The Block Storage API of a cloud; everything raises openstack.exceptions.SDKException."""
+    """The Block Storage API of a cloud; all errors are openstack.exceptions.SDKException."""
 
     def __init__(self, cloud: connection.Connection) -> None:
         self._proxy = cloud.block_storage
 
     def volume_id(self, name_or_id: str, *, all_projects: bool = False) -> str:
-        """Find a volume.
+        """Return the id of a volume.
 
         :raises NotFoundException: there is none
         :raises DuplicateResource: there are several of this name
@@ -46,7 +46,7 @@ class BlockStorage:
     def create(self, wanted: Mapping[str, Any]) -> Attachment:
         """Reserve a volume, and connect it if there is a connector or a host with an agent.
 
-        :param wanted: as ``attachment`` in the body
+        :param wanted: ``attachment`` of the body
         """
         asked: dict[str, Any] = {"microversion": MODE if "mode" in wanted else ATTACHMENTS}
         # With a key, what is sent again after a broken connection is the same attachment.
@@ -57,26 +57,26 @@ class BlockStorage:
         return self._one("POST", "/attachments", json=body, headers=headers, **asked)
 
     def update(self, attachment_id: str, connector: Mapping[str, Any]) -> Attachment:
-        """Let the host in that a connector describes."""
+        """Connect the host of a connector."""
         body = {"attachment": {"connector": dict(connector)}}
         path = _path("attachments", attachment_id)
         return self._one("PUT", path, json=body, microversion=ATTACHMENTS)
 
     def complete(self, attachment_id: str) -> None:
-        """Note that the host uses the volume."""
+        """Report that the host uses the volume."""
         path = _path("attachments", attachment_id, "action")
         self._ask("POST", path, json={"os-complete": None}, microversion=ATTACHMENTS)
 
     def delete(self, attachment_id: str) -> None:
-        """Shut the host out and free the volume."""
+        """Revoke the host's access and delete the attachment."""
         self._ask("DELETE", _path("attachments", attachment_id), microversion=ATTACHMENTS)
 
     def show(self, attachment_id: str) -> Attachment:
-        """Read an attachment, secrets of its connection included."""
+        """Return an attachment, with the secrets of its connection."""
         return self._one("GET", _path("attachments", attachment_id), microversion=ATTACHMENTS)
 
     def attachments(self, query: Mapping[str, str], *, detail: bool = False) -> list[Attachment]:
-        """Read attachments, newest first.
+        """Return attachments, newest first.
 
         :param query: filters, and ``limit`` and ``marker``; without a limit all are read
         :param detail: with the mode and the time
@@ -97,19 +97,19 @@ class BlockStorage:
             asked["marker"] = page[-1]["id"]
 
     def timeline(self, attachment_id: str) -> list[Event]:
-        """Read what has become of an attachment, the first first."""
+        """Return the events of an attachment, oldest first."""
         path = _path("attachments", attachment_id, "timeline")
         found: list[Event] = self._ask("GET", path, headers=OWN)["timeline"]
         return found
 
     def events(self, query: Mapping[str, str], wait: int = 0) -> tuple[list[Event], int]:
-        """Read what has become of attachments.
+        """Return events of attachments.
 
         :param query: filters, and ``since`` and ``wait``
         :param wait: seconds that the answer may take
-        :returns: what has, and the revision to go on from
+        :returns: the events, and the revision to continue from
         """
-        # What is kept of an earlier answer is no news.
+        # A cached answer would have no new events.
         settings: dict[str, Any] = {"timeout": wait + _SLACK, "skip_cache": True}
         try:
             told = self._ask("GET", "/events", params=dict(query), headers=OWN, **settings)
@@ -118,17 +118,17 @@ class BlockStorage:
         return told["events"], int(told["revision"])
 
     def agents(self) -> list[Agent]:
-        """Read which hosts have an agent."""
+        """Return the agents."""
         agents: list[Agent] = self._ask("GET", "/agents", headers=OWN)["agents"]
         return agents
 
     def agent(self, host: str) -> Agent:
-        """Read about the agent of a host."""
+        """Return the agent of a host."""
         agent: Agent = self._ask("GET", _path("agents", host), headers=OWN)["agent"]
         return agent
 
     def forget_agent(self, host: str) -> None:
-        """Forget the agent of a host that has nothing attached."""
+        """Delete the agent of a host without attachments."""
         self._ask("DELETE", _path("agents", host), headers=OWN)
 
     def _one(self, method: str, path: str, **request: Any) -> Attachment:
@@ -142,5 +142,5 @@ class BlockStorage:
 
 
 def _path(*parts: str) -> str:
-    """Return the path to what people have named, whatever they have typed."""
+    """Return the path with quoted parts, as users may type any character."""
     return "".join(f"/{parse.quote(each, safe='')}" for each in parts)

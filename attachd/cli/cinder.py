@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands for this host as an extension of ``cinder``; see cinderclient-ext/ of the sources.
+"""Commands for this host as an extension of ``cinder``; see cinderclient-ext/ of the sources.
 
 cinderclient looks for modules whose names end with ``cinderclient_ext``, and makes a command of
 each ``do_...`` in them.
@@ -18,15 +18,15 @@ from attachd import exception
 from attachd.cli import clouds, local, options
 
 ENDING: Final = "cinderclient_ext"
-"""By which cinderclient knows an extension."""
+"""Suffix by which cinderclient finds an extension."""
 OWN: Final = "do_attachd_"
-"""How a command begins whose plain name somebody else has."""
+"""Prefix of a command whose plain name another extension has."""
 
 Command = Callable[[Any, argparse.Namespace], None]
 
 
 def _takes(wanted: Iterable[options.Option]) -> Callable[[Command], Command]:
-    """Say which options a command has, where cinderclient looks for them."""
+    """Declare the options of a command for cinderclient."""
 
     def note(command: Command) -> Command:
         vars(command)["arguments"] = [(each.names, each.settings) for each in wanted]
@@ -69,7 +69,7 @@ def do_local_restore(client: Any, args: argparse.Namespace) -> None:
 
 
 def cloud(client: Any) -> connection.Connection:
-    """Return openstacksdk's connection to the service that cinderclient has found, as its user.
+    """Return openstacksdk's connection to cinderclient's service, as its user.
 
     :param client: cinderclient's
     """
@@ -86,9 +86,9 @@ def cloud(client: Any) -> connection.Connection:
 
 
 def give_way(own: MutableMapping[str, Any]) -> None:
-    """Rename commands that another extension has as well: two of a name break all of ``cinder``.
+    """Rename commands that another extension has as well: duplicates break all of ``cinder``.
 
-    :param own: the names of our module
+    :param own: the names of attachd's module
     """
     others = set(_names(vars(module) for module in _others(own["__name__"])))
     for name in [name for name in own if name.startswith("do_")]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cloud is meant, and as whom, from options, environment and clouds.yaml; used by app.py.
+"""Selection of a cloud by options, environment and clouds.yaml; used by app.py.
 
-All of it is openstacksdk's, so it is as people know it from the ``openstack`` command.
+It is openstacksdk's, as in the ``openstack`` command.
 """
 
 import argparse
@@ -18,9 +18,9 @@ NAME = "attachd"
 
 
 class Cloud:
-    """A cloud that is connected to when somebody needs it.
+    """A cloud, connected at the first use.
 
-    :ivar options: of the command line, once they are known
+    :ivar options: of the command line, once they are parsed
     """
 
     def __init__(self) -> None:
@@ -30,19 +30,19 @@ class Cloud:
         )
 
     def add_options(self, parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-        """Let a parser know the options; which there are depends on what is typed.
+        """Add the options to a parser; they depend on the selected kind of authentication.
 
         :param words: the command line
-        :raises openstack.exceptions.ConfigException: no such cloud, or kind of authentication
+        :raises openstack.exceptions.ConfigException: unknown cloud, or kind of authentication
         """
         # It gets a list of its own: all names of options in it are changed.
         self._config.register_argparse_arguments(parser, list(words))
 
     @functools.cached_property
     def sdk_connection(self) -> connection.Connection:
-        """The connection, by the name that it has in the ``openstack`` command.
+        """The connection, under the name that the ``openstack`` command uses.
 
-        :raises openstack.exceptions.SDKException: what was said does not suffice
+        :raises openstack.exceptions.SDKException: the options do not suffice
         """
         try:
             region = self._config.get_one(argparse=self.options)
@@ -54,13 +54,13 @@ class Cloud:
         return connection.Connection(config=region)
 
     def close(self) -> None:
-        """End what was begun."""
+        """Close the connection, if there is one."""
         if "sdk_connection" in vars(self):
             self.sdk_connection.close()
 
 
 def _ask(prompt: str | None = None) -> str:
-    """Ask for a password, where somebody can answer."""
+    """Prompt for a password, on a terminal."""
     if not sys.stdin.isatty():
         return ""
     return getpass.getpass(prompt or "Password: ")

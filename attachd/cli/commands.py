@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands have in common, whether ``attachd`` or ``openstack`` runs them."""
+"""Base classes of all commands, for ``attachd`` and ``openstack``."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -13,14 +13,14 @@ from attachd.cli import options
 
 
 def wrong(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """End because of a wrong command line: in one line, where argparse prints all options."""
+    """Exit because of a wrong command line, with one line, where argparse prints all options."""
     parser.exit(2, f"{parser.prog}: {message}\nSee '{parser.prog} --help'.\n")
 
 
 class Command(command.Command):
-    """A command that asks the API.
+    """A command that calls the API.
 
-    :cvar auth_required: what ``openstack`` wants to be told
+    :cvar auth_required: read by ``openstack``
     """
 
     auth_required = True
@@ -29,7 +29,7 @@ class Command(command.Command):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser of the command's own options."""
         self._parser = super().get_parser(prog_name)
-        # cliff makes the parser; this is the way to give it a method without making one here.
+        # cliff creates the parser, so the method is replaced on the instance.
         vars(self._parser)["error"] = functools.partial(wrong, self._parser)
         return self._parser
 
@@ -42,12 +42,12 @@ class Command(command.Command):
         return made
 
     def refuse(self, message: str) -> NoReturn:
-        """End because options do not go together."""
+        """Exit because of a wrong combination of options."""
         wrong(self._parser, message)
 
 
 class ShowOne(show.ShowOne, Command):
-    """A command that shows one thing."""
+    """A command that shows one object."""
 
 
 class Lister(lister.Lister, Command):
@@ -55,7 +55,7 @@ class Lister(lister.Lister, Command):
 
 
 class EachOf(Command):
-    """A command on several things, each for itself.
+    """A command that handles several objects one by one.
 
     :cvar names: the argument that names them
     """
@@ -69,7 +69,7 @@ class EachOf(Command):
         return parser
 
     def each(self, names: Iterable[str], act: Callable[[str], None]) -> int:
-        """Go through all; one that fails does not keep the others.
+        """Handle each; continue after a failure.
 
         :returns: the exit code
         """

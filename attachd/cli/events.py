@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that tell what becomes of attachments: of one until now, or of all as it happens.
+"""Commands for events of attachments: the timeline of one, or a watch of all.
 
-They ask attachd only: other services tell neither.
+They work with attachd only: other services have no events.
 """
 
 import argparse
@@ -37,10 +37,10 @@ TYPES: Final = (
     "connect_unknown",
     "disconnect_failed",
 )
-"""What an attachment can become."""
+"""Types of events."""
 TIMED_OUT: Final = 1
 FORGOTTEN: Final = 3
-"""The exit code if what has happened since a revision is not known any more."""
+"""Exit code if the events since a revision are purged."""
 
 _PLAIN: Final = re.compile(r"[\w.:@/+-]+", re.ASCII)
 _COLUMNS: Final = {
@@ -70,7 +70,7 @@ _LINE: Final = {
 
 
 class Steps(columns.FormattableColumn[list[dict[str, Any]]]):
-    """The parts of some work: words for people, itself for programs."""
+    """Steps of an operation: words for people, a list for programs."""
 
     def human_readable(self) -> str:
         """Return them in a line."""
@@ -81,9 +81,9 @@ class Steps(columns.FormattableColumn[list[dict[str, Any]]]):
 
 
 class ShowTimeline(Lister):
-    """Show all that has become of an attachment, the first first, also when it is gone.
+    """Show all events of an attachment, oldest first, also after its deletion.
 
-    Administrators also see which agent and process it was, and what the storage said.
+    Administrators also see the agent, the process and errors of the storage.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -95,7 +95,7 @@ class ShowTimeline(Lister):
     def take_action(
         self, parsed_args: argparse.Namespace
     ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
-        """Read it."""
+        """Return the events."""
         found = BlockStorage(self.connection).timeline(parsed_args.attachment)
         told = {**_COLUMNS, **(_LONG if parsed_args.long else {})}
         if any("process" in each for each in found):
@@ -105,9 +105,9 @@ class ShowTimeline(Lister):
 
 
 class WatchAttachments(Command):
-    """Print what becomes of attachments as it happens, a line each.
+    """Print events of attachments as they happen, a line each.
 
-    It goes on when the API is restarted. Ctrl-C ends it.
+    It continues when the API is restarted. Ctrl-C ends it.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -117,7 +117,7 @@ class WatchAttachments(Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Print them; returns the exit code."""
+        """Print the events; return the exit code."""
         try:
             return self._watch(parsed_args)
         except WatchTimeout:
@@ -142,7 +142,7 @@ class WatchAttachments(Command):
         raise WatchTimeout
 
     def _ended(self, until: Sequence[str]) -> int:
-        """Return the exit code where nothing can come any more."""
+        """Return the exit code if no further event can come."""
         if not until:
             return 0
         return self._complain(1, f"It is deleted, and will not be {' or '.join(until)}.")
@@ -157,7 +157,7 @@ class WatchAttachments(Command):
 
 
 def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event]:
-    """Yield what is to be printed."""
+    """Yield the events to print."""
     watcher = EventWatcher(storage, parsed.within)
     volume_id = parsed.volume
     if volume_id is not None and not _is_id(volume_id):
@@ -179,7 +179,7 @@ def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event
 
 
 def _is_id(volume: str) -> bool:
-    """Tell an ID, whose volume may be gone, from a name; one that is gone is not found by name."""
+    """Return whether a text is an ID; a deleted volume is found by its ID only."""
     return "-" in volume and uuidutils.is_uuid_like(volume)
 
 
@@ -204,7 +204,7 @@ def _is_last(event: Event, parsed: argparse.Namespace) -> bool:
 
 
 def line(event: Event) -> str:
-    """Return an event as words: when, its revision, its type, and names with values."""
+    """Format an event: time, revision, type, and names with values."""
     known = {name: event.get(key) for name, key in _LINE.items()}
     named = [f"{name}={_word(value)}" for name, value in known.items() if value is not None]
     head = (event["occurred_at"], event["revision"], event["type"])
@@ -212,13 +212,13 @@ def line(event: Event) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return a value as one word; what is not plain is quoted, so that no terminal obeys it."""
+    """Return a value as one word; special characters are quoted, to protect the terminal."""
     text = f"{value}"
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
 def seconds(text: str) -> float:
-    """Read a number of seconds; a type for argparse."""
+    """Parse a number of seconds; a type for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -229,7 +229,7 @@ def seconds(text: str) -> float:
 
 
 def revision(text: str) -> int:
-    """Read a revision; a type for argparse."""
+    """Parse a revision; a type for argparse."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is no revision: a number such as 4711")
     return int(text)

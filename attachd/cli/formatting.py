@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How values of the API are shown: flat, with JSON for what has parts; for the commands."""
+"""Format values of the API: flat, with JSON for nested values; for the commands."""
 
 from collections.abc import Iterable, Mapping
 import json
@@ -9,11 +9,11 @@ from cliff import columns
 from oslo_utils import strutils
 
 Shown = tuple[tuple[str, ...], tuple[Any, ...]]
-"""Names and their values, as cliff wants them."""
+"""Names and their values, in cliff's format."""
 
 
 class Json(columns.FormattableColumn[Any]):
-    """A value with parts: one line of JSON for people, itself for programs."""
+    """A nested value: one line of JSON for people, the value itself for programs."""
 
     def human_readable(self) -> str:
         """Return it as JSON."""
@@ -21,22 +21,22 @@ class Json(columns.FormattableColumn[Any]):
 
 
 def shown(values: Mapping[str, Any]) -> Shown:
-    """Return names and values in their order, those with parts as JSON."""
+    """Return names and values in their order, nested ones as JSON."""
     return tuple(values), tuple(_cell(value) for value in values.values())
 
 
 def row(values: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
-    """Return some of the values for a line of a list; what is missing is None."""
+    """Return some of the values for a line of a list; missing ones are None."""
     return tuple(_cell(values.get(name)) for name in names)
 
 
 def without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with passwords masked, however deep they are."""
+    """Return values with passwords masked at any depth."""
     return strutils.mask_dict_password(dict(values))
 
 
 def attachment(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an attachment of the API with its connection's details among its own."""
+    """Return an attachment of the API, merged with its connection info."""
     own = dict(values)
     connection = own.pop("connection_info", None) or {}
     own["attachment_id"] = own.pop("id", None)
@@ -44,7 +44,7 @@ def attachment(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def connection(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a host needs of an attachment: its connection, or without one itself."""
+    """Return the connection info of an attachment, or without one the attachment."""
     details = values.get("connection_info")
     if not details:
         return attachment(values)

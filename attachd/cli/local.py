@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands for this host: attach, detach, list, restore; and what it is to a backend.
+"""Commands for this host: attach, detach, list, restore and connector.
 
 ``attachd`` and ``openstack`` run them as they are; cinder.py uses their functions.
 """
@@ -35,15 +35,15 @@ COLUMNS: Final = {
     "Status": "status",
     "Error": "error",
 }
-"""What a list of this host's attachments shows, and what each value is called."""
+"""Columns of a list of this host's attachments, and their fields."""
 OWNER: Final = {"Owner": "owner"}
-"""What is shown besides with --long."""
+"""Additional column with --long."""
 
 
 def get_connector(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, Any]:
-    """Tell what this host is to a backend.
+    """Return the connector properties of this host.
 
-    :param parsed: has what options.GET_CONNECTOR says
+    :param parsed: options of options.GET_CONNECTOR
     """
     with Progress(sys.stderr) as progress:
         return dict(client(cloud, parsed, progress).get_connector(_connecting(parsed)))
@@ -52,8 +52,8 @@ def get_connector(cloud: connection.Connection, parsed: argparse.Namespace) -> d
 def attach(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, Any]:
     """Attach a volume to this host.
 
-    :param parsed: has what options.ATTACH says
-    :returns: the device, and what it takes to detach it
+    :param parsed: options of options.ATTACH
+    :returns: the device, with the values that a detach needs
     """
     with Progress(sys.stderr) as progress:
         attached = client(cloud, parsed, progress).attach(
@@ -69,7 +69,7 @@ def attach(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str
 def detach(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
     """Detach a volume from this host.
 
-    :param parsed: has what options.DETACH says
+    :param parsed: options of options.DETACH
     """
     given = parsed.multipath or parsed.enforce_multipath
     with Progress(sys.stderr) as progress:
@@ -77,32 +77,32 @@ def detach(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
             parsed.volume,
             attachment_id=parsed.attachment_id,
             device_info=parsed.device_info,
-            # Otherwise it is detached in the way that it was attached.
+            # Otherwise it is detached with the options of its attach.
             options=_connecting(parsed) if given else None,
             force=parsed.force,
         )
 
 
 def attached(cloud: connection.Connection, parsed: argparse.Namespace) -> list[dict[str, Any]]:
-    """Tell what is attached to this host.
+    """Return the attachments on this host.
 
-    :param parsed: has what options.HOST says
+    :param parsed: options of options.HOST
     """
     with Progress(sys.stderr) as progress:
         return [_values(each) for each in client(cloud, parsed, progress).attached()]
 
 
 def restore(cloud: connection.Connection, parsed: argparse.Namespace) -> list[dict[str, Any]]:
-    """Have on this host what was attached to it, such as before it was started anew.
+    """Restore the attachments on this host, such as after a reboot.
 
-    :param parsed: has what options.HOST says
+    :param parsed: options of options.HOST
     """
     with Progress(sys.stderr) as progress:
         return [_values(each) for each in client(cloud, parsed, progress).restore()]
 
 
 def failed(found: Iterable[dict[str, Any]]) -> bool:
-    """Whether a restore has left something undone; what the agent does is not ours to judge."""
+    """Return whether a restore has failed for an attachment that is not the agent's."""
     return any(each["error"] and each["owner"] == Owner.LOCAL for each in found)
 
 
@@ -126,7 +126,7 @@ def _connecting(parsed: argparse.Namespace) -> Options:
 
 
 def _values(found: Any) -> dict[str, Any]:
-    """Return what is known of an attachment, without what nobody should see."""
+    """Return the fields of an attachment without secrets."""
     return formatting.without_secrets(dataclasses.asdict(found))
 
 
@@ -140,7 +140,7 @@ class GetConnector(ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
-        """Ask the host."""
+        """Return the connector properties."""
         return formatting.shown(get_connector(self.connection, parsed_args))
 
 
@@ -157,7 +157,7 @@ class LocalAttach(ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
-        """Attach it."""
+        """Attach the volume."""
         if parsed_args.mkfs is not None and parsed_args.mode == "ro":
             self.refuse("argument --mkfs: not allowed with --mode ro")
         return formatting.shown(attach(self.connection, parsed_args))
@@ -176,7 +176,7 @@ class LocalDetach(Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Detach it."""
+        """Detach the volume."""
         detach(self.connection, parsed_args)
 
 
@@ -196,7 +196,7 @@ class LocalList(Lister):
     def take_action(
         self, parsed_args: argparse.Namespace
     ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
-        """Read it."""
+        """Return the attachments."""
         return listed(attached(self.connection, parsed_args), long=parsed_args.long)
 
 
@@ -218,13 +218,13 @@ class LocalRestore(Lister):
     def take_action(
         self, parsed_args: argparse.Namespace
     ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
-        """Attach it."""
+        """Restore the attachments."""
         found = restore(self.connection, parsed_args)
         self._failed = failed(found)
         return listed(found)
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Print the list; returns the exit code."""
+        """Print the list; return the exit code."""
         return super().run(parsed_args) or int(self._failed)
 
 
@@ -233,7 +233,7 @@ def listed(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Return headings and lines.
 
-    :param long: with everything that is known
+    :param long: with all columns
     """
     columns = COLUMNS | (OWNER if long else {})
     return tuple(columns), [formatting.row(each, columns.values()) for each in found]

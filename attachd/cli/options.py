@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of the commands for this host, once for all three programs that offer them.
+"""Options of the commands for this host, shared by all three programs.
 
-local.py gives them to ``attachd`` and ``openstack``, cinder.py to ``cinder``.  Names of two words
-are taken with - and with _, as both were in use before.
+local.py adds them for ``attachd`` and ``openstack``, cinder.py for ``cinder``.  Names of two words
+are accepted with - and with _, as both were in use before.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from oslo_utils import strutils
 from attachd.agent.journal import FOLDER
 
 FOLDER_VARIABLE = "ATTACHD_HOST_FOLDER"
-"""The variable of the environment that says where the journal of this host is."""
+"""Environment variable with the folder of this host's journal."""
 
 _FILE_SYSTEM = re.compile(r"[a-z0-9][a-z0-9.]*")
 
 
 def boolean(text: str) -> bool:
-    """Read True or False, as people write them."""
+    """Parse True or False, as users write them."""
     try:
         return strutils.bool_from_string(text, strict=True)
     except ValueError:
@@ -35,7 +35,7 @@ def boolean(text: str) -> bool:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Parse a JSON object."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -46,21 +46,21 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def file_system(text: str) -> str:
-    """Read the name of a kind of file system, such as ext4."""
+    """Parse the name of a file system type, such as ext4."""
     if not _FILE_SYSTEM.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no kind of file system, such as ext4")
     return text
 
 
 def absolute(text: str) -> str:
-    """Read a path; whoever looks at it later may be in another folder."""
+    """Return a path as an absolute one: another process may use it in another folder."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return str(Path(text).absolute())
 
 
 def host_folder() -> str:
-    """Return where the journal is, unless an option says otherwise."""
+    """Return the default folder of the journal."""
     return os.environ.get(FOLDER_VARIABLE) or str(FOLDER)
 
 
@@ -77,7 +77,7 @@ class Option:
 
 
 def option(*names: str, **settings: Any) -> Option:
-    """Describe an option; a name with - inside is taken with _ as well."""
+    """Describe an option; a name with - inside is accepted with _ as well."""
     spelled = [each for name in names for each in _spellings(name)]
     return Option(tuple(dict.fromkeys(spelled)), settings)
 
@@ -101,7 +101,7 @@ def switch(*names: str, text: str) -> Option:
 
 
 def add(parser: argparse.ArgumentParser, wanted: Iterable[Option]) -> None:
-    """Let a parser know options."""
+    """Add options to a parser."""
     for each in wanted:
         parser.add_argument(*each.names, **each.settings)
 

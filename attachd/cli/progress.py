@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells people what takes so long, where somebody looks; for the commands for this host."""
+"""Progress of an operation on the terminal; for the commands for this host."""
 
 import logging
 import os
@@ -14,9 +14,9 @@ _GAP = "..."
 
 
 class Progress:
-    """One line on a terminal that changes; elsewhere, or with -v, lines of the log.
+    """One line on a terminal that changes; without a terminal, or with -v, log messages.
 
-    :param stream: where the terminal would be: standard error
+    :param stream: standard error
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -24,7 +24,7 @@ class Progress:
         self._line = stream.isatty() and not LOG.isEnabledFor(logging.INFO)
 
     def __call__(self, text: str) -> None:
-        """Tell what is done now."""
+        """Show the current step."""
         if self._line:
             self._stream.write(f"{_CLEAR}{_shortened(text, self._width() - 1)}")
             self._stream.flush()
@@ -52,7 +52,7 @@ class Progress:
 
 
 def _shortened(text: str, width: int) -> str:
-    """Leave out what is in the middle: a line that wraps could not be cleared."""
+    """Omit the middle of a text: a line that wraps could not be cleared."""
     if len(text) <= width:
         return text
     half = (width - len(_GAP)) // 2

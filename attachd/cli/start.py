@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point of the command attachd, which says so where the extra ``host`` is missing."""
+"""Entry point of the command attachd; it reports if the extra ``host`` is not installed."""
 
 import importlib
 import sys
 from typing import Final
 
 NEEDED: Final = frozenset({"cliff", "openstack"})
-"""The libraries of the extra ``host`` without which there is no command."""
+"""Libraries of the extra ``host`` that the command needs."""
 
 
 def main() -> int:
-    """Do what the command line says.
+    """Execute the command line.
 
     :returns: the exit code: 0 done, 1 failed, or a library is missing, 2 wrong command line
     """

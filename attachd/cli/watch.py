@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hears what becomes of attachments, and goes on whatever becomes of the API; for events.py.
+"""Watch events of attachments, over outages of the API; for events.py.
 
-Each answer has the revision to go on with, so nothing is told twice and nothing is missed.
+Each answer has the revision to continue from, so no event is repeated or missed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,13 +20,13 @@ from attachd.cli.blockstorage import BlockStorage, Event
 LOG = logging.getLogger(__name__)
 
 LONG_POLL_SECONDS: Final = 50
-"""Seconds that an answer may take: a proxy in between often gives up after a minute."""
+"""Seconds that an answer may take: a proxy often times out after a minute."""
 MIN_BACKOFF: Final = 1.0
-"""Seconds before the first new attempt; they double with each one that fails."""
+"""Seconds before the first retry; they double with each failure."""
 MAX_BACKOFF: Final = 30.0
 
 _SOON: Final = 0.5
-"""Seconds; who waits at all does it for longer."""
+"""Seconds; a server that supports waiting takes longer."""
 _RETRIABLE_STATUSES: Final = {
     http.HTTPStatus.TOO_MANY_REQUESTS,
     http.HTTPStatus.BAD_GATEWAY,
@@ -39,16 +39,16 @@ Answer = TypeVar("Answer")
 
 
 class WatchTimeout(Exception):
-    """The time is up."""
+    """The time is over."""
 
 
 class EventWatcher:
-    """One who watches.
+    """Watches events of attachments.
 
-    An API that cannot be reached at all at first is likely none: that is raised.  Later on it is
-    waited for, as it is whenever it says itself that it cannot answer now.
+    If the first request cannot reach the API, that is an error.  Later requests are retried, and
+    so are those that the API answers as temporarily unavailable.
 
-    :param seconds: how long to watch; None: for ever
+    :param seconds: duration of the watch; None: unlimited
     """
 
     def __init__(self, storage: BlockStorage, seconds: float | None = None) -> None:
@@ -57,7 +57,7 @@ class EventWatcher:
         self._answered = False
 
     def now(self) -> int:
-        """Return the revision of now.
+        """Return the current revision.
 
         :raises WatchTimeout: it took too long
         """
@@ -65,10 +65,10 @@ class EventWatcher:
         return self.retry(ask)[1]
 
     def since(self, revision: int, query: Mapping[str, str]) -> Iterator[Event]:
-        """Yield what happens behind a revision, as it happens.
+        """Yield the events after a revision, as they happen.
 
-        :param query: which events are wanted
-        :raises WatchTimeout: the time is up
+        :param query: filters
+        :raises WatchTimeout: the time is over
         """
         while self._left() > 0:
             begun = time.monotonic()
@@ -81,15 +81,15 @@ class EventWatcher:
         raise WatchTimeout
 
     def _poll(self, revision: int, query: Mapping[str, str]) -> tuple[list[Event], int]:
-        """Ask what has happened since; after a pause there is less time left to wait."""
+        """Request the events since a revision, and wait for the rest of the time at most."""
         wait = max(1, math.ceil(min(LONG_POLL_SECONDS, self._left())))
         asked = {**query, "since": f"{revision}", "wait": f"{wait}"}
         return self._storage.events(asked, wait)
 
     def retry(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer.
+        """Repeat a request until it succeeds.
 
-        :raises WatchTimeout: the time was up before
+        :raises WatchTimeout: the time is over
         """
         pause = MIN_BACKOFF
         while True:
@@ -107,7 +107,7 @@ class EventWatcher:
                 return answer
 
     def _is_retriable(self, error: Exception) -> bool:
-        """Tell whether it makes sense to try again."""
+        """Return whether a retry can succeed."""
         if isinstance(error, exceptions.HttpException):
             return error.status_code in _RETRIABLE_STATUSES
         if isinstance(error, transport.HttpError):
@@ -125,7 +125,7 @@ class EventWatcher:
 
 
 def _retry_after(error: Exception) -> float:
-    """Return the seconds after which the API wants to be asked again; 0: it does not say."""
+    """Return the seconds of the Retry-After header; 0: there is none."""
     response = getattr(error, "response", None)
     told = "" if response is None else response.headers.get("Retry-After", "")
     return min(MAX_BACKOFF, float(told)) if told.isascii() and told.isdigit() else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-agent: the daemon of a host that attaches there what it is told; started by systemd."""
+"""attachd-agent: the daemon that attaches volumes to its host on request; started by systemd."""
 
 import fcntl
 import os
@@ -28,7 +28,7 @@ LOG = log.getLogger(__name__)
 def main() -> int:
     """Run the agent until SIGTERM or SIGINT.
 
-    :returns: the exit code: 0 after a signal, 1 where it cannot work
+    :returns: the exit code: 0 after a signal, 1 if it cannot work
     """
     try:
         service.prepare(sys.argv[1:])
@@ -49,14 +49,14 @@ def main() -> int:
     systemd.notify_once()
     ended.wait()
     if not agent.stop():
-        LOG.warning("What is still under way is left to the next start")
+        LOG.warning("Operations in progress are left to the next start")
         sys.stderr.flush()
-        os._exit(0)  # or its threads would be waited for
+        os._exit(0)  # without waiting for its threads
     return 0
 
 
 def _prepare() -> Agent:
-    """Find out now what would keep the agent from working; raises HostError or OSError."""
+    """Check the preconditions of the agent; raises HostError or OSError."""
     if os.geteuid() != 0:
         raise exception.HostError(
             reason="Only root can make devices. Start it as a service, or with sudo."
@@ -74,11 +74,11 @@ def _prepare() -> Agent:
 
 
 def _check_host_name(host: Host) -> None:
-    """Find out that what the agent has attached is this host's, by its name.
+    """Check that the attachments of the agent belong to this host name.
 
-    Nothing of it would be due at a host of another name, and all of it would be taken away.
+    An agent of another name would have no desired state for them, and remove all of them.
 
-    :raises HostError: it is another one's
+    :raises HostError: they belong to another name
     """
     file, name = host.journal.folder / "agent.host", host.identity.name
     before = file.read_text(encoding="utf-8").strip() if file.exists() else ""
@@ -89,7 +89,7 @@ def _check_host_name(host: Host) -> None:
             reason=f"Volumes are attached here to host {before}, and this is to be host {name}. "
             f"Set [agent] host = {before}, and detach them before it gets another name."
         )
-    # Whole or not at all: a power cut would leave the file without the name.
+    # Renamed into place: a power failure could leave the file empty.
     new = file.with_suffix(".new")
     with new.open("w", encoding="utf-8") as output:
         output.write(f"{name}\n")
@@ -99,7 +99,7 @@ def _check_host_name(host: Host) -> None:
 
 
 def _lock_folder(folder: Path) -> None:
-    """Hold the folder as long as this process lives; raises HostError if another agent does."""
+    """Lock the folder for the life of this process; raises HostError if another agent has it."""
     lock = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

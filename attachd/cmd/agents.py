@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage agent: which hosts may have an agent, and by which key; read by manage.py."""
+"""attachd-manage agent: hosts that may have an agent, and their keys; read by manage.py."""
 
 import argparse
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from attachd.conf import CONF
 from attachd.db.agents import store as agents
 
 LENGTH: Final = 32
-"""Bytes of a key, drawn by chance."""
+"""Bytes of a random key."""
 
 _LONGEST: Final = 255
 _COLUMNS: Final = ("host", "state", "last_seen", "attachments", "error")
@@ -48,7 +48,7 @@ def _add(
 
 
 def _name(text: str) -> str:
-    """Let the name of a host pass."""
+    """Check the name of a host."""
     if not text.isprintable() or not 0 < len(text) <= _LONGEST:
         raise argparse.ArgumentTypeError(f"1 to {_LONGEST} printable characters are needed")
     return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-all-in-one: API, manager, database and storage in one process, for trying out."""
+"""attachd-all-in-one: API, manager, database and storage in one process, for evaluation."""
 
 import argparse
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ connection = sqlite:///{folder}/attachd.sqlite
 key_file = {folder}/{key_file}
 
 [quota]
-# Whoever tries out has one project, and the disk as its limit.
+# An evaluation has one project, and the disk as its limit.
 quota_volumes = -1
 quota_gigabytes = -1
 
@@ -52,11 +52,11 @@ file_folder = {folder}
 """
 
 KEY_FILE = "secrets.key"
-"""In the folder; it is made by the first start."""
+"""File in the folder; created by the first start."""
 
 GREETING = """\
 attachd listens on {url}/ and keeps everything in {folder}
-Authentication is off: whoever reaches this address may do everything.
+Authentication is off: any client that reaches this address may do everything.
 {warning}
 Paste this into another terminal:
 
@@ -98,30 +98,30 @@ Callers need a name and a password.  Paste this into another terminal and fill i
     export OS_USERNAME=... OS_PASSWORD=...
 """,
 }
-"""What is told where [api]auth_strategy asks callers who they are."""
+"""Text for each [api]auth_strategy with authentication."""
 
 WARNING = """
-WARNING: {host} is not a loopback address.  Everybody on this network can now read, change and
+WARNING: {host} is not a loopback address.  All hosts on this network can now read, change and
 delete every volume.  Use --host 127.0.0.1 unless that is what you want.
 """
 
 PROJECT = "0" * 32
-"""The project of a request that names none: of the openstack command with these settings."""
+"""The project of a request that names none, as of the openstack command with these settings."""
 UNUSABLE = frozenset("$?\n")
-"""Not in the folder's name: they mean something in configuration files and database URLs."""
+"""Characters not allowed in the folder's name: configuration files and database URLs use them."""
 LAST_PORT = 65535
 SHUTDOWN_TIMEOUT = 65.0
-"""Seconds that the manager is given to finish what it does."""
+"""Seconds that the manager has to finish its operations."""
 START_TIMEOUT = 10.0
-"""Seconds that a backend is given before the address is told without it."""
+"""Seconds to wait for a backend before the address is printed."""
 
 
 class StartError(Exception):
-    """Why it does not start, in one line."""
+    """The reason why it does not start, in one line."""
 
 
 def main() -> int:
-    """Serve until SIGTERM or Ctrl-C; a second Ctrl-C does not wait for anything.
+    """Serve until SIGTERM or Ctrl-C; a second Ctrl-C exits immediately.
 
     :returns: the exit code: 0 after a signal, 1 when it could not start
     """
@@ -143,9 +143,9 @@ def main() -> int:
 def _stay_on_one_processor() -> None:
     """Keep all threads of this process on one of the processors it may use.
 
-    Python runs one of them at a time.  Spread over processors, they wake each other for every
-    statement that SQLite executes, and with four clients that costs half as much again as the
-    work itself (doc/source/admin/performance.rst).
+    Python runs one of them at a time.  On several processors, they wake each other for every
+    statement that SQLite executes, and with four clients that costs half as much again as the work
+    itself (doc/source/admin/performance.rst).
     """
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
@@ -190,7 +190,7 @@ def _port(text: str) -> int:
 
 
 def _default_folder() -> Path:
-    """Return attachd's state folder as the XDG Base Directory Specification has it."""
+    """Return attachd's state folder as the XDG Base Directory Specification defines it."""
     configured = Path(os.environ.get("XDG_STATE_HOME", ""))
     base = configured if configured.is_absolute() else Path.home() / ".local" / "state"
     return base / "attachd"
@@ -198,7 +198,7 @@ def _default_folder() -> Path:
 
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Make the folder and hold it: two processes on one folder would undo each other's work."""
+    """Create the folder and lock it: two processes in one folder would corrupt their data."""
     if unusable := set(str(folder)) & UNUSABLE:
         raise StartError(
             f"cannot use {str(folder)!r}: its name has {' and '.join(map(repr, unusable))}"
@@ -260,7 +260,7 @@ def _serve(folder: Path, host: str, port: int) -> int:
 
 
 def _greeting(folder: Path, host: str, port: int) -> str:
-    # Whoever listens everywhere is reached here as well.
+    # A server that listens on all addresses is reached here as well.
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     url = f"http://{netutils.escape_ipv6(shown)}:{port}"
     if callers := CALLERS.get(CONF.api.auth_strategy):
@@ -285,7 +285,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _finish(manager: ManagerService) -> None:
-    """Let the manager end what it has begun, unless its storage hangs."""
+    """Let the manager finish its operations, unless its storage hangs."""
     stopping = threading.Thread(target=manager.stop, daemon=True)
     stopping.start()
     stopping.join(SHUTDOWN_TIMEOUT)

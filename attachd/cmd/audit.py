@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attachd-manage audit does: it compares and prints; for audit.py."""
+"""attachd-manage audit: compare database and backends, and print the differences."""
 
 from collections.abc import Iterable, Iterator, Sequence
 import sys
@@ -31,11 +31,11 @@ def run() -> int:
 
 
 def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
-    """Audit one backend after the other, as a process whose leases count."""
+    """Audit the backends one by one, as a member whose leases count."""
     membership = Membership()
     chosen = _chosen(backends.load(membership), names)
     look = runner.repair if CONF.subject.repair else runner.compare
-    membership.heartbeat()  # Others have to know it before it takes its first lease.
+    membership.heartbeat()  # before the first lease, so that other members know this one
     membership.expire_dead_members()
     membership.start()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP server inside the process, which ends gently; started by attachd-all-in-one."""
+"""HTTP server within a process, with graceful shutdown; for attachd-all-in-one."""
 
 from collections.abc import Callable, Iterable
 import socket
@@ -19,15 +19,15 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 THREADS = 16
 CONNECTIONS = 500
 LARGEST_BODY = 64 * 1024 * 1024
-"""Bytes.  The API itself refuses much smaller ones, with a message; this is for the rest."""
+"""Bytes.  The API has a smaller limit of its own, with a message."""
 IDLE_TIMEOUT = 120
 """Seconds after which an idle connection is closed."""
 SHUTDOWN_TIMEOUT = 65.0
-"""Seconds that requests under way are given to finish: more than a manager may take."""
+"""Seconds that requests in progress have to finish: more than a manager may take."""
 
 
 class Server:
-    """Serves a WSGI application until it is told to stop."""
+    """Serves a WSGI application until it is stopped."""
 
     def __init__(self, application: Application, host: str, port: int) -> None:
         """Listen; connections wait until :meth:`run`.
@@ -52,13 +52,13 @@ class Server:
         self.port = int(self._server.effective_port)
 
     def stop(self) -> None:
-        """Make :meth:`run` finish what it has begun and return; may be called by a signal."""
+        """Make :meth:`run` finish requests in progress and return; signal handlers may call it."""
         if not self._stopping:
             self._stopping = True
             self._server.pull_trigger()
 
     def run(self) -> None:
-        """Serve; returns after :meth:`stop`, when all requests have their answers."""
+        """Serve; returns after :meth:`stop`, when all requests are answered."""
         service.tune_garbage_collection()
         while not self._stopping:
             self._turn(timeout=1.0)
@@ -74,7 +74,7 @@ class Server:
         wasyncore.loop(timeout=timeout, use_poll=True, map=self._sockets, count=1)
 
     def _busy(self) -> bool:
-        """Hang up where nothing is under way, and tell whether anything is left."""
+        """Close idle connections, and return whether others are left."""
         channels = list(self._server.active_channels.values())
         for each in channels:
             if not each.requests:
@@ -83,7 +83,7 @@ class Server:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Open the one socket of the first address that ``host`` stands for."""
+    """Open a socket at the first address of ``host``."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _type, _protocol, _name, address = found[0]
     return socket.create_server((str(address[0]), port), family=family)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage attachment, volume, process and service: a look at rows; read by manage.py.
+"""attachd-manage attachment, volume, process and service: show rows; read by manage.py.
 
-For operators who have a shell, and no API: nothing is changed, no secret is read.
+For operators with a shell and without the API: they change nothing and show no secrets.
 """
 
 import argparse
@@ -173,7 +173,7 @@ def _service(row: Mapping[str, Any]) -> Row:
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    """Say in a word how a backend is: "up", "broken" as its manager says, or "down"."""
+    """Return the state of a backend in a word: "up", "broken" as its manager says, or "down"."""
     if not row["alive"]:
         return "down"
     return "up" if row["up"] else "broken"

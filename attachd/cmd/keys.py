@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage key: the keys that secrets are sealed with; read by manage.py.
+"""attachd-manage key: the encryption keys of secrets; read by manage.py.
 
-A key is printed where somebody asks for one to take elsewhere, and nowhere else.
+A key is printed only where the command asks for one to copy elsewhere.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from attachd.conf import CONF
 from attachd.db.secrets import encryption, key_file, rotation
 
 LEFT: Final = 1
-"""The exit code of a rotation after which something is not sealed by the first key."""
+"""Exit code of a rotation that left values encrypted with another key than the first."""
 
 
 def add_command(subjects: Any) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage: what operators do to the database; typed by them and by deployment tools.
+"""attachd-manage: commands for the database, for operators and deployment tools.
 
-Whether backends agree with it is told by audit.py; agents of hosts are made known by agents.py;
-the keys of secrets are keys.py's; rows are shown by inspect.py.
+audit.py compares it with backends, agents.py has the agents of hosts, keys.py the encryption keys;
+inspect.py shows rows.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from attachd.db import migration
 from attachd.db.engine import session
 
 _QUIET = ["alembic=WARN", "attachd=ERROR", "attachd.manager.backends=CRITICAL"]
-"""Everything it has to tell is printed: log only what nobody expects."""
+"""Log levels: results are printed, so only unexpected errors are logged."""
 
 _LATEST = "latest"
 
@@ -34,14 +34,14 @@ _OUTPUT = 1
 """The number of the standard output."""
 
 _UNREAD = 128 + signal.SIGPIPE
-"""The exit code where nobody reads what is printed; a shell shows the same for others."""
+"""Exit code if the reader of the output has closed it; the shell's code for other programs."""
 
 
 def main() -> int:
-    """Do what the command line says.
+    """Execute the command line.
 
-    :returns: the exit code: 0 done, 1 failed, 2 wrong command line, 141 nobody reads what it
-        prints; of an audit, see there
+    :returns: the exit code: 0 done, 1 failed, 2 wrong command line, 141 the output was closed by
+        its reader; of an audit, see there
     """
     failed = 1
     CONF.register_cli_opt(
@@ -62,16 +62,16 @@ def main() -> int:
 
 
 def _is_abandoned() -> bool:
-    """Tell whether nobody is there to read what is printed, as when ``head`` has seen enough."""
+    """Return whether the reader of the output has closed it, as ``head`` does."""
     asked = select.poll()
     asked.register(_OUTPUT, 0)  # for errors, which need not be asked for
     return bool(asked.poll(0))
 
 
 def _is_taken() -> bool:
-    """Hand over what has been printed; tell whether that went well.
+    """Flush the output; return whether that succeeded.
 
-    If not, the rest goes nowhere: at its end Python would try once more.
+    After a failure the rest is discarded: at its end Python would try once more.
     """
     try:
         print(end="", flush=True)
@@ -180,7 +180,7 @@ def _version() -> None:
 
 
 def _explained(error: Exception) -> str:
-    """Say in one line what is wrong, with what the database said about it."""
+    """Return the error in one line, with the message of the database."""
     text = str(error)
     if isinstance(error, exception.Unavailable) and error.__cause__ is not None:
         said = " ".join(str(error.__cause__).split()).partition("(Background on")[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manager: the daemon that works on the backends; started by systemd or by hand."""
+"""attachd-manager: the daemon that manages the backends; started by systemd or by hand."""
 
 import sys
 
@@ -15,9 +15,9 @@ from attachd.telemetry import gmr
 
 
 def main() -> int:
-    """Run [manager]workers processes until SIGTERM; SIGHUP starts them anew.
+    """Run [manager]workers processes until SIGTERM; SIGHUP restarts them.
 
-    :returns: the exit code: 0 after SIGTERM, 1 where the configuration cannot work
+    :returns: the exit code: 0 after SIGTERM, 1 if the configuration is invalid
     """
     try:
         service.prepare(sys.argv[1:])
@@ -26,13 +26,13 @@ def main() -> int:
     except (cfg.Error, exception.AttachdError, OSError) as error:
         print(f"attachd-manager: {error}", file=sys.stderr)
         return 1
-    service.tune_garbage_collection()  # for the workers, too: they begin as copies of this process
+    service.tune_garbage_collection()  # for the workers, too, which are forks
     launcher = oslo_service.launch(CONF, ManagerService(), workers=CONF.manager.workers)
     return int(launcher.wait() or 0)
 
 
 def _check() -> None:
-    """Find mistakes once and now, rather than in each worker again and again."""
+    """Check the configuration once, before the workers start."""
     if not CONF.enabled_backends:
         raise exception.ConfigurationError(
             reason="There is nothing to serve: name backends in enabled_backends."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the commands of attachd-manage print what they have found: for people or for programs."""
+"""Output formats of attachd-manage: for people or for programs."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ _ONE: Final = ("table", "json")
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """Let a command print a list in a format that is chosen."""
+    """Add the option for the format of a list."""
     _add(parser, _FORMATS)
 
 
 def add_format_of_one(parser: argparse.ArgumentParser) -> None:
-    """Let a command print one thing in a format that is chosen."""
+    """Add the option for the format of one object."""
     _add(parser, _ONE)
 
 
@@ -37,7 +37,7 @@ def _add(parser: argparse.ArgumentParser, choices: Sequence[str]) -> None:
 def print_rows(rows: Sequence[Row], columns: Sequence[str], form: str) -> None:
     """Print a list.
 
-    :param columns: what a table has of each row; programs get all.  A table without rows is empty
+    :param columns: of a table; programs get all.  A table without rows is empty
     :param form: table, json or csv
     """
     if form == "json":
@@ -49,7 +49,7 @@ def print_rows(rows: Sequence[Row], columns: Sequence[str], form: str) -> None:
 
 
 def print_one(row: Row) -> None:
-    """Print one thing for people, a line for each of its fields."""
+    """Print one object for people, a line for each of its fields."""
     width = max(map(len, row))
     for name, value in row.items():
         print(f"{name:{width}}  {_text(value)}".rstrip())
@@ -79,7 +79,7 @@ def _print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:
 
 
 def _text(value: Any) -> str:
-    """Return a value in one line, such that a terminal does nothing but show it."""
+    """Return a value in one line, without control characters."""
     if value is None:
         return "-"
     if isinstance(value, datetime.datetime):

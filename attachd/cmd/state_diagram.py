@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the table of states for the documentation; ``python -m attachd.cmd.state_diagram``."""
+"""Draw the table of states for the documentation; ``python -m attachd.cmd.state_diagram``."""
 
 from collections.abc import Iterator, Mapping
 import sys
@@ -29,7 +29,7 @@ def dot(
 def _arrows(
     moves: Mapping[states.Event, states.Transition[states.S]],
 ) -> dict[tuple[str, str], list[str]]:
-    """Gather the events that lead from one state to another."""
+    """Group the events by the states they connect."""
     found: dict[tuple[str, str], list[str]] = {}
     for event, move in moves.items():
         for source in move.sources:

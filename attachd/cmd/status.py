@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-status: whether this deployment is ready for this code; run before an upgrade."""
+"""attachd-status: check whether this deployment is ready for this code, before an upgrade."""
 
 from collections.abc import Callable, Sequence
 import functools
@@ -24,7 +24,7 @@ _policy_in_yaml = functools.partial(common_checks.check_policy_json, conf=CONF)
 
 
 def _in_spite_of_values(check: Callable[..., Result]) -> Callable[..., Result]:
-    """Have a wrong value fail the check that meets it, rather than keep all from being told."""
+    """Let a wrong value fail only the check that reads it."""
 
     @functools.wraps(check)
     def checked(*arguments: Any, **named: Any) -> Result:
@@ -37,7 +37,7 @@ def _in_spite_of_values(check: Callable[..., Result]) -> Callable[..., Result]:
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """The checks, from what everything needs to what only some need."""
+    """The checks, from general to specific."""
 
     def database(self) -> Result:
         """Whether the database answers and has the tables this code needs."""
@@ -54,7 +54,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return Result(Code.SUCCESS)
 
     def callers(self) -> Result:
-        """Whether callers can be identified, and services told from users."""
+        """Whether callers can be authenticated, and services distinguished from users."""
         strategy = CONF.api.auth_strategy
         try:
             app.load_strategy().wrap(_nothing)
@@ -71,7 +71,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return Result(Code.SUCCESS)
 
     def policies(self) -> Result:
-        """Whether the policy files are in order."""
+        """Whether the policy files are valid."""
         try:
             unused = policy.check_files()
         except exception.AttachdError as error:
@@ -119,7 +119,7 @@ def _nothing(_environ: app.Environ, _start_response: app.StartResponse) -> list[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what was found.
+    """Run the checks and print the results.
 
     :param argv: the command line without the program's name
     :returns: the exit code: 0 ready, 1 look at the warnings, 2 not ready, 255 the check failed

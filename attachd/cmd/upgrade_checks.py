@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether files, backends, the message queue and clocks are in order; checks of attachd-status."""
+"""Checks of attachd-status: options, backends, message queue, clocks, secrets and managers."""
 
 from collections.abc import Iterator
 import os
@@ -25,14 +25,14 @@ Result = upgradecheck.Result
 
 
 SECONDS_APART = 5.0
-"""By how much clocks may differ before somebody is told."""
+"""Difference of clocks that is a warning."""
 
 _SHORTEST_HEARTBEAT = 5
 """Seconds; RabbitMQ advises against less."""
 
 
 def options(_checks: object) -> Result:
-    """Whether all names in the configuration are known, and all values right."""
+    """Whether all names in the configuration are known, and all values valid."""
     try:
         checking.check_values(CONF)
     except cfg.Error as error:
@@ -65,7 +65,7 @@ def _driver_of(name: str) -> str | None:
 
 
 def storage(_checks: object) -> Result:
-    """Whether each backend's own check is good: its tools, folders and daemons."""
+    """Whether each backend's own check succeeds: its tools, folders and daemons."""
     if not CONF.enabled_backends:
         return Result(Code.SUCCESS)
     if foreign := _not_ours():
@@ -88,7 +88,7 @@ def _complaint(backend: backends.Backend) -> str:
 
 
 def _not_ours() -> str:
-    """Tell why a look at the backends would leave behind what their manager cannot use."""
+    """Return why a check of the backends would create files that their manager cannot use."""
     folder = Path(CONF.state_path)
     try:
         owner = folder.stat().st_uid
@@ -104,7 +104,7 @@ def _not_ours() -> str:
 
 
 def queue(_checks: object) -> Result:
-    """Whether the message queue is one that can be relied on."""
+    """Whether the message queue is reliable."""
     try:
         url = checking.queue_url(CONF)
         # Made, not used: this is what the options of RabbitMQ come with.
@@ -156,7 +156,7 @@ def _of_rabbit() -> Iterator[str]:
 
 
 def list_filters(_checks: object) -> Result:
-    """Whether the file that says what lists can be filtered by is in order."""
+    """Whether the file with the filters of lists is valid."""
     try:
         filters.load()
     except exception.ConfigurationError as error:
@@ -187,7 +187,7 @@ def clock(_checks: object) -> Result:
 
 
 def secrets(_checks: object) -> Result:
-    """Whether there are keys, and each value is sealed with one of them."""
+    """Whether there are keys, and each value is encrypted with one of them."""
     try:
         keys = encryption.keys()
     except exception.ConfigurationError as error:
@@ -215,15 +215,15 @@ def secrets(_checks: object) -> Result:
 
 
 def _counts() -> dict[str, int]:
-    """Return how many values there are by key; none where that cannot be found out."""
+    """Return the number of values by key; none if the database fails."""
     try:
         return rotation.count_by_key()
     except exception.AttachdError:
-        return {}  # what is wrong is told by the check of the database
+        return {}  # the check of the database reports it
 
 
 def managers(_checks: object) -> Result:
-    """Whether managers of a former release are still at work."""
+    """Whether managers of an older release are running."""
     try:
         spoken = services.versions()
     except exception.AttachdError:
@@ -244,7 +244,7 @@ def managers(_checks: object) -> Result:
 
 
 def pin(_checks: object) -> Result:
-    """Whether a pin has been left from the last upgrade."""
+    """Whether a pin is left from the last upgrade."""
     pinned = CONF.upgrade_levels.attachd_manager
     if pinned == AUTO or not version_pins.is_older(pinned, manager_api.VERSION):
         return Result(Code.SUCCESS)
