@@ -106,7 +106,7 @@ def _rotate() -> int:
     if CONF.subject.format == "json":
         output.print_json(
             {
-                "sealed": outcome.sealed,
+                "sealed": outcome.encrypted,
                 "changed": outcome.changed,
                 "unreadable": [
                     {"attachment_id": each, "reason": reason}
@@ -115,7 +115,7 @@ def _rotate() -> int:
             }
         )
     else:
-        print(f"{outcome.sealed} values were sealed anew.")
+        print(f"{outcome.encrypted} values were sealed anew.")
         for each, reason in outcome.unreadable.items():
             print(f"Attachment {each} was left as it is: {reason}")
     if outcome.changed and CONF.subject.format != "json":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit reads of the rows, and the one thing that it writes; for manager/audit/."""
+"""Reads of an audit, and its one write; used by manager/audit/."""
 
 from typing import Any
 
@@ -52,18 +52,18 @@ def list_attachments_of_volume(volume_id: str) -> list[Row]:
 
 
 def list_living_ids() -> set[str]:
-    """Return the ids of the manager processes that live."""
+    """Return the ids of the living manager processes."""
     return {str(row["id"]) for row in members.list_living()}
 
 
 def seconds_unchanged(row: Row) -> float:
-    """Return for how many seconds a row has been as it is."""
+    """Return the seconds since the last change of a row."""
     return float((models.now() - (row["updated_at"] or row["created_at"])).total_seconds())
 
 
 @retried
 def find_volume(volume_id: str) -> Row | None:
-    """Return a volume, whichever backend it is at, or None if there is none."""
+    """Return a volume of any backend, or None if there is none."""
     with session.reader() as connection:
         result = connection.execute(
             sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id)
@@ -73,7 +73,7 @@ def find_volume(volume_id: str) -> Row | None:
 
 @retried
 def get_statuses(volume_id: str) -> tuple[VolumeStatus, VolumeStatus] | None:
-    """Return what is stored of a volume's status and what it should be; None: it is gone."""
+    """Return the stored and the computed status of a volume; None: it does not exist any more."""
     with session.writer() as connection:
         result = _compute_locked(connection, volume_id)
     return None if result is None else result[:2]
@@ -81,7 +81,7 @@ def get_statuses(volume_id: str) -> tuple[VolumeStatus, VolumeStatus] | None:
 
 @retried
 def repair_status(volume_id: str) -> None:
-    """Let a volume's status be what follows from its own state and its attachments."""
+    """Store the status that follows from a volume's state and its attachments."""
     with session.writer() as connection:
         if (result := _compute_locked(connection, volume_id)) is not None:
             _stored, right, pending_detaches = result
@@ -94,7 +94,7 @@ def repair_status(volume_id: str) -> None:
 def _compute_locked(
     connection: sa.Connection, volume_id: str
 ) -> tuple[VolumeStatus, VolumeStatus, int] | None:
-    """Look at a volume and its attachments while nobody can move either."""
+    """Read a volume and its attachments while neither can be moved."""
     statement = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
     row = connection.execute(statement).one_or_none()
     if row is None:
@@ -108,7 +108,7 @@ def _compute_locked(
 def compute_statuses(
     row: Row, held: list[AttachmentState]
 ) -> tuple[VolumeStatus, VolumeStatus, int]:
-    """Tell what a volume's row says of its status, what it should say, and how many leave."""
+    """Return a volume's stored status, the computed one, and its pending detaches."""
     pending_detaches = states.remaining_detaches(row["pending_detaches"], held)
     right = states.derive(VolumeState(row["state"]), held, pending_detaches)
     return VolumeStatus(row["status"], row["attach_status"]), right, pending_detaches

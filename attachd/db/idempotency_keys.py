@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The idempotency_keys table: ties a request to the one resource it makes; used by the API.
+"""The idempotency_keys table: ties a request to the one resource that it creates; used by the API.
 
-A key's row is stored before the resource, with the id that the resource gets.  The transaction
-which makes the resource begins with :meth:`Claim.note`: so of any number of runs of one request,
-at the same time or after the death of a process, one makes it, and none does once it was refused.
+A key's row is stored before the resource, with the resource's id. The transaction that creates the
+resource begins with :meth:`IdempotencyClaim.note`: so of any number of runs of one request, at the
+same time or after the death of a process, one creates the resource, and none does after a refusal.
 """
 
 import dataclasses
@@ -26,18 +26,18 @@ Row = dict[str, Any]
 
 
 class AlreadyMade(Exception):
-    """Another run of the same request has made the resource, or has an answer by now."""
+    """Another run of the same request has created the resource, or has stored an answer."""
 
 
 class KeyRecord(NamedTuple):
-    """What is known of a key.
+    """The stored state of a key.
 
     :ivar fingerprint: of the request that it was used with first
-    :ivar resource_id: of what that makes
-    :ivar made: whether it has been made
+    :ivar resource_id: of the resource that the request creates
+    :ivar made: whether it has been created
     :ivar status: of the final answer; None: there is none yet
-    :ivar answer: what is kept of that
-    :ivar repeated: whether it was known before
+    :ivar answer: the stored part of the answer
+    :ivar repeated: whether the key was known before
     """
 
     fingerprint: str
@@ -50,11 +50,11 @@ class KeyRecord(NamedTuple):
 
 @dataclasses.dataclass
 class IdempotencyClaim:
-    """The right of one run of a request to make its resource, or to go on with it.
+    """The right of one run of a request to create its resource, or to continue with it.
 
-    :ivar repeated: an earlier run may have made it
-    :ivar made: one has; where it is not there, it is gone
-    :ivar held: this run has made it, or has found it
+    :ivar repeated: an earlier run may have created it
+    :ivar made: a run has created it; if it does not exist, it has been deleted
+    :ivar held: this run has created it, or has found it
     """
 
     digest: str
@@ -64,28 +64,28 @@ class IdempotencyClaim:
     held: bool = False
 
     def note(self, connection: sa.Connection) -> None:
-        """Note that the resource is made, in the transaction that makes it, before all else.
+        """Record the creation of the resource, first in the transaction that creates it.
 
-        :raises AlreadyMade: it was, or there is an answer
+        :raises AlreadyMade: it was created, or there is an answer
         """
         _set_made(connection, self, made=True)
 
     def release(self) -> None:
-        """Note that the resource may be made anew, before it is given up.
+        """Allow the resource to be created anew, before it is given up.
 
-        :raises AlreadyMade: it had not been made, or there is an answer
+        :raises AlreadyMade: it had not been created, or there is an answer
         """
         _store_made(self, made=False)
 
     def take_back(self) -> None:
-        """Note that the resource has not been given up after all; raises as :meth:`release`."""
+        """Undo :meth:`release`: the resource has not been given up; raises as :meth:`release`."""
         _store_made(self, made=True)
 
 
 def claim(digest: str, fingerprint: str, kept_for: float) -> KeyRecord:
-    """Note the use of a key, or return what is known of it.
+    """Store the use of a key, or return its stored state.
 
-    :param digest: of the key and whose it is
+    :param digest: of the key and its owner
     :param fingerprint: of the request
     :param kept_for: seconds from the first use on
     """
@@ -120,7 +120,7 @@ def _insert(row: Row) -> bool:
 
 @retried
 def get(digest: str) -> KeyRecord | None:
-    """Return what is known of a key; None: nothing, or no longer."""
+    """Return the stored state of a key; None: none, or expired."""
     statement = sa.select(_IDEMPOTENCY_KEYS).where(
         _IDEMPOTENCY_KEYS.c.digest == digest, _IDEMPOTENCY_KEYS.c.expires_at > models.now()
     )
@@ -141,7 +141,7 @@ def _delete_expired(digest: str) -> None:
 
 
 def _set_made(connection: sa.Connection, claim: IdempotencyClaim, *, made: bool) -> None:
-    # Since the key ran out, somebody else may have begun anew with it.
+    # Since the key expired, another request may have used it.
     ours = sa.and_(
         _IDEMPOTENCY_KEYS.c.digest == claim.digest,
         _IDEMPOTENCY_KEYS.c.resource_id == claim.resource_id,
@@ -160,7 +160,7 @@ def _store_made(claim: IdempotencyClaim, *, made: bool) -> None:
 
 @retried
 def refuse(digest: str, status: int, answer: Any) -> bool:
-    """Keep a refusal as the answer, unless the resource was made or there is an answer.
+    """Store a refusal as the answer, unless the resource was created or there is an answer.
 
     :returns: whether it is the answer
     """
@@ -175,7 +175,7 @@ def refuse(digest: str, status: int, answer: Any) -> bool:
 
 @retried
 def finish(digest: str, status: int, answer: Any) -> bool:
-    """Keep the answer of a run that went well, unless there is one.
+    """Store the answer of a successful run, unless there is one.
 
     :returns: whether it is the answer
     """
@@ -192,7 +192,7 @@ def _decide(which: sa.ColumnElement[bool], status: int, answer: Any) -> bool:
 
 @retried
 def purge() -> int:
-    """Remove what need not be kept any longer; return how many."""
+    """Remove the expired keys; return how many."""
     with session.writer() as connection:
         return connection.execute(
             sa.delete(_IDEMPOTENCY_KEYS).where(_IDEMPOTENCY_KEYS.c.expires_at < models.now())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see of rows without the API: inner states, holders, leases; nothing is changed.
+"""Rows for operators, without the API: inner states, holders, leases; nothing is changed.
 
-What is secret is never read.
+Secrets are never read.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ _MEMBERS = models.members
 
 
 class AttachmentFilters(NamedTuple):
-    """Which attachments are wanted; None filters nothing.
+    """Filters of a list of attachments; None filters nothing.
 
     :ivar host: by its connector, or by its agent
     :ivar made_before: in UTC, as the next one

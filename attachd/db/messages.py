@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages table: what went wrong for users in the background, or was done by others.
+"""The messages table: failures of background work, and actions of other users.
 
-Managers write it, and the API reads it.  A message says by numbers what was done and what went
-wrong with it.  They are those of the Block Storage API, whose table of actions has no deletion
-and no detach; ours begin with 101.
+Managers write it, and the API reads it. A message has numbers for the action and for the outcome.
+They are those of the Block Storage API, whose table of actions has no deletion and no detach;
+attachd's own begin with 101.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 _MESSAGES = models.messages
 
 VOLUME: Final = "VOLUME"
-"""The only kind of thing that messages are about."""
+"""The only resource type of messages."""
 ERROR: Final = "ERROR"
 
 CONNECT: Final = "004"
@@ -42,7 +42,7 @@ ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
         RESERVE: "reserve volume",
     }
 )
-"""What was done, by number."""
+"""Descriptions of the actions, by number."""
 
 UNKNOWN: Final = "001"
 BACKEND_DOWN: Final = "002"
@@ -56,7 +56,7 @@ EXPIRED: Final = "103"
 
 DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        UNKNOWN: "Something went wrong that nobody foresaw.",
+        UNKNOWN: "An unknown error occurred.",
         BACKEND_DOWN: "The backend of the volume is down. Try again later.",
         NOT_EXTENDED: (
             "The backend could not extend the volume. Have an administrator reset its status, "
@@ -64,32 +64,32 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         NOT_CREATED: "The backend could not create the volume. Delete it.",
         NOT_ATTACHED: (
-            "The backend could not let the host in. Update the attachment to try again, or delete "
-            "it."
+            "The backend could not connect the host. Update the attachment to try again, or "
+            "delete it."
         ),
         NOT_DETACHED: (
-            "The backend could not take the host's access away. Delete the attachment again."
+            "The backend could not revoke the host's access. Delete the attachment again."
         ),
         NOT_DELETED: "The backend could not delete the volume. Delete it again.",
         FORCED: "User %(user_id)s had attachment %(attachment_id)s deleted by force.",
         EXPIRED: (
-            "Reservation %(attachment_id)s has expired: nobody connected it in time. Create "
+            "Reservation %(attachment_id)s has expired: it was not connected in time. Create "
             "another attachment."
         ),
     }
 )
-"""What went wrong, or whatever else there is to know, by number."""
+"""Descriptions of the outcomes, by number."""
 
 
 class NewMessage(NamedTuple):
-    """What a user is to be told.
+    """A message to be stored.
 
-    :ivar volume_id: of the volume that it is about
-    :ivar project_id: who may read it
+    :ivar volume_id: the volume that it is about
+    :ivar project_id: the project that may read it
     :ivar action: of ACTIONS
     :ivar detail: of DETAILS
-    :ivar request_id: of the request that asked for it; None where none did
-    :ivar details: what the words of the detail leave open, by name; None: nothing
+    :ivar request_id: of the request that caused it; None: none did
+    :ivar details: values for the placeholders of the description, by name; None: none
     """
 
     volume_id: str
@@ -101,7 +101,7 @@ class NewMessage(NamedTuple):
 
 
 class Filters(TypedDict, total=False):
-    """Which messages are wanted; a key that is absent filters nothing."""
+    """Filters of a list; an absent key filters nothing."""
 
     project_id: str
     resource_uuid: str
@@ -145,7 +145,7 @@ def create(news: NewMessage, kept_for: float) -> None:
 def get(message_id: str, project_id: str | None) -> Row:
     """Return one message.
 
-    :param project_id: only if it is for this project; None: whomever it is for
+    :param project_id: only if it belongs to this project; None: of any project
     :raises MessageNotFound: there is none
     """
     statement = sa.select(_MESSAGES).where(_MESSAGES.c.id == message_id)
@@ -184,7 +184,7 @@ def delete(message_id: str) -> None:
 
 @retried
 def purge() -> int:
-    """Remove the messages that need not be kept any longer; return how many."""
+    """Remove the expired messages; return how many."""
     with session.writer() as connection:
         return connection.execute(
             sa.delete(_MESSAGES).where(_MESSAGES.c.expires_at < models.now())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring a database to the tables this code needs; used by attachd-manage and all-in-one."""
+"""Creation and upgrade of the tables; used by attachd-manage and attachd-all-in-one."""
 
 from collections.abc import Iterator
 import contextlib
@@ -28,7 +28,7 @@ SCRIPTS = "attachd.db:migrations"
 
 
 def head() -> str:
-    """Return the version that this code is written for."""
+    """Return the version that this code needs."""
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     assert revision is not None
     return revision
@@ -45,14 +45,14 @@ def version() -> str | None:
 
 
 def upgrade(target: str = HEAD) -> None:
-    """Create or change the tables, in one transaction where the database knows such.
+    """Create or change the tables, in one transaction where the database supports that.
 
-    Nothing happens where nothing is to be done.  Of several calls at the same time, one works
-    and the others wait for it.
+    An up-to-date database is not changed. Of several calls at the same time, one works and the
+    others wait for it.
 
     :param target: a version, by default the newest
     :raises ConfigurationError: the database is newer than this code, or there is no such target
-    :raises Conflict: the database has tables that are not ours, or not as they should be
+    :raises Conflict: the database has tables of other programs, or tables with other columns
     :raises Unavailable: the database does not answer
     """
     _check_known(version())
@@ -69,16 +69,16 @@ def upgrade(target: str = HEAD) -> None:
 @retried
 def _upgrade(target: str) -> None:
     config = _config()
-    # The lock outlives the transaction: what it did is committed when another one looks.
+    # The lock outlives the transaction: the next process sees the committed changes.
     with session.reader() as holder, _alone(holder), session.writer() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, target)
 
 
 def write_sql(output: TextIO, start: str | None = None) -> None:
-    """Write the SQL of an upgrade instead of executing it; the database is not asked.
+    """Write the SQL of an upgrade instead of executing it; the database is not used.
 
-    :param start: the version the database has; None if it is empty
+    :param start: the version that the database has; None if it is empty
     :raises ConfigurationError: there is no such version
     """
     _check_known(start)
@@ -108,7 +108,7 @@ def _check_known(version: str | None) -> None:
 
 @contextlib.contextmanager
 def _alone(connection: sa.Connection) -> Iterator[None]:
-    """Keep other migrations away; SQLite's transactions do that by themselves."""
+    """Keep other migrations waiting; SQLite's transactions do that by themselves."""
     if connection.dialect.name == "sqlite":
         yield
         return
@@ -124,10 +124,10 @@ def _alone(connection: sa.Connection) -> Iterator[None]:
 def _lock_functions(
     connection: sa.Connection,
 ) -> tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]:
-    """Return what takes the lock, and tells whether it was got in time, and what frees it."""
+    """Return the expressions that acquire the lock, with the result, and release it."""
     if connection.dialect.name == "postgresql":
         key = sa.func.hashtext(LOCK)
-        # It waits for ever and returns a void, which is not NULL.
+        # It waits without a timeout and returns a void, which is not NULL.
         taken = sa.cast(sa.func.pg_advisory_lock(key), sa.Text).is_not(None)
         return taken, sa.func.pg_advisory_unlock(key)
     # In MariaDB a lock's name is the server's, not the database's.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables; db's functions query them, the migrations are compared with them."""
+"""The tables and their column types; the migrations are compared with them."""
 
 import datetime
 import functools
@@ -19,8 +19,8 @@ Uuid = sa.String(36)
 Moment = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
 """UTC without a zone, to the microsecond: lists are sorted by it."""
 AutoIncrementId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-"""Of a row that is numbered as it comes; in SQLite every integer is big, and only this one counts
-by itself."""
+"""The id of a row that the database numbers; in SQLite only an INTEGER is numbered automatically.
+"""
 LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 
@@ -28,25 +28,25 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Json(sa.TypeDecorator[Any]):
-    """Any JSON value, kept as text: MariaDB's own JSON refuses what is nested 32 deep.
+    """Any JSON value, stored as text: MariaDB's own JSON type refuses 32 levels of nesting.
 
-    The text is ASCII, so that even half a surrogate pair, or a NUL, which JSON allows, is
-    stored and read as it came.  None is NULL.
+    The text is ASCII, so that half a surrogate pair and a NUL, which JSON allows, are read as they
+    were stored. None is NULL.
     """
 
     impl = LongText
     cache_ok = True
 
     def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
-        """Turn a value into JSON text."""
+        """Convert a value to JSON text."""
         return None if value is None else _to_json(value)
 
     def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
-        """Turn JSON text into a value."""
+        """Convert JSON text to a value."""
         return None if value is None else json.loads(value)
 
 
-# Strings differ also when only case or accents do, as on the other databases.
+# Strings are compared by case and accents, as in the other databases.
 MARIADB_OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",
@@ -60,17 +60,17 @@ def now() -> datetime.datetime:
 
 
 def new_id() -> str:
-    """Draw the id of a new row."""
+    """Generate the id of a new row."""
     return str(uuid.uuid4())
 
 
 def truncate_error(error: str | None) -> str | None:
-    """Cut an error's text to what its column holds; names of files in it may be no text."""
+    """Cut an error message to its column's length; file names in it may be invalid text."""
     return error and error.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]
 
 
 def timestamps() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datetime]]:
-    """Return the columns that say when a row was made and changed."""
+    """Return the columns for the times of creation and of the last change."""
     return (
         sa.Column("created_at", Moment, nullable=False, default=now),
         sa.Column("updated_at", Moment, onupdate=now),
@@ -81,19 +81,19 @@ _ENCRYPTED_LENGTH = 255
 
 
 class EncryptedJson(Json):
-    """Any JSON value, kept as text that is sealed; None is NULL."""
+    """Any JSON value, stored as encrypted text; None is NULL."""
 
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
-        """Seal a value."""
+        """Encrypt a value."""
         if isinstance(value, Encrypted):
             return value.text
         text = super().process_bind_param(value, dialect)
         return None if text is None else encryption.encrypt(text)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
-        """Return a value, or what opens it."""
+        """Return a value, or its encrypted form."""
         read = super().process_result_value
         if value is not None and encryption.is_encrypted(value):
             return Encrypted(value, functools.partial(read, _dialect=dialect))
@@ -101,19 +101,19 @@ class EncryptedJson(Json):
 
 
 class EncryptedText(sa.TypeDecorator[Any]):
-    """A short text that is sealed: up to 64 characters; None is NULL."""
+    """A short encrypted text: up to 64 characters; None is NULL."""
 
     impl = sa.String(_ENCRYPTED_LENGTH)
     cache_ok = True
 
     def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
-        """Seal a text."""
+        """Encrypt a text."""
         if isinstance(value, Encrypted):
             return value.text
         return None if value is None else encryption.encrypt(value)
 
     def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
-        """Return a text, or what opens it."""
+        """Return a text, or its encrypted form."""
         if value is not None and encryption.is_encrypted(value):
             return Encrypted(value, str)
         return value
@@ -133,7 +133,7 @@ qos_specs = sa.Table(
     METADATA,
     sa.Column("id", Uuid, primary_key=True, default=new_id),
     sa.Column("name", sa.String(255), nullable=False, unique=True),
-    # who keeps to them: front-end, back-end or both
+    # who enforces them: front-end, back-end or both
     sa.Column("consumer", sa.String(16), nullable=False),
     sa.Column("specs", Json, nullable=False, default=dict),
     *timestamps(),
@@ -186,15 +186,15 @@ volumes = sa.Table(
     sa.Column("name", sa.String(255)),
     sa.Column("description", sa.String(255)),
     sa.Column("size_gib", sa.Integer, nullable=False),
-    # the size it is growing to, while it is extending
+    # the size after the extend that is in progress
     sa.Column("new_size_gib", sa.Integer),
     sa.Column("state", sa.String(32), nullable=False),
     sa.Column("status", sa.String(32), nullable=False),
     sa.Column("attach_status", sa.String(32), nullable=False, default="detached"),
-    # how many of its attachments somebody has begun to detach (os-begin_detaching)
+    # the number of its attachments that are about to be detached (os-begin_detaching)
     sa.Column("pending_detaches", sa.Integer, nullable=False, default=0),
     sa.Column("multiattach", sa.Boolean, nullable=False, default=False),
-    # whether hosts have to take turns with its connections; None: whatever they connect with
+    # whether hosts have to take turns with its connections; None: depends on the connector
     sa.Column("shared_targets", sa.Boolean),
     sa.Column("bootable", sa.Boolean, nullable=False, default=False),
     sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id")),
@@ -202,17 +202,17 @@ volumes = sa.Table(
     # host@backend#pool, chosen at creation; host@backend is the RPC server
     sa.Column("host", sa.String(255)),
     sa.Column("provider", Json, nullable=False, default=dict),
-    # the volume that its data was copied from
+    # the source of a clone
     sa.Column("source_volid", Uuid),
-    # what the wire shows among the metadata, and users do not set there: readonly and the like
+    # shown among the metadata, but not set there by users: readonly and the like
     sa.Column("admin_metadata", Json, nullable=False, default=dict),
-    # host@backend that has work to do on this row; None while nothing is under way
+    # host@backend whose manager has work to do on this row; None: no work is in progress
     sa.Column("owner", sa.String(255)),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("launched_at", Moment),
     *timestamps(),
-    # the process that works on it, or worked when it died; None: nobody; and how many times it
-    # changed hands, which fences off whoever had it before
+    # the process that works on it, or worked when it died; None: none; and how often the lease was
+    # acquired, which fences off earlier holders
     sa.Column("lease_holder", Uuid),
     sa.Column("lease_generation", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Index(None, "project_id", "created_at", "id"),
@@ -260,30 +260,31 @@ attachments = sa.Table(
     sa.Column("project_id", sa.String(64), nullable=False),
     sa.Column("user_id", sa.String(64)),
     sa.Column("instance_uuid", Uuid),
-    # states.AttachmentKind: what it is; and for a connection, the attachment that it serves
+    # states.AttachmentKind; and for a connection, the attachment that uses it
     sa.Column("kind", sa.String(16), nullable=False, default="attachment"),
     sa.Column("parent_id", Uuid),
     sa.Column("state", sa.String(32), nullable=False),
-    # rw or ro: what its host may do, once that is known; and what was asked for, if it was
+    # rw or ro: the mode of its host, once that is known; and the requested mode, if any
     sa.Column("mode", sa.String(2)),
     sa.Column("asked_mode", sa.String(2)),
-    # from the connector, for searching
+    # from the connector, for searches
     sa.Column("host", sa.String(255)),
     sa.Column("mountpoint", sa.String(255)),
     sa.Column("connector", Json),
     sa.Column("connection_info", EncryptedJson),
     # equal for attachments that share one connection between a host and its backend
     sa.Column("connection_key", sa.String(64)),
-    # drawn before the driver is called first, so that a repeated call uses the same
+    # generated before the first call of the driver, so that a repeated call uses the same
     sa.Column("secret", EncryptedText),
-    # how many times work was begun on it: it fences off a process that was believed dead
+    # how often work was started on it: fences off a process that was believed dead
     sa.Column("generation", sa.Integer, nullable=False, default=0),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("attached_at", Moment),
     *timestamps(),
-    # when a reservation ends that nobody has connected; None: never
+    # when a reservation without a connection expires; None: never
     sa.Column("expires_at", Moment),
-    # the host whose agent makes the device, and the path that it told; None: its caller does
+    # the host whose agent creates the device, and the path that it reported; None: the caller
+    # creates the device
     sa.Column("agent", sa.String(255)),
     sa.Column("device", sa.String(255)),
     sa.Index(None, "volume_id"),
@@ -312,12 +313,12 @@ services = sa.Table(
     # whether the backend's driver is ready, and why it is not
     sa.Column("up", sa.Boolean, nullable=False, default=False),
     sa.Column("error", sa.String(ERROR_LENGTH)),
-    # drivers.base.BackendStats as a dict, from the last time that the backend was asked
+    # the capabilities that the driver reported last, as a dict
     sa.Column("report", Json),
     sa.Column("seen_at", Moment, nullable=False, default=now),
     *timestamps(),
-    # the oldest that one of its processes speaks, and when such a one said so last; NULL: of a
-    # release that did not tell
+    # the oldest versions among its processes, and when such a process reported last; NULL: of a
+    # release that did not report versions
     sa.Column("rpc_version", sa.String(16)),
     sa.Column("object_version", sa.String(255)),
     sa.Column("versioned_at", Moment),
@@ -325,28 +326,28 @@ services = sa.Table(
     **MARIADB_OPTIONS,
 )
 
-# The manager processes that live.  Whoever is not in it is dead, and never comes back under this
-# id: what it held is anybody's.
+# The living manager processes. A process that is not in it is dead, and never returns under this
+# id: other processes may take over its leases.
 members = sa.Table(
     "members",
     METADATA,
     sa.Column("id", Uuid, primary_key=True),
-    # host name and process id, for people
+    # host name and process id, for operators
     sa.Column("name", sa.String(255), nullable=False),
     sa.Column("started_at", Moment, nullable=False, default=now),
-    # by the clock of the database, as all that it is compared with
+    # by the database's clock, as all values that it is compared with
     sa.Column("seen_at", Moment, nullable=False),
     **MARIADB_OPTIONS,
 )
 
-# The hosts that connect by themselves what they are told to: each runs an agent.
+# The hosts that run an agent, which attaches volumes by itself.
 agents = sa.Table(
     "agents",
     METADATA,
     sa.Column("host", sa.String(255), primary_key=True),
-    # of the key that the agent proves itself with: whoever reads the table cannot use it
+    # of the agent's key: a reader of the table cannot use it
     sa.Column("key_digest", sa.String(64), nullable=False),
-    # what it said of itself last: agent_manager_api.Report; NULL: it has not reported yet
+    # the agent's last report; NULL: it has not reported yet
     sa.Column("connector", Json),
     sa.Column("devices", Json),
     sa.Column("connector_type", sa.String(32)),
@@ -363,7 +364,7 @@ quotas = sa.Table(
     sa.Column("project_id", sa.String(64), primary_key=True),
     # volumes, gigabytes, per_volume_gigabytes, volumes_TYPE, gigabytes_TYPE and the like
     sa.Column("resource", sa.String(300), primary_key=True),
-    # -1: as much as one likes
+    # -1: unlimited
     sa.Column("hard_limit", sa.Integer, nullable=False),
     *timestamps(),
     **MARIADB_OPTIONS,
@@ -380,7 +381,7 @@ quota_classes = sa.Table(
 )
 
 # One row for each project that has ever had a volume: locked while its usage is counted and a
-# volume is added to it, so that two cannot both take what is left.
+# volume is added, so that two requests cannot both take the rest of a quota.
 quota_locks = sa.Table(
     "quota_locks",
     METADATA,
@@ -404,10 +405,10 @@ messages = sa.Table(
     sa.Column("request_id", sa.String(64)),
     sa.Column("resource_type", sa.String(64), nullable=False),
     sa.Column("resource_uuid", Uuid),
-    # what was done, and what went wrong with it, as numbers of three digits
+    # the action and its outcome, as numbers of three digits
     sa.Column("action_id", sa.String(10), nullable=False),
     sa.Column("detail_id", sa.String(10), nullable=False),
-    # what the words of these numbers leave open, by name; None: nothing
+    # values for the placeholders of the message, by name; None: none
     sa.Column("details", Json),
     sa.Column("event_id", sa.String(255), nullable=False),
     sa.Column("message_level", sa.String(16), nullable=False),
@@ -419,18 +420,18 @@ messages = sa.Table(
     **MARIADB_OPTIONS,
 )
 
-# What was asked for with an Idempotency-Key, to be done once however often it is asked for.  There
-# is no key in it, only its hash: whoever reads the table cannot use it.
+# Requests with an Idempotency-Key, each to be executed once. The key is stored as a hash: a reader
+# of the table cannot use it.
 idempotency_keys = sa.Table(
     "idempotency_keys",
     METADATA,
-    # of project, user and key; and of all that makes the request another one
+    # of project, user and key; and of the content of the request
     sa.Column("digest", sa.String(64), primary_key=True),
     sa.Column("fingerprint", sa.String(64), nullable=False),
-    # drawn with the row, and what the resource gets for its id; and whether it did
+    # generated with the row, as the id of the resource; and whether that has been created
     sa.Column("resource_id", Uuid, nullable=False),
     sa.Column("made", sa.Boolean, nullable=False, default=False),
-    # of the answer, once there is a final one; and what of the answer is no secret
+    # the final answer, once there is one, without secrets
     sa.Column("status", sa.Integer),
     sa.Column("answer", Json),
     sa.Column("expires_at", Moment, nullable=False),
@@ -439,18 +440,18 @@ idempotency_keys = sa.Table(
     **MARIADB_OPTIONS,
 )
 
-# What has become of attachments, for those who watch and for whoever asks later.
+# Events of attachments, for watchers and for later queries.
 events = sa.Table(
     "events",
     METADATA,
     sa.Column("id", AutoIncrementId, primary_key=True, autoincrement=True),
-    # its place among all that is told; NULL: whoever reads next gives it one
+    # its number among all events; NULL: not assigned yet
     sa.Column("revision", sa.BigInteger, unique=True),
     sa.Column("created_at", Moment, nullable=False, default=now),
     sa.Column("project_id", sa.String(64), nullable=False),
     sa.Column("volume_id", Uuid, nullable=False),
     sa.Column("attachment_id", Uuid, nullable=False),
-    # one of db.events.TYPES, and the rest that is known: see db.events.Details
+    # one of events.TYPES, and the details as of events.record()
     sa.Column("type", sa.String(32), nullable=False),
     sa.Column("details", Json, nullable=False),
     sa.Index(None, "attachment_id"),
@@ -458,7 +459,7 @@ events = sa.Table(
     **MARIADB_OPTIONS,
 )
 
-# One row: the last place that was given, and the last one that is not kept any more.
+# One row: the last revision that was assigned, and the last one that was purged.
 event_sequence = sa.Table(
     "event_sequence",
     METADATA,
@@ -470,11 +471,13 @@ event_sequence = sa.Table(
 
 
 def on_backend(backend: str) -> sa.ColumnElement[bool]:
-    """Match the volumes of ``host@backend``, whatever their pools; case counts everywhere."""
+    """Match the volumes of ``host@backend`` in all its pools, with regard to case in every
+    database.
+    """
     host, prefix = volumes.c.host, f"{backend}#"
     return sa.or_(host == backend, sa.func.substr(host, 1, len(prefix)) == prefix)
 
 
 def backend_of(host: str | None) -> str | None:
-    """Cut the pool off ``host@backend#pool``."""
+    """Return ``host@backend`` of ``host@backend#pool``."""
     return host.partition("#")[0] if host else None

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a project may have and has; read by the API, and by quotas.py.
+"""Limits and usage of projects, and their enforcement.
 
-A limit is what was set for the project, else what was set for the class ``default``, else what
-the configuration says.  What a project has is counted in the volumes table each time: there is
-no counter that could be wrong.
+A limit is what was set for the project, else what was set for the class ``default``, else what the
+configuration says. Usage is counted in the volumes table each time: there is no counter that could
+be wrong.
+
+Projects are locked while a request is checked and executed, so that two requests cannot both take
+the rest of a quota. In each transaction the project's lock comes first and the volume's row
+second.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +24,7 @@ from attachd.db.engine.retry import retried
 from attachd.states import VolumeState
 
 Limits = Mapping[str, int]
-"""Limits by resource; -1 is none."""
+"""Limits by resource; -1 is unlimited."""
 
 VOLUMES: Final = "volumes"
 GIGABYTES: Final = "gigabytes"
@@ -31,17 +35,17 @@ UNLIMITED: Final = -1
 UNSUPPORTED_RESOURCES: Final[Limits] = MappingProxyType(
     {"snapshots": 10, "backups": 10, "backup_gigabytes": 1000, "groups": 10}
 )
-"""What is not in this service: clients show and set limits of it, and nothing is used."""
+"""Resources of other services: clients show and set their limits, and nothing is used."""
 
 TYPE_RESOURCES: Final = (VOLUMES, GIGABYTES, "snapshots")
-"""What is limited for a type's volumes as well, as ``volumes_TYPE``."""
+"""Resources that are limited for each volume type as well, as ``volumes_TYPE``."""
 
 _QUOTAS = models.quotas
 _QUOTA_CLASSES = models.quota_classes
 _VOLUMES = models.volumes
 _VOLUME_TYPES = models.volume_types
 
-# While a volume grows, what it grows by is taken already.
+# While a volume is extended, the growth counts already.
 GROWTH: Final = sa.case(
     (
         _VOLUMES.c.state == VolumeState.EXTENDING.value,
@@ -52,28 +56,28 @@ GROWTH: Final = sa.case(
 
 
 class ResourceUsage(NamedTuple):
-    """How much of something there is, and how much of it is being added."""
+    """How much of a resource is in use, and how much is being added."""
 
     there: int
     coming: int = 0
 
     @property
     def total(self) -> int:
-        """What counts."""
+        """The sum of both."""
         return self.there + self.coming
 
     def plus(self, more: "ResourceUsage") -> "ResourceUsage":
-        """Return the sum of both."""
+        """Return the sum of two usages."""
         return ResourceUsage(self.there + more.there, self.coming + more.coming)
 
 
 def type_resource(resource: str, type_name: str) -> str:
-    """Return what a resource is called where only the volumes of one type count."""
+    """Return the name of a resource that counts the volumes of one type only."""
     return f"{resource}_{type_name}"
 
 
 def configured_limits() -> dict[str, int]:
-    """Return the limits that hold where nothing was set; for a type there are none then."""
+    """Return the limits of the configuration; it has none for types."""
     return {
         VOLUMES: CONF.quota.quota_volumes,
         GIGABYTES: CONF.quota.quota_gigabytes,
@@ -84,7 +88,7 @@ def configured_limits() -> dict[str, int]:
 
 @retried
 def project_limits(project_id: str) -> dict[str, int]:
-    """Return what was set for a project, or for all by the class ``default``."""
+    """Return the limits that were set for a project, or for all by the class ``default``."""
     with session.reader() as connection:
         return fetch_limits(connection, project_id)
 
@@ -94,7 +98,7 @@ def fetch_limits(
 ) -> dict[str, int]:
     """Do as :func:`project_limits`, in one statement of a transaction.
 
-    :param names: what the limits are of: lists of names, or queries for them; none: all
+    :param names: lists of names, or queries for them; none: all
     """
     of_all = sa.select(
         sa.literal(0).label("rank"), _QUOTA_CLASSES.c.resource, _QUOTA_CLASSES.c.hard_limit
@@ -111,7 +115,7 @@ def fetch_limits(
 
 @retried
 def class_limits(class_name: str) -> dict[str, int]:
-    """Return what was set for a class."""
+    """Return the limits that were set for a class."""
     statement = sa.select(_QUOTA_CLASSES.c.resource, _QUOTA_CLASSES.c.hard_limit).where(
         _QUOTA_CLASSES.c.class_name == class_name
     )
@@ -121,7 +125,7 @@ def class_limits(class_name: str) -> dict[str, int]:
 
 @retried
 def usage(project_id: str) -> dict[str, ResourceUsage]:
-    """Return what a project has, in one statement: by resource, those of types included."""
+    """Return the usage of a project by resource, in one statement, with those of types."""
     with session.reader() as connection:
         return _fetch_usage(connection, project_id)
 
@@ -152,7 +156,7 @@ def _fetch_usage(connection: sa.Connection, project_id: str) -> dict[str, Resour
 
 @retried
 def set_limits(project_id: str, limits: Limits) -> None:
-    """Set some of a project's limits, whatever it has."""
+    """Set some of a project's limits, even below its usage."""
     with session.writer() as connection:
         lock_project(connection, project_id)
         _replace_limits(connection, _QUOTAS, {"project_id": project_id}, limits)
@@ -160,9 +164,9 @@ def set_limits(project_id: str, limits: Limits) -> None:
 
 @retried
 def set_limits_above_usage(project_id: str, limits: Limits) -> None:
-    """Set some of a project's limits, none of them below what it has.
+    """Set some of a project's limits, none of them below its usage.
 
-    :raises BadRequest: naming one that would be
+    :raises BadRequest: naming a limit that would be
     """
     with session.writer() as connection:
         lock_project(connection, project_id)
@@ -199,14 +203,14 @@ def _replace_limits(
 
 @retried
 def delete_limits(project_id: str) -> None:
-    """Forget what was set for a project: what holds for all holds for it again."""
+    """Delete the limits of a project: the defaults apply again."""
     with session.writer() as connection:
         lock_project(connection, project_id)
         connection.execute(sa.delete(_QUOTAS).where(_QUOTAS.c.project_id == project_id))
 
 
 def rename_type(connection: sa.Connection, old: str, new: str) -> None:
-    """Have the limits of a type go by its new name; in the transaction that renames it."""
+    """Rename the limits of a type, in the transaction that renames the type."""
     delete_type(connection, new)  # of a type that there was once
     for table in (_QUOTAS, _QUOTA_CLASSES):
         for resource in TYPE_RESOURCES:
@@ -215,16 +219,16 @@ def rename_type(connection: sa.Connection, old: str, new: str) -> None:
 
 
 def delete_type(connection: sa.Connection, name: str) -> None:
-    """Remove the limits of a type; in the transaction that deletes it."""
+    """Delete the limits of a type, in the transaction that deletes the type."""
     gone = [type_resource(resource, name) for resource in TYPE_RESOURCES]
     for table in (_QUOTAS, _QUOTA_CLASSES):
         connection.execute(sa.delete(table).where(table.c.resource.in_(gone)))
 
 
 def lock_project(connection: sa.Connection, project_id: str) -> None:
-    """Keep everybody else from adding to a project until this transaction ends.
+    """Lock a project: no other transaction adds to it until this one ends.
 
-    Whoever locks a volume's row as well does so after this.
+    A transaction that also locks a volume's row does so after this.
     """
     row_locks.lock_row(connection, models.quota_locks, project_id)
 
@@ -233,12 +237,12 @@ Amounts = Mapping[str, int]
 
 
 class Deltas(NamedTuple):
-    """What is asked for.
+    """The amounts that a request adds.
 
     :ivar volume_type_id: whose limits count as well; None: of no type
-    :ivar size_gib: how large one volume will be
+    :ivar size_gib: the size of the one volume
     :ivar more: how many more volumes and GiB the project will have
-    :ivar more_of_type: and how many of them will be of the type
+    :ivar more_of_type: how many of them will be of the type
     """
 
     volume_type_id: str | None
@@ -248,37 +252,36 @@ class Deltas(NamedTuple):
 
 
 def deltas_of_create(volume_type_id: str | None, size_gib: int) -> Deltas:
-    """Return what a new volume claims."""
+    """Return the amounts of a new volume."""
     more = {VOLUMES: 1, GIGABYTES: size_gib}
     return Deltas(volume_type_id, size_gib, more, more)
 
 
 def deltas_of_extend(volume_type_id: str | None, size_gib: int, new_size_gib: int) -> Deltas:
-    """Return what a volume claims that is to grow."""
+    """Return the amounts of a volume that is extended."""
     more = {GIGABYTES: new_size_gib - size_gib}
     return Deltas(volume_type_id, new_size_gib, more, more)
 
 
 def deltas_of_retype(new_type_id: str, size_gib: int) -> Deltas:
-    """Return what a volume claims that is to have another type."""
+    """Return the amounts of a volume that gets another type."""
     return Deltas(new_type_id, 0, {}, {VOLUMES: 1, GIGABYTES: size_gib})
 
 
 @retried
 def check(project_id: str, deltas: Deltas) -> None:
-    """Tell, without a lock, whether a claim would be granted now; for better messages only.
+    """Check, without a lock, whether a request exceeds a limit now; for better messages only.
 
-    :raises QuotaExceeded: it would not
+    :raises QuotaExceeded: it does
     """
     with session.reader() as connection:
         enforce(connection, project_id, deltas)
 
 
 def enforce(connection: sa.Connection, project_id: str, deltas: Deltas) -> None:
-    """Let a claim pass that the project's limits allow; quotas.lock_project() has been called
-    before.
+    """Check a request against the project's limits, after a call of lock_project().
 
-    :raises QuotaExceeded: naming the limit, and what is used of it
+    :raises QuotaExceeded: naming the limit, and its usage
     """
     limits = {
         **configured_limits(),
@@ -304,7 +307,7 @@ def enforce(connection: sa.Connection, project_id: str, deltas: Deltas) -> None:
 def _relevant_limits(
     connection: sa.Connection, project_id: str, volume_type_id: str | None
 ) -> dict[str, int]:
-    """Return the limits that matter; the type is called what it is called at this moment."""
+    """Return the limits that matter, by the present name of the type."""
     names = [
         sa.select(sa.literal(f"{resource}_") + _VOLUME_TYPES.c.name).where(
             _VOLUME_TYPES.c.id == volume_type_id
@@ -316,7 +319,7 @@ def _relevant_limits(
 
 
 def _limited_deltas(limits: Amounts, deltas: Deltas) -> dict[str, int]:
-    """Return how much more is asked for of each resource that is limited."""
+    """Return the amounts that are requested of each limited resource."""
     requested = dict(deltas.more)
     for name in limits:
         kind, of_type = _split_resource(name)
@@ -326,7 +329,7 @@ def _limited_deltas(limits: Amounts, deltas: Deltas) -> dict[str, int]:
 
 
 def _split_resource(name: str) -> tuple[str, bool]:
-    """Tell what a resource is, and whether it is that of a type's volumes only."""
+    """Return the resource, and whether it counts the volumes of one type only."""
     for kind in (VOLUMES, GIGABYTES):
         if name.startswith(f"{kind}_"):
             return kind, True
@@ -336,7 +339,7 @@ def _split_resource(name: str) -> tuple[str, bool]:
 def _count_usage(
     connection: sa.Connection, project_id: str, volume_type_id: str | None
 ) -> dict[tuple[str, bool], int]:
-    """Count, in one statement, what the project has, by :func:`_split_resource`."""
+    """Count the usage of a project in one statement, by :func:`_split_resource`."""
     gib = _VOLUMES.c.size_gib + GROWTH
     of_type = _VOLUMES.c.volume_type_id == volume_type_id
     counted = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts rows for whoever watches; four statements, asked for by manager/telemetry.py."""
+"""Counts of rows by state, for monitoring; four statements."""
 
 from collections.abc import Mapping
 import datetime
@@ -33,11 +33,11 @@ _VOLUMES_IN_PROGRESS = (VolumeState.CREATING, VolumeState.DELETING, VolumeState.
 
 
 Counts = Mapping[tuple[str, ...], int]
-"""How many there are, by what they are in."""
+"""Numbers of rows, by their state."""
 
 
 class BackendReport(NamedTuple):
-    """A backend, as it reported last.
+    """The last report of a backend.
 
     :ivar age: seconds since then
     """
@@ -48,14 +48,14 @@ class BackendReport(NamedTuple):
 
 
 class RowCounts(NamedTuple):
-    """How many rows there are, by what they are in.
+    """Numbers of rows, by their states.
 
     :ivar attachments: by kind and state
     :ivar volumes: by status
     :ivar overdue: by "attachment" or "volume", and state
     :ivar agents: by "up" and "down"
     :ivar processes: of managers
-    :ivar unread_events: that nobody who follows them has come to yet
+    :ivar unread_events: events without a revision, because no watcher has read them yet
     """
 
     attachments: Counts
@@ -69,9 +69,9 @@ class RowCounts(NamedTuple):
 
 @retried
 def count(overdue_after: float) -> RowCounts:
-    """Count.
+    """Count the rows.
 
-    :param overdue_after: seconds without a change, for rows on their way
+    :param overdue_after: seconds without a change, for rows with work in progress
     :raises Unavailable: the database does not answer
     """
     long_ago = models.now() - datetime.timedelta(seconds=overdue_after)
@@ -138,7 +138,7 @@ def _count_late(table: Any, states: Any, long_ago: datetime.datetime) -> Any:
 
 
 def _others() -> sa.Select[Any]:
-    """Count agents, those of them that live, processes, and events without a place."""
+    """Count agents, living agents, processes, and events without a revision."""
     oldest = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
     everyone = sa.select(sa.func.count()).select_from(_AGENTS)
     alive = everyone.where(_AGENTS.c.seen_at >= oldest)
@@ -153,6 +153,6 @@ def _others() -> sa.Select[Any]:
 
 
 def statement_totals() -> dict[Metric, float]:
-    """Return what this process has had the database do."""
+    """Return how many statements and transactions this process has sent to its database."""
     counters = session.counters()
     return {STATEMENTS: counters.statements, COMMITS: counters.writing_transactions}

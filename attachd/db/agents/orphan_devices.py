@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that hosts report for attachments of which the database has no memory; for the API.
+"""Devices that hosts report for attachments that the database does not have; used by the API.
 
-A database that was restored from a backup believes that a volume is free whose attachment it has
-forgotten.  The host that still has the device is the only one who knows.
+A database that was restored from a backup may show a volume as available although a host has a
+device of it, of an attachment that is newer than the backup. Only the host's report shows that.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ _EVENTS = models.events
 
 
 class OrphanDevice(NamedTuple):
-    """A device of nobody, as its host reported it."""
+    """A device without an attachment, as its host reported it."""
 
     host: str
     attachment_id: str
@@ -32,10 +32,10 @@ class OrphanDevice(NamedTuple):
 
 @retried
 def find_orphan(volume_id: str, host: str) -> OrphanDevice | None:
-    """Return a device of a volume at another host that is there without any attachment.
+    """Return a device of a volume at another host that has no attachment.
 
-    What was deleted, by force or not, is not forgotten: its host sees to it.  That is known for
-    as long as events are kept, and older reports are not asked.
+    The devices of deleted attachments do not count: their hosts remove them. That is known for as
+    long as events are kept, so older reports are not used.
 
     :param host: whose own devices do not count
     """
@@ -43,7 +43,7 @@ def find_orphan(volume_id: str, host: str) -> OrphanDevice | None:
     statement = sa.select(_AGENTS.c.host, _AGENTS.c.devices).where(
         _AGENTS.c.host != host,
         _AGENTS.c.seen_at > kept,
-        # A part of its JSON.
+        # A search in the text of its JSON.
         sa.type_coerce(_AGENTS.c.devices, sa.Text).contains(volume_id, autoescape=True),
     )
     with session.reader() as connection:
@@ -65,7 +65,7 @@ def _devices_of_volume(
 
 
 def _known_ids(connection: sa.Connection, attachment_ids: list[str]) -> set[str]:
-    """Return those that there are, or that have been deleted."""
+    """Return those that exist, or that have been deleted."""
     if not attachment_ids:
         return set()
     existing = sa.select(_ATTACHMENTS.c.id).where(_ATTACHMENTS.c.id.in_(attachment_ids))

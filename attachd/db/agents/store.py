@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agents table: which hosts attach by themselves; for the API, and the managers' registry.
+"""The agents table: the hosts that attach by themselves; used by the API, managers and operators.
 
-Of the key that an agent proves itself with there is only a digest.
+The key of an agent is stored as a digest. The key of a deleted agent is not accepted any more: its
+attachments can only be removed by force, until its host is registered again.
 """
 
 from collections.abc import Mapping
@@ -27,13 +28,13 @@ _VOLUMES = models.volumes
 
 
 def digest(key: str) -> str:
-    """Return what is stored of a key; it is long and drawn by chance, so one round will do."""
+    """Return the stored digest of a key; the key is long and random, so one round is enough."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 @retried
 def create(host: str, key: str) -> bool:
-    """Make a host known; False if it is already, whatever its key."""
+    """Register a host; False if it is registered already, with any key."""
     try:
         with session.writer() as connection:
             values = {"host": host, "key_digest": digest(key)}
@@ -45,15 +46,15 @@ def create(host: str, key: str) -> bool:
 
 @retried
 def _delete(host: str) -> bool:
-    """Forget a host, and its key with it; False if nobody knew it."""
+    """Delete a host and its key; False if it is not registered."""
     with session.writer() as connection:
         return connection.execute(sa.delete(_AGENTS).where(_AGENTS.c.host == host)).rowcount == 1
 
 
 def lock_for_share(connection: sa.Connection, host: str) -> None:
-    """Keep a host from being forgotten until a transaction ends, which locks nothing after it.
+    """Keep a host from being deleted until a transaction ends, which locks nothing after it.
 
-    :raises AgentNotFound: it is, already
+    :raises AgentNotFound: it has been deleted
     """
     statement = sa.select(_AGENTS.c.host).where(_AGENTS.c.host == host)
     if connection.execute(statement.with_for_update(read=True, key_share=True)).first() is None:
@@ -62,10 +63,10 @@ def lock_for_share(connection: sa.Connection, host: str) -> None:
 
 @retried
 def get(host: str) -> Row:
-    """Return what is known of a host.
+    """Return a host.
 
     :returns: the row, without the digest, and ``alive``
-    :raises AgentNotFound: nothing
+    :raises AgentNotFound: it is not registered
     """
     with session.reader() as connection:
         row = connection.execute(sa.select(_AGENTS).where(_AGENTS.c.host == host)).one_or_none()
@@ -89,7 +90,7 @@ def _to_row(row: sa.Row[Any]) -> Row:
 
 
 def state(row: Mapping[str, Any]) -> str:
-    """Say in a word how an agent is: "up", "down", or "new" if it has never reported.
+    """Return the state of an agent: "up", "down", or "new" if it has never reported.
 
     :param row: as of :func:`get`
     """
@@ -105,10 +106,10 @@ def _is_alive(seen_at: datetime.datetime | None) -> bool:
 
 @retried
 def check_key(host: str, key: str) -> None:
-    """Let whoever shows a key be the agent of a host.
+    """Check the key of a host's agent.
 
-    :raises AgentNotFound: nobody knows the host
-    :raises Forbidden: another one is its agent
+    :raises AgentNotFound: the host is not registered
+    :raises Forbidden: the host has another key
     """
     with session.reader() as connection:
         stored = connection.execute(
@@ -118,14 +119,14 @@ def check_key(host: str, key: str) -> None:
         raise exception.AgentNotFound(host=host)
     if not hmac.compare_digest(stored, digest(key)):
         raise exception.Forbidden(
-            f"Another one is the agent of host {host}, by its key. If it is gone for good, "
-            f"an administrator removes it: attachd-manage agent remove {host}"
+            f"Host {host} is registered with another key. If that agent does not exist any more, "
+            f"an administrator deletes it: attachd-manage agent remove {host}"
         )
 
 
 @retried
 def record_report(host: str, values: Mapping[str, Any]) -> None:
-    """Note what a known host says of itself.
+    """Store the report of a registered host.
 
     :param values: connector, devices, connector_type, version, error
     """
@@ -140,7 +141,7 @@ def record_report(host: str, values: Mapping[str, Any]) -> None:
 
 @retried
 def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
-    """Return what the agent of a host has to see to: it makes a device of each, or takes it away.
+    """Return the attachments of a host's agent, which creates or removes a device for each.
 
     :param attachment_id: only this one
     :returns: rows of attachments, oldest first, with secrets, and ``volume_size_gib``,
@@ -165,10 +166,10 @@ _MAX_LISTED: Final = 10
 
 
 def delete(host: str) -> None:
-    """Forget a host that has nothing attached.
+    """Delete a host that has no attachments with an agent.
 
-    :raises AgentNotFound: nobody knows it
-    :raises Conflict: there are attachments that its agent sees to; ten of them are named
+    :raises AgentNotFound: it is not registered
+    :raises Conflict: its agent has attachments; ten of them are named
     """
     if not _delete_unused(host):
         get(host)
@@ -176,9 +177,9 @@ def delete(host: str) -> None:
 
 
 def force_delete(host: str) -> None:
-    """Forget a host, whatever there is of it.
+    """Delete a host, even with attachments.
 
-    :raises AgentNotFound: nobody knows it
+    :raises AgentNotFound: it is not registered
     """
     if not _delete(host):
         raise exception.AgentNotFound(host=host)
@@ -186,7 +187,7 @@ def force_delete(host: str) -> None:
 
 @retried
 def list_attachment_ids(host: str) -> list[str]:
-    """Return the ids of the attachments that the agent of a host sees to, oldest first."""
+    """Return the ids of the attachments of a host's agent, oldest first."""
     statement = (
         sa.select(_ATTACHMENTS.c.id)
         .where(_ATTACHMENTS.c.agent == host)
@@ -199,8 +200,8 @@ def list_attachment_ids(host: str) -> list[str]:
 @retried
 def _delete_unused(host: str) -> bool:
     with session.writer() as connection:
-        # Whoever is about to have it attach something is waited for, or waits; see
-        # agents.lock_for_share().
+        # A transaction that is about to give it an attachment is waited for, or waits; see
+        # lock_for_share().
         connection.execute(
             sa.select(_AGENTS.c.host).where(_AGENTS.c.host == host).with_for_update()
         )
@@ -214,6 +215,6 @@ def _delete_unused(host: str) -> bool:
 def _in_use_error(host: str, remaining: list[str]) -> exception.Conflict:
     more = f" and {len(remaining) - _MAX_LISTED} more" if len(remaining) > _MAX_LISTED else ""
     return exception.Conflict(
-        reason=f"The agent of host {host} sees to {len(remaining)} attachments: "
+        reason=f"The agent of host {host} has {len(remaining)} attachments: "
         f"{', '.join(remaining[:_MAX_LISTED])}{more}. Delete them first."
     )

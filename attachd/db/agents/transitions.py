@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent of a host says of its attachments, as moves; used by the managers' registry.
+"""Transitions of attachments that the agent of a host reports; used by the managers' RPC server.
 
-Each function is given the host whose key was shown, and the generation of what that host was told
-to do.  An attachment that another host sees to, or about which has been decided anew since, is
-left as it is.  What is said twice, because an answer was lost, is stored once.
+Each function gets the authenticated host, and the generation of the desired state that the host
+has acted on. An attachment of another host's agent, or with a newer generation, is not changed. A
+repeated report, after a lost answer, is stored once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,24 +26,23 @@ _WITHDRAWING: Final = frozenset({AttachmentState.WITHDRAWING})
 
 
 class _AlreadyReported(Exception):
-    """It was said before."""
+    """The same report has been stored before."""
 
 
 def complete(attachment_id: str, host: str, generation: int, device: str) -> Row:
-    """Note that the device is there: the attachment is complete.
+    """Store that the device exists: the attachment is complete.
 
     :param device: its path at the host
     :returns: the row, as of attachments.get()
-    :raises AttachmentNotFound: it is gone
-    :raises InvalidTransition: it is not wanted any more, or in another generation, or another host
-        sees to it
+    :raises AttachmentNotFound: the attachment does not exist any more
+    :raises InvalidTransition: it is to be removed, or in another generation, or another host's
     """
     values = {"device": device, "error": None}
     return _move(attachment_id, host, generation, Event.COMPLETE, ESTABLISHED, values)
 
 
 def record_failure(attachment_id: str, host: str, generation: int, error: str) -> Row:
-    """Note why there is no device, or why one that is to go is still there; nothing moves.
+    """Store why a device could not be created or removed; the state does not change.
 
     :returns: the row, as of attachments.get()
     :raises: as :func:`complete`
@@ -54,7 +53,7 @@ def record_failure(attachment_id: str, host: str, generation: int, error: str) -
 
 
 def release(attachment_id: str, host: str, generation: int) -> Row:
-    """Note that the device is gone: the manager shuts the host out next.
+    """Store that the device is removed: the manager revokes the host's access next.
 
     :returns: the row, as of attachments.get(), in DISCONNECTING
     :raises: as :func:`complete`
@@ -67,9 +66,9 @@ def release(attachment_id: str, host: str, generation: int) -> Row:
 
 
 def refuse_detach(attachment_id: str, host: str, generation: int, error: str) -> Row:
-    """Note that the device has to stay: the attachment is attached again.
+    """Store that the device has to stay: the attachment is attached again.
 
-    :param error: why, such as who uses it
+    :param error: the reason, such as the processes that use it
     :returns: the row, as of attachments.get()
     :raises: as :func:`complete`
     """
@@ -87,10 +86,9 @@ def _move(
     values: Mapping[str, Any],
     reported_state: AttachmentState | None = None,
 ) -> Row:
-    """Move an attachment as its agent says.
+    """Move an attachment as its agent reports.
 
-    :param reported_state: the state that it is in when the same agent has said so before; None:
-        any
+    :param reported_state: its state if the same report has been stored before; None: any
     """
 
     def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
@@ -132,7 +130,7 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
 def _refuse(current: Row, host: str, event: str) -> NoReturn:
     if current["agent"] != host:
         raise exception.InvalidTransition(
-            f"Attachment {current['id']} is nothing that the agent of host {host} sees to."
+            f"Attachment {current['id']} does not belong to the agent of host {host}."
         )
     raise exception.InvalidTransition(
         f"Attachment {current['id']} is {current['state']} in generation "

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes in a row that work is due, which a manager or an agent does later; used by the API.
+"""Requests stored in a row that a manager or an agent executes later; used by the API.
 
-Whether the message comes to a manager does not matter then: what it would do is in the row, as if
-its manager had died right after it began, and is done by whoever recovers that.  An agent asks by
-itself what is due at its host.
+The message to a manager may be lost: the row is as if its manager had died right after the start,
+and recovery finishes it. An agent fetches the desired state of its host by itself.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +20,7 @@ __all__ = ["AlreadyConnected", "connect_exclusive", "connect_shared", "disconnec
 
 
 class _AlreadyRequested(Exception):
-    """It was noted before."""
+    """The same request has been stored before."""
 
 
 def connect_shared(
@@ -30,10 +29,10 @@ def connect_shared(
     connector: Mapping[str, Any],
     denied_rule: str | None = None,
 ) -> None:
-    """Note that an attachment is to be connected, beside others of the same server.
+    """Request that an attachment is connected, beside others of the same server.
 
     :param denied_rule: as of manager_api.attach()
-    :raises Replay: it is connected already
+    :raises AlreadyConnected: it is connected already
     :raises: as manager_api.attach(), as far as it is refused
     """
     _connect(attachment_id, volume_id, connector, denied_rule, connect_rules.require_same_server)
@@ -45,8 +44,8 @@ def connect_exclusive(
     connector: Mapping[str, Any],
     denied_rule: str | None = None,
 ) -> None:
-    """Do as :func:`connect_shared`, but suffer no other connection of an ordinary volume at
-    all.
+    """Request a connection as :func:`connect_shared`, with no other connection of an ordinary
+    volume.
     """
     _connect(attachment_id, volume_id, connector, denied_rule, connect_rules.require_exclusive)
 
@@ -68,12 +67,12 @@ def _connect(
 
 
 def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> None:
-    """Note that an attachment is to be disconnected and removed.
+    """Request that an attachment is disconnected and removed.
 
-    Whoever connects it at the moment can no longer write that it is.
+    A manager that is connecting it at the moment can no longer store that it is connected.
 
-    :param states: only if it is in one of these; None: in whatever state it is
-    :raises AttachmentNotFound: it is gone
+    :param states: only if it is in one of these; None: in any state
+    :raises AttachmentNotFound: it does not exist any more
     :raises InvalidTransition: it is in another state
     """
 
@@ -87,14 +86,13 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
 
 
 def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> None:
-    """Note that an agent is to take the device of an attachment away, before anything else.
+    """Request that an agent removes the device of an attachment, before anything else.
 
-    An agent that makes it at the moment can no longer say that it is there.
+    An agent that creates the device at the moment can no longer report it.
 
-    :param states: only if it is in one of these; None: in whatever state it is
-    :raises AttachmentNotFound: it is gone
-    :raises InvalidTransition: it is in another state, or in none in which there can be a device,
-        or no agent sees to it
+    :param states: only if it is in one of these; None: in any state
+    :raises AttachmentNotFound: it does not exist any more
+    :raises InvalidTransition: it is in another state, or in one without a device, or has no agent
     """
 
     def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a connect may begin beside what else there is of a volume; asked under its lock.
+"""Rules that decide, under the volume's lock, whether a connect may begin beside the other rows.
 
-A manager asks when it connects (manager/attach.py), the API where it notes that a
-connect is due (async_requests.py).  The functions named ``refuse_...`` are
-attachment_steps.Guards.
+The manager applies them when it connects (manager/attach.py), the API when it stores a request to
+connect (async_requests.py). The functions named ``require_...`` are transitions.Guards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +17,17 @@ from attachd.states import AttachmentState
 Connector = Mapping[str, Any]
 
 _NO_MOUNTPOINT: Final = "na"
-"""How the Block Storage API says that a connector named none."""
+"""The Block Storage API's value for a connector without a mountpoint."""
 
 CONNECTOR_FIXED: Final = (states.WITH_ACCESS | states.ACCESS_UNKNOWN) | {
     AttachmentState.CONNECTING,
     AttachmentState.DISCONNECTING,
 }
-"""States in which the host is not to be changed any more."""
+"""States in which the connector cannot change any more."""
 
 
 class AlreadyConnected(Exception):
-    """The attachment is connected already, to this very connector."""
+    """The attachment is connected already, with the same connector."""
 
     def __init__(self, row: Row) -> None:
         self.row = row
@@ -42,17 +41,17 @@ def check(
     allow: Guard,
     denied_rule: str | None,
 ) -> None:
-    """Let a connect begin.
+    """Check that a connect may begin.
 
-    :param allow: says beside whom
+    :param allow: decides which other rows may exist
     :param denied_rule: as of manager_api.attach()
-    :raises Replay: it has been done
+    :raises AlreadyConnected: it is connected already
     :raises ConnectorConflict: the attachment connects another host
     """
     _check_same_connector(current, connector)
     allow(volume, current, others)
     if AttachmentState(current["state"]) in states.INACTIVE:
-        # Since it was reserved somebody else may have come.
+        # Since the reservation there may be other holders.
         multiattach_rules.check_shareable(
             multiattach_rules.other_holders(current, others), denied_rule
         )
@@ -61,9 +60,9 @@ def check(
 def connect_values(
     volume: Row, current: Row, others: Sequence[Row], connector: Connector
 ) -> dict[str, Any]:
-    """Return what is noted down of a connector when a connect begins.
+    """Return the columns that are stored when a connect begins.
 
-    :raises InvalidVolumeAttachMode: the host wants to write, and may only read
+    :raises ModeNotAllowed: the host asks to write, and may only read
     """
     return {
         "connector": connector,
@@ -76,7 +75,9 @@ def connect_values(
 
 def _decide_mode(volume: Row, current: Row, others: Sequence[Row], connector: Connector) -> str:
     if AttachmentState(current["state"]) in CONNECTOR_FIXED and current["mode"]:
-        return str(current["mode"])  # What may have been granted is granted again as it was.
+        return str(
+            current["mode"]
+        )  # Access that may have been granted is granted again in the same mode.
     connector_mode = connector.get("mode")
     requested = current["asked_mode"] or (
         connector_mode if connector_mode in {"rw", "ro"} else None
@@ -95,12 +96,12 @@ def _check_same_connector(current: Row, connector: Connector) -> None:
 
 
 def _identity(connector: Connector) -> dict[str, Any]:
-    """Return what makes a connector another one: all but where the device will show up."""
+    """Return the part of a connector that identifies the host: all keys but the mountpoint."""
     return {key: value for key, value in connector.items() if key != "mountpoint"}
 
 
 def require_exclusive(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
-    """Suffer no connected attachment beside this one on an ordinary volume."""
+    """Refuse a connect beside another connected attachment of an ordinary volume."""
     for row in others:
         if not volume["multiattach"] and AttachmentState(row["state"]) in CONNECTOR_FIXED:
             raise exception.NotMultiattach(
@@ -111,10 +112,10 @@ def require_exclusive(volume: Row, current: Row, others: Sequence[Row]) -> Mappi
 
 
 def require_same_server(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
-    """Suffer nobody else's attachment beside this one on an ordinary volume.
+    """Refuse a connect beside another server's attachment of an ordinary volume.
 
-    A connect that failed cleanly has given the volume back; by the time it is repeated
-    somebody else may hold it.
+    A connect that failed cleanly has released the volume; by the time it is repeated the volume
+    may have another holder.
     """
     for row in others:
         stranger = (
@@ -130,7 +131,7 @@ def require_same_server(volume: Row, current: Row, others: Sequence[Row]) -> Map
 
 
 def _refuse_error(volume: Row, others: Sequence[Row]) -> None:
-    """Suffer no status of error, unless it is the attachment in question that makes it so."""
+    """Refuse a connect in a status of error, unless the attachment itself is the cause."""
     kept = [AttachmentState(row["state"]) for row in others]
     status = states.derive(states.VolumeState(volume["state"]), kept).status
     if "error" in status:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises a request for an attachment that is there already; asked by attachments.reserve().
+"""Recognition of a request for an attachment that exists already; used by store.reserve().
 
-keystoneauth, which all stock clients send their requests with, repeats a request when the
-connection breaks before the answer: a POST too, if its user has connect_retries, as Compute has.
+keystoneauth, which all stock clients use, repeats a request when the connection breaks before the
+answer: also a POST, if its user sets connect_retries, as Compute does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,23 +15,23 @@ Row = dict[str, Any]
 _UNFINISHED: Final = frozenset(
     {AttachmentState.RESERVED, AttachmentState.CONNECTING, AttachmentState.CONNECTED}
 )
-"""States in which an attachment is before it is completed: whoever does that knows its id."""
+"""States of an attachment before it is completed: the caller that completes it knows its id."""
 
 _COMPARED: Final = ("project_id", "user_id", "instance_uuid", "asked_mode", "connector")
 
 _UNFINISHED_AT_AGENT: Final = _UNFINISHED | {AttachmentState.ATTACHED}
-"""... where an agent completes it, before whoever asked for it has heard of it."""
+"""The same with an agent, which completes the attachment before the caller knows its id."""
 
 _COMPARED_AT_AGENT: Final = ("project_id", "user_id", "instance_uuid", "asked_mode", "agent")
-"""What a host says of itself may change while it starts anew; its name does not."""
+"""What a host reports of itself may change while it restarts; its name does not."""
 
 
 def find_duplicate(new: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
-    """Return the attachment that a request has made before, if it surely is that.
+    """Return the attachment that an earlier run of a request created, if that is certain.
 
-    It is where the same user asks for the same server and, to the letter, the same connector,
-    while that attachment is not completed.  Without a server or a connector two requests may be
-    meant: a server that moves, or gets another size, has a second attachment reserved.  An agent
+    It is certain where the same user asks for the same server and exactly the same connector,
+    while that attachment is not completed. Without a server or a connector two requests may be
+    intended: a server that moves, or is resized, has a second attachment reserved. An agent
     completes by itself, and needs no second attachment at the same host.
 
     :param new: the row that would be stored

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of attachments: told in the transaction that does it, kept for some time.
+"""Events of attachments, stored in the transaction that causes them and kept for some time.
 
-:func:`record` adds an event where an attachment moves; ``events`` is an outbox.  An event has no
-place at first: of two transactions, that which drew the lower number may be the last to commit,
-and who has read up to the higher one would never see it.  So :func:`assign_sequence` numbers what
-is
-committed, in the order in which it was for each volume, one process at a time and without gaps.
-Whoever has seen all up to one place has seen everything before it.
+:func:`record` adds an event where an attachment moves; ``events`` is an outbox. An event has no
+    revision at first: of two transactions, the one that drew the lower number may commit last, and
+    a reader that is past the higher number would never see it. So :func:`assign_sequence` numbers
+    committed events, in the order in which they were committed for each volume, one process at a
+    time and without gaps. A reader that has seen all events up to one revision has seen everything
+    before it.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ _EVENT_SEQUENCE = models.event_sequence
 KEPT: Final = "kept"
 DELETED: Final = "deleted"
 TYPES: Final = (*(state.value for state in AttachmentState), KEPT, DELETED)
-"""What can have become of an attachment: an inner state, kept by its host, or deleted."""
+"""The types of events: a state of the attachment, kept by its host, or deleted."""
 
 BATCH = 500
-"""How many get their places in one transaction."""
+"""The number of events that get their revisions in one transaction."""
 
 _INSERT = CompiledStatement(sa.insert(_EVENTS))
 _UNASSIGNED = (
@@ -49,10 +49,10 @@ _SEQUENCE_AND_UNASSIGNED = _SEQUENCE.add_columns(sa.exists().where(_EVENTS.c.rev
 
 
 class Sequence(NamedTuple):
-    """What there is to read.
+    """The range of events that can be read.
 
-    :ivar assigned: the place of the last event
-    :ivar purged: the place of the last one that is not kept any more; those behind it are
+    :ivar assigned: the revision of the last event
+    :ivar purged: the revision of the last purged event; later ones are kept
     """
 
     assigned: int
@@ -65,12 +65,11 @@ def record(
     type_: str,
     error: str | None = None,
 ) -> None:
-    """Add an event to a transaction, unless clients know nothing of such a row.
+    """Add an event to a transaction, unless clients do not see such a row.
 
-    Who asked for it is read from the thread's context, and how long it took from what the thread
-    works on.
+    The caller is read from the thread's context, and the duration from the thread's step timer.
 
-    :param row: the attachment's, as far as it is known, with ``id``, ``project_id``, ``volume_id``
+    :param row: columns of the attachment, at least ``id``, ``project_id``, ``volume_id``
     :param type_: one of TYPES
     """
     if row.get("kind", "attachment") not in states.VISIBLE_KINDS:
@@ -89,14 +88,14 @@ def record(
 
 
 def event_type(event: Event, target: AttachmentState | None) -> str:
-    """Return what an attachment's move along an arrow is told as."""
+    """Return the type of the event of a transition."""
     if event is Event.KEEP:
         return KEPT
     return DELETED if target is None else target.value
 
 
 def _details(row: Mapping[str, Any], error: str | None) -> Row:
-    """Return what is known, without what is not: host, instance, who asked, who did it, steps."""
+    """Return the known details: host, instance, caller, process, error, steps."""
     known = {name: row.get(column) for name, column in _ROW_DETAILS.items()}
     context = oslo_context.get_current()
     if context is not None:
@@ -119,13 +118,13 @@ _CONTEXT_DETAILS: Final = ("user_id", "request_id", "global_request_id")
 
 @retried
 def sequence() -> Sequence:
-    """Return what there is to read by now."""
+    """Return the range of events that can be read by now."""
     with session.reader() as connection:
         return _fetch_sequence(connection, _SEQUENCE)
 
 
 def assign_sequence() -> Sequence:
-    """Give all that was committed until now its place, and return what there is to read."""
+    """Assign a revision to all events committed until now, and return the range to read."""
     now, more = _read_sequence()
     while more:
         now, more = _assign_batch()
@@ -134,7 +133,7 @@ def assign_sequence() -> Sequence:
 
 @retried
 def _read_sequence() -> tuple[Sequence, bool]:
-    """Return what there is to read, and whether something has no place yet."""
+    """Return the range to read, and whether an event has no revision yet."""
     with session.reader() as connection:
         assigned, purged, more = connection.execute(_SEQUENCE_AND_UNASSIGNED).one()
     return Sequence(assigned, purged), bool(more)
@@ -142,18 +141,18 @@ def _read_sequence() -> tuple[Sequence, bool]:
 
 @retried
 def _assign_batch() -> tuple[Sequence, bool]:
-    """Do as :func:`assign_sequence`, but for no more than BATCH; return whether there may be
+    """Do as :func:`assign_sequence`, for at most BATCH events; return whether there may be
     more.
     """
     with session.writer() as connection:
-        # Behind this lock, whatever others have numbered is seen to have its number.
+        # After this lock is acquired, the revisions that other processes assigned are visible.
         now = _fetch_sequence(connection, _SEQUENCE.with_for_update())
         new = connection.execute(_UNASSIGNED).scalars().all()
         if not new:
             return now, False
         numbers = {number: now.assigned + item for item, number in enumerate(new, 1)}
         connection.execute(
-            # By their ids alone: MariaDB might look for those without a place, and wait for
+            # By their ids alone: MariaDB might look for rows without a revision, and wait for
             # transactions that are about to add one.
             sa.update(_EVENTS)
             .where(_EVENTS.c.id.in_(numbers))
@@ -168,7 +167,7 @@ def _assign_batch() -> tuple[Sequence, bool]:
 
 @retried
 def list_after(place: int, limit: int, project_id: str | None = None) -> list[Row]:
-    """Return the events behind a place, in order.
+    """Return the events after a revision, in order.
 
     :param limit: how many at most
     :param project_id: only of this project; None: of all
@@ -186,9 +185,9 @@ def list_after(place: int, limit: int, project_id: str | None = None) -> list[Ro
 
 @retried
 def list_of_attachment(attachment_id: str, project_id: str | None) -> list[Row]:
-    """Return what has become of an attachment, in order; it may be gone itself.
+    """Return the events of an attachment, in order; the attachment itself may be deleted.
 
-    :param project_id: only if it belongs to this project; None: whomever it belongs to
+    :param project_id: only if it belongs to this project; None: of any project
     """
     statement = (
         sa.select(_EVENTS).where(_EVENTS.c.attachment_id == attachment_id).order_by(_EVENTS.c.id)
@@ -199,10 +198,10 @@ def list_of_attachment(attachment_id: str, project_id: str | None) -> list[Row]:
 
 
 def purge(before: datetime.datetime, limit: int) -> int:
-    """Remove what is older than this; what nobody has read yet gets its place first.
+    """Remove events that are older than this; events without a revision get theirs first.
 
     :param limit: how many at most, the oldest first
-    :returns: how many
+    :returns: how many were removed
     """
     assign_sequence()
     return _purge(before, limit)
@@ -221,7 +220,7 @@ def _purge(before: datetime.datetime, limit: int) -> int:
         last = max(connection.execute(old).scalars(), default=None)
         if last is None:
             return 0
-        # Places end at one point, whatever clocks have said.
+        # Revisions end at one point, even if clocks were wrong.
         result = connection.execute(sa.delete(_EVENTS).where(_EVENTS.c.revision <= last))
         purged = max(now.purged, last)
         connection.execute(

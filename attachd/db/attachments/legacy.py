@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the older calls for attaching store: holds, connections, attachments made of a word alone.
+"""Rows of the older calls for attaching: holds, connections, and legacy attachments.
 
-Each of those calls does one thing, and none of them names what another one has done: so each
-has a row of its own, and what belongs together is found out here.  Every writing function is
-one transaction under the volume's lock; used by the handlers of legacy and by the manager.
+Each of those calls does one thing, and none of them names what another one has done: so each has a
+row of its own, and this module finds out which rows belong together. Every writing function is one
+transaction under the volume's lock; used by the handlers of api/legacy and the manager.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,10 +28,10 @@ _ATTACHMENTS = models.attachments
 
 
 class AttachRequest(TypedDict):
-    """Who says that a volume is attached, and where: columns of the new row.
+    """Columns of a legacy attachment, as os-attach states them.
 
     :ivar host: a host's name, where no server is named
-    :ivar mode: "rw", "ro", or None: as its host was let in, "rw" if that is not known
+    :ivar mode: "rw", "ro", or None: as its host got access, "rw" if that is not known
     """
 
     project_id: str
@@ -43,10 +43,10 @@ class AttachRequest(TypedDict):
 
 
 class SharingDenial(NamedTuple):
-    """What a host that is connected must not become.
+    """The refusal of a connection that would share a volume.
 
-    :ivar rule: by which it must not be one of several; None if it may
-    :ivar host: its name
+    :ivar rule: the policy rule that denies it; None: it is allowed
+    :ivar host: the name of the host to connect
     """
 
     rule: str | None = None
@@ -72,12 +72,12 @@ def list_rows(volume_id: str) -> list[Row]:
 def reserve(
     volume_id: str, project_id: str, user_id: str | None, denied_rule: str | None = None
 ) -> None:
-    """Take a volume for somebody who will say later what for.
+    """Reserve a volume for a call that will name the server or host later.
 
     :param denied_rule: the rule that denies the caller to share the volume, if one does
-    :raises VolumeNotAvailable: somebody else was faster, or the volume is in no state for it
-    :raises AttachmentLimitExceeded: there are as many attachments as may be
-    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
+    :raises VolumeNotFree: the volume has another holder, or is in no state for it
+    :raises LimitReached: a limit of attachments is reached
+    :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     identity = {"project_id": project_id, "user_id": user_id}
     new = steps.new_row(volume_id, AttachmentKind.HOLD, identity)
@@ -93,9 +93,9 @@ def reserve(
 
 @retried
 def release(volume_id: str, hold_ids: Collection[str]) -> None:
-    """Give holds of a volume back, those that are still there.
+    """Release those holds of a volume that still exist.
 
-    :param hold_ids: what the caller has seen: whoever took the volume since keeps it
+    :param hold_ids: as the caller has read them: a later holder keeps the volume
     """
     with session.writer() as connection:
         volume, held = steps.lock_with_rows(connection, volume_id)
@@ -108,9 +108,9 @@ def release(volume_id: str, hold_ids: Collection[str]) -> None:
 
 @retried
 def begin_detaching(volume_id: str) -> None:
-    """Note that one of a volume's attachments is about to be detached.
+    """Count one more attachment of a volume that is about to be detached.
 
-    :raises InvalidVolume: it has none of which that is not known already
+    :raises InvalidVolume: it has none that is not counted already
     """
     with session.writer() as connection:
         volume, held = steps.lock_with_rows(connection, volume_id)
@@ -126,7 +126,7 @@ def begin_detaching(volume_id: str) -> None:
 
 @retried
 def roll_detaching(volume_id: str) -> None:
-    """Note that one of the attachments is not going to be detached after all."""
+    """Count one attachment less that is about to be detached."""
     with session.writer() as connection:
         volume, held = steps.lock_with_rows(connection, volume_id)
         steps.update_volume(
@@ -136,16 +136,16 @@ def roll_detaching(volume_id: str) -> None:
 
 @retried
 def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = None) -> Row:
-    """Note that a volume is in use, by whoever holds it or by somebody who simply says so.
+    """Store that a volume is in use by the holder of a hold, or by a caller without one.
 
-    Saying it again changes nothing.  A reservation of the same server becomes attached.
+    A repeated call changes nothing. A reservation of the same server becomes attached.
 
-    :param denied_rule: as of :func:`reserve`, which has asked it where the volume is held
+    :param denied_rule: as of :func:`reserve`, which has checked it where the volume has a hold
     :returns: the attachment's row
-    :raises InvalidVolume: the volume is somebody else's, or in no state for it
-    :raises InvalidVolumeAttachMode: it may only be read, and was to be written
-    :raises AttachmentLimitExceeded: there are as many attachments as may be
-    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
+    :raises InvalidVolume: the volume has another holder, or is in no state for it
+    :raises ModeNotAllowed: the volume may only be read, and "rw" was requested
+    :raises LimitReached: a limit of attachments is reached
+    :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     with session.writer() as connection:
         volume, held = steps.lock_with_rows(
@@ -171,8 +171,8 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
             }
         else:
             if current["state"] == AttachmentState.ATTACHED:
-                hold = None  # It was used when this was said for the first time.
-            # What was only reserved is told as what its host may do.
+                hold = None  # The first call has released it.
+            # The mode of a reservation is that of its host.
             reserved = current["state"] == AttachmentState.RESERVED
             values = {"mode": modes["mode"]} if reserved else {}
             steps.compare_and_swap(connection, current, Event.COMPLETE, values, None)
@@ -193,12 +193,12 @@ def begin_connection(
     denial: SharingDenial = NO_DENIAL,
     lease: leases.Lease | None = None,
 ) -> steps.Moved:
-    """Move a connection along CONNECT: one that is there, or a new one.
+    """Move a connection along CONNECT: an existing or a new one.
 
     :param choose: picks among the volume's connections that the user may get once more
-    :param guard: see attachments.move(); what it raises leaves no new row
+    :param guard: see store.move(); what it raises leaves no new row
     :param lease: as there
-    :raises Forbidden: a new one would be one of several, which is denied
+    :raises Forbidden: a new connection would share the volume, which is denied
     """
     identity = {"project_id": project_id, "user_id": user_id}
     with session.writer() as connection:
@@ -234,21 +234,21 @@ def begin_connection(
 
 
 def _other_holders(held: Sequence[Row], request: AttachRequest) -> list[Row]:
-    """Return whoever has a volume beside a user who says that it is attached without a hold."""
+    """Return the holders of a volume beside a user who attaches it without a hold."""
     known = {AttachmentKind.LEGACY, AttachmentKind.ATTACHMENT}
     rows = attachment_rows.holding(held)
     return [row for row in rows if row["kind"] in known or row["user_id"] != request["user_id"]]
 
 
 def _is_same_holder(row: Row, request: AttachRequest) -> bool:
-    """Tell whether an attachment is of the server that is named, or else of the host."""
+    """Return whether an attachment is of the named server, or else of the host."""
     if request["instance_uuid"] is not None:
         return bool(row["instance_uuid"] == request["instance_uuid"])
     return row["instance_uuid"] is None and bool(row["host"] == request["host"])
 
 
 def _check_attachable(volume: Row, held: Sequence[Row]) -> None:
-    """Let a volume be attached that is free, or held for whoever comes now.
+    """Check that a volume is free, or held for this caller.
 
     :raises InvalidVolume: it is not
     """
@@ -276,12 +276,12 @@ def _insert_attachment(connection: sa.Connection, new: Row, modes: Row) -> Row:
 def _connections_for(
     current: Row, volume: Row, held: Sequence[Row], request: AttachRequest
 ) -> list[Row]:
-    """Return the connections that an attachment is made for: those are closed with it."""
+    """Return the connections that an attachment uses: they are closed with it."""
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
     free = [row for row in connections if row["parent_id"] is None]
     if volume["multiattach"]:
         at_host = [row for row in free if attachment_rows.is_on_host(current, row["host"])]
-        # Several may be of several servers: then nobody can tell.
+        # Several may be of several servers: their users are unknown then.
         own = attachment_rows.of_user(free, request["user_id"])
         free = at_host or (own if len(own) == 1 else [])
     return free + [row for row in connections if row["parent_id"] == current["id"]]
@@ -298,11 +298,11 @@ def _set_parent(connection: sa.Connection, opened: Sequence[Row], current: Row) 
 def _decide_modes(
     volume: Row, current: Row, held: Sequence[Row], opened: Sequence[Row], request: AttachRequest
 ) -> Row:
-    """Return how an attachment is attached: "ro" is told only of a host that cannot write.
+    """Return the modes of a legacy attachment; "ro" only for a host that cannot write.
 
-    :returns: ``mode``, what its host may do, and ``asked_mode``, what is asked of connections
-        that are opened for it later
-    :raises InvalidVolumeAttachMode: it wants to write, and may only read
+    :returns: ``mode``, its access mode, and ``asked_mode``, the mode of connections that are
+        opened for it later
+    :raises ModeNotAllowed: it asks to write, and may only read
     """
     let_in = {row["mode"] for row in attachment_rows.holding(opened)}
     only_reads = let_in == {"ro"}
@@ -310,7 +310,7 @@ def _decide_modes(
     if requested is None:
         read_only = volume["admin_metadata"].get(READONLY) == "True"
         requested = "ro" if only_reads and not read_only else "rw"
-    # What nobody has said the use of may be this one's.
+    # A connection without a parent may be this attachment's.
     known = attachment_rows.visible(held) + [row for row in held if row["parent_id"] is not None]
     own = attachment_rows.of_user(held, request["user_id"])
     others = known + [row for row in held if row not in known and row not in own]
@@ -326,7 +326,7 @@ def _decide_modes(
 
 
 def _awaiting_connection(held: Sequence[Row], user_id: str | None) -> list[Row]:
-    """Return the attachment that a user's next connection is for; empty if nobody can tell."""
+    """Return the attachment that a user's next connection is for; empty if that is ambiguous."""
     own = attachment_rows.of_user(held, user_id)
     waiting = attachment_rows.of_user(attachment_rows.without_connection(held), user_id)
     return (
@@ -339,8 +339,8 @@ def _awaiting_connection(held: Sequence[Row], user_id: str | None) -> list[Row]:
 def _reusable(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row]:
     """Return the connections that a user may get once more.
 
-    Whoever has reserved one of several attachments gets another one than those that are used:
-    it is closed by itself, even if it is of the same host.
+    A user who has reserved one of several attachments gets a connection of its own, not one that
+    is in use: it is closed by itself, even if it is of the same host.
     """
     one_more = (
         volume["multiattach"] and attachment_rows.find_hold(volume, held, user_id) is not None
@@ -352,11 +352,11 @@ def _reusable(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row
 def parent_values(
     volume: Row, held: Sequence[Row], host: str | None, user_id: str | None
 ) -> Mapping[str, Any]:
-    """Return the columns that bind a connection which is opened after the attachment was made.
+    """Return the columns that link a connection to an attachment that was made before it.
 
     :param held: the volume's rows
     :param host: that is connected
-    :param user_id: who asks for it
+    :param user_id: of the caller
     """
     made = [
         row

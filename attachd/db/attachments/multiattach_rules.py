@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one more may attach a volume, and may write; asked under the volume's lock.
+"""Rules that decide, under the volume's lock, whether one more may attach, and may write.
 
-What a type says of it is explained in attachd.multiattach.
+attachd.multiattach explains the extra specs of a type.
 """
 
 from collections import Counter
@@ -21,26 +21,26 @@ Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
 
 READONLY: Final = "readonly"
-"""The key of a volume's admin_metadata that keeps hosts from writing; "True" or "False"."""
+"""The key of a volume's admin_metadata that makes it read-only; "True" or "False"."""
 
 _HOST_KINDS: Final = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.CONNECTION})
-"""The kinds whose hosts are let in; what is attached by a word alone has a connection beside."""
+"""The kinds whose hosts get access; a legacy attachment has a connection beside it."""
 
 
 def check_reserve(
     volume: Row, rows: Sequence[Row], new: Row, denied_rule: str | None = None
 ) -> None:
-    """Let one more join those who hold a volume.
+    """Check that one more row may join the holders of a volume.
 
     A server that moves to another host is attached from both for a while.
 
     :param volume: with ``type_specs``
-    :param rows: that are there
-    :param new: the row that is to be stored
+    :param rows: the existing ones
+    :param new: the row to be stored
     :param denied_rule: the rule that denies the caller to share the volume, if one does
-    :raises VolumeNotAvailable: it may not
-    :raises AttachmentLimitExceeded: there are as many as may be
-    :raises Forbidden: somebody else is there already
+    :raises VolumeNotFree: it may not
+    :raises LimitReached: the limit is reached
+    :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     free = volume["state"] == VolumeState.READY and volume["status"] != "error"
     holders = attachment_rows.holding(rows)
@@ -58,9 +58,9 @@ def check_reserve(
 
 
 def other_holders(new: Row, rows: Sequence[Row]) -> list[Row]:
-    """Return whoever else has a volume: not the same server, on its way to another host.
+    """Return the other holders of a volume, without the same server on its way to another host.
 
-    It has two attachments then.  With a third one, some of them are something else.
+    Such a server has two attachments. With a third one, some of them are for another purpose.
     """
     holders = attachment_rows.holding(rows)
     server = new.get("instance_uuid")
@@ -71,7 +71,7 @@ def other_holders(new: Row, rows: Sequence[Row]) -> list[Row]:
 
 
 def check_shareable(strangers: Sequence[Row], denied_rule: str | None) -> None:
-    """Let somebody be one of several, unless a rule denies it.
+    """Check that the caller may share a volume with other holders.
 
     :raises Forbidden: naming the rule
     """
@@ -82,11 +82,11 @@ def check_shareable(strangers: Sequence[Row], denied_rule: str | None) -> None:
 def check_connect_limits(
     connection: sa.Connection, volume: Row, new: Row, others: Sequence[Row]
 ) -> None:
-    """Let one more host in, or the same once more.
+    """Check the limits for one more host with access, or the same host once more.
 
     :param volume: with ``type_specs``
-    :param new: the row as it is going to be, with ``host``
-    :raises AttachmentLimitExceeded: there are as many as may be
+    :param new: the row after the transition, with ``host``
+    :raises LimitReached: a limit is reached
     """
     counts = {**new, "state": AttachmentState.CONNECTING.value}
     check_limit(volume, [*others, counts])
@@ -107,11 +107,11 @@ def _connected(rows: Sequence[Row]) -> list[Row]:
 
 
 def check_limit(volume: Row, rows: Sequence[Row]) -> None:
-    """Let so many rows have a volume.
+    """Check the number of holders of a volume against the limit of its type.
 
     :param volume: with ``type_specs``
-    :param rows: with the one that has come last
-    :raises AttachmentLimitExceeded: it is one too many
+    :param rows: with the newest one
+    :raises LimitReached: there is one too many
     """
     limit = multiattach.parse(volume["type_specs"] or {}).most
     if limit is None or not volume["multiattach"]:
@@ -127,7 +127,7 @@ def check_limit(volume: Row, rows: Sequence[Row]) -> None:
 
 
 def _count_holders(rows: Sequence[Row]) -> int:
-    """Count servers, and hosts that have none; a user's hold and connection are of one of them.
+    """Count servers, and hosts without a server; a user's hold and connection are of one of them.
 
     A server counts once while it moves, when it has two attachments, and not for more than that.
     """
@@ -144,7 +144,7 @@ def _count_holders(rows: Sequence[Row]) -> int:
 
 
 def _check_host_limit(connection: sa.Connection, new: Row) -> None:
-    """Count what the host has of all volumes, while nobody else adds to it."""
+    """Count the attachments of the host over all volumes, while no other transaction adds one."""
     limit: int = CONF.manager.max_attachments_per_host
     if not limit or not new["host"]:
         return
@@ -166,12 +166,12 @@ def _check_host_limit(connection: sa.Connection, new: Row) -> None:
 
 
 def decide_mode(volume: Row, current: Row, others: Sequence[Row], requested: str | None) -> str:
-    """Return what a host may do: "rw" or "ro".
+    """Return the access mode of a host: "rw" or "ro".
 
     :param volume: with ``type_specs``
     :param current: the attachment in question
     :param requested: "rw", "ro", or None: as much as is allowed
-    :raises InvalidVolumeAttachMode: it may only read, and wants to write
+    :raises ModeNotAllowed: it may only read, and "rw" was requested
     """
     why = "" if requested == "ro" else read_only_reason(volume, current, others)
     if why and requested == "rw":
@@ -180,7 +180,7 @@ def decide_mode(volume: Row, current: Row, others: Sequence[Row], requested: str
 
 
 def read_only_reason(volume: Row, current: Row, others: Sequence[Row]) -> str:
-    """Tell why a host may not write; "" if it may."""
+    """Return the reason why a host may not write; "" if it may."""
     if volume["admin_metadata"].get(READONLY) == "True":
         return "it is read-only"
     rules = multiattach.parse(volume["type_specs"] or {})
@@ -204,7 +204,7 @@ def _other_writers(current: Row, others: Sequence[Row]) -> list[Row]:
         and current["id"] not in {row["id"], row["parent_id"]}
     ]
     known = {row["id"] for row in writers}
-    # A connection and what it serves are one.
+    # A connection and its parent are one.
     apart = [row for row in writers if row["parent_id"] not in known]
     strangers = {row["id"] for row in other_holders(current, apart)}
     return [row for row in apart if row["id"] in strangers]

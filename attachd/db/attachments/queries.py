@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of attachments; read by the API, which shows them page by page.
+"""Lists of attachments for the API.
 
 A page is one statement, whatever its size.
+
+Several attachments can share a connection between a host and a backend: a manager stores with each
+connection a key that is equal for all that share it. An attachment of the older calls has its
+connection in a row of its own, whose parent it is.
 """
 
 from collections import defaultdict
@@ -24,11 +28,11 @@ PUBLIC_COLUMNS = [column for column in _ATTACHMENTS.c if column.name not in _SEC
 
 
 class Filters(TypedDict, total=False):
-    """Which attachments are wanted; a key that is absent filters nothing.
+    """Filters of a list; an absent key filters nothing.
 
-    :ivar states: in one of these, as states.attachment_states() gives them for a wire name
-    :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
-    :ivar times: comparisons which all have to hold; what never changed did when it was made
+    :ivar states: in one of these, as states.attachment_states() returns them for a wire name
+    :ivar like: columns, of SEARCHABLE, and a text that they contain
+    :ivar times: comparisons that all have to hold; a row that never changed did so at its creation
     """
 
     project_id: str
@@ -52,7 +56,7 @@ SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", 
 
 @retried
 def page(filters: Filters, page: paging.Page) -> list[Row]:
-    """Return one page of attachments, without what is secret in them.
+    """Return one page of attachments, without secrets.
 
     :raises MarkerNotFound: there is no such item
     """
@@ -131,7 +135,7 @@ def _conditions(filters: Filters) -> list[paging.Condition]:
 AnyRow = Mapping[str, Any]
 
 USING_CONNECTION: Final = states.LIVE | states.ACCESS_UNKNOWN
-"""States in which a host uses its connection, or nobody can tell that it does not."""
+"""States in which a host uses its connection, or may still use it."""
 
 _PARENT = sa.func.coalesce(_ATTACHMENTS.c.parent_id, _ATTACHMENTS.c.id)
 _HAS_PARENT = sa.or_(
@@ -141,11 +145,12 @@ _HAS_PARENT = sa.or_(
 
 @retried
 def list_sharing(attachments: Sequence[AnyRow], project_id: str | None) -> dict[str, list[str]]:
-    """Return who else uses the connection of each of some attachments, oldest first.
+    """Return the other attachments that use the connection of each of some attachments, oldest
+    first.
 
     :param attachments: with ``id`` and ``volume_id``
-    :param project_id: only those of this project; None: whosever they are
-    :returns: ids of attachments, by the id of each of those that were asked for
+    :param project_id: only those of this project; None: of all projects
+    :returns: ids of attachments, by the id of each given attachment
     """
     if not attachments:
         return {}
@@ -186,7 +191,7 @@ def _list_others(
 
 @retried
 def connection_keys(attachment_id: str, volume_id: str) -> list[str]:
-    """Return what is stored as equal for all that share a connection with an attachment."""
+    """Return the keys that are equal for all that share a connection with an attachment."""
     statement = sa.select(_ATTACHMENTS.c.connection_key).where(
         _ATTACHMENTS.c.volume_id == volume_id,
         sa.or_(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.parent_id == attachment_id),

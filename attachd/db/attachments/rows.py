@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a volume's rows hold it, which of them clients know, and how they are called."""
+"""Which of a volume's rows hold it, which of them clients see, and how messages describe them."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,51 +14,53 @@ from attachd.states import AttachmentKind, AttachmentState
 Row = dict[str, Any]
 
 DETACHING: Final = frozenset({AttachmentState.DISCONNECTING, AttachmentState.DISCONNECT_FAILED})
-"""States in which an attachment is on its way out."""
+"""States of an attachment that is being removed."""
 
 
 def holding(rows: Sequence[Row]) -> list[Row]:
-    """Return those that hold their volume: a connect that surely failed does not."""
+    """Return the rows that hold their volume: a connect that surely failed does not."""
     return [row for row in rows if AttachmentState(row["state"]) not in states.INACTIVE]
 
 
 def visible(rows: Sequence[Row]) -> list[Row]:
-    """Return those that clients know as attachments."""
+    """Return the rows that clients see as attachments."""
     return [row for row in rows if row["kind"] in states.VISIBLE_KINDS]
 
 
 def of_kind(rows: Sequence[Row], kind: AttachmentKind) -> list[Row]:
-    """Return those of one kind."""
+    """Return the rows of one kind."""
     return [row for row in rows if row["kind"] == kind]
 
 
 def not_detaching(rows: Sequence[Row]) -> list[Row]:
-    """Return those that are not on their way out."""
+    """Return the rows that are not being removed."""
     return [row for row in rows if row["state"] not in DETACHING]
 
 
 def of_user(rows: Sequence[Row], user_id: str | None) -> list[Row]:
-    """Return those that one user made."""
+    """Return the rows that one user created."""
     return [row for row in rows if row["user_id"] == user_id]
 
 
 def find_hold(volume: Row, rows: Sequence[Row], user_id: str | None) -> Row | None:
-    """Return the hold that a user gives back or makes use of, the oldest one; None: there is none.
+    """Return the hold that a user releases or makes use of, the oldest one; None: there is none.
 
-    None of the older calls names a hold.  An ordinary volume has one at most; of several, those
-    that other users took are not touched.
+    None of the older calls names a hold. An ordinary volume has one at most; of several, those of
+    other users are not touched.
     """
     holds = of_kind(rows, AttachmentKind.HOLD)
     return next(iter(of_user(holds, user_id) if volume["multiattach"] else holds), None)
 
 
 def is_on_host(made: Row, host: str | None) -> bool:
-    """Tell whether an attachment is on a host; a machine without a server may be named as one."""
+    """Return whether an attachment is on a host; a machine without a server may be named as
+    one.
+    """
     return host is not None and host in {made["host"], made["instance_uuid"]}
 
 
 def without_connection(rows: Sequence[Row]) -> list[Row]:
-    """Return what is attached by a word alone, and stays, whose host is still to be connected."""
+    """Return the legacy attachments that are not being removed and have no connection yet."""
     connections = holding(of_kind(rows, AttachmentKind.CONNECTION))
     served = {row["parent_id"] for row in connections}
     made = not_detaching(of_kind(rows, AttachmentKind.LEGACY))
@@ -68,10 +70,10 @@ def without_connection(rows: Sequence[Row]) -> list[Row]:
 def other_holders_for_host(
     rows: Sequence[Row], host: str | None, user_id: str | None
 ) -> list[Row]:
-    """Return whoever has a volume, if a connection of this host would be one more.
+    """Return the other holders of a volume, if a connection of this host would be one more.
 
-    It would not where the user has a hold that is for no connection yet, nor where something is
-    attached by a word alone, by this user or at this host, which is not connected.
+    It would not where the user has a hold without a connection, nor where a legacy attachment of
+    this user or at this host has no connection yet.
     """
     connections = holding(of_kind(rows, AttachmentKind.CONNECTION))
     unused = [row for row in of_user(connections, user_id) if row["parent_id"] is None]
@@ -87,8 +89,8 @@ def other_holders_for_host(
 def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
     """Return the connections that end with an attachment.
 
-    With the last one that a user made by a word alone goes what nobody has said the use of and
-    this user opened, unless a hold of theirs is left, which it may be for.
+    With the last legacy attachment of a user end the connections without a parent that this user
+    opened, unless a hold of the user remains, to which they may belong.
 
     :param others: the volume's other rows
     """
@@ -103,7 +105,7 @@ def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
 
 
 def describe(row: Row) -> str:
-    """Name a row in a way that whoever is in its way can do something about it."""
+    """Describe a row in a message, so that its reader can act on it."""
     if row["kind"] == AttachmentKind.HOLD:
         return "a reservation of os-reserve"
     if row["kind"] == AttachmentKind.CONNECTION:
@@ -116,7 +118,9 @@ _ATTACHMENTS = models.attachments
 
 
 def list_holding(connection: sa.Connection, volume_id: str) -> list[Row]:
-    """Return ids and states of the attachments that count, under the volume's lock."""
+    """Return the rows that hold a volume, without connector and secrets, under the volume's
+    lock.
+    """
     rows = connection.execute(
         sa.select(
             _ATTACHMENTS.c.id,
@@ -132,14 +136,14 @@ def list_holding(connection: sa.Connection, volume_id: str) -> list[Row]:
 
 
 def describe_all(attachments: Sequence[Row]) -> str:
-    """Name those who hold it, for people; not more than a few."""
+    """Describe the holders in a message, five at most."""
     return ", ".join(
         f"{describe(row)} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
     )
 
 
 def check_detached(row: Row, attachments: Sequence[Row]) -> None:
-    """Raise InvalidVolume if a volume that is to go is held by somebody."""
+    """Check that a volume that is to be deleted has no holder; raises InvalidVolume."""
     if attachments:
         raise exception.InvalidVolume(
             reason=f"Volume {row['id']} cannot be deleted while it has attachments: "
@@ -148,7 +152,7 @@ def check_detached(row: Row, attachments: Sequence[Row]) -> None:
 
 
 def delete_of_volume(connection: sa.Connection, volume_id: str) -> None:
-    """Remove what is left when the volume goes: attachments that never came to be hold nothing."""
+    """Delete the remaining rows of a volume that goes: attachments that never connected."""
     rows = connection.execute(
         sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
     ).all()

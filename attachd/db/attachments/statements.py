@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements that attaching and detaching are made of; executed by transitions.py.
+"""The statements of attaching and detaching; executed by store.py, transitions.py and legacy.py.
 
-They are built once, and most are prepared: SQLAlchemy spends more on building a statement than
-on executing it.  Values for ``match_id`` and the like are passed at execution, with the columns to
-store.
+They are built once, and most are compiled once: SQLAlchemy spends more on building a statement
+than on executing it. Values for ``match_id`` and the like are passed at execution, with the
+columns to store.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
 _ATTACHED = (AttachmentState.ATTACHED,)
 _OLDEST_FIRST = (_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
 
-# Each column that is read has its price with PyMySQL.
+# Each column that is read costs time in PyMySQL.
 _LOCKED_COLUMNS = (
     _VOLUMES.c.id,
     _VOLUMES.c.size_gib,
@@ -43,7 +43,7 @@ _LOCKED_COLUMNS = (
     *leases.COLUMNS,
 )
 
-# What a host hears of its type's QoS specs, in the statement that locks the volume anyway.
+# The QoS specs that a host enforces, read by the statement that locks the volume.
 _FRONT_END_QOS = (
     sa.select(_QOS_SPECS.c.specs)
     .join(_VOLUME_TYPES, _VOLUME_TYPES.c.qos_specs_id == _QOS_SPECS.c.id)
@@ -52,7 +52,7 @@ _FRONT_END_QOS = (
     .label("front_end_qos")
 )
 
-# How it may be attached.
+# The extra specs that say how the volume may be shared.
 _TYPE_SPECS = (
     sa.select(_VOLUME_TYPES.c.extra_specs)
     .where(_VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id)
@@ -75,7 +75,7 @@ UPDATE_VOLUME_IF_UNCHANGED: Final = CompiledStatement(
         *(_VOLUMES.c[name] == sa.bindparam(f"match_{name}") for name in SEEN_COLUMNS)
     )
 )
-"""... if nobody has changed it since these of its columns were seen."""
+"""Updates a volume that has not changed since SEEN_COLUMNS were read."""
 RESERVE_FREE_VOLUME: Final = CompiledStatement(
     sa.update(_VOLUMES)
     .where(
@@ -87,7 +87,7 @@ RESERVE_FREE_VOLUME: Final = CompiledStatement(
     .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
 )
 
-# Nothing outranks "attached", so that no other attachment has to be looked at.
+# No state outranks "attached", so no other attachment has to be read.
 SET_VOLUME_ATTACHED: Final = CompiledStatement(
     sa.update(_VOLUMES)
     .where(_VOLUMES.c.id == sa.bindparam("match_id"))
@@ -121,7 +121,7 @@ GET_IN_PROJECT: Final = CompiledStatement(
     _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("match_project"))
 )
 
-# As literals, because SQLAlchemy would else write each list of values anew.
+# As literals, because SQLAlchemy would otherwise write each list of values anew.
 _IN_SOURCE_STATE = {
     event: _ATTACHMENTS.c.state.in_(
         [sa.literal_column(f"'{source.value}'") for source in move.sources]
@@ -139,7 +139,7 @@ _SWAP = {
 SWAP: Final[Mapping[Event, CompiledStatement]] = MappingProxyType(
     {event: CompiledStatement(statement) for event, statement in _SWAP.items()}
 )
-"""Changes or removes the row if it is in a state from which the event leads."""
+"""Updates or deletes the row if it is in a source state of the event."""
 
 COMPLETE_FIRST: Final = CompiledStatement(
     sa.update(_ATTACHMENTS).where(
@@ -158,4 +158,4 @@ SWAP_IN_GENERATION: Final[Mapping[Event, CompiledStatement]] = MappingProxyType(
         for event, statement in _SWAP.items()
     }
 )
-"""... and only if it still has this generation."""
+"""As SWAP, only if the row still has this generation."""

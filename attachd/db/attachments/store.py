@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attachments table: every move a compare-and-swap; used by the objects of that name.
+"""The attachments table: reservations, transitions and reads; used by the objects and the manager.
 
-Each writing function is one transaction.  It takes the volume's row first, so that all moves of
-one volume line up behind each other and what is derived from its attachments is derived from
-what is there.
+Each writing function is one transaction. It locks the volume's row first, so that all transitions
+of one volume follow each other, and what is derived from its attachments is derived from what is
+stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from attachd.states import AttachmentKind, AttachmentState, Event
 Row = dict[str, Any]
 
 TAKEOVER_ERRORS: Final = (exception.InvalidTransition, exception.NotFound, exception.TakenOver)
-"""What it raises to write down how work ended that somebody else has taken over."""
+"""Raised where the outcome of work is recorded that another manager has taken over."""
 
 _ATTACHMENTS = models.attachments
 
@@ -43,19 +43,20 @@ def reserve(
     denied_rule: str | None = None,
     first: session.Precondition | None = None,
 ) -> Row:
-    """Take the volume and store a reservation of it, or return the twin that is there already.
+    """Reserve the volume and store an attachment, or return the duplicate that exists already.
 
     :param values: columns of the new row; ``state`` and ``volume_id`` are set here, and ``id``
-        where it is not given.  With ``connector`` it may have a twin, see
+        where it is absent. With ``connector`` there may be a duplicate, see
         duplicates.find_duplicate()
     :param denied_rule: the rule that denies the caller to share the volume, if one does
-    :param first: what the transaction does first, for a request with a key: that has no twin
-    :raises VolumeNotFound: there is no such volume any more
-    :raises VolumeNotAvailable: somebody else was faster, or the volume is in no state for it
-    :raises AttachmentLimitExceeded: there are as many attachments as may be
-    :raises InvalidVolumeAttachMode: it may only be read, and was to be written
-    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
-    :raises AgentNotFound: ``agent`` is forgotten by now
+    :param first: executed first in the transaction, for a request with an idempotency key: such a
+        request has no duplicate
+    :raises VolumeNotFound: the volume does not exist any more
+    :raises VolumeNotFree: the volume has another holder, or is in no state for it
+    :raises LimitReached: a limit of attachments is reached
+    :raises ModeNotAllowed: the volume may only be read, and "rw" was requested
+    :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
+    :raises AgentNotFound: ``agent`` has been deleted
     """
     row = steps.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
     row["state"] = AttachmentState.RESERVED.value
@@ -80,9 +81,10 @@ def _reserve_free_volume(connection: sa.Connection, volume_id: str) -> bool:
 def _join_holders(
     connection: sa.Connection, row: Row, denied_rule: str | None, *, may_be_there: bool
 ) -> Row | None:
-    """Allow one more attachment beside those that are there, or say who holds the volume.
+    """Allow one more attachment beside the existing ones, or raise an error that names the
+    holders.
 
-    :returns: the attachment's twin, instead, if it may have one
+    :returns: a duplicate instead, if there may be one
     """
     statement = statements.LOCK_VOLUME_TO_RESERVE
     volume, holders = steps.lock_with_rows(connection, row["volume_id"], statement)
@@ -106,17 +108,18 @@ def move(
     *,
     last: bool = False,
 ) -> Moved:
-    """Move an attachment along one arrow of the table, and its volume with it.
+    """Move an attachment along one transition, and its volume with it.
 
-    :param values: columns to store with the move
-    :param guard: sees everything under the volume's lock and may forbid the move
-    :param generation: only if the row still has this one: the caller still owns it
-    :param lease: of the work that this is part of; the first move takes it
-    :param last: the work ends with this move, and gives the lease back
-    :raises AttachmentNotFound: it is gone
+    :param values: columns to store with the transition
+    :param guard: gets all rows under the volume's lock and may forbid the transition
+    :param generation: only if the row still has this generation: the caller still owns it
+    :param lease: of the work that this is part of; the first transition acquires it
+    :param last: the work ends with this transition, which releases the lease
+    :raises AttachmentNotFound: the attachment does not exist any more
     :raises leases.LeaseHeld: another process works on the volume
-    :raises TakenOver: ... and has taken it from the caller
-    :raises InvalidTransition: it is in no state for this event, or owned by somebody else
+    :raises TakenOver: another process has taken the lease from the caller
+    :raises InvalidTransition: the attachment is in no state for this event, or in another
+        generation
     """
     with session.writer() as connection:
         volume = steps.lock_volume(
@@ -152,12 +155,13 @@ def move_without_volume(
     generation: int,
     lease: Lease | None = None,
 ) -> None:
-    """Move an attachment along an arrow that changes nothing for its volume, and end the work.
+    """Move an attachment along a transition that does not change its volume, and end the work.
 
-    :param row: as it was left when the work began
-    :param lease: which is given back
-    :raises TakenOver: somebody else works on the volume by now
-    :raises InvalidTransition: it is in no state for this event, or owned by somebody else
+    :param row: as the first transition of the work left it
+    :param lease: is released
+    :raises TakenOver: another process works on the volume by now
+    :raises InvalidTransition: the attachment is in no state for this event, or in another
+        generation
     """
     assert states.preserves_status(event), event
     with session.writer() as connection:
@@ -171,13 +175,13 @@ def move_without_volume(
 def complete(row: Row) -> None:
     """Move an attachment along COMPLETE, and its volume with it, without reading either.
 
-    :param row: as it was read; its state may be another one by now
+    :param row: as it was read; its state may have changed since
     :raises: as :func:`move`
     """
     try:
         _complete_first(row)
     except exception.InvalidTransition:
-        move(row["id"], row["volume_id"], Event.COMPLETE)  # knows what state it is in, or was
+        move(row["id"], row["volume_id"], Event.COMPLETE)  # reads the state, for the error
 
 
 @retried
@@ -192,12 +196,12 @@ def _complete_first(row: Row) -> None:
 
 
 def finish_disconnect(begun: Moved, lease: Lease) -> Moved:
-    """Remove an attachment whose host is shut out, and end the work on it.
+    """Remove an attachment whose access is revoked, and end the work on it.
 
-    Where it was alone with its volume, and nothing of the volume has changed since, nothing has
-    to be read again: its row says when it was changed last.
+    Where the volume has no other attachment and has not changed since, nothing is read again: the
+    volume's row has the time of its last change.
 
-    :param begun: what the move along DISCONNECT left behind
+    :param begun: the result of the transition along DISCONNECT
     :raises: as :func:`move`
     """
     row = begun.attachment
@@ -217,7 +221,7 @@ def finish_disconnect(begun: Moved, lease: Lease) -> Moved:
 
 
 class _VolumeChanged(Exception):
-    """The volume is not as it was."""
+    """The volume has changed since it was read."""
 
 
 @retried
@@ -248,9 +252,9 @@ _FINISHED_COLUMNS: Final = (
 
 @retried
 def get(attachment_id: str, project_id: str | None) -> Row:
-    """Return one attachment and what matters of its volume.
+    """Return one attachment, with columns of its volume.
 
-    :param project_id: only if it belongs to this project; None: whomever it belongs to
+    :param project_id: only if it belongs to this project; None: of any project
     :returns: the row, and ``volume_host``, ``volume_state``, ``volume_status``,
         ``volume_multiattach``
     :raises AttachmentNotFound: there is none
@@ -273,12 +277,12 @@ def list_of_volumes(volume_ids: Sequence[str]) -> list[Row]:
 
 @retried
 def list_recoverable(backend: str, holder: str) -> list[Row]:
-    """Return what managers of ``host@backend`` have left half-way, oldest first.
+    """Return the attachments of ``host@backend`` whose work was interrupted, oldest first.
 
-    :param holder: the process that is going to finish it: what another living one works on is
-        left out
-    :returns: rows as of :func:`get`, with ``orphaned``: whether a process that is dead by now
-        worked on the volume
+    :param holder: the process that is going to finish the work; volumes on which another living
+        process works are left out
+    :returns: rows as of :func:`get`, with ``orphaned``: whether a dead process worked on the
+        volume
     """
     return _list(
         statements.WITH_VOLUME.add_columns(leases.is_orphaned(holder).label("orphaned")).where(
@@ -291,7 +295,8 @@ def list_recoverable(backend: str, holder: str) -> list[Row]:
 
 @retried
 def list_live(backend: str) -> list[Row]:
-    """Return whatever a host reaches at ``host@backend``, or is about to, oldest first.
+    """Return the attachments at ``host@backend`` that a host has access to, or is being given,
+    oldest first.
 
     :returns: rows as of :func:`get`
     """
@@ -313,14 +318,14 @@ def _list(statement: sa.Select[Any]) -> list[Row]:
 _VOLUMES = models.volumes
 
 EXPIRY_BATCH = 100
-"""How many are returned at once."""
+"""The maximum number of reservations returned at once."""
 
 
 @retried
 def list_expired_reservations(backend: str) -> list[Row]:
-    """Return reservations at ``host@backend`` that should have been connected by now.
+    """Return reservations at ``host@backend`` that were not connected in time.
 
-    :returns: ``id`` and ``volume_id`` of each, the first to end first
+    :returns: ``id`` and ``volume_id`` of each, in the order of expiry
     """
     statement = (
         sa.select(_ATTACHMENTS.c.id, _ATTACHMENTS.c.volume_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that transactions on attachments are made of; used by attachments.py and legacy.py.
+"""The steps of transactions on attachments; used by store.py and legacy.py.
 
-Each of them is given the connection of a transaction, which begins with :func:`lock_volume`
-wherever it depends on what else there is of the volume.
+Each step gets the connection of a transaction, which begins with :func:`lock_volume` where it
+depends on the other rows of the volume.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,27 +20,27 @@ from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 Row = dict[str, Any]
 
 ATTACHED_MODE = "attached_mode"
-"""What of a volume's administrative metadata is there as long as it is attached."""
+"""The key of a volume's admin_metadata that is present while the volume is attached."""
 
 
-# Whoever was attached goes, now or as soon as its host has let go.
+# The attachment goes, now or as soon as its host has released the device.
 _DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
 
 # Transitions of which a manager that holds the lease records only the outcome.  A request without
 # a lease, which a manager executes later, is recorded at once.
 _STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
 
-# What is connected from here was not connected before.
+# From these states, an attachment has no connection yet.
 _NOT_CONNECTED = frozenset({AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED})
 
 
 class Moved(NamedTuple):
-    """What a move left behind, as read in its own transaction.
+    """The result of a transition, as read in its own transaction.
 
-    :ivar volume: what matters of the volume's row, without names and times
-    :ivar attachment: the moved row, or its last content if the move removed it
+    :ivar volume: the volume's row, without names and times
+    :ivar attachment: the moved row, or its last content if the transition removed it
     :ivar others: the rows of the volume's other attachments, oldest first
-    :ivar source: the state that the attachment was in before
+    :ivar source: the state of the attachment before
     """
 
     volume: Row
@@ -50,7 +50,7 @@ class Moved(NamedTuple):
 
 
 Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
-"""(volume, attachment, others) -> more values to store; raises to forbid the move."""
+"""(volume, attachment, others) -> more values to store; raises to forbid the transition."""
 
 
 def lock_volume(
@@ -58,10 +58,11 @@ def lock_volume(
     volume_id: str,
     statement: CompiledStatement = statements.LOCK_VOLUME,
 ) -> Row:
-    """Take the volume's row for this transaction and return what matters of it.
+    """Lock the volume's row for this transaction and return the columns that matter.
 
-    :param statement: LOCK_VOLUME_TO_JOIN has ``type_specs`` too, the extra specs of its type, and
-        LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, what a host is to limit it to; or None
+    :param statement: LOCK_VOLUME_TO_RESERVE also reads ``type_specs``, the extra specs of its
+        type, and LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, the limits that a host enforces,
+        or None
     """
     row = statement.fetch_one(connection, {"match_id": volume_id})
     if row is None:
@@ -70,7 +71,7 @@ def lock_volume(
 
 
 def list_rows(connection: sa.Connection, volume_id: str) -> list[Row]:
-    """Return all rows of a volume, of whatever kind, oldest first."""
+    """Return all rows of a volume, of all kinds, oldest first."""
     return statements.LIST_OF_VOLUME.fetch_all(connection, {"match_id": volume_id})
 
 
@@ -79,7 +80,9 @@ def lock_with_rows(
     volume_id: str,
     statement: CompiledStatement = statements.LOCK_VOLUME,
 ) -> tuple[Row, list[Row]]:
-    """Do as :func:`lock_volume` and return the volume, and its rows as of :func:`list_rows`."""
+    """Lock the volume as :func:`lock_volume` does and return it, and its rows as of
+    :func:`list_rows`.
+    """
     volume = lock_volume(connection, volume_id, statement)
     return volume, list_rows(connection, volume_id)
 
@@ -97,26 +100,27 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
 
 
 def insert(connection: sa.Connection, row: Row) -> None:
-    """Store a new row, and tell of it."""
+    """Store a new row and record an event."""
     statements.INSERT.execute(connection, row)
     events.record(connection, row, row["state"])
 
 
 def next_generation(row: Row) -> dict[str, Any]:
-    """Return the columns that keep those who have worked on a row from writing to it."""
+    """Return the columns that keep earlier workers on a row from writing to it."""
     return {"generation": row["generation"] + 1}
 
 
 def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> None:
-    """Let an attachment be deleted that is in one of these states; None: in whatever state.
+    """Check that an attachment is in one of the states in which it may be deleted.
 
-    :raises InvalidTransition: it is in none of them; who decided has seen something else
+    :param allowed_states: None: any
+    :raises InvalidTransition: it is in none of them; it has changed since the caller's decision
     """
     if allowed_states is not None and row["state"] not in allowed_states:
         now = AttachmentState(row["state"]).wire
         raise exception.InvalidTransition(
             f"Attachment {row['id']} has become {now} since it was decided that it may be "
-            "deleted. Look at it, and repeat the call if it is still to be deleted."
+            "deleted. Check it, and repeat the call if it is still to be deleted."
         )
 
 
@@ -131,15 +135,15 @@ def move(
     generation: int | None = None,
     lease: Mapping[str, Any] | None = None,
 ) -> Moved:
-    """Move one of the rows of a locked volume along an arrow, and the volume with it.
+    """Move one of the rows of a locked volume along a transition, and the volume with it.
 
-    :param lease: what else changes in the volume's row, see leases.acquire()
-    :raises: as attachments.move()
+    :param lease: other changes of the volume's row, see leases.acquire(); None: there is no lease
+    :raises: as store.move()
     """
     others = [row for row in rows if row is not current]
     if volume["state"] == VolumeState.DELETING and current["state"] in states.INACTIVE:
-        # It did not keep its volume from being deleted, and goes with it: were it to count
-        # again, the volume's data would be removed and its row could not.
+        # It did not prevent the deletion of its volume, and goes with it: if it counted again, the
+        # volume's data would be removed and its row could not.
         raise exception.Conflict(reason=f"Volume {volume['id']} is being deleted.")
     source = AttachmentState(current["state"])
     stored = dict(values)
@@ -160,12 +164,12 @@ def move(
 
 
 def volume_changes(volume: Row, current: Row, source: AttachmentState, event: Event) -> Row:
-    """Return what else of the volume changes when an attachment moves."""
+    """Return the other changes of the volume when an attachment moves."""
     changed: Row = {}
     if event is Event.COMPLETE:
         changed["pending_detaches"] = 0
     elif event in _DETACHING and source is AttachmentState.ATTACHED:
-        # Somebody had begun to detach one of them; now one is detached.
+        # os-begin_detaching was called for one of them; one is detached now.
         changed["pending_detaches"] = max(volume["pending_detaches"] - 1, 0)
     elif event is Event.REVOKED and current["kind"] in states.VISIBLE_KINDS:
         changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
@@ -179,10 +183,10 @@ def volume_changes(volume: Row, current: Row, source: AttachmentState, event: Ev
 def _close_connection(
     connection: sa.Connection, volume: Row, closed: Row, others: Sequence[Row]
 ) -> Sequence[Row]:
-    """Note what the end of a connection means for others of its volume; return what remains.
+    """Update the rows that depended on a closed connection; return the remaining rows.
 
-    The hold is given back that it was opened for.  An attachment that it served, and that asked
-    to read only, does so from now on if no other host of it may write.
+    The hold that it was opened for is released. Its parent, if it asked to read only, does so from
+    now on, unless another host of the parent may write.
     """
     if closed["parent_id"] is None:
         return release_hold(
@@ -199,14 +203,14 @@ def _close_connection(
 
 
 def release_hold(connection: sa.Connection, held: Sequence[Row], hold: Row | None) -> list[Row]:
-    """Give a hold back, if there is one; return what remains."""
+    """Release a hold, if there is one; return the remaining rows."""
     if hold is not None:
         compare_and_swap(connection, hold, Event.RELEASE, {}, None)
     return [row for row in held if row is not hold]
 
 
 def without_attached_mode(admin_metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return administrative metadata as it is when the volume is not attached."""
+    """Return administrative metadata as it is while the volume is not attached."""
     return {key: value for key, value in admin_metadata.items() if key != ATTACHED_MODE}
 
 
@@ -274,11 +278,11 @@ def update_volume(
     *,
     joined: bool = False,
 ) -> None:
-    """Store what changes of a volume, and what is derived from its rows; ``volume`` follows.
+    """Store the changes of a volume, and what is derived from its rows; update ``volume``.
 
-    :param rows: all that there are by now
-    :param joined: one of them is new: the volume's row changes even if nothing in it does, so that
-        whoever has seen it before notices
+    :param rows: all rows that there are by now
+    :param joined: one of them is new: the volume's row changes even if no value does, so that a
+        caller that has read it before notices
     """
     updated = {**volume, **(changed or {})}
     attachment_states = [AttachmentState(row["state"]) for row in rows]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The right to work on a volume: had by one manager process at a time, wherever it runs.
+"""Leases: the exclusive right of one manager process to work on a volume.
 
-It is two columns of the volume's row.  A piece of work takes it in the transaction of its first
-move and gives it back in that of its last one, so that neither costs a transaction of its own.
-Its holder is a process, which keeps its threads apart by itself (manager/ha/volume_lock.py); a
-holder that is not in the table of processes is dead, and what it held is anybody's.  Each time the
-lease is taken its generation is raised: whoever had it before cannot write any more.
+A lease is two columns of the volume's row. Work acquires it in the transaction of its first
+transition and releases it in that of its last one, so that neither costs a transaction of its own.
+Its holder is a process, which keeps its own threads apart (manager/ha/volume_lock.py); a holder
+that is not in the members table is dead, and other processes may take its leases over. Each time a
+lease is acquired its generation is raised: earlier holders cannot write any more.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ _VOLUMES = models.volumes
 _MEMBERS = models.members
 
 COLUMNS = (_VOLUMES.c.lease_holder, _VOLUMES.c.lease_generation)
-"""What a row has to have for the functions here."""
+"""The columns that a row needs for the functions here."""
 
 _KEEP_UPDATED_AT = {"updated_at": _VOLUMES.c.updated_at}
-"""Users see when something of a volume was changed: a lease is nothing of it."""
+"""updated_at is shown to users, and a lease is no change of theirs."""
 
 _LIVING_HOLDER = sa.select(_MEMBERS.c.name).where(_MEMBERS.c.id == sa.bindparam("match_id"))
 _LOCK = (
@@ -53,7 +53,7 @@ _RELEASE_OWN = CompiledStatement(
 
 
 class LeaseHeld(Exception):
-    """Another process works on the volume, and lives.
+    """Another living process works on the volume.
 
     :ivar holder: its name
     """
@@ -65,10 +65,10 @@ class LeaseHeld(Exception):
 
 @dataclasses.dataclass
 class Lease:
-    """What one thread has, or wants, for a piece of work.
+    """The lease that one thread has, or needs, for its work.
 
     :ivar holder: the id of its process
-    :ivar generation: the fencing token, once it is had; None: it is not, or not any more
+    :ivar generation: the fencing token, while it is held; None: it is not
     """
 
     volume_id: str
@@ -77,13 +77,13 @@ class Lease:
 
 
 def acquire(connection: sa.Connection, volume: Mapping[str, Any], lease: Lease) -> Row:
-    """Make sure that work may begin or go on, in a transaction that has locked the volume's row.
+    """Check or acquire a lease, in a transaction that has locked the volume's row.
 
     :param volume: with the columns of the lease
-    :returns: what is to be stored with the volume: the lease, where it was not had before.  It is
-        had once the transaction is committed: see :func:`confirm`
-    :raises Held: somebody else has it
-    :raises TakenOver: it was had, and somebody else has it by now
+    :returns: values to store with the volume: the lease, where it was not held before. It is held
+        once the transaction is committed: see :func:`confirm`
+    :raises LeaseHeld: another process holds it
+    :raises TakenOver: it was held, and another process has taken it over
     """
     now = (volume["lease_holder"], volume["lease_generation"])
     if lease.generation is not None:
@@ -98,9 +98,9 @@ def acquire(connection: sa.Connection, volume: Mapping[str, Any], lease: Lease) 
 
 
 def confirm(lease: Lease, stored: Mapping[str, Any], *, ended: bool = False) -> None:
-    """Note that the transaction was committed which stored what :func:`acquire` returned.
+    """Record that the transaction was committed that stored the values of :func:`acquire`.
 
-    :param ended: it has given the lease back, too
+    :param ended: the transaction has released the lease, too
     """
     if stored:
         lease.generation = stored["lease_generation"]
@@ -110,10 +110,10 @@ def confirm(lease: Lease, stored: Mapping[str, Any], *, ended: bool = False) -> 
 
 @retried
 def acquire_committed(lease: Lease) -> None:
-    """Take a lease in a transaction of its own.
+    """Acquire a lease in a transaction of its own.
 
     :raises VolumeNotFound: there is no such volume
-    :raises Held: somebody else has it
+    :raises LeaseHeld: another process holds it
     """
     with session.writer() as connection:
         row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
@@ -126,11 +126,11 @@ def acquire_committed(lease: Lease) -> None:
 
 @retried
 def is_held(lease: Lease) -> bool:
-    """Tell whether a lease is still had, after whatever is being stored now has been stored.
+    """Return whether a lease is still held, after all transactions in progress.
 
-    A transaction whose connection broke at its COMMIT may be under way yet: this waits for it.
+    A transaction whose connection broke at its COMMIT may still be in progress: this waits for it.
 
-    :raises VolumeNotFound: there is no such volume any more
+    :raises VolumeNotFound: the volume does not exist any more
     """
     with session.writer() as connection:
         row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
@@ -140,11 +140,12 @@ def is_held(lease: Lease) -> bool:
 
 
 def check_not_held(connection: sa.Connection, volume: Mapping[str, Any], event: str) -> None:
-    """Keep those who have no lease from saying how work ended that a living process does.
+    """Check that no living process works on a volume, before a caller without the lease changes
+    it.
 
     :param volume: its row, locked, with the columns of the lease and its state
-    :param event: what is said to have happened, as in "cannot ..."
-    :raises InvalidTransition: somebody is at it
+    :param event: what the caller reports, as in "cannot ..."
+    :raises InvalidTransition: a process works on it
     """
     holder = volume["lease_holder"]
     if holder and (name := connection.execute(_LIVING_HOLDER, {"match_id": holder}).scalar()):
@@ -155,11 +156,11 @@ def check_not_held(connection: sa.Connection, volume: Mapping[str, Any], event: 
 
 
 def release_with_result(connection: sa.Connection, lease: Lease) -> None:
-    """Give a lease back in a transaction that writes down how the work ended.
+    """Release a lease in a transaction that stores the outcome of the work.
 
-    That takes the volume's row, so it has to come before anything about its attachments.
+    That locks the volume's row, so it has to precede any statement about its attachments.
 
-    :raises TakenOver: somebody else has it by now, and nothing may be written down
+    :raises TakenOver: another process holds the lease by now, and no outcome may be stored
     """
     params = {
         "match_id": lease.volume_id,
@@ -172,9 +173,9 @@ def release_with_result(connection: sa.Connection, lease: Lease) -> None:
 
 @retried
 def release(lease: Lease) -> None:
-    """Give back whatever this process has of a volume, in a transaction of its own.
+    """Release the lease of this process on a volume, in a transaction of its own.
 
-    Its other threads have nothing of it at that time.  What another process has is left alone.
+    Its other threads do not hold it at that time. The lease of another process is not changed.
     """
     with session.writer() as connection:
         connection.execute(_RELEASE, {"match_id": lease.volume_id, "match_holder": lease.holder})
@@ -190,7 +191,7 @@ def is_free(holder: str) -> sa.ColumnElement[bool]:
 
 @retried
 def list_orphaned(backend: str, holder: str) -> list[str]:
-    """Return the volumes of ``host@backend`` that a process or a dead one has, whatever for."""
+    """Return the volumes of ``host@backend`` whose lease this process or a dead one holds."""
     statement = sa.select(_VOLUMES.c.id).where(
         models.on_backend(backend), sa.or_(_VOLUMES.c.lease_holder == holder, has_dead_holder())
     )
@@ -199,12 +200,12 @@ def list_orphaned(backend: str, holder: str) -> list[str]:
 
 
 def is_orphaned(holder: str) -> sa.ColumnElement[bool]:
-    """Match volumes that a process was at that is dead, and is not the one which asks."""
+    """Match volumes that a dead process other than the given one worked on."""
     return sa.and_(has_dead_holder(), _VOLUMES.c.lease_holder != holder)
 
 
 def has_dead_holder() -> sa.ColumnElement[bool]:
-    """Match volumes whose lease a dead process has."""
+    """Match volumes whose lease a dead process holds."""
     return sa.and_(
         _VOLUMES.c.lease_holder.is_not(None),
         _VOLUMES.c.lease_holder.not_in(sa.select(_MEMBERS.c.id)),

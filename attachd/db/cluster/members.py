@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes table: which manager processes live; used by manager/ha/membership.py.
+"""The members table: the living manager processes; used by manager/ha/membership.py.
 
-Who is in it lives.  Whoever is removed from it, by itself or by others, is dead for good: no
-statement ever adds the same id again.  Nobody is judged by the time that a row tells, which is of
-the database's clock and may jump, but by how long it has not changed.
+A process that is in it lives. A process that is removed from it, by itself or by others, is dead:
+no statement ever inserts the same id again. A process is not judged by the time in its row, which
+is of the database's clock and may jump, but by how long the time has not changed.
 """
 
 import datetime
@@ -21,9 +21,9 @@ _MEMBERS = models.members
 
 @retried
 def join(process_id: str, name: str) -> None:
-    """Add a process; one that is there already is only seen.
+    """Insert a process; for an existing one only the time is updated.
 
-    :param name: for people, such as ``host:pid``
+    :param name: for operators, such as ``host:pid``
     """
     with session.writer() as connection:
         present = clock_skew.database_now(connection)
@@ -35,7 +35,7 @@ def join(process_id: str, name: str) -> None:
 
 @retried
 def heartbeat(process_id: str) -> bool:
-    """Note that a process lives; False if others have taken it for dead meanwhile."""
+    """Store that a process lives; False if other processes have expired it meanwhile."""
     with session.writer() as connection:
         seen = (
             sa.update(_MEMBERS)
@@ -47,9 +47,9 @@ def heartbeat(process_id: str) -> bool:
 
 @retried
 def expire(process_id: str, seen_at: datetime.datetime | None = None) -> bool:
-    """Remove a process that is known to be dead, or about to end; False if it was not there.
+    """Remove a process that is dead or about to end; False if it was not there.
 
-    :param seen_at: only if it has not been seen since
+    :param seen_at: only if its time is still this one
     """
     same = [_MEMBERS.c.id == process_id]
     if seen_at is not None:
@@ -60,7 +60,7 @@ def expire(process_id: str, seen_at: datetime.datetime | None = None) -> bool:
 
 @retried
 def list_living() -> list[Row]:
-    """Return all processes that count as living, oldest first."""
+    """Return all processes that count as alive, oldest first."""
     with session.reader() as connection:
         result = connection.execute(
             sa.select(_MEMBERS).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services table: who reported when; written by managers, read by the API and placement."""
+"""The services table: reports of backends, written by managers, read by API and scheduler."""
 
 from collections.abc import Mapping
 import datetime
@@ -20,10 +20,10 @@ _SERVICES = models.services
 
 
 class Versions(NamedTuple):
-    """What a service understands.
+    """The versions that a service supports.
 
-    :ivar contract: the version of the RPC contract; None: of a release that did not tell
-    :ivar objects: their versions, as objects.base.to_text() writes them
+    :ivar contract: of the RPC contract; None: of a release that did not report it
+    :ivar objects: of the objects, as objects.manifests.to_text() writes them
     :ivar alive: whether it reported within ``service_down_time``
     """
 
@@ -33,7 +33,7 @@ class Versions(NamedTuple):
 
 
 class Filters(TypedDict, total=False):
-    """Which services are wanted; a key that is absent filters nothing."""
+    """Filters of a list; an absent key filters nothing."""
 
     binary: str
     host: str
@@ -50,11 +50,11 @@ def report(
     report: Mapping[str, Any] | None,
     supported: Versions | None = None,
 ) -> None:
-    """Note that a service lives, and how it is; its first report makes it known.
+    """Store that a service lives, and its state; its first report registers it.
 
-    :param report: the backend's, as drivers.base.BackendStats; None keeps the last one
-    :param supported: what this process understands. Of several that work on one backend the oldest
-        counts, until it has said nothing for ``service_down_time``
+    :param report: the backend's, as drivers.base.Driver reports it; None keeps the last one
+    :param supported: the versions of this process. Of several processes of one backend the oldest
+        counts, until it has not reported for ``service_down_time``
     """
     values: Row = {
         "availability_zone": availability_zone,
@@ -69,7 +69,7 @@ def report(
         if not _update(binary, host, {**values, **version_values}, *_not_older(supported)):
             _insert_or_update(binary, host, values, version_values)
     except db_exception.DBDuplicateEntry:
-        # Another process of the same service was first by a moment.
+        # Another process of the same service was first.
         _update(binary, host, values)
 
 
@@ -82,7 +82,7 @@ def _version_values(supported: Versions) -> Row:
 
 
 def _not_older(supported: Versions | None) -> list[sa.ColumnElement[bool]]:
-    """Match where nobody spoke something else a short time ago."""
+    """Match where no process reported other versions recently."""
     if supported is None:
         return []
     same = _SERVICES.c.rpc_version == supported.contract
@@ -91,7 +91,7 @@ def _not_older(supported: Versions | None) -> list[sa.ColumnElement[bool]]:
 
 
 def _insert_or_update(binary: str, host: str, values: Row, version_values: Row) -> None:
-    """Make a service known; or, where processes of two releases work on it, keep the older."""
+    """Register a service; or, where processes of two releases report, keep the older versions."""
     statement = sa.select(_SERVICES.c.rpc_version).where(
         _SERVICES.c.binary == binary, _SERVICES.c.host == host
     )
@@ -122,7 +122,7 @@ def _update(
 
 @retried
 def versions() -> dict[str, Versions]:
-    """Return what the services understand, by their hosts."""
+    """Return the versions that the services support, by their hosts."""
     statement = sa.select(
         _SERVICES.c.host, _SERVICES.c.rpc_version, _SERVICES.c.object_version, _SERVICES.c.seen_at
     )
@@ -152,7 +152,7 @@ def alive_since() -> datetime.datetime:
 
 @retried
 def enable(binary: str, host: str) -> Row:
-    """Let a backend get new volumes again.
+    """Let the scheduler choose a backend again.
 
     :raises NotFound: it never reported
     """
@@ -161,7 +161,7 @@ def enable(binary: str, host: str) -> Row:
 
 @retried
 def disable(binary: str, host: str, reason: str | None) -> Row:
-    """Keep new volumes away from a backend; what it has goes on.
+    """Keep the scheduler from choosing a backend; its volumes keep working.
 
     :raises NotFound: it never reported
     """
@@ -180,7 +180,7 @@ def _not_found(binary: str, host: str) -> exception.NotFound:
 
 @retried
 def freeze(binary: str, host: str) -> None:
-    """Have a backend create, delete and extend nothing.
+    """Keep a backend from creating, deleting and extending volumes.
 
     :raises NotFound: it never reported
     :raises BadRequest: it is frozen already
@@ -190,7 +190,7 @@ def freeze(binary: str, host: str) -> None:
 
 @retried
 def thaw(binary: str, host: str) -> None:
-    """End what freeze() began.
+    """Undo :func:`freeze`.
 
     :raises NotFound: it never reported
     :raises BadRequest: it is not frozen
@@ -216,7 +216,7 @@ def _set_frozen(binary: str, host: str, *, frozen: bool) -> None:
 
 @retried
 def is_frozen(binary: str, host: str) -> bool:
-    """Tell whether a backend is frozen; one that never reported is not."""
+    """Return whether a backend is frozen; one that never reported is not."""
     statement = sa.select(_SERVICES.c.frozen).where(
         _SERVICES.c.binary == binary, _SERVICES.c.host == host
     )
@@ -225,7 +225,7 @@ def is_frozen(binary: str, host: str) -> bool:
 
 
 class ProjectUsage(NamedTuple):
-    """How much a project has at one backend."""
+    """Number and total size of a project's volumes at one backend."""
 
     volumes: int
     gib: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database's clock, and whether those of the machines agree with it and each other."""
+"""The database's clock, and its offset from the clocks of the machines."""
 
 import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from attachd.db.engine.retry import retried
 
 
 def database_now(connection: sa.Connection) -> sa.ColumnElement[Any]:
-    """Return the present in UTC to the microsecond, as the database will find it."""
+    """Return an expression for the present in UTC, to the microsecond, by the database's clock."""
     kind = connection.dialect.name
     if kind == "sqlite":  # It has no clock but that of this machine.
         return sa.literal(models.now())
@@ -25,7 +25,7 @@ def database_now(connection: sa.Connection) -> sa.ColumnElement[Any]:
 def database_offset() -> float:
     """Return by how many seconds the database's clock is ahead of this machine's.
 
-    What the question took is in it.
+    The duration of the query is included.
     """
     with session.reader() as connection:
         statement = sa.select(database_now(connection))
@@ -37,7 +37,7 @@ def database_offset() -> float:
 def future_reports() -> dict[str, float]:
     """Return by how many seconds the last report of a backend is in the future, by backend.
 
-    Only the clock of a machine that is wrong, or ours, makes it so.
+    The cause is a wrong clock: that of the reporting machine or of this one.
     """
     table = models.services
     now = models.now()

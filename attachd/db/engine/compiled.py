@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements that are compiled once and then handed to the driver; for what each attach does.
+"""Statements that are compiled once and passed to the driver; used by the statements of an attach.
 
-For each execution SQLAlchemy makes a context and a result, which takes as much CPU as the driver
-takes for the statement itself.  Here SQLAlchemy compiles, converts values, explains errors and
-has the connection and its transaction; what is between is left out.
+For each execution SQLAlchemy creates a context and a result, which takes as much CPU as the driver
+takes for the statement itself. Here SQLAlchemy compiles, converts values, translates errors and
+owns the connection and its transaction; the steps between are skipped.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,31 +15,31 @@ import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
 LOG = logging.getLogger("sqlalchemy.engine.Engine.attachd")
-"""Where SQLAlchemy logs the statements of our engines."""
+"""The logger of SQLAlchemy for the statements of attachd's engines."""
 
 Row = dict[str, Any]
 Statement = sa.Select[Any] | sa.Insert | sa.Update | sa.Delete
 Listener = TypeVar("Listener", bound=Callable[..., Any])
 
 _Convert = Callable[[Any], Any] | None
-"""Between what Python has and what the driver takes or gives; None: they are the same."""
+"""Converts between Python values and those of the driver; None: they are the same."""
 
 
 def without_context(listener: Listener) -> Listener:
-    """Mark who listens to ``before_cursor_execute`` and does not need SQLAlchemy's context.
+    """Mark a listener to ``before_cursor_execute`` that does not need SQLAlchemy's context.
 
-    Where anybody else listens to an engine, such as a tool that traces statements from beginning
-    to end, SQLAlchemy executes what is prepared as it executes all else.
+    Where an engine has any other listener, such as a tool that traces statements from begin to
+    end, SQLAlchemy executes compiled statements in its usual way.
     """
     vars(listener)["without_context"] = True
     return listener
 
 
 class CompiledStatement:
-    """A statement that is executed again and again, with the same names of values each time.
+    """A statement that is executed often, with the same names of values each time.
 
-    Values are given by name: those of its bindparams, and the columns that an INSERT or UPDATE
-    stores.  Defaults of columns are not filled in: what is to be stored is named.
+    Values are passed by name: those of its bindparams, and the columns that an INSERT or UPDATE
+    stores. Defaults of columns are not filled in: every stored column is named.
 
     :ivar statement: what SQLAlchemy would execute
     """
@@ -48,29 +48,29 @@ class CompiledStatement:
         self.statement: Final = statement
 
     def execute(self, connection: sa.Connection, values: Mapping[str, Any]) -> int:
-        """Execute it in the connection's transaction.
+        """Execute the statement in the connection's transaction.
 
-        :returns: how many rows it was about
+        :returns: the number of matched rows
         :raises: what ``connection.execute()`` raises
         :raises sqlalchemy.exc.InvalidRequestError: there is no transaction
         """
         text = self._text(connection, values)
         if not connection.in_transaction():
-            # The next one would commit it, whoever that is.
+            # The next user of the connection would commit it.
             raise sa.exc.InvalidRequestError(f"There is no transaction for {text.sql}")
         if (listeners := _listeners(connection)) is None:
             return connection.execute(self.statement, dict(values)).rowcount
         return _execute(connection, text, values, listeners).matched
 
     def fetch_one(self, connection: sa.Connection, values: Mapping[str, Any]) -> Row | None:
-        """Execute it and return the first row, by the names of its columns; None: there is none.
+        """Execute the statement and return the first row by column names; None: there is none.
 
         :raises: what ``connection.execute()`` raises
         """
         return next(iter(self.fetch_all(connection, values)), None)
 
     def fetch_all(self, connection: sa.Connection, values: Mapping[str, Any]) -> list[Row]:
-        """Execute it and return its rows, by the names of their columns.
+        """Execute the statement and return its rows by column names.
 
         :raises: what ``connection.execute()`` raises
         """
@@ -91,11 +91,11 @@ class CompiledStatement:
 
 
 class _Bind(NamedTuple):
-    """One place of a statement where a value belongs.
+    """One place of a statement that takes a value.
 
-    :ivar marker: what the driver calls it
-    :ivar name: whose value; None: it is always the same one
-    :ivar fixed: that one
+    :ivar marker: the name that the driver uses
+    :ivar name: the name of the value; None: the value is constant
+    :ivar fixed: the constant
     """
 
     marker: str
@@ -105,9 +105,9 @@ class _Bind(NamedTuple):
 
 
 class _CompiledText(NamedTuple):
-    """What a driver gets.
+    """The text for the driver.
 
-    :ivar columns: of the result; none of a statement that has no result
+    :ivar columns: of the result; none for a statement without a result
     """
 
     sql: str
@@ -116,7 +116,7 @@ class _CompiledText(NamedTuple):
     columns: Sequence[tuple[str, _Convert]]
 
     def arguments(self, values: Mapping[str, Any]) -> Any:
-        """Return the values in the form in which the driver wants them."""
+        """Return the values in the form that the driver takes."""
         written = [
             fixed if name is None else write(values[name]) if write else values[name]
             for _marker, name, write, fixed in self.binds
@@ -134,7 +134,7 @@ class _Executed(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def _compile(statement: Statement, dialect: sa.Dialect, names: Sequence[str]) -> _CompiledText:
     if isinstance(statement, sa.Insert):
-        statement = statement.inline()  # nobody asks for the number of a row
+        statement = statement.inline()
     compiled = statement.compile(dialect=dialect, column_keys=list(names))
     assert isinstance(compiled, SQLCompiler)
     columns = list(statement.selected_columns) if isinstance(statement, sa.Select) else []
@@ -152,10 +152,10 @@ def _compile(statement: Statement, dialect: sa.Dialect, names: Sequence[str]) ->
 
 
 def _check_compilable(compiled: SQLCompiler, columns: Sequence[sa.ColumnElement[Any]]) -> None:
-    """Refuse what only a context of SQLAlchemy's would do.
+    """Refuse a statement that needs SQLAlchemy's execution context.
 
-    :raises ValueError: a default is to be filled in, a text is to be written for each execution,
-        rows are to be returned by what is no SELECT, or two columns of one name
+    :raises ValueError: a default is to be filled in, the text differs by execution, a statement
+        other than SELECT returns rows, or two columns have one name
     """
     more = (
         *(compiled.insert_prefetch or ()),
@@ -165,7 +165,7 @@ def _check_compilable(compiled: SQLCompiler, columns: Sequence[sa.ColumnElement[
         *(compiled.effective_returning or ()),
     )
     if more or len({column.key for column in columns}) < len(columns):
-        raise ValueError(f"It cannot be prepared, for {[*map(str, more)] or columns}: {compiled}")
+        raise ValueError(f"Not compilable, because of {[*map(str, more)] or columns}: {compiled}")
 
 
 def _bind(compiled: SQLCompiler, name: str, *, given: bool) -> _Bind:
@@ -182,7 +182,7 @@ def _bind(compiled: SQLCompiler, name: str, *, given: bool) -> _Bind:
 
 
 def _listeners(connection: sa.Connection) -> Sequence[Callable[..., Any]] | None:
-    """Return who is to hear of a statement; None: somebody needs what is left out here."""
+    """Return the listeners of a statement; None: one of them needs SQLAlchemy's context."""
     heard = connection.engine.dispatch.before_cursor_execute
     if not heard:
         return ()
@@ -210,8 +210,8 @@ def _execute(
         cursor.execute(text.sql, arguments)
         result = _Executed(cursor.rowcount, cursor.fetchall() if text.columns else ())
         cursor.close()
-    except BaseException as error:  # noqa: BLE001  as SQLAlchemy does: an interrupted one is lost
-        # What is no error of the driver stays as it is.
+    except BaseException as error:  # noqa: BLE001  as SQLAlchemy does: the connection is lost
+        # An error that is not the driver's stays as it is.
         known = isinstance(error, connection.dialect.loaded_dbapi.Error)
         _raise_translated(connection, error, text.sql if known else None, arguments, cursor)
     return result
@@ -220,10 +220,10 @@ def _execute(
 def _raise_translated(
     connection: sa.Connection, error: BaseException, sql: str | None, arguments: Any, cursor: Any
 ) -> NoReturn:
-    """Raise what SQLAlchemy, and oslo.db that listens to it, make of an error.
+    """Raise what SQLAlchemy, with oslo.db's listener, makes of an error.
 
-    If the connection is lost, its pool hears of it.
+    If the connection is lost, its pool is informed.
     """
-    connection._handle_dbapi_exception(  # noqa: SLF001  pinned by tests/unit/db/test_prepared.py
+    connection._handle_dbapi_exception(  # noqa: SLF001  pinned by tests/unit/db/engine/test_compiled.py
         error, sql, arguments, cursor, None
     )

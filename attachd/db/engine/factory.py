@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines for SQLite, MariaDB and PostgreSQL, made from [database]; session.py keeps them.
+"""Creation of the engines for SQLite, MariaDB and PostgreSQL from [database].
 
-There are two per process: the reader commits each statement by itself and so needs no BEGIN,
-COMMIT or ROLLBACK; the writer runs transactions.  An isolation level is set once per
-connection, so that a transaction costs its own statements and one COMMIT, nothing else: no
-ping at the checkout (api.retried repeats what met a dead connection) and no ROLLBACK at the
-return (api.writer has ended the transaction by then).
+Each process has two: the reader commits each statement by itself and so needs no BEGIN, COMMIT or
+ROLLBACK; the writer runs transactions. An isolation level is set once per connection, so that a
+transaction costs its own statements and one COMMIT, nothing else: no ping at the checkout
+(retry.retried repeats a call that met a dead connection) and no ROLLBACK at the return
+(session.writer has ended the transaction by then).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,32 +23,32 @@ from attachd.db.engine import timeouts
 from attachd.db.engine.timeouts import Timeouts
 
 SQLITE_BUSY_TIMEOUT = 30.0
-"""Seconds a process waits for the writer of another process."""
+"""Seconds that a process waits for the writer of another process."""
 
 Arguments = dict[str, Any]
 
 Options = Any
-"""CONF.database, or what has the same attributes: oslo.db's options."""
+"""CONF.database, or an object with the same attributes: oslo.db's options."""
 
 
 def create_reader(options: Options, limits: Timeouts | None = None) -> sa.Engine:
-    """Make an engine whose statements each see what was committed before them.
+    """Create an engine whose statements each see what was committed before them.
 
-    :param limits: of its patience; None: it has no end
+    :param limits: the timeouts; None: no timeouts
     """
     arguments = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
     return _create_engine(options, limits, arguments)
 
 
 def create_writer(options: Options, limits: Timeouts | None = None) -> sa.Engine:
-    """Make an engine for short transactions that lock what they are about to change.
+    """Create an engine for short transactions that lock what they are about to change.
 
     :param limits: as of :func:`create_reader`
     """
     url = sa.make_url(options.connection)
     if url.get_backend_name() == "sqlite":
-        # SQLite has one writer at a time.  Threads wait in the pool, awake as soon as it is
-        # their turn; SQLite itself would have them poll.
+        # SQLite has one writer at a time. Threads wait in the pool and wake as soon as it is free;
+        # SQLite itself would poll.
         engine = _create_engine(options, limits, {"pool_size": 1, "max_overflow": 0})
         # The dialect is this engine's own; an event would cost each statement something.
         vars(engine.dialect)["do_begin"] = _begin_immediate
@@ -61,7 +61,7 @@ def _create_engine(options: Options, limits: Timeouts | None, arguments: Argumen
     if options.connection_parameters:
         url = url.update_query_string(options.connection_parameters, append=True)
     dialect = url.get_backend_name()
-    # Parameters hold connectors and secrets, which no message of an error may show.
+    # Parameters hold connectors and secrets, which no error message may show.
     arguments = {"pool_reset_on_return": None, "hide_parameters": True, **arguments}
     arguments = _pool_arguments(options) | arguments
     connect_args = arguments["connect_args"] = timeouts.connect_args(url, limits) if limits else {}
@@ -72,8 +72,8 @@ def _create_engine(options: Options, limits: Timeouts | None, arguments: Argumen
     if url.get_driver_name() == "pymysql":
         cache_column_descriptions()
     engine = sa.create_engine(url, logging_name="attachd", **arguments)
-    # What oslo.db listens to besides is about savepoints, of which there are none here.  An engine
-    # that nobody listens to but for its errors spends a twentieth less on a request.
+    # oslo.db's other listeners are about savepoints, which attachd does not use. An engine that
+    # has a listener for errors only spends a twentieth less on a request.
     sa.event.listen(engine, "handle_error", exc_filters.handler, retval=True)
     statements = _session_statements(dialect, options)
     if limits:
@@ -94,13 +94,15 @@ def _pool_arguments(options: Options) -> Arguments:
 
 
 def _create_private_file(url: sa.URL) -> None:
-    """Create the database file for its owner's eyes only; SQLite gives -wal and -shm its mode."""
+    """Create the database file with access for its owner only; SQLite gives -wal and -shm its
+    mode.
+    """
     if not url.database or url.database == ":memory:":
         raise ValueError("SQLite needs a file: sqlite:////path/to/attachd.sqlite")
     try:
         os.close(os.open(url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        # Left to SQLite, which meets the same and raises what callers expect.
+        # SQLite meets the same error and raises what callers expect.
         logging.getLogger(__name__).debug("Cannot create %s: %s", url.database, error)
 
 
@@ -108,7 +110,7 @@ def _set_up_connections(engine: sa.Engine, dialect: str, statements: Sequence[st
     @sa.event.listens_for(engine, "connect")
     def set_up(connection: Any, _record: Any) -> None:
         if dialect == "sqlite":
-            # Transactions are begun by us (_begin_immediate), not by Python's sqlite3.
+            # attachd begins transactions (_begin_immediate), not Python's sqlite3.
             connection.isolation_level = None
         cursor = connection.cursor()
         for statement in statements:
@@ -120,10 +122,10 @@ def _set_up_connections(engine: sa.Engine, dialect: str, statements: Sequence[st
 
 def _session_statements(dialect: str, options: Options) -> list[str]:
     if dialect == "sqlite":
-        # NORMAL: a commit survives the process, and the file stays whole whatever happens, but
-        # the last commits before a power failure may be lost.  What they were about is gone as
-        # well: SQLite is for one machine, whose sessions and daemons have ended with it.  To
-        # wait for the disk at each commit (FULL) costs several times the transaction itself.
+        # NORMAL: a commit survives the process, and the file stays consistent, but the last
+        # commits before a power failure may be lost. Their subjects are gone as well: SQLite is
+        # for one machine, whose iSCSI sessions and daemons have ended with it. Waiting for the
+        # disk at each commit (FULL) costs several times the transaction itself.
         synchronous = "NORMAL" if options.sqlite_synchronous else "OFF"
         return [
             f"PRAGMA busy_timeout = {int(SQLITE_BUSY_TIMEOUT * 1000)}",
@@ -145,17 +147,22 @@ def _session_statements(dialect: str, options: Options) -> list[str]:
 
 
 def _begin_immediate(connection: Any) -> None:
-    # A plain BEGIN takes the lock with the first write; two that have read before it then
-    # cannot both go on, and one gets "database is locked" without any waiting.
+    # A plain BEGIN takes the lock with the first write; of two transactions that have read before
+    # it only one can go on, and the other gets "database is locked" without any waiting.
     connection.cursor().execute("BEGIN IMMEDIATE").close()
 
 
 CACHED_DESCRIPTIONS = 4096
-"""Descriptions that are kept, per process; attachd's queries have a few hundred."""
+"""Number of column descriptions kept per process; attachd's queries have a few hundred."""
 
 
 def cache_column_descriptions() -> None:
-    """Have descriptions of columns read once; where PyMySQL is not the one we know, as it was."""
+    """Have PyMySQL parse each description of a column once; without effect on an unknown PyMySQL.
+
+    MariaDB describes each column of each answer: table, name, type, length. PyMySQL, written in
+    Python, takes longer to parse these than the rows. The description of one column is the same
+    bytes each time, and the parsed object is never changed.
+    """
     known = getattr(connections, "FieldDescriptorPacket", None)
     if known is protocol.FieldDescriptorPacket and inspect.isclass(known):
         connections.FieldDescriptorPacket = functools.lru_cache(CACHED_DESCRIPTIONS)(known)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of a list, each found by the last item of the one before; used by all lists of db.
+"""Keyset paging: each page is found by the last item of the page before; used by all lists of db.
 
-Finding a page by its marker (keyset paging) costs the same for the thousandth page as for the
-first, and an item that comes or goes meanwhile neither repeats nor hides another one.
+The thousandth page costs the same as the first, and an item that appears or goes between two pages
+neither repeats nor hides another one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,12 +46,12 @@ class Comparison(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """Which part of a list is asked for, in which order.
+    """A part of a list, and its order.
 
-    :ivar limit: how many items at most
+    :ivar limit: the maximum number of items
     :ivar marker: the id of the last item of the page before
     :ivar offset: how many items to skip
-    :ivar sort: columns and directions; equal ones are sorted by id
+    :ivar sort: columns and directions; equal items are sorted by id
     """
 
     limit: int
@@ -71,9 +71,9 @@ def fetch_page(
     """Return the items of one page in one statement; an empty page after a marker needs two.
 
     :param statement: selects from ``table`` with all filters, without an order
-    :param visible: what a marker has to fulfil to be seen by the caller
+    :param visible: conditions that a marker has to fulfil to be visible to the caller
     :param index: as of order_index()
-    :raises MarkerNotFound: there is no such item, or not for the caller
+    :raises MarkerNotFound: there is no such item, or the caller may not see it
     :raises BadRequest: there is no such sort key
     """
     order = _order(table, page.sort)
@@ -95,10 +95,10 @@ def fetch_page(
 def order_index(
     table: sa.Table, filters: Mapping[str, Any], page: Page, selective: Collection[str]
 ) -> str | None:
-    """Name the index that has the rows in the order of a page; None: another one may be better.
+    """Return the index that has the rows in the order of a page; None: another one may be better.
 
-    MariaDB takes every large range of an index for half of the table.  Where that is as much as
-    a whole project has, it would rather read all of the project up to the marker.
+    MariaDB estimates every large range of an index as half of the table. Where that is as much as
+    a whole project has, it would rather read all rows of the project up to the marker.
 
     :param selective: filters that find their few rows by an index of their own
     """
@@ -115,7 +115,7 @@ def order_index(
 
 
 def equal(table: sa.Table, filters: Mapping[str, Any], names: Iterable[str]) -> list[Condition]:
-    """Match the rows whose columns are as ``filters`` says, of those that it has."""
+    """Match the rows whose columns equal the values of ``filters``, for the names that it has."""
     return [table.c[name] == filters[name] for name in names if name in filters]
 
 
@@ -124,16 +124,16 @@ def compare(
     comparisons: Iterable[Comparison],
     instead: Mapping[str, sa.ColumnElement[Any]] = MappingProxyType({}),
 ) -> list[Condition]:
-    """Match the rows of which all comparisons hold.
+    """Match the rows that fulfil all comparisons.
 
-    :param instead: what is compared for some columns
+    :param instead: expressions that replace some columns
     """
     conditions: list[Condition] = []
     for column, verb, moment in comparisons:
         conditions.append(OPERATORS[verb](instead.get(column, table.c[column]), moment))
         if verb in {"lt", "lte", "eq"} and column != "created_at":
-            # This follows from the rest, in a form that has an index: nothing happens to what is
-            # not made yet, though two machines may have stored the times.
+            # This follows from the other conditions, in a form that has an index: no event
+            # precedes the creation, though two machines may have stored the times.
             conditions.append(table.c.created_at <= min(moment, _LAST) + _MAX_CLOCK_SKEW)
     return conditions
 
@@ -141,7 +141,7 @@ def compare(
 def like(
     table: sa.Table, texts: Mapping[str, str], searchable: Collection[str]
 ) -> list[Condition]:
-    """Match the rows whose columns have a text somewhere inside, taken literally."""
+    """Match the rows whose columns contain a text, taken literally."""
     assert texts.keys() <= set(searchable), texts
     return [table.c[name].contains(text, autoescape=True) for name, text in texts.items()]
 
@@ -160,7 +160,7 @@ def _order(
 
 
 def _sort_terms(column: sa.Column[Any], direction: Direction) -> list[sa.ColumnElement[Any]]:
-    """Sort by a column; NULL counts as smallest, where databases differ."""
+    """Sort by a column; NULL is the smallest value, where databases differ."""
     if direction == "asc":
         return [column.is_not(None).asc(), column.asc()] if column.nullable else [column.asc()]
     return [column.is_(None).asc(), column.desc()] if column.nullable else [column.desc()]
@@ -169,7 +169,7 @@ def _sort_terms(column: sa.Column[Any], direction: Direction) -> list[sa.ColumnE
 def _after(
     is_marker: Sequence[Condition], order: Sequence[tuple[sa.Column[Any], Direction]]
 ) -> list[Condition]:
-    """Match what is sorted after the marker: past it by one key and equal by those before."""
+    """Match what is sorted after the marker: greater by one key and equal by those before."""
 
     def value(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
         return sa.select(column).where(*is_marker).correlate(None).scalar_subquery()
@@ -182,10 +182,11 @@ def _after(
     first, direction = order[0]
     conditions: list[Condition] = [sa.or_(*alternatives)]
     if first.nullable:
-        # A marker that is NULL here is found out only by asking for it.
+        # Whether the marker's value is NULL here is known only to the database.
         conditions.append(sa.exists(value(first).element))
     else:
-        # This follows from the rest, in a form that lets every database use its index.
+        # This follows from the other conditions, in a form for which every database uses its
+        # index.
         conditions.append(first >= value(first) if direction == "asc" else first <= value(first))
     return conditions
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done about a database that does not do as it is told; used by way of api.retried."""
+"""Retries of database calls, and translation of database errors."""
 
 from collections.abc import Callable
 import functools
@@ -23,29 +23,29 @@ R = TypeVar("R")
 MAX_ATTEMPTS = 10
 INITIAL_BACKOFF = 0.01
 MAX_BACKOFF = 1.0
-"""Seconds; pauses double, and vary by chance, lest those that met once meet again.  In all
-they are about 2 seconds, as long as a caller may be kept from the answer that nothing works.
-Where the tries themselves take long, [database]retry_timeout ends them."""
+"""Seconds. A pause doubles and is random, so that callers that collided do not collide again. All
+pauses together are about 2 seconds, the longest that a caller waits for an error. Where the
+attempts themselves take long, [database]retry_timeout ends them."""
 
 _TRANSIENT = (db_exception.DBConnectionError, db_exception.DBDeadlock)
 _TRY_LATER = "Try again later."
 _INVALID_VALUE = "A value cannot be stored: it is too long, or has characters that are no text."
 _VALUE_ERRORS = (sa.exc.DataError, ValueError)
 _MISSING_TABLE = frozenset({1146, "42P01"})
-"""MariaDB's and PostgreSQL's names of it."""
+"""The error codes of MariaDB and PostgreSQL."""
 _LOCK_NOT_AVAILABLE = "55P03"
-"""PostgreSQL's name of what MariaDB's drivers, and oslo.db, report as a deadlock."""
+"""The PostgreSQL code for what MariaDB's drivers, and oslo.db, report as a deadlock."""
 
 
 def retried(function: Callable[P, R]) -> Callable[P, R]:
-    """Call again what met a deadlock or a lost connection; if that is no help, say what is wrong.
+    """Retry transient database errors: deadlocks and lost connections; translate the others.
 
-    What is decorated has to be one transaction.  It has not happened when it is repeated: a
-    server undoes whatever it saw no COMMIT of, and a connection lost at the COMMIT itself is
+    The decorated function has to be one transaction. It has not happened when it is repeated: a
+    server rolls back whatever it saw no COMMIT of, and a connection lost at the COMMIT itself is
     raised as Unavailable by session.writer().
 
     :raises Unavailable: the database does not answer, is too busy, or has no tables
-    :raises BadRequest: a value is none that the database can store
+    :raises BadRequest: the database cannot store a value
     """
 
     @functools.wraps(function)
@@ -58,10 +58,10 @@ def retried(function: Callable[P, R]) -> Callable[P, R]:
             except _TRANSIENT as error:
                 if tries == MAX_ATTEMPTS or time.monotonic() >= deadline:
                     raise _retries_exhausted(error) from error
-                LOG.debug("%s is called again after: %s", function.__qualname__, error)
+                LOG.debug("%s is retried after: %s", function.__qualname__, error)
             time.sleep(random.uniform(0, pause))  # noqa: S311
             pause = min(2 * pause, MAX_BACKOFF)
-        raise AssertionError("it never stops counting")
+        raise AssertionError("unreachable: the loop ends by return or raise")
 
     return call
 
@@ -73,7 +73,7 @@ def _retries_exhausted(error: Exception) -> exception.Unavailable:
 
 
 def _call_translated(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function and turn into our own exceptions what another try would not help."""
+    """Call a function and translate errors that a retry would not help against."""
     try:
         return function(*args, **kwargs)
     except _TRANSIENT:
@@ -98,11 +98,13 @@ def _translate(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
     if _is_missing_table(error, getattr(inner, "orig", None)):
         message = "The database lacks tables: run attachd-manage db sync."
         raise _unavailable(message, error) from error
-    # A driver that cannot even send a value, such as a NUL to PostgreSQL, has a ValueError.
+    # A driver that cannot send a value, such as a NUL to PostgreSQL, raises ValueError.
     if isinstance(error, db_exception.DBDataError) or isinstance(inner, _VALUE_ERRORS):
         raise exception.BadRequest(reason=_INVALID_VALUE) from error
     if isinstance(inner, sa.exc.OperationalError):
-        raise _unavailable(f"The database is in trouble. {_TRY_LATER}", error) from error
+        raise _unavailable(
+            f"The database reports an operational error. {_TRY_LATER}", error
+        ) from error
 
 
 def _is_missing_table(error: Exception, original: BaseException | None) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are there to be locked: whoever counts something and adds to it takes one first."""
+"""Rows that exist to be locked, before a transaction counts something and adds to it."""
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
@@ -8,20 +8,20 @@ from attachd.db.engine import session
 
 
 def lock_row(connection: sa.Connection, table: sa.Table, key: str) -> None:
-    """Keep all others who take this row waiting until this transaction ends.
+    """Lock a row until this transaction ends; other transactions that lock it wait.
 
-    :param table: with one column, its primary key; the row is made if there is none
+    :param table: with one column, its primary key; a missing row is inserted
     """
     kind = connection.dialect.name
     if kind == "sqlite":
-        return  # It has one writer at a time, see factory.py.
+        return  # SQLite has one writer at a time, see factory.py.
     (column,) = table.primary_key.columns
     lock = sa.select(column).where(column == key).with_for_update()
     if connection.execute(lock).first():
         return
     same = {column.name: key}
     if kind == "postgresql":
-        # Whoever comes second waits for the first one, and has the lock then.
+        # The second transaction waits for the first one, and has the lock then.
         made = postgresql.insert(table).values(same)
         connection.execute(made.on_conflict_do_update(index_elements=[column], set_=same))
     else:
@@ -30,10 +30,10 @@ def lock_row(connection: sa.Connection, table: sa.Table, key: str) -> None:
 
 
 def _insert_committed(row: sa.Insert) -> None:
-    """Make a row for good, whatever becomes of the transaction that is to lock it.
+    """Insert a row that stays even if the transaction that is to lock it is rolled back.
 
-    Were it undone with that transaction, MariaDB would find the others who wait to make the same
-    row in a deadlock with each other.
+    If it were rolled back with that transaction, MariaDB would report a deadlock among the others
+    that wait to insert the same row.
     """
-    with session.reader() as connection:  # It commits each statement by itself.
+    with session.reader() as connection:  # The reader commits each statement by itself.
         connection.execute(row)

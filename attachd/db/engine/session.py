@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to the database: reader, writer, retried; used by every module of db.
+"""Connections to the database for reading and for transactions.
 
-@api.retried
-def rename(volume_id: str, name: str) -> None:
-    with session.writer() as connection:
-        connection.execute(...)
+@retried def rename(volume_id: str, name: str) -> None: with session.writer() as connection:
+connection.execute(...)
 """
 
 from collections.abc import Callable, Iterator
@@ -41,10 +39,11 @@ __all__ = [
 
 
 def set_defaults() -> None:
-    """Give oslo.db's options our defaults; whoever generates sample configurations calls it too.
+    """Set attachd's defaults of oslo.db's options; also called by the sample configuration
+    generator.
 
-    A pool keeps as many connections as threads work at the same time.  What it does not keep is
-    opened and closed for each use, which costs more than the use.
+    A pool keeps as many connections as threads work at the same time. A connection that is not
+    kept is opened and closed for each use, which costs more than the use.
     """
     cfg.set_defaults(oslo_db_options.database_opts, max_pool_size=20)
 
@@ -55,24 +54,24 @@ CONF.register_opts(oslo_db_options.database_opts, group="database")
 
 _LOST_AT_COMMIT = (
     "The connection to the database was lost while a change was being stored. It may have been "
-    "stored: look at the resource before you try again."
+    "stored: check the resource before you try again."
 )
 
 
 class Counters(NamedTuple):
-    """What this process has done since it counts, over all threads, without BEGIN and COMMIT."""
+    """The number of statements of this process over all threads, without BEGIN and COMMIT."""
 
     statements: int
     writing_transactions: int
 
 
 Precondition = Callable[[sa.Connection], None]
-"""What a caller has a transaction do before all else; raises to forbid it."""
+"""Executed by a transaction before anything else; raises to abort the transaction."""
 
 
 @dataclasses.dataclass
 class _Engines:
-    """The engines of one process and what went through them."""
+    """The engines of one process and the counts of what they executed."""
 
     reader: sa.Engine
     writer: sa.Engine
@@ -82,9 +81,9 @@ class _Engines:
     commits: int = 0
 
     def count(self) -> Counters:
-        """Return what has been counted; the first call begins to count.
+        """Return the counts; the first call starts counting.
 
-        SQLAlchemy spends a twentieth more on a request where somebody listens.
+        An event listener costs SQLAlchemy a twentieth of a request.
         """
         with self.lock:
             if not self.counts:
@@ -109,13 +108,13 @@ class _Engines:
 
 
 class _Process:
-    """What a process has; a forked one starts anew."""
+    """The state of a process; a forked process starts with a new one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engines: _Engines | None = None
-        # A connection belongs to the process that opened it.  The child must not even close
-        # it, which the server would take for the parent's good-bye: it is kept, unused.
+        # A connection belongs to the process that opened it. The child must not close it, because
+        # the server would take that for the end of the parent's session: it is kept unused.
         self.inherited: list[_Engines] = []
         self.patient = 0
 
@@ -153,7 +152,7 @@ def _create_engines(limits: timeouts.Timeouts | None) -> _Engines:
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         raise exception.ConfigurationError(
-            reason=f"The connection in [database] is of no use: {error}"
+            reason=f"The connection in [database] is invalid: {error}"
         ) from error
     if CONF.metrics.enabled:
         made.count()  # from the first statement on, before several threads use them
@@ -161,17 +160,17 @@ def _create_engines(limits: timeouts.Timeouts | None) -> _Engines:
 
 
 def dialect() -> str:
-    """Return which SQL the configured database speaks: sqlite, mysql, mariadb or postgresql."""
+    """Return the SQL dialect of the configured database: sqlite, mysql, mariadb or postgresql."""
     return _engines().writer.dialect.name
 
 
 def display_url() -> str:
-    """Return the URL of the configured database, without its password; for people."""
+    """Return the URL of the configured database without its password, for messages."""
     return _engines().writer.url.render_as_string(hide_password=True)
 
 
 def dispose() -> None:
-    """Close all connections; the next use opens new ones, as [database] says by then."""
+    """Close all connections; the next use opens new ones with the current [database] options."""
     with _process.lock:
         engines, _process.engines = _process.engines, None
     _close(engines)
@@ -185,10 +184,10 @@ def _close(engines: _Engines | None) -> None:
 
 @contextlib.contextmanager
 def no_timeouts() -> Iterator[None]:
-    """Wait in this process for as long as the database takes; a migration may take hours.
+    """Wait in this process for as long as the database needs; a migration may take hours.
 
-    Of several threads the first opens connections and the last closes them: who waits in a pool
-    for a connection would wait in vain if it was closed on its way.
+    The first of several threads opens new connections and the last one closes them: a thread that
+    waits for a connection of a pool would wait forever if the pool was disposed of meanwhile.
     """
     _change_untimed(1)
     try:
@@ -207,7 +206,7 @@ def _change_untimed(more: int) -> None:
 
 
 def pools() -> list[str]:
-    """Return how many connections there are and who uses them; for people."""
+    """Return the size and use of the connection pools, as lines of a report."""
     if (engines := _process.engines) is None:
         return ["No connection has been needed yet."]
     return [
@@ -217,28 +216,29 @@ def pools() -> list[str]:
 
 
 def counters() -> Counters:
-    """Return what this process has sent to its database since it was asked for the first time.
+    """Return what this process has sent to its database since the first call.
 
-    With metrics, everything is counted; else counting begins with the first call, which is better
-    made while nobody else works, and again where the engines are made anew.
+    With metrics, counting starts with the engines. Otherwise it starts with the first call, best
+    while no other thread works, and again after the engines are created anew.
     """
     return _engines().count()
 
 
 def reader() -> sa.Connection:
-    """Lend a connection for reading: each statement sees what is committed by then.
+    """Check out a connection for reading: each statement sees what is committed by then.
 
-    :returns: what gives it back at the end of its ``with``
+    :returns: a context manager that returns the connection to the pool
     """
     return _connect(_engines().reader)
 
 
 @contextlib.contextmanager
 def writer() -> Iterator[sa.Connection]:
-    """Lend a connection for one transaction, committed at the end unless something was raised.
+    """Check out a connection for one transaction, committed at the end unless an exception is
+    raised.
 
-    :raises Unavailable: the connection was lost at the commit: only the database knows
-        whether it was made, so nothing may be repeated blindly
+    :raises Unavailable: the connection was lost at the commit: only the database knows whether it
+        was committed, so the transaction must not be repeated blindly
     """
     with _connect(_engines().writer) as connection:
         transaction = connection.begin()
@@ -250,7 +250,8 @@ def writer() -> Iterator[sa.Connection]:
         try:
             transaction.commit()
         except BaseException as error:
-            # Whatever became of the transaction, nobody else gets to see what is left of it.
+            # Whether the transaction was committed or not, no other thread may get this
+            # connection.
             connection.invalidate()
             if isinstance(error, db_exception.DBConnectionError):
                 raise exception.Unavailable(reason=_LOST_AT_COMMIT) from error
@@ -261,7 +262,7 @@ def _roll_back(connection: sa.Connection, transaction: sa.RootTransaction) -> No
     try:
         transaction.rollback()
     except (db_exception.DBError, sa.exc.SQLAlchemyError):
-        # Why it had to be rolled back is what the caller wants to know.
+        # The caller needs the error that caused the rollback, not this one.
         connection.invalidate()
 
 
@@ -271,8 +272,8 @@ def _connect(engine: sa.Engine) -> sa.Connection:
     except db_exception.DBError:
         raise
     except (sa.exc.OperationalError, sa.exc.ResourceClosedError, NotImplementedError) as error:
-        # Not everything that a server can answer to a log-in is known to oslo.db.  The others are
-        # SQLAlchemy's when a connection is lost while it looks, once, at what the server can do.
+        # oslo.db does not know every answer of a server to a log-in. The other errors are
+        # SQLAlchemy's when a connection is lost while it inspects, once, what the server supports.
         raise db_exception.DBConnectionError(error) from error
     except engine.dialect.loaded_dbapi.Error as error:
         # Neither of them sees what a driver raises while factory.py sets a connection up.

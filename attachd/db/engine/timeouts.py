@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a database may keep us waiting, in the terms of each driver; used by engines.
+"""Timeouts of database connections, in the terms of each driver; used by factory.py.
 
-A server that is gone refuses or resets connections, but one that is frozen, or behind a network
-that is cut, says nothing at all.  So we end the waiting ourselves.  The server does the same for
-its part: a transaction whose client has fallen silent would keep its locks for hours.
+A server that is down refuses or resets connections, but a server that is frozen, or behind a
+network that is cut, sends nothing at all. So the client ends the waiting. The server does the same
+on its side: a transaction whose client is silent would keep its locks for hours.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 Options = Any
-"""CONF.database, or what has the same attributes."""
+"""CONF.database, or an object with the same attributes."""
 
 
 class Timeouts(NamedTuple):
@@ -30,35 +30,37 @@ class Timeouts(NamedTuple):
 
     @property
     def lock(self) -> int:
-        """Seconds that a statement may wait for locks: the server tells it before we give up."""
+        """Seconds that a statement may wait for locks: the server reports it before the client
+        gives up.
+        """
         return max(1, self.answer // 2)
 
     @property
     def idle(self) -> int:
-        """Seconds that a client may be silent in the middle of a transaction."""
+        """Seconds that a client may be silent inside a transaction."""
         return self.answer * 2
 
 
 def from_options(options: Options) -> Timeouts:
-    """Return the limits that are configured."""
+    """Return the configured timeouts."""
     return Timeouts(options.connect_timeout, options.read_timeout)
 
 
 def connect_args(url: sa.URL, limits: Timeouts) -> dict[str, Any]:
-    """Return what the driver's connect() is told, except what the URL tells it already."""
+    """Return the arguments of the driver's connect(), without those that the URL has."""
     made = _ARGUMENTS.get(url.get_driver_name(), _no_args)(limits)
     return {name: value for name, value in made.items() if name not in url.query}
 
 
 def session_statements(dialect: str, limits: Timeouts) -> list[str]:
-    """Return the statements that have the server keep to them in one session."""
+    """Return the statements that set the timeouts of the server for one session."""
     if dialect == "postgresql":
         return [
             f"SET lock_timeout = '{limits.lock}s'",
             f"SET idle_in_transaction_session_timeout = '{limits.idle}s'",
         ]
     if dialect in {"mysql", "mariadb"}:
-        # What is between /*M! and */ is a comment to all but MariaDB.
+        # What is between /*M! and */ is a comment to all servers but MariaDB.
         of_mariadb = f"/*M!100306 , idle_transaction_timeout = {limits.idle} */"
         return [f"SET SESSION innodb_lock_wait_timeout = {limits.lock} {of_mariadb}"]
     return []
@@ -77,7 +79,7 @@ def _mysql_args(limits: Timeouts) -> dict[str, Any]:
 
 
 def _libpq_args(limits: Timeouts) -> dict[str, Any]:
-    # For a server whose machine is gone; one that is merely frozen still confirms what it gets.
+    # For a server whose machine is down; a frozen server still acknowledges packets.
     pause = max(1, limits.answer // 4)
     return {
         "connect_timeout": limits.connect,
@@ -89,7 +91,7 @@ def _libpq_args(limits: Timeouts) -> dict[str, Any]:
 
 
 def _psycopg2_args(limits: Timeouts) -> dict[str, Any]:
-    """Have psycopg2 wait by our function: of itself, it does so for ever."""
+    """Have psycopg2 wait by our callback: by itself it waits without a timeout."""
     return {**_libpq_args(limits), "connection_factory": _connection_class(limits)}
 
 
@@ -103,19 +105,19 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Timeouts], dict[str, Any]]]] = {
 
 @functools.cache
 def _connection_class(limits: Timeouts) -> type:
-    from psycopg2 import extensions  # noqa: PLC0415  where nobody uses it, it may be missing
+    from psycopg2 import extensions  # noqa: PLC0415  an optional dependency
 
     extensions.set_wait_callback(_wait_callback)
     return type("Connection", (extensions.connection,), {"limits": limits})
 
 
 def _wait_callback(connection: Any) -> None:
-    """Wait for PostgreSQL as psycopg2 would, but not for ever.
+    """Wait for PostgreSQL as psycopg2 would, but with a timeout.
 
-    psycopg2 closes the connection when this raises.  While a connection is made, libpq leaves it
-    to us to keep to connect_timeout.
+    psycopg2 closes the connection when this raises. While a connection is made, libpq leaves
+    connect_timeout to this callback.
 
-    :param connection: of psycopg2; of one without ``limits`` nothing is asked
+    :param connection: of psycopg2; without an attribute ``limits`` there is no timeout
 
     Source: psycopg2, "Support for coroutine libraries".
     """

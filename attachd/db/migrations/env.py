@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Alembic runs the migrations; called by db/migration.py, which says where.
+"""The environment in which Alembic runs the migrations; loaded by db/migration.py.
 
-``attributes`` of Alembic's configuration hold a ``connection``, in whose transaction everything
-happens, or a ``dialect``, for which the SQL is only printed.
+``attributes`` of Alembic's configuration hold a ``connection``, in whose transaction all
+migrations run, or a ``dialect``, for which the SQL is only printed.
 """
 
 from alembic import context

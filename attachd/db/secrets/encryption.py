@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seals secrets before they are stored, and opens them for who needs them; the keys of a process.
+"""Encryption of secrets before they are stored, and the key ring of a process.
 
-A sealed value says what it is, and by which key: ``sealed:1:KEY:TOKEN``, a Fernet token.  What
-does not begin like that was stored by a process without keys, or of a former release, and is what
-it says.  Rows are read without opening anything: see :class:`Encrypted`.
+An encrypted value names its format and key: ``encrypted:1:KEY:TOKEN``, a Fernet token. A value
+without that prefix was stored by a process without keys, as plain text. Rows are read without
+decryption: see :class:`Encrypted`.
 """
 
 from collections.abc import Callable
@@ -22,23 +22,23 @@ from attachd.db.secrets.key_file import OPTION, Keys, Signature
 
 LOG = log.getLogger(__name__)
 
-MARK: Final = "sealed:1:"
-"""No JSON begins like this, and no secret that is drawn."""
+MARK: Final = "encrypted:1:"
+"""No JSON begins like this, and no generated secret."""
 
 CHECK_INTERVAL: Final = 2.0
-"""Seconds after which a process looks whether its key file has changed."""
+"""Seconds after which a process checks whether its key file has changed."""
 
 NOT_ENCRYPTED: Final = (
-    f"{OPTION} is not set: secrets of connections are stored in the database as they are."
+    f"{OPTION} is not set: secrets of connections are stored in the database as plain text."
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Encrypted:
-    """A value as a row has it, which nobody has needed yet; stored again, it stays as it is.
+    """An encrypted value of a row that has not been decrypted; stored again, it stays as it is.
 
-    :ivar text: what is stored
-    :ivar read: makes the value of what was sealed
+    :ivar text: as stored
+    :ivar read: converts the decrypted text
     """
 
     text: str = dataclasses.field(repr=False)
@@ -50,21 +50,21 @@ class Encrypted:
 
 
 def decrypted(value: Any) -> Any:
-    """Return what a column that may be sealed has.
+    """Return the value of a column that may be encrypted.
 
     :param value: from a row
-    :raises SecretUnreadable: it is sealed, and its key is not there, or it is damaged
+    :raises SecretUnreadable: its key is missing, or it is damaged
     """
     return value.opened() if isinstance(value, Encrypted) else value
 
 
 def is_encrypted(text: str) -> bool:
-    """Tell whether this is what :func:`encrypt` returns."""
+    """Return whether a text is a result of :func:`encrypt`."""
     return text.startswith(MARK)
 
 
 def prefix(key: str) -> str:
-    """Return what all begins with that is sealed by a key.
+    """Return the prefix of all values that are encrypted by a key.
 
     :param key: its id
     """
@@ -72,7 +72,7 @@ def prefix(key: str) -> str:
 
 
 def encrypt(text: str) -> str:
-    """Return what is to be stored instead of a text; without a key file that is the text."""
+    """Return the encrypted form of a text; without a key file the text itself."""
     keys = _key_ring.current()
     if keys is None:
         return text
@@ -80,9 +80,9 @@ def encrypt(text: str) -> str:
 
 
 def decrypt(text: str) -> str:
-    """Return what was sealed.
+    """Return the plain text.
 
-    :raises SecretUnreadable: its key is not there, or it is damaged
+    :raises SecretUnreadable: the key is missing, or the value is damaged
     """
     name, _, token = text.removeprefix(MARK).partition(":")
     keys = _key_ring.current()
@@ -97,31 +97,31 @@ def decrypt(text: str) -> str:
         return keys.by_id[name].decrypt(token.encode()).decode()
     except (fernet.InvalidToken, ValueError):
         raise exception.SecretUnreadable(
-            reason=f"The secrets of this attachment were sealed with key {name}, and have been "
-            "damaged in the database. Delete the attachment, and connect anew."
+            reason=f"The secrets of this attachment were encrypted with key {name}, and have been "
+            "damaged in the database. Delete the attachment, and connect again."
         ) from None
 
 
 def _unreadable(name: str, why: str) -> exception.SecretUnreadable:
     return exception.SecretUnreadable(
-        reason=f"The secrets of this attachment are sealed with key {name}, {why}; if it is "
-        "lost, delete the attachment, and connect anew."
+        reason=f"The secrets of this attachment are encrypted with key {name}, {why}; if it is "
+        "lost, delete the attachment, and connect again."
     )
 
 
 def keys() -> Keys | None:
-    """Return the keys of this process, read anew; None: there is no key file.
+    """Read the keys of this process again and return them; None: there is no key file.
 
-    :raises ConfigurationError: the file is not in order
+    :raises ConfigurationError: the file is invalid
     """
     reset()
     return _key_ring.current()
 
 
 def start() -> None:
-    """Read the key file before a process begins to work, and warn if there is none.
+    """Read the key file when a process starts, and warn if there is none.
 
-    :raises ConfigurationError: the file is not in order
+    :raises ConfigurationError: the file is invalid
     """
     if keys() is None:
         LOG.warning(NOT_ENCRYPTED)
@@ -134,7 +134,7 @@ def reset() -> None:
 
 
 class KeyRing:
-    """The keys of a process, and when it looked for them last."""
+    """The keys of a process, and when it checked the file last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,10 +145,10 @@ class KeyRing:
         self._complaint = ""  # what was wrong with the file when it was read last
 
     def current(self, *, at_once: bool = False) -> Keys | None:
-        """Return the keys by the file as it is, or was a moment ago.
+        """Return the keys of the file as of now, or of a moment ago.
 
-        :param at_once: look whether it has changed, however lately that was done
-        :raises ConfigurationError: it is not in order, and never was
+        :param at_once: check whether the file has changed, even if it was checked recently
+        :raises ConfigurationError: the file is invalid and always was
         """
         if at_once or time.monotonic() >= self._next_look:
             with self._lock:
@@ -164,7 +164,7 @@ class KeyRing:
         if path != self._path:
             self._keys, self._signature, self._path = None, None, path
         try:
-            # Before the file is read: what is changed meanwhile is read again.
+            # Before the file is read: a change during the read is noticed by the next check.
             now = key_file.signature(path)
         except OSError:
             now = ()
@@ -183,11 +183,11 @@ class KeyRing:
                 return  # as of too many open files: that may pass and the file stay the same
         else:
             self._complaint = ""
-            LOG.debug("Keys were read; %s seals", self._keys.first)
+            LOG.debug("Keys were read; %s encrypts", self._keys.first)
         self._signature = now
 
     def _complain(self, error: exception.ConfigurationError) -> None:
-        """Log what is wrong, once as long as it is the same."""
+        """Log an error once as long as it is the same."""
         if self._complaint != (text := str(error)):
             self._complaint = text
             LOG.warning("%s The keys that were read before stay in use.", text)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file with the keys that secrets are sealed with; read by encryption.py, changed by
-operators.
+"""The file with the keys that encrypt secrets; read by encryption.py, changed by operators.
 
-A line is a key, as Fernet has it: 32 bytes in URL-safe base64.  The first seals, all of them open.
-Lines that are empty, or begin with ``#``, are for people.
+A line is a Fernet key: 32 bytes in URL-safe base64. The first key encrypts, all keys decrypt.
+Empty lines and lines that begin with ``#`` are comments.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,15 +27,15 @@ _KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]=")
 _MAX_SIZE: Final = 64 * 1024
 _OTHERS_ACCESS: Final = stat.S_IRWXO
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""A pipe would keep us waiting for somebody to write."""
+"""Non-blocking, because a pipe would block until a process writes to it."""
 _CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Keys(NamedTuple):
-    """What a key file has.
+    """The keys of a file.
 
-    :ivar first: the id of the key that seals
-    :ivar by_id: all that open, in the order of the file
+    :ivar first: the id of the key that encrypts
+    :ivar by_id: all keys that decrypt, in the order of the file
     """
 
     first: str
@@ -48,17 +47,17 @@ Signature = tuple[int, ...]
 
 
 def generate() -> str:
-    """Draw a key."""
+    """Generate a key."""
     return fernet.Fernet.generate_key().decode()
 
 
 def key_id(key: str) -> str:
-    """Name a key by what does not give it away: the beginning of its SHA-256 digest."""
+    """Return the id of a key, which does not reveal it: the beginning of its SHA-256 digest."""
     return hashlib.sha256(key.encode()).hexdigest()[:ID_LENGTH]
 
 
 def signature(path: str) -> Signature:
-    """Return what differs when the file has changed; raises OSError."""
+    """Return a value that differs when the file has changed; raises OSError."""
     status = Path(path).stat()
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -67,14 +66,14 @@ def read(path: str) -> Keys:
     """Read the keys of a file.
 
     :raises ConfigurationError: it cannot be read, is accessible to others, or has no keys, or
-        something else
+        other content
     """
     return _parse(path, _read_lines(path))
 
 
 def _read_lines(path: str) -> list[str]:
     if not Path(path).is_absolute():
-        raise _error(path, "is no absolute path")
+        raise _error(path, "is not an absolute path")
     try:
         descriptor = os.open(path, _READ_FLAGS)
         try:
@@ -86,13 +85,13 @@ def _read_lines(path: str) -> list[str]:
         raise _error(path, f"cannot be read: {error.strerror}") from error
     if len(content) > _MAX_SIZE:
         raise _error(path, f"is longer than {_MAX_SIZE} bytes")
-    # Remarks are written back as they are, and end at nothing else than the end of a line.
+    # Comments are written back unchanged; only a newline ends a line.
     return content.decode(errors="surrogateescape").removesuffix("\n").split("\n")
 
 
 def _check_private(path: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise _error(path, "is no file")
+        raise _error(path, "is not a regular file")
     if mode & _OTHERS_ACCESS:
         raise _error(
             path,
@@ -104,7 +103,7 @@ def _check_private(path: str, mode: int) -> None:
 def _parse(path: str, lines: Sequence[str]) -> Keys:
     keys = _parse_keys(path, lines)
     if not keys:
-        raise _error(path, "has no key in it: attachd-manage key create makes one")
+        raise _error(path, "has no key: attachd-manage key create generates one")
     return Keys(next(iter(keys)), keys)
 
 
@@ -114,7 +113,7 @@ def _parse_keys(path: str, lines: Sequence[str]) -> dict[str, fernet.Fernet]:
         if not _is_key_line(line):
             continue
         key = line.strip()
-        if not _KEY_PATTERN.fullmatch(key):  # Fernet would suffer letters after it.
+        if not _KEY_PATTERN.fullmatch(key):  # Fernet would accept characters after it.
             reason = f"line {number} is no key: 32 bytes in URL-safe base64 are needed"
             raise _error(path, reason)
         name = key_id(key)
@@ -133,13 +132,13 @@ def _error(path: str, reason: str) -> exception.ConfigurationError:
 
 
 def create(path: str) -> str:
-    """Make a file with one new key, for its owner alone, and return the key's id.
+    """Create a file with one new key, for its owner only, and return the key's id.
 
-    :raises Conflict: there is one
-    :raises ConfigurationError: it cannot be made
+    :raises Conflict: the file exists
+    :raises ConfigurationError: it cannot be created
     """
     if not Path(path).is_absolute():
-        raise _error(path, "is no absolute path")
+        raise _error(path, "is not an absolute path")
     key = generate()
     real = Path(path)
     try:
@@ -149,16 +148,16 @@ def create(path: str) -> str:
     except FileExistsError as error:
         raise exception.Conflict(reason=f"{path} exists already.") from error
     except OSError as error:
-        raise _error(path, f"cannot be made: {error.strerror}") from error
+        raise _error(path, f"cannot be created: {error.strerror}") from error
     return key_id(key)
 
 
 def add(path: str) -> str:
-    """Add a new key at the end of a file, where it opens only, and return the key's id.
+    """Append a new key to a file, where it only decrypts, and return the key's id.
 
-    It seals where it is the only one.
+    It encrypts where it is the only key.
 
-    :raises ConfigurationError: the file is not in order, or cannot be written
+    :raises ConfigurationError: the file is invalid, or cannot be written
     """
     key = generate()
     _change(path, lambda lines: [*lines, key])
@@ -166,7 +165,7 @@ def add(path: str) -> str:
 
 
 def promote(path: str, name: str) -> None:
-    """Make one of the keys the first of its file, the one that seals.
+    """Make one of the keys the first of its file, which encrypts.
 
     :raises NotFound: the file has no such key
     :raises ConfigurationError: as :func:`add`
@@ -182,7 +181,7 @@ def promote(path: str, name: str) -> None:
 
 
 def remove(path: str, name: str) -> None:
-    """Take a key out of its file.
+    """Remove a key from its file.
 
     :raises NotFound: the file has no such key
     :raises Conflict: it is the first one
@@ -193,8 +192,8 @@ def remove(path: str, name: str) -> None:
         current = _find_line(path, lines, name)
         if _parse(path, lines).first == name:
             raise exception.Conflict(
-                reason=f"Key {name} is the first of {path}, the one that seals. Make another one "
-                "the first before: attachd-manage key promote."
+                reason=f"Key {name} is the first of {path}, which encrypts. Make another key "
+                "the first one before: attachd-manage key promote."
             )
         return [line for line in lines if line is not current]
 
@@ -209,7 +208,7 @@ def _find_line(path: str, lines: Sequence[str], name: str) -> str:
 
 
 def _change(path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
-    """Replace a file by a changed one, which belongs to the same user and group."""
+    """Replace a file by a changed one with the same owner, group and mode."""
     with _locked(path):
         lines = _read_lines(path)
         _parse_keys(path, lines)
@@ -224,7 +223,7 @@ def _change(path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Keep others on this host from changing a file; who only reads it is not kept waiting."""
+    """Keep other processes on this host from changing a file; readers do not wait."""
     try:
         held = _lock(path)
     except OSError as error:
@@ -236,13 +235,13 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def _lock(path: str) -> int:
-    """Return a file with the lock, which ends when it is closed."""
+    """Return an open file with the lock, which ends when it is closed."""
     while True:
         held = os.open(path, _READ_FLAGS)
         try:
-            with contextlib.suppress(OSError):  # where files cannot be locked, nobody is kept
+            with contextlib.suppress(OSError):  # where files cannot be locked, there is no lock
                 fcntl.flock(held, fcntl.LOCK_EX)
-            # Who had the lock before has put another file into the place of this one.
+            # The last holder of the lock has replaced this file by another one.
             if os.path.samestat(os.fstat(held), Path(path).stat()):
                 return held
         except BaseException:
@@ -255,7 +254,7 @@ def _lock(path: str) -> int:
 def _temporary_file(
     path: Path, lines: Sequence[str], like: os.stat_result | None = None
 ) -> Iterator[Path]:
-    """Write a file beside another one, whose place it can take at once; raises OSError."""
+    """Write a file beside another one, which it can replace atomically; raises OSError."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(draft, _CREATE_FLAGS, 0o600)
@@ -272,7 +271,7 @@ def _temporary_file(
 
 
 def _sync_directory(folder: Path) -> None:
-    """Have a folder's names outlive a loss of power; by then something may be sealed."""
+    """Make a directory's entries durable; by then secrets may be encrypted with the key."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

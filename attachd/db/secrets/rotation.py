@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sealed by which key, and sealing all of it by the first one; used by attachd-manage key.
+"""Re-encryption of all secrets with the first key, and their numbers by key; used by
+attachd-manage key.
 
-Services go on meanwhile.  Each row is a transaction of its own, which replaces what was read if it
-is still that, and locks nothing else: it is never in the way of those that lock a volume first.
+Services keep running meanwhile. Each row is a transaction of its own, which replaces a value if it
+is still the one that was read, and locks nothing else: it does not block transactions that lock a
+volume first.
 """
 
 from collections import Counter
@@ -19,15 +21,15 @@ from attachd.db.engine.retry import retried
 from attachd.db.secrets import encryption, key_file
 
 ENCRYPTED_COLUMNS: Final = ("connection_info", "secret")
-"""The columns of attachments that are sealed."""
+"""The encrypted columns of attachments."""
 
 BATCH: Final = 200
 """Rows that are read at a time."""
 
 NO_KEY: Final = ""
-"""Stands for the key of what is not sealed."""
+"""Stands for the key of plain text."""
 
-# As the database has it: what is written does not touch updated_at, by which recovery goes.
+# The columns as stored: a rotation does not change updated_at, which recovery uses.
 _SECRETS = sa.table(
     models.attachments.name,
     sa.column("id"),
@@ -37,14 +39,14 @@ _SECRETS = sa.table(
 
 @dataclasses.dataclass
 class Outcome:
-    """What a rotation did.
+    """The result of a rotation.
 
-    :ivar sealed: how many values were sealed anew
-    :ivar changed: rows that somebody else changed at the same time, and that were left to them
-    :ivar unreadable: why a row cannot be opened, by the ids of attachments
+    :ivar encrypted: how many values were encrypted again
+    :ivar changed: rows that were changed at the same time, and skipped
+    :ivar unreadable: why a row cannot be decrypted, by the ids of attachments
     """
 
-    sealed: int = 0
+    encrypted: int = 0
     changed: int = 0
     unreadable: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -56,7 +58,7 @@ class _StaleRow(NamedTuple):
 
 @retried
 def count_by_key() -> dict[str, int]:
-    """Return how many values there are by key, :data:`NO_KEY` for what is not sealed."""
+    """Return the number of values by key, :data:`NO_KEY` for plain text."""
     counts: Counter[str] = Counter()
     with session.reader() as connection:
         for name in ENCRYPTED_COLUMNS:
@@ -71,9 +73,9 @@ def count_by_key() -> dict[str, int]:
 
 
 def rotate() -> Outcome:
-    """Seal anew by the first key what is not, or by another one; from the start each time.
+    """Encrypt all values with the first key that are not, from the start each time.
 
-    :raises ConfigurationError: there is no key file, or it is not in order
+    :raises ConfigurationError: there is no key file, or it is invalid
     :raises Unavailable: the database does not answer; what was done until then stays done
     """
     keys = encryption.keys()
@@ -94,7 +96,7 @@ def _reencrypt(row: _StaleRow, outcome: Outcome) -> None:
         outcome.unreadable[row.id] = str(error)
         return
     if _swap(row, new):
-        outcome.sealed += len(new)
+        outcome.encrypted += len(new)
     else:
         outcome.changed += 1
 
@@ -105,7 +107,7 @@ def _decrypted(text: str) -> str:
 
 @retried
 def _list_stale(last: str, first: str) -> list[_StaleRow]:
-    """Return the next rows with something that the first key has not sealed."""
+    """Return the next rows with a value that the first key has not encrypted."""
     own = f"{encryption.prefix(first)}%"
     statement = (
         sa.select(_SECRETS)
@@ -134,7 +136,7 @@ def _needs_reencryption(row: Mapping[str, Any], first: str) -> _StaleRow:
 
 @retried
 def _swap(row: _StaleRow, new: Mapping[str, str]) -> bool:
-    """Replace what was read, unless it is something else by now."""
+    """Replace the values that were read, unless they have changed."""
     unchanged = [_SECRETS.c[name] == text for name, text in row.values.items()]
     with session.writer() as connection:
         result = connection.execute(

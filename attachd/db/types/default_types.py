@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default_volume_types table: what a project's volumes are that name no type; for the API."""
+"""The default_volume_types table: the type of volumes that name none, by project."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def set_default(project_id: str, type_id: str) -> None:
                     )
                 )
     except db_exception.DBDuplicateEntry:
-        # Somebody else was first by a moment.
+        # Another request was first.
         _update(project_id, type_id)
     except db_exception.DBReferenceError as error:
         raise exception.VolumeTypeNotFound(volume_type_id=type_id) from error
@@ -88,7 +88,7 @@ def _update(project_id: str, type_id: str) -> bool:
 
 @retried
 def delete(project_id: str) -> None:
-    """Let a project have no default type of its own, as it may have been before."""
+    """Remove a project's default type, if it has one."""
     with session.writer() as connection:
         connection.execute(
             sa.delete(_DEFAULT_VOLUME_TYPES).where(

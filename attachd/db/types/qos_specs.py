@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The qos_specs table, and which volume types have which of its rows; used by the API."""
+"""The qos_specs table, and the volume types that its rows are associated with; used by the API."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
@@ -19,7 +19,7 @@ _VOLUME_TYPES = models.volume_types
 
 
 class Filters(TypedDict, total=False):
-    """Which QoS specs are wanted; a key that is absent filters nothing."""
+    """Filters of a list; an absent key filters nothing."""
 
     id: str
     name: str
@@ -81,7 +81,7 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
 def update(qos_specs_id: str, consumer: str | None, specs: Mapping[str, str | None]) -> None:
     """Set some keys and keep the others.
 
-    :param consumer: None: the same as before
+    :param consumer: None: unchanged
     :raises QosSpecsNotFound: there are no such QoS specs
     """
     with session.writer() as connection:
@@ -124,20 +124,20 @@ def _lock_specs(connection: sa.Connection, qos_specs_id: str) -> Specs:
 
 @retried
 def delete(qos_specs_id: str) -> None:
-    """Remove QoS specs that no volume type has.
+    """Remove QoS specs that are not associated with a volume type.
 
     :raises QosSpecsNotFound: there are none
-    :raises QosSpecsInUse: a volume type has them
+    :raises QosSpecsInUse: they are associated with a volume type
     """
     _delete(qos_specs_id)
 
 
 @retried
 def delete_and_disassociate(qos_specs_id: str) -> None:
-    """Take QoS specs from all volume types that have them, and remove them.
+    """Disassociate QoS specs from all volume types, and remove them.
 
     :raises QosSpecsNotFound: there are none
-    :raises QosSpecsInUse: a volume type has got them at this very moment
+    :raises QosSpecsInUse: they have just been associated with a volume type
     """
     _delete(qos_specs_id, _disassociate_statement(qos_specs_id))
 
@@ -158,7 +158,7 @@ def _delete(qos_specs_id: str, *before: sa.Update) -> None:
 
 @retried
 def list_types(qos_specs_id: str) -> list[Row]:
-    """Return ids and names of the volume types that have these QoS specs, sorted by name."""
+    """Return ids and names of the volume types with these QoS specs, sorted by name."""
     statement = sa.select(_VOLUME_TYPES.c.id, _VOLUME_TYPES.c.name).where(
         _VOLUME_TYPES.c.qos_specs_id == qos_specs_id
     )
@@ -169,7 +169,7 @@ def list_types(qos_specs_id: str) -> list[Row]:
 
 @retried
 def associate(qos_specs_id: str, type_id: str) -> None:
-    """Give a volume type these QoS specs, if it has no others.
+    """Associate a volume type with these QoS specs, if it has no others.
 
     :raises QosSpecsNotFound: there are no such QoS specs
     :raises VolumeTypeNotFound: there is no such type
@@ -204,7 +204,7 @@ def _association_error(connection: sa.Connection, type_id: str) -> exception.Att
 
 @retried
 def disassociate(qos_specs_id: str, type_id: str) -> None:
-    """Take these QoS specs from a volume type, if it has them."""
+    """Disassociate a volume type from these QoS specs, if it has them."""
     with session.writer() as connection:
         connection.execute(
             _disassociate_statement(qos_specs_id).where(_VOLUME_TYPES.c.id == type_id)
@@ -213,7 +213,7 @@ def disassociate(qos_specs_id: str, type_id: str) -> None:
 
 @retried
 def disassociate_all(qos_specs_id: str) -> None:
-    """Take these QoS specs from all volume types that have them."""
+    """Disassociate all volume types from these QoS specs."""
     with session.writer() as connection:
         connection.execute(_disassociate_statement(qos_specs_id))
 

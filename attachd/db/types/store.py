@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The volume_types table, extra specs included, and who may know a type; used by the API.
+"""The volume_types and volume_type_access tables: types, extra specs and access; used by the API.
 
-Volumes are what the extra specs of their type said when they got it.  So whoever gives a volume a
-type keeps it as it was judged, by :func:`lock_unchanged`, in the transaction that does so, and
-extra specs
-change only while no volume has the type.  The type's row is locked after the project's quotas and
-before any volume.
+A volume has the properties that the extra specs of its type stated when it got the type. So a
+transaction that sets the type of a volume checks by :func:`lock_unchanged` that the extra specs
+are those by which it was checked, and extra specs change only while no volume has the type. The
+type's row is locked after the project's quotas and before any volume.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +31,10 @@ AVAILABILITY_ZONES: Final = "RESKEY:availability_zones"
 
 
 class Filters(TypedDict, total=False):
-    """Which types are wanted; a key that is absent filters nothing.
+    """Filters of a list; an absent key filters nothing.
 
-    :ivar known_to: public ones, and private ones that this project has access to
-    :ivar extra_specs: pairs which all have to be there
+    :ivar known_to: public types, and private ones that this project has access to
+    :ivar extra_specs: pairs that all have to exist
     """
 
     is_public: bool
@@ -79,7 +78,7 @@ def create(values: Mapping[str, Any]) -> Row:
 def get(type_id: str, project_id: str | None = None) -> Row:
     """Return one type.
 
-    :param project_id: only if this project may know it; None: whoever may
+    :param project_id: only if this project may see it; None: in any case
     :raises VolumeTypeNotFound: there is none
     """
     return _get_one(_VOLUME_TYPES.c.id == type_id, type_id, project_id)
@@ -133,7 +132,7 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
 
 @retried
 def list_names(filters: Filters) -> list[str]:
-    """Return the names of the types that a project knows, or of all, sorted: one statement."""
+    """Return the names of the types that a project may see, or of all, sorted: one statement."""
     visible = [_visible_to(filters["known_to"])] if "known_to" in filters else []
     with session.reader() as connection:
         result = connection.execute(
@@ -163,7 +162,8 @@ def _has_spec(specs: Specs, key: str, value: str) -> bool:
 
 @retried
 def update(type_id: str, values: Mapping[str, Any]) -> None:
-    """Store other columns: ``name``, ``description``, ``is_public``; its quotas follow its name.
+    """Store other columns: ``name``, ``description``, ``is_public``; quotas are renamed with the
+    type.
 
     :raises VolumeTypeNotFound: there is none
     :raises TypeExists: there is another one of that name
@@ -192,7 +192,7 @@ def _lock_name(connection: sa.Connection, type_id: str) -> str:
 
 @retried
 def delete(type_id: str) -> None:
-    """Remove a type, its quotas, and who has access to it.
+    """Remove a type, its quotas and its access list.
 
     :raises VolumeTypeNotFound: there is none
     :raises TypeInUse: volumes have it
@@ -263,14 +263,14 @@ def _change_specs(type_id: str, change: Callable[[Specs], Specs]) -> Specs:
 def lock_unchanged(
     connection: sa.Connection, type_id: str, judged: Mapping[str, str | None]
 ) -> None:
-    """Have a type stay what it was judged to be until this transaction ends.
+    """Keep a type unchanged until this transaction ends.
 
-    :param judged: its extra specs, by which a volume was found fit for it
+    :param judged: its extra specs by which a volume was checked
     :raises VolumeTypeNotFound: it has been deleted since
-    :raises Conflict: it has other extra specs by now
+    :raises Conflict: its extra specs have changed
     """
     statement = sa.select(_VOLUME_TYPES.c.extra_specs).where(_VOLUME_TYPES.c.id == type_id)
-    # Others may keep it at the same time; whoever changes or deletes it waits.
+    # Other transactions may share the lock; a transaction that changes or deletes the type waits.
     row = connection.execute(statement.with_for_update(read=True)).one_or_none()
     if row is None:
         raise exception.VolumeTypeNotFound(volume_type_id=type_id)
@@ -314,7 +314,7 @@ def add_access(type_id: str, project_id: str) -> None:
 
 @retried
 def remove_access(type_id: str, project_id: str) -> None:
-    """Take a project's access to a type away; its volumes of that type stay.
+    """Remove a project's access to a type; its volumes of that type stay.
 
     :raises TypeAccessNotFound: it has none
     """

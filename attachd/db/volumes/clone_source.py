@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What volumes that are copied of others need of those, where those are made and go.
+"""Checks of the source of a clone, when the clone is created and when the source is deleted.
 
-A source is locked while its copy is stored, so that it cannot be on its way out: from then on it
-is kept by the row of the copy, until that has its data.
+A source is locked while its clone is stored, so that it is not being deleted: from then on the row
+of the clone keeps it, until the clone has its data.
 """
 
 from typing import Any
@@ -18,15 +18,15 @@ _VOLUMES = models.volumes
 _VOLUME_IMAGE_METADATA = models.volume_image_metadata
 
 CLONEABLE_STATUSES = ("available", "in-use")
-"""The statuses of volumes that can be copied."""
+"""The statuses of volumes that can be cloned."""
 
 
 def check_source(connection: sa.Connection, copy: Row) -> None:
-    """Lock the source of a volume that is about to be stored.
+    """Lock the source of a volume that is about to be stored, and check it.
 
     :param copy: the new row
-    :raises VolumeNotFound: the source is gone
-    :raises InvalidVolume: it is in no state to be copied, or has grown beyond its copy
+    :raises VolumeNotFound: the source does not exist any more
+    :raises InvalidVolume: it is in no state to be cloned, or has become larger than its clone
     """
     statement = sa.select(_VOLUMES.c.status, _VOLUMES.c.size_gib).where(
         _VOLUMES.c.id == copy["source_volid"]
@@ -43,7 +43,7 @@ def check_source(connection: sa.Connection, copy: Row) -> None:
 
 
 def not_cloneable(volume_id: str, status: str) -> exception.InvalidVolume:
-    """Say that a volume cannot be copied as it is."""
+    """Return the error for a volume that cannot be cloned in its status."""
     return exception.InvalidVolume(
         reason=f"Volume {volume_id} status must be {' or '.join(CLONEABLE_STATUSES)} to be "
         f"copied, currently {status}."
@@ -51,7 +51,7 @@ def not_cloneable(volume_id: str, status: str) -> exception.InvalidVolume:
 
 
 def copy_image_metadata(connection: sa.Connection, copy: Row) -> None:
-    """Give a volume that has just been stored what is known of the image on its source."""
+    """Copy the image metadata of the source to a volume that has just been stored."""
     of_source = sa.select(
         sa.literal(copy["id"]), _VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value
     )
@@ -64,9 +64,9 @@ def copy_image_metadata(connection: sa.Connection, copy: Row) -> None:
 
 
 def check_no_pending_clone(connection: sa.Connection, volume_id: str) -> None:
-    """Let a volume be deleted, whose row is locked.
+    """Check that a volume, whose row is locked, may be deleted.
 
-    :raises InvalidVolume: a copy of it is being made
+    :raises InvalidVolume: it is being cloned
     """
     waiting = sa.select(_VOLUMES.c.id).where(
         _VOLUMES.c.source_volid == volume_id, _VOLUMES.c.state == VolumeState.CREATING

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The volume_metadata table: a volume's free key and value pairs; used by the API.
+"""The volume_metadata and volume_image_metadata tables: key and value pairs; used by the API.
 
-Each change is made under the lock of its volume, so that two of them follow each other.  What
-is below the public verbs is shared with volume_metadata.py, whose table has the same columns.
+Each change is made under the lock of its volume, so that two changes follow each other.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ def merge(
 ) -> Pairs:
     """Set some pairs, keep the others, and return all.
 
-    :param expected: only if these are the pairs so far
+    :param expected: only if these are the present pairs
     :raises VolumeNotFound: there is no such volume
     :raises PreconditionFailed: it has other pairs than expected
     """
@@ -78,7 +77,7 @@ def _lock_pairs(
 def _store_pairs(
     connection: sa.Connection, table: sa.Table, volume_id: str, before: Pairs, after: Pairs
 ) -> Pairs:
-    """Turn the pairs that are there into others, and return those."""
+    """Store pairs instead of the present ones, and return them."""
     for key in before.keys() - after.keys():
         _delete_pair(connection, table, volume_id, key)
     for key, value in after.items():
@@ -94,7 +93,7 @@ def _store_pairs(
         try:
             connection.execute(sa.insert(table), added)
         except db_exception.DBDuplicateEntry as error:
-            # MariaDB takes "a" and "a " for the same.
+            # MariaDB compares "a" and "a " as equal.
             raise exception.BadRequest(
                 reason="Two metadata keys differ only in blanks at their ends."
             ) from error
@@ -102,7 +101,7 @@ def _store_pairs(
 
 
 def _delete_pair(connection: sa.Connection, table: sa.Table, volume_id: str, key: str) -> None:
-    """Remove one pair, if it is there."""
+    """Remove one pair, if it exists."""
     condition = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
     connection.execute(sa.delete(table).where(condition))
 
@@ -112,7 +111,7 @@ _VOLUME_IMAGE_METADATA = models.volume_image_metadata
 
 @retried
 def get_image_metadata(volume_id: str) -> Pairs:
-    """Return all pairs; none where there is no such volume."""
+    """Return all pairs of the image; none where there is no such volume."""
     statement = sa.select(_VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value).where(
         _VOLUME_IMAGE_METADATA.c.volume_id == volume_id
     )
@@ -122,7 +121,7 @@ def get_image_metadata(volume_id: str) -> Pairs:
 
 @retried
 def merge_image_metadata(volume_id: str, pairs: Mapping[str, str]) -> Pairs:
-    """Set some pairs, keep the others, and return all.
+    """Set some pairs of the image, keep the others, and return all.
 
     :raises VolumeNotFound: there is no such volume
     """
@@ -134,7 +133,7 @@ def merge_image_metadata(volume_id: str, pairs: Mapping[str, str]) -> Pairs:
 
 @retried
 def delete_image_metadata(volume_id: str, key: str) -> None:
-    """Remove one pair.
+    """Remove one pair of the image.
 
     :raises NotFound: there is none, or no such volume
     """

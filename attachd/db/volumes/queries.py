@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of volumes and sums over them; read by the API.
+"""Lists of volumes and sums over them; used by the API.
 
 A page is two statements, whatever its size; with the attachments of its volumes
 (attachment_queries.list_of_volumes) it is three.
@@ -24,12 +24,12 @@ _VOLUME_IMAGE_METADATA = models.volume_image_metadata
 
 
 class Filters(TypedDict, total=False):
-    """Which volumes are wanted; a key that is absent filters nothing.
+    """Filters of a list; an absent key filters nothing.
 
-    :ivar metadata: pairs which all have to be there
-    :ivar image_metadata: the same, of the image that is on the volume
-    :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
-    :ivar times: comparisons which all have to hold
+    :ivar metadata: pairs that all have to exist
+    :ivar image_metadata: the same, of the image on the volume
+    :ivar like: columns, of SEARCHABLE, and a text that they contain
+    :ivar times: comparisons that all have to hold
     """
 
     id: str
@@ -76,7 +76,7 @@ _EQUAL = tuple(Filters.__annotations__.keys() - {"metadata", "image_metadata", "
 
 
 class Usage(NamedTuple):
-    """How much there is."""
+    """Number and total size of volumes."""
 
     volumes: int
     gib: int
@@ -86,7 +86,7 @@ class Usage(NamedTuple):
 def page(filters: Filters, page: paging.Page) -> list[Row]:
     """Return one page of volumes.
 
-    :returns: rows as of volumes.get(), with ``image_metadata``, a dict
+    :returns: rows as of store.get(), with ``image_metadata``, a dict
     :raises MarkerNotFound: there is no such item
     """
     visible = paging.equal(_VOLUMES, filters, ("project_id",))
@@ -100,7 +100,7 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
 
 @retried
 def count(filters: Filters) -> int:
-    """Return how many volumes there are on all pages together."""
+    """Return the number of volumes on all pages."""
     statement = sa.select(sa.func.count()).select_from(_VOLUMES).where(*_conditions(filters))
     with session.reader() as connection:
         return int(connection.execute(statement).scalar_one())
@@ -134,7 +134,8 @@ def allocated_since(reports: Mapping[str, datetime.datetime]) -> dict[str, int]:
         for backend, seen in reports.items()
     ]
     if uncounted:
-        # This follows from the rest, in a form that lets every database use its indexes.
+        # This follows from the other conditions, in a form for which every database uses its
+        # indexes.
         recent = _VOLUMES.c.created_at >= min(reports.values())
         statement = (
             sa.select(_VOLUMES.c.host, sa.func.sum(_VOLUMES.c.size_gib))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The volumes table: reading, moving and resetting; used by the objects and the manager.
+"""The volumes table: creation, reads, transitions and resets; used by the objects and the manager.
 
-A volume's ``status`` and ``attach_status`` are written here only as states.derive() gives them.
-New volumes are in volumes.py, lists in volume_queries.py, metadata in volume_metadata.py.
+A volume's ``status`` and ``attach_status`` are stored here only as states.derive() returns them.
+Lists are in queries.py, metadata in metadata.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,14 @@ IN_PROGRESS = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState
 _COMPLETION_EVENTS = frozenset(
     event for event, move in states.VOLUME_TRANSITIONS.items() if move.sources <= IN_PROGRESS
 )
-"""Events that tell how such work has ended."""
+"""Events that record the outcome of such work."""
 
 
 @retried
 def get(volume_id: str, project_id: str | None) -> Row:
     """Return one volume, in one statement.
 
-    :param project_id: only if it belongs to this project; None: whomever it belongs to
+    :param project_id: only if it belongs to this project; None: of any project
     :returns: the row, with ``metadata``, a dict, and ``volume_type_name``
     :raises VolumeNotFound: there is none
     """
@@ -55,7 +55,7 @@ def get(volume_id: str, project_id: str | None) -> Row:
 
 @retried
 def update(volume_id: str, values: Mapping[str, Any]) -> None:
-    """Store columns that no move depends on, such as ``name``.
+    """Store columns that no transition depends on, such as ``name``.
 
     :raises VolumeNotFound: there is none
     """
@@ -75,34 +75,33 @@ def move(
     values: Mapping[str, Any] | None = None,
     lease: leases.Lease | None = None,
 ) -> Row:
-    """Move a volume along one arrow of the table.
+    """Move a volume along one transition.
 
-    The owner is set here: the volume's backend where the target says that work is due, else
-    nobody.
+    The owner is set here: the volume's backend where the target state needs work, else NULL.
 
-    :param values: columns to store with the move
-    :param lease: of the work that this is the end of; it has to be had
-    :returns: the row after it; its last content if the move removed it
-    :raises VolumeNotFound: it is gone
+    :param values: columns to store with the transition
+    :param lease: of the work that ends with this transition; it has to be acquired
+    :returns: the row after it; its last content if the transition removed it
+    :raises VolumeNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
-    :raises InvalidVolume: it cannot be deleted while it is attached or copied
-    :raises TakenOver: somebody else works on it by now
+    :raises InvalidVolume: it cannot be deleted while it is attached or cloned
+    :raises TakenOver: another process works on it by now
     """
     with session.writer() as connection:
         row = _lock(connection, volume_id)
         if lease is None and event in _COMPLETION_EVENTS:
             leases.check_not_held(connection, row, event.value)
         if lease:
-            assert lease.generation is not None, "the end of work that was never begun"
+            assert lease.generation is not None, "the end of work that was never started"
             leases.acquire(connection, row, lease)
         return _move(connection, row, event, values or {})
 
 
 @retried
 def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
-    """Move a volume to where its backend lets it grow; see :func:`move`.
+    """Move a volume to the state in which its backend extends it; see :func:`move`.
 
-    :raises QuotaExceeded: its project may not have that much
+    :raises QuotaExceeded: its project has not enough quota
     """
     with session.writer() as connection:
         quotas.lock_project(connection, project_id)
@@ -153,7 +152,7 @@ def _update_state(
     attachments: Sequence[Row],
     values: Mapping[str, Any],
 ) -> None:
-    """Swap a volume's state and all that follows from it; ``row`` is brought up to date."""
+    """Store a volume's state and what follows from it; update ``row``."""
     held = [AttachmentState(item["state"]) for item in attachments]
     pending_detaches = states.remaining_detaches(row["pending_detaches"], held)
     stored = {
@@ -182,21 +181,21 @@ RESET_STATES: Mapping[str, VolumeState] = {
     "error_deleting": VolumeState.ERROR_DELETING,
     "maintenance": VolumeState.MAINTENANCE,
 }
-"""What an administrator may claim a volume's status to be, and its inner state then."""
+"""The statuses that an administrator may set, and the inner states for them."""
 
 
 @retried
 def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
-    """Set a volume's status by hand, unless its attachments prove the claim wrong.
+    """Set a volume's status by hand, unless its attachments contradict it.
 
-    No manager takes up work on it: it has no owner afterwards.
+    No manager recovers work on it: it has no owner afterwards.
 
-    :param status: one of RESETTABLE, or None to keep it
+    :param status: one of RESET_STATES, or None to keep it
     :param attach_status: attached, detached, or None
     :returns: the row after it
     :raises VolumeNotFound: there is none
-    :raises BadRequest: the volume's attachments say something else
-    :raises InvalidTransition: its data is just being removed
+    :raises BadRequest: the volume's attachments contradict it
+    :raises InvalidTransition: its data is being removed at the moment
     """
     with session.writer() as connection:
         row = _lock(connection, volume_id)
@@ -219,7 +218,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
 
 
 def _drop_unverified(connection: sa.Connection, row: Row, attachments: Sequence[Row]) -> list[Row]:
-    """Drop what nothing but somebody's word stands for: holds, and detaches only begun."""
+    """Drop what no backend confirms: holds, and detaches that were only begun."""
     row["pending_detaches"] = 0
     held = _ATTACHMENTS.c.state == AttachmentState.HELD
     connection.execute(sa.delete(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == row["id"], held))
@@ -246,9 +245,9 @@ def _check_requested(
 def list_recoverable(backend: str, holder: str) -> list[Row]:
     """Return the volumes that a manager of ``host@backend`` has work to do on, oldest first.
 
-    :param holder: the process that is going to do it: what another living one works on is left
-        out
-    :returns: rows, with ``orphaned``: whether a process that is dead by now worked on it
+    :param holder: the process that is going to do it; volumes on which another living process
+        works are left out
+    :returns: rows, with ``orphaned``: whether a dead process worked on it
     """
     statement = (
         sa.select(_VOLUMES, leases.is_orphaned(holder).label("orphaned"))
@@ -289,21 +288,21 @@ def create(
 ) -> Row:
     """Store a volume that its backend, ``values["host"]``, is still to create.
 
-    :param values: columns; ``state`` may be another one than ``creating``.  Beside them
-        ``type_specs``, the extra specs of its type by which they were chosen; none if absent
-    :param first: what the transaction does first, for a request with a key
-    :returns: the row, as of volumes.get()
+    :param values: columns; ``state`` may differ from ``creating``. Beside them ``type_specs``, the
+        extra specs of its type by which they were chosen; none if absent
+    :param first: executed first in the transaction, for a request with an idempotency key
+    :returns: the row, as of :func:`get`
     :raises VolumeTypeNotFound: its type has just been deleted
-    :raises Conflict: its type has just got other extra specs
-    :raises QuotaExceeded: its project may not have it
-    :raises VolumeNotFound: the volume that it is to be a copy of, ``source_volid``, is gone
-    :raises InvalidVolume: that volume cannot be copied
+    :raises Conflict: the extra specs of its type have just been changed
+    :raises QuotaExceeded: its project has not enough quota
+    :raises VolumeNotFound: its source, ``source_volid``, does not exist any more
+    :raises InvalidVolume: its source cannot be cloned
     """
     own = {key: value for key, value in values.items() if key in _VOLUMES.c}
     state = VolumeState(own.get("state", VolumeState.CREATING))
     row: Row = {column.name: None for column in _VOLUMES.c} | {
         "multiattach": False,
-        "shared_targets": True,  # unless its backend says otherwise
+        "shared_targets": True,  # unless its backend reports otherwise
         "bootable": False,
         "pending_detaches": 0,
         "lease_generation": 0,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a volume's row that its backend need not hear of, each under the volume's lock."""
+"""Updates of a volume's row without its backend, each under the volume's lock."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ _VOLUMES = models.volumes
 
 
 class RetypeRequest(NamedTuple):
-    """Another type for a volume, and what follows from it.
+    """Another type for a volume, and its consequences.
 
-    :ivar before: the type that it had when that was judged
-    :ivar type_specs: the extra specs of the other type by which it was judged
-    :ivar statuses: those in which it may happen
+    :ivar before: the type that it had when the request was checked
+    :ivar type_specs: the extra specs of the other type by which it was checked
+    :ivar statuses: those in which the retype may happen
     """
 
     before: str | None
@@ -34,13 +34,13 @@ class RetypeRequest(NamedTuple):
 
 @retried
 def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
-    """Give a volume another type, and all that follows from it, in one step.
+    """Store another type of a volume, and its consequences, in one transaction.
 
     :raises VolumeNotFound: there is none
     :raises VolumeTypeNotFound: the type has just been deleted
-    :raises Conflict: the type has just got other extra specs
-    :raises InvalidVolume: it has another status, or got yet another type meanwhile
-    :raises QuotaExceeded: the project may not have so much of the type
+    :raises Conflict: the extra specs of the type have just been changed
+    :raises InvalidVolume: it has another status, or has got a third type meanwhile
+    :raises QuotaExceeded: the project has not enough quota for the type
     """
     values = {
         "volume_type_id": request.volume_type_id,
@@ -99,14 +99,14 @@ def _set_readonly_flag(volume_id: str, text: str) -> None:
 
 @retried
 def set_shared_targets(backend: str, shared: bool | None) -> int:  # noqa: FBT001  a value, no choice
-    """Store of all volumes of ``host@backend`` whether hosts have to take turns with them.
+    """Store for all volumes of ``host@backend`` whether hosts have to take turns with them.
 
     :param shared: as drivers.Driver.SHARED_TARGETS
-    :returns: of how many it was something else
+    :returns: the number of volumes whose value has changed
     """
     differs = _VOLUMES.c.shared_targets.is_distinct_from(shared)
     changed = sa.update(_VOLUMES).where(models.on_backend(backend), differs)
-    # What users did to it is when it was updated.
+    # Only changes by users count as updates.
     values = {"shared_targets": shared, "updated_at": _VOLUMES.c.updated_at}
     with session.writer() as connection:
         return connection.execute(changed.values(values)).rowcount

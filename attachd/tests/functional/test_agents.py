@@ -217,7 +217,7 @@ class AgentsTest(AgentCase):
         )
         configuration.write_text(text)
         agent = forger.spawn()
-        wait_until(lambda: "Another one is the agent" in agent.output, lambda: agent.output)
+        wait_until(lambda: "is registered with another key" in agent.output, lambda: agent.output)
         mine = self.attach()
         self.assertEqual(([], 1), (forger.loops(), len(self.host.loops())))
         self.detach(mine)

@@ -104,7 +104,7 @@ class StateTest(unittest.TestCase):
         volume = api.create_volume()
         attachment = api.attach(volume)
         key = (self.state / "secrets.key").read_text()
-        self.assertIn(b"sealed:1:", sqlite_content(self.state))
+        self.assertIn(b"encrypted:1:", sqlite_content(self.state))
         device = Path(attachment["connection_info"]["device_path"])
         with device.open("r+b") as disk:
             disk.write(b"what was written")

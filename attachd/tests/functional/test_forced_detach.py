@@ -89,7 +89,7 @@ class ForceTest(Case):
             answer = self.force(mine, status=500)
         self.assertIn("could not be disconnected", answer.fault)
         self.assertEqual("disconnect_failed", rows.attachment(mine)["state"])
-        self.assertRegex(self.told()[0], "could not take the host's access away")
+        self.assertRegex(self.told()[0], "could not revoke the host's access")
         self.assertRegex(self.told()[1], "User root had attachment")
         self.force(mine)
         self.assertEqual(set(), self.driver.granted())

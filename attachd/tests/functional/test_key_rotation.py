@@ -82,7 +82,8 @@ class RotationTest(Case):
 
     def sealed_by(self, name):
         return self.sql(
-            "SELECT COUNT(*) FROM attachments WHERE secret LIKE :like", like=f"sealed:1:{name}:%"
+            "SELECT COUNT(*) FROM attachments WHERE secret LIKE :like",
+            like=f"encrypted:1:{name}:%",
         )[0][0]
 
     def change_key(self):

@@ -42,7 +42,7 @@ class LostKeyTest(unittest.TestCase):
     def assert_refused(self, answer):
         self.assertEqual(503, answer.status, answer.raw)
         self.assertIn("retry-after", answer.headers)
-        for part in (self.lost_name, str(self.file), "[secrets] key_file", "connect anew"):
+        for part in (self.lost_name, str(self.file), "[secrets] key_file", "connect again"):
             self.assertIn(part, answer.fault)
 
     def test_the_connection_is_not_shown_and_the_answer_says_why(self):

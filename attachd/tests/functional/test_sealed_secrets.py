@@ -262,7 +262,7 @@ class LeakTest(Case):
         action = self.attach_as_ironic_does(two)
         self.fail(three)
         held = self.dump()
-        self.assertIn("sealed:1:", held)
+        self.assertIn("encrypted:1:", held)
         self.assertIn(CONNECTOR["initiator"], held)
         self.ask("DELETE", path)
         self.ask("POST", action, {"os-detach": {}}, 202)

@@ -105,7 +105,7 @@ class SealedTest(unittest.TestCase):
         attachment = self.add()
         for column in COLUMNS:
             (stored,) = keys.stored(column)
-            self.assertTrue(stored.startswith("sealed:1:"), stored)
+            self.assertTrue(stored.startswith("encrypted:1:"), stored)
         self.assertEqual((INFO, SECRET), self.read(attachment))
 
     def test_null_stays_null(self):

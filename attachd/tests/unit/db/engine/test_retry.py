@@ -85,7 +85,7 @@ class RetriedTest(unittest.TestCase):
         cases = [
             (sa.exc.TimeoutError(), exception.Unavailable, "Too many requests"),
             (db_exception.DBNonExistentDatabase("x"), exception.Unavailable, "does not exist"),
-            (operational, exception.Unavailable, "in trouble"),
+            (operational, exception.Unavailable, "operational error"),
             (data, exception.BadRequest, "cannot be stored"),
             (db_exception.DBDataError(), exception.BadRequest, "cannot be stored"),
             (db_exception.DBInvalidUnicodeParameter(), exception.BadRequest, "cannot be stored"),

@@ -33,7 +33,7 @@ class SealingTest(unittest.TestCase):
         for text in ("", SECRET, '{"é": "日本語 🗻"}', "x" * 100_000):
             sealed = encryption.encrypt(text)
             self.assertTrue(encryption.is_encrypted(sealed))
-            self.assertTrue(sealed.startswith(f"sealed:1:{keys.ids(self.file)[0]}:"))
+            self.assertTrue(sealed.startswith(f"encrypted:1:{keys.ids(self.file)[0]}:"))
             self.assertEqual(text, encryption.decrypt(sealed))
 
     def test_the_same_is_sealed_differently_each_time(self):
@@ -56,7 +56,7 @@ class SealingTest(unittest.TestCase):
         sealed, name = encryption.encrypt(SECRET), keys.ids(self.file)[0]
         keys.lose(self.file)
         said = self.unreadable(sealed)
-        for part in (name, self.path, "[secrets] key_file", "Put it back", "connect anew"):
+        for part in (name, self.path, "[secrets] key_file", "Put it back", "connect again"):
             self.assertIn(part, said)
         keys.configure(self, None)
         said = self.unreadable(sealed)

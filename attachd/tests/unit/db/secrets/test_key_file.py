@@ -56,13 +56,13 @@ class ReadingTest(KeyFileTest):
 
     def test_what_is_no_key_file_is_refused_by_what_it_is(self):
         self.assertIn("cannot be read: No such file", self.refused())
-        self.assertIn("is no absolute path", self.refused("secrets.keys"))
-        self.assertIn("is no file", self.refused(str(self.file.parent)))
+        self.assertIn("is not an absolute path", self.refused("secrets.keys"))
+        self.assertIn("is not a regular file", self.refused(str(self.file.parent)))
         os.mkfifo(self.file, 0o600)
-        self.assertIn("is no file", self.refused())
+        self.assertIn("is not a regular file", self.refused())
         for nothing in ("", "\n \n", "# later\n"):
             self.write(nothing)
-            self.assertIn("has no key in it", self.refused())
+            self.assertIn("has no key", self.refused())
         self.write("x" * 70_000)
         self.assertIn("is longer than 65536 bytes", self.refused())
 

@@ -54,17 +54,17 @@ class RotationTest(unittest.TestCase):
         self.assertEqual({one: 4, "": 6}, rotation.count_by_key())
         two = self.change_key()
         done = rotation.rotate()
-        self.assertEqual((10, 0, {}), (done.sealed, done.changed, done.unreadable))
+        self.assertEqual((10, 0, {}), (done.encrypted, done.changed, done.unreadable))
         self.assertEqual({two: 10}, rotation.count_by_key())
         self.assert_whole(added)
         again = rotation.rotate()
-        self.assertEqual(0, again.sealed)
+        self.assertEqual(0, again.encrypted)
 
     def test_it_does_not_look_as_if_somebody_had_worked_on_a_row(self):
         attachment = self.add(0)
         before = rows.attachment(attachment)["updated_at"]
         self.change_key()
-        self.assertEqual(2, rotation.rotate().sealed)
+        self.assertEqual(2, rotation.rotate().encrypted)
         self.assertEqual(before, rows.attachment(attachment)["updated_at"])
 
     def test_what_is_broken_off_is_gone_on_with(self):
@@ -85,7 +85,7 @@ class RotationTest(unittest.TestCase):
             rotation.rotate()
         self.assertEqual(6, rotation.count_by_key()[two])
         self.assert_whole(added)
-        self.assertEqual(4, rotation.rotate().sealed)
+        self.assertEqual(4, rotation.rotate().encrypted)
         self.assert_whole(added)
 
     def test_what_somebody_changes_meanwhile_is_left_to_them(self):
@@ -99,7 +99,7 @@ class RotationTest(unittest.TestCase):
 
         with mock.patch.object(rotation, "_swap", be_late):
             done = rotation.rotate()
-        self.assertEqual((0, 1), (done.sealed, done.changed))
+        self.assertEqual((0, 1), (done.encrypted, done.changed))
         self.assertEqual("n" * 32, decrypted(rows.attachment(attachment)["secret"]))
 
     def test_what_cannot_be_opened_is_told_and_left_as_it_is(self):
