@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion of exceptions into fault bodies; used by root and app.
 
-``{"badRequest": {"code": 400, "message": "..."}}``: clients read the only value, whatever its
-key.
+``{"badRequest": {"code": 400, "message": "..."}}``: clients read the only value and
+ignore its key.
 """
 
 import json

@@ -2,7 +2,7 @@
 """The health check at /healthcheck: a short response for all callers, details for some networks.
 
 The short response is that of oslo.middleware, with the checks of [healthcheck]backends, which are
-plug-ins in this module.  The detailed one has all checks, whatever the short one depends on.
+plug-ins in this module.  The detailed one has all checks, not only those of the short one.
 
 Each probe is run by one thread at a time and its result is cached for some seconds: any number of
 health checks costs a statement or a message now and then, and none of them waits for long.

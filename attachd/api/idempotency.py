@@ -3,7 +3,7 @@
 
 Source: draft-ietf-httpapi-idempotency-key-header.  The final response of an endpoint is stored and
 repeated: success, and refusals, too, as the draft and Stripe's API do, since a delayed duplicate
-must not succeed after its sender was told that it failed.  Failures of the service, 5xx, are not
+must not succeed after its sender got a failure.  Failures of the service, 5xx, are not
 final: the next run continues where the last one ended.
 
 Concurrent runs do not wait for each other here.  Each continues with the one resource of its key,

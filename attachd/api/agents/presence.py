@@ -44,7 +44,7 @@ def check_nowhere_else(volume_id: str, host: str) -> None:
         raise exception.Conflict(
             reason=f"Host {found.host} still has volume {volume_id} as {found.path}, by "
             f"attachment {found.attachment_id}, of which nothing is known here. Its agent takes "
-            "the device away as soon as nobody uses it: end what does. Then repeat the request."
+            "the device away as soon as it is unused: end what uses it. Then repeat the request."
         )
 
 
