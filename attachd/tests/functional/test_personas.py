@@ -66,7 +66,7 @@ class GatesTest(Case):
     @staticmethod
     def _opened(each):
         body = None if each.action is None else validation.VersionedSchema({}, each.since)
-        return dataclasses.replace(each, handler=lambda: None, wants=(), body=body, query=None)
+        return dataclasses.replace(each, handler=lambda: None, arguments=(), body=body, query=None)
 
     def _ask(self, each, token):
         return self.api.ask(
