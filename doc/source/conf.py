@@ -40,4 +40,4 @@ _drawing.write_text(state_diagram.page())
 
 _description = Path(__file__).parent / "user" / "_generated" / "openapi.json"
 _description.parent.mkdir(exist_ok=True)
-_description.write_text(document.in_json(document.describe()))
+_description.write_text(document.to_json(document.describe()))

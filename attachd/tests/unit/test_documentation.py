@@ -3,6 +3,7 @@
 
 import ast
 import configparser
+import importlib
 from pathlib import Path
 import re
 import unittest
@@ -38,6 +39,17 @@ class PagesTest(Case):
             if "_generated" not in page.parts
         }
         self.assertEqual(sorted(pages - {Path("index.rst")}), sorted(listed))
+
+
+class ConfigurationTest(Case):
+    def test_sphinx_configuration_calls_existing_functions(self):
+        text = (SOURCE / "conf.py").read_text(encoding="utf-8")
+        imported = re.findall(r"(?m)^from (attachd[\w.]*) import (\w+)$", text)
+        self.assertTrue(imported)
+        for package, name in imported:
+            module = importlib.import_module(f"{package}.{name}")
+            for function in re.findall(rf"\b{name}\.(\w+)\(", text):
+                self.assertTrue(hasattr(module, function), f"{module.__name__}.{function}")
 
 
 class ArchitectureTest(Case):
