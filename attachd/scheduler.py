@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend gets a new volume, judged by the last reports; used by the API.
+"""Scheduler: select the backend of a new volume by the last reports; used by the API.
 
-An impossible request is refused while the caller still listens, with the reason.  Sieves are
-applied one after another - up, zone, capabilities, room - and the first that nothing passes gives
-the reason.  What it says is for everybody's ears: capabilities by name, but no hosts, and not the
-values of a type's extra specs.
+An impossible request is refused at once, with the reason.  Filters are applied one by one - up,
+zone, capabilities, capacity - and the first that no backend passes gives the reason.  All callers
+may read it: capabilities by name, but no hosts, and not the values of a type's extra specs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,11 +36,11 @@ _TRUE: Final = "<is> True"
 
 @dataclass(frozen=True)
 class RequestSpec:
-    """What a backend has to offer.
+    """Requirements of a volume.
 
     :ivar size_gib: GiB of the new volume
-    :ivar extra_specs: of its type; keys of other scopes than ``capabilities:`` are not for us
-    :ivar availability_zone: None if any will do
+    :ivar extra_specs: of its type; keys of other scopes than ``capabilities:`` are ignored
+    :ivar availability_zone: None: any
     """
 
     size_gib: int
@@ -51,9 +50,9 @@ class RequestSpec:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a volume goes.
+    """Backend and pool of a volume.
 
-    :ivar host: ``host@backend#pool``, as ``volumes.host`` keeps it
+    :ivar host: ``host@backend#pool``, as in ``volumes.host``
     :ivar availability_zone: of that backend
     """
 
@@ -63,11 +62,11 @@ class Destination:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One backend as it last reported.
+    """One backend with its last report.
 
     :ivar host: ``host@backend``
-    :ivar usable: it reported lately, its driver is ready, and nobody disabled or froze it
-    :ivar capabilities: as :func:`capabilities_of` makes them
+    :ivar usable: it reported lately, its driver is ready, and it is neither disabled nor frozen
+    :ivar capabilities: as :func:`capabilities_of` returns them
     :ivar available_gib: GiB that may still be promised to volumes there
     """
 
@@ -79,7 +78,7 @@ class Candidate:
 
 
 def select_backend(wanted: RequestSpec) -> Destination:
-    """Pick the fitting backend with the most room.
+    """Select the suitable backend with the most free capacity.
 
     :raises NoValidBackend: with the reason
     """
@@ -87,11 +86,11 @@ def select_backend(wanted: RequestSpec) -> Destination:
 
 
 def check_free_capacity(host: str | None, more_gib: int) -> None:
-    """Refuse to let a volume at ``host@backend#pool`` grow by more than there is room for.
+    """Check that a volume at ``host@backend#pool`` can be extended by ``more_gib``.
 
-    A backend that is down, or not known any more, refuses later by itself.
+    A backend that is down or unknown refuses later by itself.
 
-    :raises NoValidBackend: naming the room that is left
+    :raises NoValidBackend: naming the capacity that is left
     """
     backend = (host or "").partition("#")[0]
     for candidate in candidates():
@@ -100,7 +99,7 @@ def check_free_capacity(host: str | None, more_gib: int) -> None:
 
 
 def select_on_host(host: str | None, wanted: RequestSpec) -> Destination:
-    """Return the place at ``host@backend#pool`` and nowhere else, as for a copy of what is there.
+    """Return the destination at ``host@backend#pool``, as for a clone of a volume there.
 
     :raises NoValidBackend: with the reason
     """
@@ -110,7 +109,7 @@ def select_on_host(host: str | None, wanted: RequestSpec) -> Destination:
 def check_extra_specs(
     host: str | None, extra_specs: Mapping[str, str | None], availability_zone: str | None
 ) -> None:
-    """Refuse extra specs for a volume that its backend does not have; nothing moves.
+    """Check that a volume's backend has the capabilities of extra specs; nothing moves.
 
     :param host: ``host@backend#pool``
     :raises NoValidBackend: with the reason
@@ -128,9 +127,9 @@ def _only(host: str | None) -> list[Candidate]:
 
 
 def check_not_frozen(host: str | None) -> None:
-    """Refuse to change what there is at ``host@backend#pool`` while that backend is frozen.
+    """Check that the backend of ``host@backend#pool`` is not frozen.
 
-    :raises BackendFrozen: without its name, which is not for everybody
+    :raises BackendFrozen: without its name, which not all callers may read
     """
     backend = (host or "").partition("#")[0]
     if backend and services.is_frozen(BINARY, backend):
@@ -138,7 +137,7 @@ def check_not_frozen(host: str | None) -> None:
 
 
 def candidates() -> list[Candidate]:
-    """Return every backend as it last reported, less what was promised since: 2 statements."""
+    """Return all backends with their last reports, less later promises; costs 2 statements."""
     rows = services.page({"binary": BINARY})
     promised = volume_queries.allocated_since({row["host"]: row["seen_at"] for row in rows})
     return [
@@ -154,7 +153,7 @@ def candidates() -> list[Candidate]:
 
 
 def select(wanted: RequestSpec, remaining: Sequence[Candidate]) -> Destination:
-    """Pick from ``remaining``, as :func:`select_backend` does.
+    """Select from ``remaining``, as :func:`select_backend` does.
 
     :raises NoValidBackend: with the reason
     """
@@ -163,17 +162,17 @@ def select(wanted: RequestSpec, remaining: Sequence[Candidate]) -> Destination:
     left = _filter_capabilities(wanted.extra_specs, left)
     left = _filter_capacity(wanted.size_gib, left)
     most = max(candidate.available_gib for candidate in left)
-    # Equals take turns by chance, lest all API processes send all volumes to the first.
+    # A random one of equals: otherwise all API processes would select the first.
     picked = random.choice([each for each in left if each.available_gib == most])  # noqa: S311
     pool = picked.capabilities["pool_name"]
     return Destination(f"{picked.host}#{pool}", picked.availability_zone)
 
 
 def capabilities_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what extra specs are matched with, and what get_pools shows of a backend.
+    """Return the capabilities for extra specs, and for get_pools.
 
-    A driver may name its pool and its ``volume_backend_name``; else both are the backend's name
-    in ``enabled_backends``.
+    A driver may name its pool and its ``volume_backend_name``; otherwise both are the backend's
+    name in ``enabled_backends``.
     """
     report = row["report"] or {}
     name = row["host"].rpartition("@")[2]
@@ -186,7 +185,7 @@ def capabilities_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_up(row: Mapping[str, Any]) -> bool:
-    """Tell whether a backend reported lately, and was ready then."""
+    """Return whether a backend reported lately, and was ready then."""
     return bool(row["alive"] and row["up"])
 
 
@@ -210,7 +209,7 @@ def _unless_unlimited(gib: float | None) -> float:
 
 
 def is_true(value: object) -> bool:
-    """Tell whether a capability or an extra spec's value says yes."""
+    """Return whether a capability or an extra spec's value is true."""
     return strutils.bool_from_string(value)
 
 
@@ -280,7 +279,7 @@ def _required_capabilities(extra_specs: Mapping[str, str | None]) -> Iterable[tu
 def has_capabilities(
     capabilities: Mapping[str, Any], extra_specs: Mapping[str, str | None]
 ) -> bool:
-    """Tell whether a backend with these capabilities can have volumes of a type."""
+    """Return whether a backend with these capabilities can have volumes of a type."""
     return all(_has(capabilities, *spec) for spec in _required_capabilities(extra_specs))
 
 
@@ -301,9 +300,9 @@ def _filter_capacity(size_gib: int, remaining: Sequence[Candidate]) -> list[Cand
 
 
 def matches_spec(offer: object, spec: str) -> bool:
-    """Tell whether a capability is what an extra spec asks for.
+    """Return whether a capability satisfies an extra spec.
 
-    :param offer: what the backend reported; of a list, one member has to do
+    :param offer: value in the report; of a list, one member is enough
     :param spec: a plain value, or an operator and its operand: ``<is> True``, ``<in> part``,
         ``<or> a <or> b``, ``= 5`` (at least), ``== != >= <=`` for numbers, ``s== s!= s>= s> s<=
         s<`` for strings

@@ -32,7 +32,7 @@ GROUPS: Final[tuple[Any, ...]] = (
     manager,
     *(importlib.import_module(f"{__name__}.{name}") for name in _OTHERS),
 )
-"""The files beside this one that have options: a GROUP and its OPTIONS each."""
+"""The modules of this package that have options: a GROUP and its OPTIONS each."""
 
 for _group in GROUPS:
     # By its name, oslo.config would make another group which only looks like [DEFAULT].

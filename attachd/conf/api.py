@@ -13,8 +13,8 @@ OPTIONS = [
             (
                 "noauth",
                 (
-                    "Nobody is asked who they are: for trying out and for tests, on loopback "
-                    "only. The project is taken from the URL or from a token "
+                    "No authentication: for evaluation and tests, on loopback only. The project "
+                    "is taken from the URL or from a token "
                     "`user:project[:role,role]`."
                 ),
             ),
@@ -27,19 +27,19 @@ OPTIONS = [
                 ),
             ),
         ],
-        help="How callers prove who they are.",
+        help="How callers are authenticated.",
     ),
     cfg.StrOpt(
         "http_basic_user_file",
         default="/etc/attachd/htpasswd",
-        help="Names and hashed passwords, as `htpasswd -B` writes them: bcrypt only. Others than "
-        "its owner and group must not read it. A change counts at once.",
+        help="Names and hashed passwords, as `htpasswd -B` writes them: bcrypt only. Only its "
+        "owner and group may read it. A change takes effect at once.",
     ),
     cfg.StrOpt(
         "http_basic_roles_file",
         default="/etc/attachd/http_basic.yaml",
         help="Project and roles of each of these users, in YAML: "
-        "`alice: {project: 0123abcd, roles: [member]}`. A change counts at once.",
+        "`alice: {project: 0123abcd, roles: [member]}`. A change takes effect at once.",
     ),
     cfg.IntOpt(
         "max_limit",
@@ -51,19 +51,19 @@ OPTIONS = [
         "max_request_body_size",
         default=1024 * 1024,
         min=1024,
-        help="The largest request body that is read, in bytes; a larger one is refused.",
+        help="The largest accepted request body, in bytes.",
     ),
     cfg.IntOpt(
         "max_connector_size",
         default=64 * 1024,
         min=1024,
-        help="The largest connector that is kept with an attachment, in bytes of JSON.",
+        help="The largest connector that is stored with an attachment, in bytes of JSON.",
     ),
     cfg.IntOpt(
         "idempotency_key_ttl",
         default=24 * 3600,
         min=60,
-        help="For how long an Idempotency-Key keeps a request from being done twice, in seconds; "
+        help="Seconds for which an Idempotency-Key prevents that a request is executed twice; "
         "clients must not repeat a request after that.",
     ),
     cfg.IntOpt(
@@ -83,25 +83,24 @@ OPTIONS = [
     cfg.StrOpt(
         "project_id_regex",
         default=r"[0-9a-f\-]+",
-        help="What counts as a project id in URLs.",
+        help="Regular expression of project ids in URLs.",
     ),
     cfg.IntOpt(
         "retry_after",
         default=5,
         min=1,
         max=3600,
-        help="Seconds after which a caller who got a 503 or a 504 may try again, as the header "
-        "`Retry-After` says.",
+        help="Seconds in the header `Retry-After` of answers with status 503 and 504.",
     ),
     cfg.ListOpt(
         "health_detail_sources",
         default=["127.0.0.1/32", "::1/128"],
-        help="The networks from which `GET /healthcheck?detailed` tells how database, message "
-        "queue and each backend are; what comes through a proxy gets the short answer.",
+        help="The networks from which `GET /healthcheck?detailed` returns the state of database, "
+        "message queue and each backend; requests through a proxy get the short answer.",
     ),
     cfg.StrOpt(
         "resource_query_filters_file",
-        help="A JSON file that says what others than administrators may filter lists by, as in "
+        help="A JSON file with the filters of lists for callers who are no administrators, as in "
         '`{"volume": ["name", "status"]}`; a list that it does not name cannot be filtered. '
         "None: what `GET /resource_filters` says by default.",
     ),

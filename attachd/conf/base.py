@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every attachd process has to know; the [DEFAULT] group."""
+"""Options of all attachd processes; the [DEFAULT] group."""
 
 import socket
 
@@ -12,13 +12,13 @@ OPTIONS = [
         "host",
         default=socket.gethostname(),
         sample_default="<the machine's name>",
-        help="The name this manager goes by. All managers that serve the same backends "
-        "together must have the same one.",
+        help="The name of this manager. All managers that serve the same backends together must "
+        "have the same one.",
     ),
     cfg.StrOpt(
         "state_path",
         default="/var/lib/attachd",
-        help="The folder for everything attachd itself keeps on disk.",
+        help="The folder for attachd's own files.",
     ),
     cfg.StrOpt(
         "storage_availability_zone",

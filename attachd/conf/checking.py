@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds wrong values and names that nobody reads; used by service, the manager and status."""
+"""Find wrong values and unknown names in the configuration; for service, manager and status."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,30 +29,30 @@ _LIBRARIES = (
     "oslo.service.service",
     "attachd.keystone",
 )
-"""Whose options there are: at least those of etc/attachd/config-generator.conf.
+"""Libraries with options: at least those of etc/attachd/config-generator.conf.
 
-They are asked in this order, and the last one takes longer than all others together.
+They are queried in this order; the last one takes longer than all others together.
 """
 
 _FOREIGN = frozenset({"keystone_authtoken", "key_manager", "barbican", "castellan", "vault"})
-"""Groups whose options depend on plug-ins that nobody can list."""
+"""Groups whose options depend on plug-ins that cannot be listed."""
 
 _USUAL = frozenset({"rabbit", "inprocess"})
-"""Message queues that need not be looked for among what is installed, which takes a moment."""
+"""Message queues that are known without a search of installed plug-ins, which takes a moment."""
 
 _VARIABLE = re.compile(r"OS_([A-Z0-9_]+?)__([A-Z0-9_]+)")
 
 Known = Mapping[str, frozenset[str]]
-"""The names of options that there are, by group."""
+"""Names of known options, by group."""
 
 
 @dataclass(frozen=True)
 class Stranger:
-    """A name that nobody reads.
+    """An unknown name.
 
     :ivar place: the file, or the environment variable, that has it
     :ivar name: the option; None: the whole group
-    :ivar nearest: what was probably meant, as ``[group]option``; None: nobody knows
+    :ivar nearest: the probable meaning, as ``[group]option``; None: unknown
     """
 
     place: str
@@ -69,7 +69,7 @@ class Stranger:
 
 
 def check_values(conf: cfg.ConfigOpts, *groups: str) -> None:
-    """Read every option now: oslo.config would find a wrong value when something reads it.
+    """Read every option now: oslo.config finds a wrong value only when it is read.
 
     :param groups: which ones; none named: all that are registered
     :raises oslo_config.cfg.ConfigFileValueError: a value is wrong; names ``[group]option``
@@ -89,16 +89,16 @@ def _value(where: Mapping[str, Any], group: str, name: str) -> Any:
 
 
 def queue_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
-    """Read the URL of the message queue now: whoever uses it would find out in the midst of work.
+    """Check the URL of the message queue now, and not at the first message.
 
-    :raises oslo_config.cfg.ConfigFileValueError: it is none, or of a queue that nobody knows
+    :raises oslo_config.cfg.ConfigFileValueError: it is invalid, or of an unknown message queue
     """
     try:
         url = messaging.TransportURL.parse(conf)
     except messaging.InvalidTransportURL as error:
         raise cfg.ConfigFileValueError(f"[DEFAULT]transport_url: {error}") from None
     except ValueError:
-        # What it was that is no port may be half of a password: it is told to nobody.
+        # The wrong port may be a part of a password, so the message does not contain it.
         raise cfg.ConfigFileValueError(
             "[DEFAULT]transport_url is no URL. What means something in a URL, such as / or # in "
             "a password, has to be percent-encoded."
@@ -114,10 +114,10 @@ def queue_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
 
 
 def strangers(conf: cfg.ConfigOpts, environment: Mapping[str, str] = os.environ) -> list[Stranger]:
-    """List the names in the files that were read, and in the environment, that nobody reads.
+    """List the unknown names in the files that were read, and in the environment.
 
-    All names that there are take a moment to find out.  So one library is asked after the other,
-    until each name in the files is one that there is.
+    The search for all known names takes a moment, so one library is queried after the other, until
+    each name in the files is known.
     """
     written = [*_in_files(conf), *_in_variables(environment)]
     sections = {value for _place, _group, name, value in written if name == "auth_section"}
@@ -165,7 +165,7 @@ def _registered(conf: cfg.ConfigOpts) -> dict[str, frozenset[str]]:
 
 
 def _ever_more(registered: Known) -> Iterator[Known]:
-    """Add the options of one library after the other, with the names that they once had."""
+    """Yield the known options after each library, with their deprecated names."""
     yield registered
     names = {group: set(options) for group, options in registered.items()}
     points = {each.name: each for each in metadata.entry_points(group="oslo.config.opts")}
@@ -184,7 +184,7 @@ def _add(names: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
 
 
 def _drivers_of(written: Iterable[_Written], known: Known) -> Known:
-    """Return the options of each group that is a backend's, by the driver that it names.
+    """Return the options of each backend's group, by the driver that it names.
 
     The options of a driver are known as those of a group with the driver's name.
     """
@@ -193,7 +193,7 @@ def _drivers_of(written: Iterable[_Written], known: Known) -> Known:
 
 
 def _groups_of_drivers(written: Sequence[_Written], known: Known) -> Known:
-    """Add the groups whose driver there is not; libraries may have such an option, too."""
+    """Add the groups whose driver is not installed; libraries may have such an option, too."""
     named = {group for _place, group, name, _value in written if name == "driver"}
     nothing = dict.fromkeys(named - known.keys(), frozenset({"driver"}))
     return {**nothing, **_drivers_of(written, known)}
@@ -216,7 +216,7 @@ def _among(
 
 
 def _near_option(names: frozenset[str], group: str, name: str, known: Known) -> str | None:
-    """Find the same name in another group, else one that is spelled much the same in this one."""
+    """Find the same name in another group, or a similar one in this group."""
     elsewhere = sorted(each for each, options in known.items() if name in options)
     if elsewhere:
         return f"[{elsewhere[0]}]{name}"

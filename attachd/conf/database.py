@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the database may keep somebody waiting; more of [database], read by db.
+"""Timeouts of the database; additional options of [database], read by db.
 
-The other options of this group are oslo.db's, see db/api.py.
+The other options of this group are oslo.db's.
 """
 
 from oslo_config import cfg
@@ -13,23 +13,23 @@ OPTIONS = [
         "connect_timeout",
         default=5,
         min=1,
-        help="Seconds that a connection to the database may take. What connection or "
-        "connection_parameters say to the driver goes before.",
+        help="Seconds that a connection to the database may take. Settings of the driver in "
+        "connection or connection_parameters take precedence.",
     ),
     cfg.IntOpt(
         "read_timeout",
         default=20,
         min=2,
-        help="Seconds that the database may be silent before its connection is given up. For half "
-        "of it a statement waits for the locks of others; the server ends what has been in the "
-        "middle of a transaction for twice as long without a word. What connection or "
-        "connection_parameters say to the driver goes before.",
+        help="Seconds without an answer after which a connection to the database is closed. A "
+        "statement waits half of that time for locks; the server ends a transaction that is "
+        "idle for twice that time. Settings of the driver in connection or "
+        "connection_parameters take precedence.",
     ),
     cfg.IntOpt(
         "retry_timeout",
         default=10,
         min=0,
-        help="Seconds after which a transaction that has met a dead connection or the locks of "
-        "others is not tried again: the caller gets a 503.",
+        help="Seconds after which a transaction that failed because of a lost connection or of "
+        "locks is not retried: the caller gets a 503.",
     ),
 ]

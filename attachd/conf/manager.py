@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a volume manager works; the [manager] group, read by room 2 and by placement."""
+"""Options of volume managers; the [manager] group, read by the manager and by the scheduler."""
 
 from oslo_config import cfg
 
@@ -23,7 +23,7 @@ OPTIONS = [
         "threads_per_backend",
         default=16,
         min=1,
-        help="How many requests one process works on at the same time for one backend.",
+        help="How many requests one process executes at the same time for one backend.",
     ),
     cfg.IntOpt(
         "copies_per_backend",
@@ -47,17 +47,17 @@ OPTIONS = [
         "member_timeout",
         default=30.0,
         min=1.0,
-        help="Seconds without a sign of life after which a manager process counts as dead, and "
-        "others take over what it was at. Each process gives one in a sixth of that time, and "
-        "touches no backend any more after two thirds of it. All managers have to agree. The "
-        "death of a process on the same machine is seen at once.",
+        help="Seconds without a heartbeat after which a manager process counts as dead, and "
+        "others take over its work. Each process sends a heartbeat every sixth of that time, "
+        "and stops to use backends after two thirds of it without one. All managers must have "
+        "the same value. The death of a process on the same machine is detected at once.",
     ),
     cfg.IntOpt(
         "max_attachments_per_host",
         default=0,
         min=0,
-        help="How many attachments one host may have, of all volumes together, whichever backend "
-        "they are at; 0: any number. All managers should agree.",
+        help="How many attachments one host may have, of all volumes at all backends; 0: "
+        "unlimited. All managers should have the same value.",
     ),
     cfg.FloatOpt(
         "max_over_subscription_ratio",
@@ -69,13 +69,12 @@ OPTIONS = [
         "message_ttl",
         default=30 * 24 * 3600,
         min=1,
-        help="Seconds that messages to users, about what failed in the background, are kept.",
+        help="Seconds for which messages to users about failed background operations are kept.",
     ),
     cfg.IntOpt(
         "purge_interval",
         default=3600,
         min=0,
-        help="Seconds between two times that old messages to users, old events and old keys of "
-        "requests are removed.",
+        help="Seconds between two purges of old messages to users, events and idempotency keys.",
     ),
 ]

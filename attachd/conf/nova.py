@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Compute is asked who uses a volume; the [nova] group, read by api/nova.py and the guard.
+"""Options of the check with Compute; the [nova] group, read by the API's client of Compute.
 
-The names of those options that Cinder has too are the same, so that a section can be carried
-over.
+Options that Cinder has too have the same names, so that a section can be copied.
 """
 
 from oslo_config import cfg
@@ -14,7 +13,7 @@ OPTIONS = [
         "endpoint_override",
         schemes=["http", "https"],
         help="The Compute API, with its version: http://compute.example:8774/v2.1. None: "
-        "whatever the service catalogue of the caller's token has; where it has none, nobody is "
+        "that of the service catalogue of the caller's token; if it has none, Compute is not "
         "asked before an attachment is deleted.",
     ),
     cfg.URIOpt(
@@ -53,7 +52,7 @@ OPTIONS = [
             (
                 "anybody",
                 (
-                    "Whoever may delete attachments at all, as the Block Storage API has always "
+                    "Any caller that may delete attachments, as the Block Storage API has always "
                     "had it."
                 ),
             ),

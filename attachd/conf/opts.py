@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every option of attachd, for the generator of sample configurations."""
+"""All options of attachd, for the generator of sample configurations."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a project may have unless somebody set it otherwise; the [quota] group.
+"""Default quotas of a project; the [quota] group.
 
-Read by db.quotas.  The options have the names that the Block Storage service's have.
+Read by db.  The options have the names of the Block Storage service.
 """
 
 from oslo_config import cfg
@@ -13,18 +13,18 @@ OPTIONS = [
         "quota_volumes",
         default=10,
         min=-1,
-        help="How many volumes a project may have. -1: as many as it likes.",
+        help="How many volumes a project may have. -1: unlimited.",
     ),
     cfg.IntOpt(
         "quota_gigabytes",
         default=1000,
         min=-1,
-        help="How many GiB all volumes of a project together may have. -1: as many as it likes.",
+        help="How many GiB all volumes of a project together may have. -1: unlimited.",
     ),
     cfg.IntOpt(
         "per_volume_size_limit",
         default=-1,
         min=-1,
-        help="How many GiB one volume may have. -1: as many as its project may.",
+        help="How many GiB one volume may have. -1: limited by the project's quota only.",
     ),
 ]

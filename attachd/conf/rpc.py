@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the API and the managers talk; the [rpc] group, read by manager_api and service."""
+"""Options of RPC between the API and the managers; the [rpc] group, read by rpc and service."""
 
 from oslo_config import cfg
 
@@ -21,8 +21,8 @@ OPTIONS = [
         "max_calls_unresponsive",
         default=8,
         min=1,
-        help="How many calls of one API process wait at the same time for a backend that has "
-        "answered none for 10 seconds; the callers of all others get a 503 at once, so that "
-        "threads remain for the other backends.",
+        help="How many calls of one API process wait at the same time for a backend that has not "
+        "answered for 10 seconds; further calls get a 503 at once, so that threads remain for "
+        "the other backends.",
     ),
 ]

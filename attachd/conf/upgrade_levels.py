@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is spoken while two releases run side by side; the [upgrade_levels] group."""
+"""Pins of RPC versions for rolling upgrades; the [upgrade_levels] group."""
 
 from oslo_config import cfg
 

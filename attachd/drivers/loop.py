@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loop devices of this machine: files as block devices; for the file driver.
 
-The kernel's own interface is used, not losetup: the requests answer with error numbers, cost
-a tenth of a process, and let a device be checked and freed while nobody else can take it.
+It uses the kernel's interface, not losetup: requests return error numbers, cost a tenth of a
+process, and a device can be checked and freed without a race.
 
 Source: loop(4) and linux/loop.h; LOOP_CONFIGURE came with Linux 5.8.
 """
@@ -44,7 +44,7 @@ class LoopDevice:
 
     :ivar path: "/dev/loop<number>"
     :ivar mode: "ro" refuses writes
-    :ivar closing: it was detached while open and goes away with its last user
+    :ivar closing: it was detached while open and disappears after its last user
     """
 
     path: str
@@ -53,7 +53,7 @@ class LoopDevice:
 
 
 def unavailable() -> str:
-    """Tell why this process cannot use loop devices; "" when it can."""
+    """Return why this process cannot use loop devices; "" if it can."""
     try:
         os.close(os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
@@ -68,17 +68,17 @@ def find(backing: Path) -> list[LoopDevice]:
 
 
 def under(folder: Path) -> list[tuple[Path, LoopDevice]]:
-    """List the devices over files that are, or were, somewhere in a folder, with those files."""
+    """List the devices over files that are, or were, anywhere in a folder, with those files."""
     found = ((Path(_backing(each).removesuffix(_DELETED)), each) for each in _attached())
     return [(file, _describe(each)) for file, each in found if folder in file.parents]
 
 
 def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
-    """Put a new device over a file.
+    """Create a device over a file.
 
-    Buffered, not direct: each write passes the page cache of the file, which all devices over
-    the file and all its readers share, and works on every file system.  A flush of the host
-    reaches the disk all the same: the loop driver answers it with fsync.
+    Buffered, not direct: each write passes the page cache of the file, which all devices over the
+    file and all its readers share, and works on every file system.  A flush of the host still
+    reaches the disk: the loop driver answers it with fsync.
     """
     flags = os.O_RDONLY if mode == "ro" else os.O_RDWR
     with _opened(backing, flags) as file, _opened(_CONTROL, os.O_RDWR) as control:
@@ -92,25 +92,25 @@ def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
 
 
 def refresh(device: LoopDevice) -> None:
-    """Let a device have the present size of its file."""
+    """Update the size of a device to that of its file."""
     with _opened(Path(device.path), os.O_RDONLY) as descriptor:
         fencing.check()
         fcntl.ioctl(descriptor, _LOOP_SET_CAPACITY)
 
 
 def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> None:
-    """Free all devices over a file; what was written to them is in the file afterwards.
+    """Free all devices over a file; written data is in the file afterwards.
 
     :param modes: only the devices of these modes
-    :raises BackendError: a device is mounted or open; it stays usable until its last user
-        closes it, and then goes away by itself
+    :raises BackendError: a device is mounted or open; it stays usable until its last user closes
+        it, and then disappears by itself
     """
     for device in find(backing):
         if device.mode in modes and not device.closing:
             _clear(device, backing)
     deadline = time.monotonic() + _DETACH_SECONDS
     while left := [device for device in find(backing) if device.mode in modes]:
-        # Somebody may only have had a look at it, as udev does.
+        # A process such as udev may have opened it for a moment.
         if time.monotonic() > deadline:
             names = ", ".join(device.path for device in left)
             raise exception.BackendError(
@@ -120,7 +120,7 @@ def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> 
 
 
 def _configure(path: Path, config: bytes) -> bool:
-    """Take a device that was free a moment ago; False when somebody else was faster."""
+    """Configure a free device; False if another process was faster."""
     with _opened(path, os.O_RDWR) as descriptor:
         fencing.check()
         try:
@@ -133,9 +133,9 @@ def _configure(path: Path, config: bytes) -> bool:
 
 
 def _clear(device: LoopDevice, backing: Path) -> None:
-    """Ask the kernel to free a device, unless it is by now over another file."""
+    """Free a device, unless it is over another file now."""
     with _opened(Path(device.path), os.O_RDONLY) as descriptor:
-        # While it is open here it cannot become another's.
+        # While it is open here no other process can reuse it.
         if device in find(backing):
             fencing.check()
             with contextlib.suppress(OSError):
@@ -148,7 +148,7 @@ def _attached() -> Iterator[Path]:
 
 
 def _backing(folder: Path) -> str:
-    # It may be freed while we look.
+    # It may be freed meanwhile.
     with contextlib.suppress(OSError):
         return os.fsdecode((folder / "backing_file").read_bytes()).removesuffix("\n")
     return ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks something that may be slow or hang, for many who want to know; health and metrics use it.
+"""Probes that may be slow or hang, cached for many callers; for health checks and metrics.
 
-Whoever wants to know gets an answer in time: the last one while that is fresh, or else "no answer
-for so many seconds".  At most one thread asks, so a storm of questions costs one.
+A caller gets an answer in bounded time: the last one while it is fresh, otherwise "no answer for
+so many seconds".  At most one thread runs a probe, so many simultaneous callers cost one run.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class Answer(NamedTuple, Generic[T]):
-    """What came of it.
+    """Result of a probe.
 
-    :ivar value: the last that there was, however old; None: there never was one
-    :ivar error: what the last question ended with, or :class:`NoAnswer`; None: it is answered
-    :ivar since: seconds since when that is so
-    :ivar age: seconds since the value was found out; 0 if there is none
+    :ivar value: the last value, however old; None: there never was one
+    :ivar error: error of the last run, or :class:`ProbeTimeout`; None: it succeeded
+    :ivar since: seconds since that state began
+    :ivar age: age of the value in seconds; 0 if there is none
     """
 
     value: T | None
@@ -30,15 +30,15 @@ class Answer(NamedTuple, Generic[T]):
 
 
 class ProbeTimeout(Exception):
-    """The question is still open."""
+    """The probe is still running."""
 
 
 class Probe(Generic[T]):
-    """One question.
+    """One probe.
 
-    :param ask: finds out, and may take as long as it takes
-    :param fresh_for: seconds for which an answer is told again
-    :param patience: seconds that somebody who wants to know is kept waiting
+    :param ask: returns the value, and may take any time
+    :param fresh_for: seconds for which a value is cached
+    :param patience: seconds that a caller waits at most
     """
 
     def __init__(self, ask: Callable[[], T], fresh_for: float, patience: float) -> None:
@@ -51,21 +51,21 @@ class Probe(Generic[T]):
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._asking_since: float | None = None
-        self._asked_at = float("-inf")  # when the last question was put that has ended
+        self._asked_at = float("-inf")  # start of the last run that has ended
         self._value: T | None = None
         self._valued_at = 0.0
         self._error: Exception | None = None
         self._so_since = time.monotonic()
 
     def answer(self) -> Answer[T]:
-        """Return what is known after ``patience`` seconds at the latest."""
+        """Return the state of the probe after ``patience`` seconds at the latest."""
         if self._pid != os.getpid():
-            self._forget()  # the thread that asks has stayed with the parent
+            self._forget()  # the running thread belongs to the parent
         with self._changed:
             now = time.monotonic()
             if now - self._asked_at > self._fresh_for:
                 self._begin(now)
-                # Who comes late, to a question that hangs, need not wait once more.
+                # A later caller of a probe that hangs does not wait again.
                 left = (self._asking_since or now) + self._patience - now
                 if left > 0:
                     self._changed.wait_for(lambda: self._asking_since is None, left)
@@ -73,7 +73,7 @@ class Probe(Generic[T]):
 
     def _begin(self, now: float) -> None:
         if self._asking_since is None:
-            # A thread that cannot be started must not count as one that asks.
+            # A thread that cannot be started must not count as running.
             threading.Thread(target=self._run, name="probe", daemon=True).start()
             self._asking_since = now
 

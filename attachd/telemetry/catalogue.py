@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every metric of attachd, once: for those who count, for the exporter and for the tests."""
+"""All metrics of attachd; for the recorder, the exporter and the tests."""
 
 from typing import NamedTuple
 
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds in seconds, from what a database answers at once to what storage may take."""
+"""Upper bounds in seconds, from a fast database statement to a slow storage operation."""
 
 
 class Metric(NamedTuple):
@@ -13,7 +13,7 @@ class Metric(NamedTuple):
     :ivar name: in full, as Prometheus shows it; a histogram's without its suffixes
     :ivar kind: counter, histogram or gauge
     :ivar help: one line
-    :ivar labels: their names, in the order in which values are given
+    :ivar labels: their names, in the order of the values
     """
 
     name: str

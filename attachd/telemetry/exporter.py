@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells what was counted, over HTTP; started by the API's application and by managers.
+"""Exporter of metrics over HTTP; started by the API's application and by managers.
 
-Of several processes with one port the first gets it.  The others try again and again, and one
-of them has it soon after the first has ended.
+Of several processes with one port the first gets it.  The others retry, and one of them has it
+soon after the first has ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ from attachd.telemetry.catalogue import BUILD, Metric
 LOG = log.getLogger(__name__)
 
 PAUSE = 2.0
-"""Seconds between two tries to get the port, and between two looks at what others count."""
+"""Seconds between two attempts to get the port, and between two reads of external totals."""
 
 Totals = Callable[[], Mapping[Metric, float]]
 """Returns counters of this process that are kept elsewhere."""
 
 
 class _Build:
-    """Tells which release this is."""
+    """Metric with the release."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -49,18 +49,18 @@ def gauge(metric: Metric, found: Mapping[tuple[str, ...], float]) -> core.GaugeM
 
 
 class Exporter:
-    """What one process tells; safe to be started by many threads, and again after a fork.
+    """Exporter of one process; may be started by many threads, and again after a fork.
 
     :ivar port: where this process listens; None: it does not, or not yet
     """
 
     def __init__(self, role: str, version: str, totals: Totals) -> None:
-        """Begin to count.
+        """Start to record.
 
         :param role: names the option with the port, and a folder
         """
         shared = CONF.metrics.directory
-        # Another release may count the same in other steps.
+        # Another release may have other buckets.
         folder = Path(shared) / f"{role}-{version}" if shared else None
         self._recorder = recorder.start(folder)
         self.add(_Build(version))
@@ -73,11 +73,11 @@ class Exporter:
         self.port: int | None = None
 
     def add(self, collector: Any) -> None:
-        """Tell what this collector of prometheus_client finds out when somebody asks, too."""
+        """Add a collector of prometheus_client."""
         self._recorder.registry.register(collector)
 
     def start(self) -> None:
-        """Tell, or wait for one's turn, in threads of this process."""
+        """Start the threads that listen, or retry."""
         if self._pid == os.getpid():
             return
         with self._lock:
@@ -112,7 +112,7 @@ class Exporter:
         LOG.log(logging.DEBUG if waits else logging.WARNING, text, where, error)
 
     def stop(self) -> None:
-        """Tell nothing any more, and count nothing."""
+        """Stop to listen and to record."""
         self._stop.set()
         if self._server is not None:
             self._server.shutdown()
@@ -124,7 +124,7 @@ _exporters: list[Exporter] = []
 
 
 def of(role: str, version: str, totals: Totals) -> Exporter:
-    """Return the exporter of this process, made by whoever asks first.
+    """Return the exporter of this process; the first call creates it.
 
     :param role: "api" or "manager"
     """
@@ -134,6 +134,6 @@ def of(role: str, version: str, totals: Totals) -> Exporter:
 
 
 def stop() -> None:
-    """End it; for tests."""
+    """Stop and remove it; for tests."""
     while _exporters:
         _exporters.pop().stop()

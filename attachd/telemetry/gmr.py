@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guru Meditation Reports: what a process is at, when somebody asks; begun by each process.
+"""Guru Meditation Reports: the state of a process on request; set up by each process.
 
-oslo.reports writes one when SIGUSR2 comes or when a file is touched: threads with their stacks,
-and the configuration with its secrets masked.  Other rooms add what they know of themselves.
-Nothing here waits for a lock or asks anybody: whoever wants a report wants it of a process that
-hangs.
+oslo.reports writes one at SIGUSR2 or when a file is touched: threads with their stacks, and the
+configuration with its secrets masked.  Other modules add sections.  A section must not wait for a
+lock or make a call: a report is needed most for a process that hangs.
 """
 
 from collections import Counter
@@ -26,36 +25,36 @@ from attachd.conf import CONF
 LOG = log.getLogger(__name__)
 
 Lines = Callable[[], Iterable[str]]
-"""Tells of one thing, in lines without secrets."""
+"""Returns the lines of a section, without secrets."""
 
 
 class _Version:
-    """Who we are, as oslo.reports asks."""
+    """Version for oslo.reports."""
 
     def vendor_string(self) -> str:
-        """Return who makes it."""
+        """Return the vendor."""
         return "attachd"
 
     product_string = vendor_string
 
     def version_string_with_package(self) -> str:
-        """Return the version, as installed."""
+        """Return the installed version."""
         return metadata.version("attachd")
 
 
 class _Name:
-    """What files with reports begin with; a handler of signals is also there after a fork."""
+    """Prefix of files with reports; computed late, because signal handlers survive a fork."""
 
     def __init__(self, program: str) -> None:
         self._program = program
 
     def __str__(self) -> str:
-        """Return the program with the id of this process: several may write at once."""
+        """Return the program with the id of this process: several may write at a time."""
         return f"{self._program}-{os.getpid()}"
 
 
 class _State:
-    """What has begun in this process, and in that from which it was forked."""
+    """What was started in this process, and in its parent before the fork."""
 
     sections: dict[str, Lines] = {}
     watching = 0
@@ -64,8 +63,8 @@ class _State:
 def setup(program: str) -> None:
     """Write reports from now on: by signal if this is the main thread, or by file.
 
-    A handler of signals survives a fork, what watches a file does not: a process that is forked
-    calls this again.
+    A signal handler survives a fork, the watch of a file does not: a forked process calls this
+    again.
 
     :param program: for the names of files in [oslo_reports]log_dir
     """
@@ -87,7 +86,7 @@ def setup(program: str) -> None:
 
 
 def register_section(title: str, lines: Lines) -> None:
-    """Have reports of this process register_section something more."""
+    """Add a section to the reports of this process."""
     if title not in _State.sections:
         report: Any = gmr.TextGuruMeditation
         report.register_section(title, lambda: _section(title))
@@ -95,7 +94,7 @@ def register_section(title: str, lines: Lines) -> None:
 
 
 def _section(title: str) -> Any:
-    """Return a section that oslo.reports can show; one that fails must not cost the others."""
+    """Return a section of the report; its failure must not affect the others."""
     try:
         lines = list(_State.sections[title]())
     except Exception as error:  # noqa: BLE001  of the kind only: the text may hold a secret
