@@ -189,7 +189,7 @@ DETACH = (
         ("--force",),
         {
             "action": "store_true",
-            "help": "detach although somebody uses the device, or data cannot be saved",
+            "help": "detach although the device is in use, or data cannot be saved",
         },
     ),
     *HOST,

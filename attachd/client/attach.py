@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way there, step by step, from whichever step an earlier attempt ended at; for client.py.
+"""Attach a volume to this host, from the step at which an earlier attempt ended; for client.py.
 
-Each step is in the journal before it is taken, and each can be taken twice.
+Each step is recorded in the journal before it is done, and each can be repeated.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from attachd.client.service import RemoteAttachment, ReservationRefused, Service
 
 @dataclasses.dataclass(frozen=True)
 class AttachRequest:
-    """How a volume is to be attached; as of Client.attach()."""
+    """Parameters of an attach, as in Client.attach()."""
 
     mode: str = "rw"
     mountpoint: str | None = None
@@ -30,25 +30,25 @@ class AttachRequest:
 
     @classmethod
     def of(cls, entry: Entry) -> "AttachRequest":
-        """Return what an entry was made for."""
+        """Return the parameters that an entry was created with."""
         return cls(entry.mode, entry.mountpoint, entry.mkfs, entry.options)
 
     def tools(self) -> list[str]:
-        """Return the commands that are needed."""
+        """Return the required commands."""
         making = [filesystems.mkfs_command(self.mkfs)] if self.mkfs else []
         return making + (list(mounts.TOOLS) if self.mountpoint or self.mkfs else [])
 
     def is_of(self, entry: Entry) -> bool:
-        """Tell whether an entry is of an attach with the same values.
+        """Return whether an entry was created with the same parameters.
 
-        A file system is what an attach may make, not what it has to: it is no difference.
+        The file system is not compared: it is made only if the volume is empty.
         """
         same = (self.mode, self.mountpoint, self.options)
         return same == (entry.mode, entry.mountpoint, entry.options)
 
 
 class Attacher:
-    """Brings volumes to this host; whoever calls holds the volume."""
+    """Attaches volumes to this host; the caller holds the volume's lock."""
 
     def __init__(
         self, host: Host, service: Service, detaching: Detacher, tell: Callable[[str], None]
@@ -60,10 +60,11 @@ class Attacher:
         self._report_progress = tell
 
     def attach(self, volume: Volume, request: AttachRequest) -> Entry:
-        """Attach a volume, or go on where an earlier attempt has ended.
+        """Attach a volume, or continue an earlier attempt.
 
-        :raises LocalConflict: it is attached on this host otherwise
-        :raises AttachFailed: not all of the attempt could be undone; any other error: all was
+        :raises LocalConflict: it is attached on this host with other parameters
+        :raises AttachFailed: the attempt could not be undone completely; after any other error it
+            was
         """
         entry = self._find_earlier(volume, request)
         if entry is None:
@@ -89,7 +90,7 @@ class Attacher:
         )
 
     def _find_earlier(self, volume: Volume, request: AttachRequest) -> Entry | None:
-        """Return the entry to go on with; what cannot be gone on with is taken back before."""
+        """Return the entry to continue; an entry that cannot be continued is undone first."""
         for entry in self._journal.of_volume(volume.id):
             if entry.owner is not Owner.LOCAL:
                 raise _conflict(entry, "the agent of this host has attached it")
@@ -103,7 +104,7 @@ class Attacher:
         return None
 
     def _entry_to_continue(self, entry: Entry, request: AttachRequest) -> Entry | None:
-        """Return an entry whose attachment exists; one without is taken back."""
+        """Return an entry whose attachment exists; undo one without."""
         if entry.attachment_id is None:
             try:
                 return self._reserved(self._journal.write(entry, mkfs=request.mkfs))
@@ -120,13 +121,13 @@ class Attacher:
         return dataclasses.replace(entry, mkfs=request.mkfs)
 
     def _check_elsewhere(self, volume: Volume) -> None:
-        """Find out that nobody else has attached the volume to this host."""
+        """Check that no other program has attached the volume to this host."""
         name = self._host.identity.name
         for each in self._service.attachments(volume):
             if each.host == name:
                 raise exception.LocalConflict(
                     reason=f"Volume {volume.id} is attached to this host, {name}, already, by "
-                    f"attachment {each.id} of another program. Detach it there, or by "
+                    f"attachment {each.id} of another program. Detach it there, or with "
                     f"attachd local-detach --attachment-id {each.id} {volume.id}"
                 )
 
@@ -147,7 +148,7 @@ class Attacher:
         return self._journal.write(entry, attachment_id=made)
 
     def _continue(self, entry: Entry, volume: Volume) -> Entry:
-        """Take the steps that are not known to be done."""
+        """Execute the steps that are not known to be done."""
         entry = self._connect(self._connect_backend(entry, volume))
         if entry.step in {Step.CONNECTING, Step.COMPLETING}:
             entry = self._journal.write(entry, step=Step.COMPLETING)
@@ -158,7 +159,7 @@ class Attacher:
         return self._attached(entry)
 
     def _connect_backend(self, entry: Entry, volume: Volume) -> Entry:
-        """Have the backend let this host in."""
+        """Have the backend grant this host access."""
         if entry.connection_info is not None:
             return entry
         connector = self._host.get_connector_properties(entry.options)
@@ -172,7 +173,7 @@ class Attacher:
         return self._journal.write(entry, connection_info={**info, **volume.guard})
 
     def _connect(self, entry: Entry) -> Entry:
-        """Have a device."""
+        """Connect the device."""
         if self._host.is_present(entry):
             return entry
         assert entry.connection_info is not None
@@ -181,21 +182,21 @@ class Attacher:
         return self._host.connect(entry)
 
     def finish(self, entry: Entry) -> None:
-        """Finish what was begun, and take back what was going; raises as attach()."""
+        """Finish an interrupted attach or detach; raises as attach()."""
         if entry.step in GOING:
             self._detaching.resume(entry)
         else:
             self.attach(self._service.find(entry.volume_id), AttachRequest.of(entry))
 
     def _reattach(self, entry: Entry) -> Entry:
-        """Have what was attached before; it may be without its device, as after a reboot.
+        """Attach again what was attached before; its device may be missing, as after a reboot.
 
-        What fails is not undone: it was attached, and may be used.
+        A failure is not undone: the volume was attached, and may be in use.
         """
         present = self._host.is_present(entry)
         if present and entry.step is Step.ATTACHED and _is_placed(entry):
             return entry
-        # The old path may be that of another disk by now.
+        # The old path may belong to another disk.
         device = entry.device if present else None
         entry = self._journal.write(entry, restoring=True, device=device)
         try:
@@ -209,7 +210,7 @@ class Attacher:
         return self._attached(entry)
 
     def _attached(self, entry: Entry) -> Entry:
-        # Whatever is on it from now on is somebody's.
+        # From now on it may contain data.
         return self._journal.write(
             entry, step=Step.ATTACHED, mkfs=None, restoring=False, error=None
         )
@@ -241,18 +242,18 @@ def _refreshed(entry: Entry, remote: RemoteAttachment) -> Entry:
 
 
 def current_info(entry: Entry, remote: RemoteAttachment) -> dict[str, Any]:
-    """Return the connection of an entry, with what the service says of it by now."""
+    """Return the connection info of an entry, updated from the service."""
     return {**(entry.connection_info or {}), **remote.connection_info}
 
 
 def mode_of(entry: Entry) -> str:
-    """Return how a volume can be used: the service may allow less than was request for."""
+    """Return the mode of a volume: the service may allow less than was requested."""
     told = (entry.connection_info or {}).get("access_mode")
     return "ro" if told == "ro" else entry.mode
 
 
 def check_mountpoint(folder: str | None) -> None:
-    """Find out that something can be mounted at a folder; one that is missing can be made.
+    """Check that a folder can be a mountpoint; a missing one can be created.
 
     :raises HostError: it cannot
     """
@@ -273,7 +274,7 @@ def check_mountpoint(folder: str | None) -> None:
 
 
 def _attachment_id(entry: Entry) -> str:
-    """Return the id of an attachment that has been reserved."""
+    """Return the id of a reserved attachment."""
     assert entry.attachment_id is not None
     return entry.attachment_id
 

@@ -77,7 +77,7 @@ class Detacher:
                 break
             try:
                 entry = step(entry)
-            except Exception as error:  # noqa: BLE001  whatever it is, the others are tried
+            except Exception as error:  # noqa: BLE001  the other steps are tried
                 left.append(f"{part} ({error})")
                 busy = busy or isinstance(error, exception.DeviceBusy)
                 entry = self._latest(entry)

@@ -78,7 +78,7 @@ OPTIONS = [
     cfg.BoolOpt(
         "allow_new",
         default=True,
-        help="Whether the first report of a host that nobody knows makes it known, with the key "
+        help="Whether the first report of an unknown host makes it known, with the key "
         "that it shows. Where it does not, attachd-manage agent add makes hosts known.",
     ),
     cfg.StrOpt(

@@ -236,8 +236,8 @@ class Driver(abc.ABC):
     def revoke(self, volume: VolumeRef, export: Export, others: Sequence[Export]) -> None:
         """Revoke one host's access and end its sessions.
 
-        An export that was never granted is a success, even one whose connector is empty.  Whatever
-        mode the export names, all access that its attachment ever got ends.
+        An export that was never granted is a success, even one whose connector is empty.  All
+        access that its attachment ever got ends, in either mode.
 
         :param others: all other live exports of the volume, which must not be disturbed; some may
             be from the same host and share its access

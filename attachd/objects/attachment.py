@@ -72,13 +72,15 @@ class Attachment(base.AttachdObject):
         expires_at: datetime.datetime | None = None,
         agent: str | None = None,
     ) -> "Attachment":
-        """Take the volume for somebody; raises as db.attachments.reserve().
+        """Reserve the volume; raises what the statement in db raises.
 
         :param mode: "rw", "ro", or None: as much as is allowed
-        :param denied_rule: the rule that denies the caller to share the volume, if one does
-        :param connector: with which it is connected at once, if it is; a twin has it too
-        :param idempotency_claim: of the key that it is made for
-        :param expires_at: when it ends if nobody connects it; None: never
+        :param denied: the policy rule that forbids the caller to share the volume; "" if the
+            caller may
+        :param connector: of the connect that follows at once, if one does; a duplicate request has
+            the same
+        :param claim: of the idempotency key of the request
+        :param expires_at: when the reservation expires unless it is connected; None: never
         :param agent: the host whose agent makes the device; None: the caller does
         """
         values: dict[str, Any] = {

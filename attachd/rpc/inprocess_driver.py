@@ -166,7 +166,7 @@ _brokers_lock = threading.Lock()
 
 
 def broker_of(name: str) -> Broker:
-    """Return the one broker of that name; it lives as long as anybody holds it."""
+    """Return the one broker of that name; it lives as long as it is referenced."""
     with _brokers_lock:
         broker = _brokers.get(name)
         if broker is None:
@@ -197,7 +197,7 @@ class Listener(base.Listener):
         super().stop()
 
     def cleanup(self) -> None:
-        """Give up what nobody else can listen to."""
+        """Release queues that no other listener can use."""
         self._broker.forget(self._queues)
 
 
@@ -229,7 +229,7 @@ class InProcessDriver(base.BaseDriver):
         """Deliver a message; after a call, wait for what comes back.
 
         :raises MessagingTimeout: nothing came back in time
-        :raises MessageUndeliverable: nobody ever listened there, and the sender cares
+        :raises MessageUndeliverable: there never was a listener, and the sender requires one
         """
         replies: Replies | None = queue.SimpleQueue() if wait_for_reply else None
         expires = time.monotonic() + timeout if timeout is not None else None
@@ -285,7 +285,7 @@ class InProcessDriver(base.BaseDriver):
         version: float,  # noqa: ARG002  all messages are enveloped
         retry: int | None = None,  # noqa: ARG002  see send
     ) -> None:
-        """Deliver a notification to whoever listens; unlike a broker, keep none for later."""
+        """Deliver a notification to present listeners; unlike a broker, keep none for later."""
         self._deliver(target, Message(_pack(ctxt, message)))
 
     def listen(

@@ -56,9 +56,7 @@ STEPS = _counter(
     "steps", "Steps of attaches, detaches and the like.", "backend", "step", "outcome"
 )
 STEP_DURATION = _histogram("step", "How long a storage driver took for a step.", "backend", "step")
-RECOVERED = _counter(
-    "recovery_actions", "What a manager did that nobody had asked for.", "backend", "action"
-)
+RECOVERED = _counter("recovery_actions", "Recovery actions of a manager.", "backend", "action")
 STATEMENTS = _counter("database_statements", "SQL statements, without what ends transactions.")
 COMMITS = _counter("database_commits", "Transactions that were committed.")
 
@@ -71,7 +69,7 @@ BACKEND_AGE = _gauge(
 )
 AGENTS = _gauge("agents", "Agents of hosts, up or down.", "status")
 MANAGERS = _gauge("manager_processes", "Processes of managers that count as living.")
-UNREAD_EVENTS = _gauge("unread_events", "Events that nobody who follows them has read yet.")
+UNREAD_EVENTS = _gauge("unread_events", "Events that no follower has read yet.")
 DATABASE_UP = _gauge("database_up", "1: the database answered when it was asked last.")
 COUNT_AGE = _gauge("count_age_seconds", "Seconds since the rows were counted last.")
 BUILD = _gauge("build_info", "Always 1; the label tells what runs.", "version")

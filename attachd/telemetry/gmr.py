@@ -78,7 +78,7 @@ def setup(program: str) -> None:
             try:
                 report.setup_autorun(_Version(), name, conf=CONF, setup_signal=False)
             except OSError as error:
-                LOG.warning("Nobody can ask for reports by %s: %s", file, error.strerror)
+                LOG.warning("Reports cannot be requested by %s: %s", file, error.strerror)
     elif threading.current_thread() is threading.main_thread():
         # Of several applications in one uWSGI, only the first may handle signals.
         with contextlib.suppress(ValueError):

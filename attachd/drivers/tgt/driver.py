@@ -179,7 +179,7 @@ class TgtDriver(base.Driver):
 
         What it shares with ``others`` from the same initiator stays until the last of them. A
         target of the other mode that has an account of the initiator is closed to it as well: no
-        access remains, whatever the mode is now.
+        access remains, independent of the present mode.
         """
         initiator = names.initiator(export)
         found = {target.name: target for target in self._targets(volume)}

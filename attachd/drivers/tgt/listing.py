@@ -74,7 +74,7 @@ def list_orphans(users: Collection[str], targets: Collection[parser.Target]) -> 
     return [
         base.Orphan(
             account(user),
-            "It lets nobody in. While nobody attaches or detaches, it can be removed with "
+            "It grants no access. While no attach or detach runs, it can be removed with "
             f"tgtadm --lld iscsi --op delete --mode account --user {user}",
         )
         for user in users

@@ -45,7 +45,7 @@ class TargetManager:
     def show_unit(
         self, tid: int, target: parser.Target | None, path: Path, mode: base.AccessMode
     ) -> None:
-        """Give the target its unit, whatever an interrupted call left."""
+        """Give the target its unit, also after an interrupted call."""
         scsi_id, read_only = names.scsi_id(path.name), mode == "ro"
         unit = target.luns.get(client.LUN) if target else None
         if unit is None:
