@@ -13,7 +13,7 @@ import sys
 from typing import IO
 import unittest
 
-from attachd.tests.consumers import cloud, suites
+from attachd.tests.consumers import deployment, suites
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
     chosen = [each for each in suites.SUITES if each.name in (options.suite or names)]
     keeper = unittest.FunctionTestCase(lambda: None)
     try:
-        made = cloud.Cloud(keeper)
+        made = deployment.CloudDeployment(keeper)
         with _results(options.results) as results:
             for suite in chosen:
                 tests, reasons = suites.choose(suite, made.environment, options.regex)

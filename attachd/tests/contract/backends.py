@@ -16,12 +16,11 @@ import uuid
 import fixtures
 
 from attachd.drivers import base, fake, loop
-from attachd.tests import machine
-from attachd.tests.functional import initiators, tgtd
+from attachd.tests.fixtures import initiators, requirements, tgtd
 
 Refused = initiators.Refused
 
-ENTRY_POINT = "attachd.tests.backends"
+ENTRY_POINT = "attachd.tests.fixtures.backends"
 
 
 class Backend(fixtures.Fixture):
@@ -132,8 +131,8 @@ class LoopDevices(Files):
 
     def __init__(self, test: unittest.TestCase) -> None:
         super().__init__(test)
-        machine.need_root(test)
-        machine.need_device(test, "/dev/loop-control")
+        requirements.require_root(test)
+        requirements.require_device(test, "/dev/loop-control")
 
     def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
         super()._setUp()

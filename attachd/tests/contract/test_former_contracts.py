@@ -17,7 +17,7 @@ from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api, transport
 from attachd.rpc.version_compat import IntroducedIn
-from attachd.tests.backends import override
+from attachd.tests.fixtures.conf_fixture import override
 
 
 class Taken(NamedTuple):

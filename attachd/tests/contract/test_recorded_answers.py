@@ -7,10 +7,9 @@ import unittest
 
 from attachd import exception
 from attachd.db.types import store as types
-from attachd.tests import backends
 from attachd.tests.contract.answers import differences, normal, recording, scenarios
 from attachd.tests.contract.answers.playing import Ask, Player
-from attachd.tests.functional import served
+from attachd.tests.fixtures import conf_fixture, wsgi_api
 from attachd.tests.wait import TIMEOUT
 
 ENOUGH = 300
@@ -19,7 +18,7 @@ UNLUCKY = 13
 URL = "http://api.example:8776"
 
 
-def asking(api: served.Api) -> Ask:
+def asking(api: wsgi_api.WsgiApi) -> Ask:
     """Return what sends requests straight to the application."""
 
     def ask(sent):
@@ -31,19 +30,19 @@ def asking(api: served.Api) -> Ask:
     return ask
 
 
-def serve(owner: unittest.TestCase) -> served.Api:
+def serve(owner: unittest.TestCase) -> wsgi_api.WsgiApi:
     """Serve attachd, with Cinder's quotas, its default type and its backend's unlucky size."""
-    api = served.use(owner)
+    api = wsgi_api.use(owner)
     for option, value in (("quota_volumes", 10), ("quota_gigabytes", 1000)):
-        backends.override(owner, option, value, "quota")
-    backends.override(owner, "default_volume_type", DEFAULT["name"])
+        conf_fixture.override(owner, option, value, "quota")
+    conf_fixture.override(owner, "default_volume_type", DEFAULT["name"])
     types.create(dict(DEFAULT))
     for method in ("create", "extend"):
         setattr(api.backend.driver, method, unlucky(getattr(api.backend.driver, method)))
     return api
 
 
-def player(api: served.Api) -> Player:
+def player(api: wsgi_api.WsgiApi) -> Player:
     """Return what plays to the application itself."""
     return Player(asking(api), URL, timeout=TIMEOUT)
 

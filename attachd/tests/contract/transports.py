@@ -13,7 +13,7 @@ from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import circuit_breaker, transport
-from attachd.tests import brokers
+from attachd.tests.fixtures import rabbitmq
 from attachd.tests.wait import TIMEOUT, wait_until
 
 VERSION = "1.3"
@@ -143,5 +143,5 @@ class RabbitMQ(Case):
     def transport_url(self):
         cls = type(self)
         if cls._url is None:
-            cls._url = brokers.url(self, cls.addClassCleanup)
+            cls._url = rabbitmq.create_vhost(self, cls.addClassCleanup)
         return cls._url

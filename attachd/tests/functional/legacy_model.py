@@ -8,8 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 import itertools
 
-from attachd.tests.functional import model
-from attachd.tests.functional.model import (
+from attachd.tests.functional import attachment_model
+from attachd.tests.functional.attachment_model import (
     ACCEPTED,
     BAD,
     BROKEN,
@@ -28,7 +28,7 @@ class Connection(Attachment):
 
 
 @dataclass
-class Volume(model.Volume):
+class Volume(attachment_model.Volume):
     """One volume, with all that clients are not shown of it.
 
     ``last`` is the connection that was asked for last, if there is one.

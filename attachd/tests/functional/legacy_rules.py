@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd.tests import rows
-from attachd.tests.functional import legacy_model, model, served
-from attachd.tests.functional.model import Faults
+from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional import attachment_model, legacy_model
+from attachd.tests.functional.attachment_model import Faults
 
 HOSTS = st.sampled_from(["compute-1", "compute-2"])
 WORKS = st.sampled_from(["well"] * 6 + ["refused", "lost", "late"])
@@ -29,7 +29,9 @@ class LegacyRules(stateful.RuleBasedStateMachine):
     def _volume(self, data: st.DataObject) -> legacy_model.Volume:
         raise NotImplementedError
 
-    def _act(self, expected: int, volume: model.Volume, **action: Any) -> served.Answer:
+    def _act(
+        self, expected: int, volume: attachment_model.Volume, **action: Any
+    ) -> wsgi_api.Response:
         raise NotImplementedError
 
     def _faults(self, **methods: str) -> Any:
@@ -66,14 +68,14 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         mine = volume.last
         if mine is not None and not mine.id:
             mine.id = self._new_connection(volume)
-        if expected == model.OK and mine is not None:
+        if expected == attachment_model.OK and mine is not None:
             told = answer.body["connection_info"]["data"]
             assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
 
     @staticmethod
     def _new_connection(volume: legacy_model.Volume) -> str:
         known = {each.id for each in volume.connections.values()}
-        held = rows.attachments(volume.id)
+        held = db_rows.list_attachments(volume.id)
         (found,) = {row["id"] for row in held if row["kind"] == "connection"} - known
         return str(found)
 
@@ -99,9 +101,9 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         self._act(
             expected, volume, **{"os-attach": sent | ({"instance_uuid": who} if who else {})}
         )
-        if new and expected == model.ACCEPTED:
+        if new and expected == attachment_model.ACCEPTED:
             (mine,) = {
-                row["id"] for row in rows.attachments(volume.id) if row["kind"] == "legacy"
+                row["id"] for row in db_rows.list_attachments(volume.id) if row["kind"] == "legacy"
             } - volume.attachments.keys()
             volume.add_attached(mine, who, at)
 
@@ -112,7 +114,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         named = data.draw(st.sampled_from([*volume.attachments, UNKNOWN, None, None]))
         faults = Faults(work)
         if named == UNKNOWN:
-            expected = model.ACCEPTED
+            expected = attachment_model.ACCEPTED
         else:
             expected = volume.leave(volume.attachments.get(named or ""), faults)
         with self._faults(revoke=work):

@@ -3,8 +3,8 @@
 
 import uuid
 
-from attachd.tests.functional import initiators, scsi, tgtd
-from attachd.tests.functional.several import Case, served
+from attachd.tests.fixtures import initiators, scsi, tgtd
+from attachd.tests.functional.multiattach_case import MultiattachCase, serve_backend
 
 MIB = 2**20
 
@@ -31,12 +31,12 @@ def start(lasting, _folder):
     return made.options
 
 
-class IscsiCase(Case):
+class IscsiCase(MultiattachCase):
     """tgtd, and two hosts with initiators of their own."""
 
     def setUp(self):
         super().setUp()
-        self.api = served(self, "tgt", start)
+        self.api = serve_backend(self, "tgt", start)
         self.tgtd = _started[0]
         self.a = self.useFixture(initiators.IscsiHost(self, "host-a"))
         self.b = self.useFixture(initiators.IscsiHost(self, "host-b"))
@@ -111,7 +111,7 @@ class WritersTest(IscsiCase):
         reader = self.log_in(info_b, self.b)
         for each in (going, staying):
             each.go_on()
-        self.api.get(
+        self.api.request_json(
             "POST", f"/volumes/{volume}/action", {"os-force_detach": {"attachment_id": first}}
         )
         self.assertIsInstance(going.fail(), initiators.Refused)
@@ -220,11 +220,11 @@ class ReadersTest(IscsiCase):
         first, info = self.let_in(volume, self.a)
         self.log_in(info, self.a).write(7, b"7" * 512)
         self.shut_out(first)
-        self.api.get(
+        self.api.request_json(
             "POST", f"/volumes/{volume}/action", {"os-update_readonly_flag": {"readonly": True}}
         )
         wanted = {"volume_uuid": volume, "connector": self.a.connector, "mode": "rw"}
-        answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
         self.assertEqual(400, answer.status, answer)
         self.assertIn("read-only", answer.message)
         for host in (self.a, self.b):

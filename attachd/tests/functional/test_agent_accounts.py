@@ -15,7 +15,13 @@ from attachd import context, service
 from attachd.conf import CONF
 from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_api, agent_manager_api, transport
-from attachd.tests import agents, backends, brokers, databases, machine
+from attachd.tests.fixtures import (
+    conf_fixture,
+    databases,
+    fake_agent,
+    rabbitmq,
+    requirements,
+)
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -51,19 +57,19 @@ class AccountTest(unittest.TestCase):
             self.skipTest(f"The guide is not here: {GUIDE}")
         databases.use(self)
         CONF([], project="attachd", default_config_files=[])
-        url = brokers.url(self)
+        url = rabbitmq.create_vhost(self)
         self.server = parse.urlsplit(url)
         self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
         self.add_account()
         messaging.set_transport_defaults(service.EXCHANGE)
         messaging.TransportURL(CONF)
-        backends.override(self, "transport_url", url)
-        backends.override(self, "work_timeout", int(TIMEOUT), "agent")
+        conf_fixture.override(self, "transport_url", url)
+        conf_fixture.override(self, "work_timeout", int(TIMEOUT), "agent")
         transport.reset_after_fork()
         self.addCleanup(transport.close)
 
     def add_account(self):
-        control = machine.need_tool(self, "rabbitmqctl")
+        control = requirements.require_tool(self, "rabbitmqctl")
         script = re.search(r"# (OWN=.*?)\n\n", GUIDE.read_text(), re.DOTALL)[1]
         script = re.sub(r"(?m)^ *(# )?", "", script)
         script = script.replace("rabbitmqctl", control).replace("-p attachd", '-p "$VHOST"')
@@ -122,7 +128,7 @@ class AccountTest(unittest.TestCase):
             topic=CONF.agent.registry_topic, version=agent_manager_api.VERSION
         )
         client = messaging.get_rpc_client(account, target, timeout=TIMEOUT)
-        said = {"host": HOST, "key": agents.KEY, "attachment_id": "a1"}
+        said = {"host": HOST, "key": fake_agent.KEY, "attachment_id": "a1"}
         self.assertEqual(list(said.values()), client.call({}, "desired_state", **said))
         agent_api.reconcile(context.get_admin_context(), HOST, "a1")
         self.assertEqual(["a1"], agent.looked)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that attach by themselves, over RabbitMQ, with a tgtd and devices in user space.
 
-What becomes of an agent that dies in the middle is in test_agent_deaths.py.
+What becomes of an agent that dies in the middle is in test_agent_crashes.py.
 """
 
 import contextlib
@@ -13,8 +13,7 @@ import threading
 
 import testtools
 
-from attachd.tests import machine, tcpproxy
-from attachd.tests.functional import agents, processes
+from attachd.tests.fixtures import agent_deployment, processes, requirements, tcp_proxy
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -27,34 +26,34 @@ UNIT = processes.ROOT / "etc" / "systemd" / "attachd-agent.service"
 
 
 class AgentCase(testtools.TestCase):
-    """The site, and a host of the test's own."""
+    """A shared deployment, and a host and a volume per test."""
 
     def setUp(self):
         super().setUp()
-        self.site = agents.shared(self)
-        self.host = agents.Host(self.site, self)
+        self.deployment = agent_deployment.shared(self)
+        self.host = agent_deployment.AgentHost(self.deployment, self)
         self.addOnException(self._show)
-        self.volume = self.site.make_volume()
+        self.volume = self.deployment.create_volume()
 
     def _show(self, _error):
-        for name, text in (("agent", self.host.log), ("manager", self.site.manager.output)):
+        for name, text in (("agent", self.host.log), ("manager", self.deployment.manager.output)):
             self.addDetail(name, testtools.content.text_content(text[-20_000:]))
 
     def attach(self):
         """Attach the volume, and return the attachment's id."""
-        answer = self.site.attach(self.volume, self.host.name)
+        answer = self.deployment.attach(self.volume, self.host.name)
         self.assertEqual(200, answer.status_code, answer.text)
         self.asked = answer.headers["x-openstack-request-id"]
         return answer.json()["attachment"]["id"]
 
     def begin(self):
         """Have the volume attached by and by, and return the attachment's id."""
-        answer = self.site.attach(self.volume, self.host.name, **LATER)
+        answer = self.deployment.attach(self.volume, self.host.name, **LATER)
         self.assertEqual(202, answer.status_code, answer.text)
         return answer.json()["attachment"]["id"]
 
     def detach(self, attachment_id):
-        answer = self.site.detach(attachment_id)
+        answer = self.deployment.detach(attachment_id)
         self.assertEqual(200, answer.status_code, answer.text)
         self.assert_nothing_is_left()
 
@@ -73,25 +72,25 @@ class AgentCase(testtools.TestCase):
             return file.read(len(BYTES))
 
     def backing_file(self):
-        (found,) = Path(self.site.tgtd.options["tgt_volumes_dir"]).rglob(f"*{self.volume}*")
+        (found,) = Path(self.deployment.tgtd.options["tgt_volumes_dir"]).rglob(f"*{self.volume}*")
         return found
 
     def exported(self):
         """Tell whether the backend lets anybody reach the volume."""
-        return any(self.volume in each.name for each in self.site.tgtd.targets())
+        return any(self.volume in each.name for each in self.deployment.tgtd.targets())
 
     def status(self, attachment_id):
-        return self.site.attachment(attachment_id).get("status")
+        return self.deployment.attachment(attachment_id).get("status")
 
     def wait_for(self, attachment_id, status):
         """Wait until an attachment is attached, or None: gone, and all is as its status says."""
         wait_until(
             lambda: self.status(attachment_id) == status,
-            lambda: self.site.attachment(attachment_id),
+            lambda: self.deployment.attachment(attachment_id),
         )
 
     def assert_nothing_is_left(self):
-        self.site.wait_for_volume(self.volume, "available")
+        self.deployment.wait_for_volume(self.volume, "available")
         self.assertFalse(self.exported())
         wait_until(lambda: not self.host.entries(), self.host.entries)
         self.assertEqual(([], []), (self.host.loops(), self.host.daemons()))
@@ -99,16 +98,16 @@ class AgentCase(testtools.TestCase):
 
 @full_only("agents")
 class AgentsTest(AgentCase):
-    """All goes well, or somebody does not answer; one class, as each has a site of its own."""
+    """Attach and detach, and agents that do not answer; they share one deployment."""
 
     def test_a_host_has_a_volume_and_gives_it_back(self):
         self.host.start()
         mine = self.attach()
-        shown = self.site.attachment(mine)
+        shown = self.deployment.attachment(mine)
         path = f"{self.host.device(mine)}"
         expected = ("attached", self.host.name, path)
         self.assertEqual(expected, (shown["status"], shown["attached_host"], shown["device"]))
-        self.assertEqual("in-use", self.site.volume(self.volume)["status"])
+        self.assertEqual("in-use", self.deployment.volume(self.volume)["status"])
         # The agent's log is read by the id of the request.
         self.assertRegex(self.host.log, rf"{self.asked} .*Volume {self.volume} is {path}")
         self.write(mine)
@@ -132,13 +131,13 @@ class AgentsTest(AgentCase):
         self.detach(mine)
 
     def known(self):
-        return self.site.agent(self.host.name)
+        return self.deployment.agent(self.host.name)
 
     def test_a_device_in_use_stays_and_the_caller_is_told_who_uses_it(self):
         self.host.start()
         mine = self.attach()
         with self.host.device(mine).open("rb"):
-            answer = self.site.detach(mine)
+            answer = self.deployment.detach(mine)
             self.assertEqual(409, answer.status_code, answer.text)
             self.assertIn(f"process {os.getpid()}", answer.text)
             self.assertTrue(self.exported())
@@ -148,20 +147,20 @@ class AgentsTest(AgentCase):
     def test_a_device_grows_with_its_volume(self):
         self.host.start()
         mine = self.attach()
-        answer = self.site.ask(
+        answer = self.deployment.request(
             "POST", f"/volumes/{self.volume}/action", {"os-extend": {"new_size": 2}}
         )
         self.assertEqual(202, answer.status_code, answer.text)
         size = Path("/sys/block", self.host.device(mine).name, "size")
         wait_until(lambda: int(size.read_text()) * 512 == 2 * GIB, size.read_text)
-        self.site.wait_for_volume(self.volume, "in-use")
+        self.deployment.wait_for_volume(self.volume, "in-use")
         self.detach(mine)
 
     def test_what_the_host_cannot_reach_leaves_nothing(self):
         self.host.start()
         real = self.host.folder / "devices"
         real.write_text("in the way")
-        answer = self.site.attach(self.volume, self.host.name)
+        answer = self.deployment.attach(self.volume, self.host.name)
         self.assertEqual(500, answer.status_code, answer.text)
         real.unlink()
         self.assert_nothing_is_left()
@@ -170,7 +169,7 @@ class AgentsTest(AgentCase):
         agent = self.host.start()
         mine = self.attach()
         agent.send(signal.SIGTERM)
-        agent.wait_until_dead()
+        agent.wait()
         self.write(mine)
         self.host.start()
         self.assertEqual("attached", self.status(mine))
@@ -205,12 +204,12 @@ class AgentsTest(AgentCase):
     def test_a_host_has_one_agent(self):
         self.host.start()
         second = self.host.spawn()
-        second.wait_until_dead()
+        second.wait()
         self.assertIn("Another agent uses", second.output)
 
     def test_nobody_takes_the_place_of_an_agent(self):
         self.host.start()
-        forger = agents.Host(self.site, self)
+        forger = agent_deployment.AgentHost(self.deployment, self)
         configuration = forger.top / "agent.conf"
         text = configuration.read_text().replace(
             f"host = {forger.name}", f"host = {self.host.name}"
@@ -235,7 +234,7 @@ class AgentsTest(AgentCase):
         return [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
 
     def test_systemd_understands_the_unit(self):
-        analyze = machine.need_tool(self, "systemd-analyze")
+        analyze = requirements.require_tool(self, "systemd-analyze")
         program = dict(self.settings())["ExecStart"]
         there = self.host.top / UNIT.name
         text = UNIT.read_text().replace(program, processes.script("attachd-agent"))
@@ -261,7 +260,7 @@ class AgentsTest(AgentCase):
         only = ",".join(["-all", *(f"+{right}" for right in rights)])
         agent = processes.Process(
             self,
-            machine.need_tool(self, "setpriv"),
+            requirements.require_tool(self, "setpriv"),
             f"--bounding-set={only}",
             "--no-new-privs",
             processes.script("attachd-agent"),
@@ -271,7 +270,7 @@ class AgentsTest(AgentCase):
         mine = self.attach()
         self.write(mine)
         with self.host.device(mine).open("rb"):
-            self.assertEqual(409, self.site.detach(mine).status_code)
+            self.assertEqual(409, self.deployment.detach(mine).status_code)
         self.detach(mine)
         self.assertEqual(BYTES, self.stored())
         self.assertEqual(0, agent.end())
@@ -279,8 +278,8 @@ class AgentsTest(AgentCase):
     def test_an_agent_that_sleeps_attaches_when_it_wakes(self):
         agent = self.host.start()
         with agent.paused():
-            with self.site.another_api(self, SHORT_WORK_TIMEOUT):
-                answer = self.site.attach(self.volume, self.host.name)
+            with self.deployment.another_api(self, SHORT_WORK_TIMEOUT):
+                answer = self.deployment.attach(self.volume, self.host.name)
             self.assertEqual(504, answer.status_code, answer.text)
             (mine,) = self.mine()
             self.assertEqual("attaching", self.status(mine))
@@ -289,15 +288,15 @@ class AgentsTest(AgentCase):
         self.detach(mine)
 
     def mine(self):
-        listed = self.site.ask("GET", "/attachments").json()["attachments"]
+        listed = self.deployment.request("GET", "/attachments").json()["attachments"]
         return [each["id"] for each in listed if each["volume_id"] == self.volume]
 
     def test_the_backend_shuts_nobody_out_before_the_host_has_let_go(self):
         agent = self.host.start()
         mine = self.attach()
         with agent.paused():
-            with self.site.another_api(self, SHORT_WORK_TIMEOUT):
-                answer = self.site.detach(mine)
+            with self.deployment.another_api(self, SHORT_WORK_TIMEOUT):
+                answer = self.deployment.detach(mine)
             self.assertEqual(504, answer.status_code, answer.text)
             self.assertEqual("detaching", self.status(mine))
             self.assertTrue(self.exported())
@@ -307,22 +306,22 @@ class AgentsTest(AgentCase):
         self.assertEqual(BYTES, self.stored())
 
     def test_an_agent_that_is_cut_off_is_away_and_comes_back(self):
-        proxy, broker = tcpproxy.before(self, self.site.broker)
-        self.host = agents.Host(self.site, self, broker)
+        proxy, broker = tcp_proxy.in_front_of(self, self.deployment.broker)
+        self.host = agent_deployment.AgentHost(self.deployment, self, broker)
         agent = self.host.start()
         mine = self.attach()
-        with self.site.another_api(self, SHORT_DOWN_TIME):
+        with self.deployment.another_api(self, SHORT_DOWN_TIME):
             proxy.refuse()
-            wait_until(lambda: self.site.agent(self.host.name)["state"] == "down")
-            answer = self.site.detach(mine)
+            wait_until(lambda: self.deployment.agent(self.host.name)["state"] == "down")
+            answer = self.deployment.detach(mine)
             self.assertEqual(409, answer.status_code, answer.text)
             self.assertIn(f"agent of host {self.host.name} has not been heard of", answer.text)
             self.assertEqual("attached", self.status(mine))
-            other = self.site.attach(self.site.make_volume(), self.host.name)
+            other = self.deployment.attach(self.deployment.create_volume(), self.host.name)
             self.assertEqual(409, other.status_code, other.text)
             wait_until(lambda: "cannot report" in agent.output, lambda: agent.output)
             proxy.pass_on()
-            wait_until(lambda: self.site.agent(self.host.name)["state"] == "up")
+            wait_until(lambda: self.deployment.agent(self.host.name)["state"] == "up")
         self.detach(mine)
         self.assertEqual(1, agent.output.count("cannot report"), agent.output)
         self.assertNotIn("Traceback", agent.output)
@@ -332,7 +331,7 @@ class AgentsTest(AgentCase):
         with agent.paused():
             mine = self.begin()
             wait_until(self.exported)
-            self.site.manager.kill()
+            self.deployment.manager.kill()
         # Enough for an agent to fail before; on a slow machine less is tested.
         manager = threading.Timer(1.0, self.restart)
         manager.start()
@@ -341,7 +340,7 @@ class AgentsTest(AgentCase):
         self.detach(mine)
 
     def restart(self):
-        self.site.manager = self.site.deployment.start_manager()
+        self.deployment.manager = self.deployment.start_manager()
 
     def test_a_configuration_that_cannot_be_read_is_told_in_a_line(self):
         done = subprocess.run(

@@ -13,8 +13,8 @@ import unittest
 
 import requests
 
-from attachd.tests.functional import processes
-from attachd.tests.functional.processes import AllInOne
+from attachd.tests.fixtures import lifetime, processes
+from attachd.tests.fixtures.deployments import AllInOne
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_for, wait_until
 
@@ -90,11 +90,11 @@ def sqlite_content(state):
 class StateTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.state = processes.folder(self) / "new" / "state"
+        self.state = lifetime.temp_dir(self) / "new" / "state"
 
     def start(self, *arguments):
         # Loop devices would outlive a test that fails.
-        plain = processes.folder(self) / "plain.conf"
+        plain = lifetime.temp_dir(self) / "plain.conf"
         plain.write_text("[file]\nfile_loop_devices = never\n")
         process = AllInOne(self, self.state, f"--config-file={plain}", *arguments)
         return process, Api(self, process.url)
@@ -146,7 +146,7 @@ class StateTest(unittest.TestCase):
         self.assertEqual([], open_to_others)
 
     def test_the_state_folder_is_where_the_xdg_specification_has_it(self):
-        home = processes.folder(self)
+        home = lifetime.temp_dir(self)
         for variables, expected in (
             ({"HOME": str(home)}, home / ".local/state/attachd"),
             ({"HOME": str(home), "XDG_STATE_HOME": str(home / "x")}, home / "x/attachd"),
@@ -171,7 +171,7 @@ class StateTest(unittest.TestCase):
         )
 
     def test_a_state_folder_with_odd_characters_works(self):
-        self.state = processes.folder(self) / "odd %s #1 {x}"
+        self.state = lifetime.temp_dir(self) / "odd %s #1 {x}"
         process, api = self.start()
         api.create_volume()
         self.assertEqual(0, process.end())
@@ -182,7 +182,7 @@ class StateTest(unittest.TestCase):
 class EndTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.state = processes.folder(self) / "state"
+        self.state = lifetime.temp_dir(self) / "state"
 
     def slow(self, delay):
         process = self.begin(delay)
@@ -249,7 +249,7 @@ class RefusalTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.state = processes.folder(self) / "state"
+        self.state = lifetime.temp_dir(self) / "state"
 
     def refused(self, *arguments):
         code, output, errors = run("--port=0", f"--state-dir={self.state}", *arguments)
@@ -305,7 +305,7 @@ class RefusalTest(unittest.TestCase):
 class AddressTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.state = processes.folder(self) / "state"
+        self.state = lifetime.temp_dir(self) / "state"
 
     def test_it_says_that_authentication_is_off(self):
         process = AllInOne(self, self.state)
@@ -343,7 +343,7 @@ class AddressTest(unittest.TestCase):
 
 class ProcessorTest(unittest.TestCase):
     def test_all_its_threads_share_one_processor(self):
-        process = AllInOne(self, processes.folder(self) / "state")
+        process = AllInOne(self, lifetime.temp_dir(self) / "state")
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
         self.assertGreater(len(threads), 3)
         allowed = {frozenset(os.sched_getaffinity(int(each.name))) for each in threads}

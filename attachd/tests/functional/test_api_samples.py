@@ -18,8 +18,7 @@ from attachd.api import endpoint
 from attachd.db import messages
 from attachd.db.engine import paging
 from attachd.rpc import agent_api
-from attachd.tests import agents
-from attachd.tests.functional import described, served
+from attachd.tests.fixtures import fake_agent, response_validation, wsgi_api
 from attachd.tests.wait import wait_for
 
 REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
@@ -42,30 +41,30 @@ class Step(NamedTuple):
     method: str
     path: str
     body: Any = None
-    token: str = served.MEMBER
-    version: str = served.LATEST
+    token: str = wsgi_api.MEMBER
+    version: str = wsgi_api.LATEST
 
 
-Asker = Callable[[served.Api, Step], served.Answer]
+Asker = Callable[[wsgi_api.WsgiApi, Step], wsgi_api.Response]
 
 
 def _own(name: str, method: str, path: str) -> Step:
-    return Step(name, method, path, version=f"{served.LATEST}, attachd 1.0")
+    return Step(name, method, path, version=f"{wsgi_api.LATEST}, attachd 1.0")
 
 
 def _admin(name: str, method: str, path: str, body: Any = None) -> Step:
-    return Step(name, method, path, body, served.ADMIN)
+    return Step(name, method, path, body, wsgi_api.ADMIN)
 
 
 def _own_admin(name: str, method: str, path: str, body: Any = None) -> Step:
-    return _admin(name, method, path, body)._replace(version=f"{served.LATEST}, attachd 1.0")
+    return _admin(name, method, path, body)._replace(version=f"{wsgi_api.LATEST}, attachd 1.0")
 
 
 _VOLUME = "/volumes/{volume-create}"
 _TYPE = "/types/{type-create}"
 _PRIVATE = "/types/{type-create-private}"
 _QOS = "/qos-specs/{qos-create}"
-_DEFAULT_TYPE = f"/default-types/{served.PROJECT}"
+_DEFAULT_TYPE = f"/default-types/{wsgi_api.PROJECT}"
 _ATTACHMENT = "/attachments/{attachment-create}"
 _CONNECTOR = {
     "host": "compute-1",
@@ -97,7 +96,7 @@ _ISCSI = {
         "auth_password": "not-a-real-secret",
     },
 }
-_QUOTAS = f"/os-quota-sets/{served.PROJECT}"
+_QUOTAS = f"/os-quota-sets/{wsgi_api.PROJECT}"
 _SERVICE = {"host": "here@fake", "binary": "cinder-volume"}
 
 STORY = [
@@ -116,10 +115,10 @@ STORY = [
     _admin("type-create-private", "POST", "/types", {
         "volume_type": {"name": "private", "os-volume-type-access:is_public": False}}),
     _admin("type-access-add", "POST", f"{_PRIVATE}/action", {
-        "addProjectAccess": {"project": served.PROJECT}}),
+        "addProjectAccess": {"project": wsgi_api.PROJECT}}),
     _admin("type-access-list", "GET", f"{_PRIVATE}/os-volume-type-access"),
     _admin("type-access-remove", "POST", f"{_PRIVATE}/action", {
-        "removeProjectAccess": {"project": served.PROJECT}}),
+        "removeProjectAccess": {"project": wsgi_api.PROJECT}}),
     _admin("type-encryption-show", "GET", f"{_TYPE}/encryption"),
     _admin("default-type-set", "PUT", _DEFAULT_TYPE, {"default_type": {"volume_type": "shared"}}),
     _admin("default-type-show", "GET", _DEFAULT_TYPE),
@@ -250,20 +249,20 @@ _UNSHOWN = {"", "available", "copied", "volume-copy"}
 """Steps whose answers are no samples."""
 
 
-def told(api: served.Api, ask: Asker | None = None) -> Iterator[tuple[str, str]]:
+def told(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterator[tuple[str, str]]:
     """Send the story; yield file names and samples, in which ids and times are made up.
 
     :param ask: what sends each step; None: :func:`sent`
     """
     ask = ask or sent
     ids: dict[str, str] = {"message": _add_message()}
-    agents.report(_HOST, devices=_DEVICES)
+    fake_agent.report_agent(_HOST, devices=_DEVICES)
     stand_ins = {_SERVER: _SERVER}
     for step in STORY:
         body = _filled(step.body, ids)
         with (
             mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI),
-            mock.patch.object(agent_api, "reconcile", agents.obey),
+            mock.patch.object(agent_api, "reconcile", fake_agent.act_as_agent),
         ):
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))
         if answer.raw and step.method == "POST" and step.name:
@@ -278,7 +277,7 @@ def _add_message() -> str:
     """Let something have gone wrong."""
     volume_id, request_id = (f"{uuid.uuid4()}" for _ in range(2))
     news = messages.NewMessage(
-        volume_id, served.PROJECT, messages.CREATE, messages.NOT_CREATED, f"req-{request_id}"
+        volume_id, wsgi_api.PROJECT, messages.CREATE, messages.NOT_CREATED, f"req-{request_id}"
     )
     messages.create(news, 30 * 24 * 3600)
     identity: str = messages.page({}, paging.Page(limit=1))[0]["id"]
@@ -290,13 +289,15 @@ def _id_in(body: dict[str, Any]) -> str:
     return str(made.get("id", "")) if isinstance(made, dict) else ""
 
 
-def sent(api: served.Api, step: Step) -> served.Answer:
+def sent(api: wsgi_api.WsgiApi, step: Step) -> wsgi_api.Response:
     """Send a step, whose ids are filled in, until what is waited for has come."""
 
-    def ask() -> served.Answer:
-        answer = api.ask(step.method, step.path, step.body, token=step.token, version=step.version)
+    def ask() -> wsgi_api.Response:
+        answer = api.request(
+            step.method, step.path, step.body, token=step.token, version=step.version
+        )
         assert answer.status < 400, (step, answer)
-        described.check(
+        response_validation.check_response(
             step.method,
             f"/v3{step.path}".partition("?")[0],
             step.version,
@@ -361,7 +362,7 @@ class ReferenceTest(unittest.TestCase):
 
     def test_every_sample_is_what_is_sent_and_answered(self):
         written = {path.name: path.read_text() for path in SAMPLES.glob("*.json")}
-        real = dict(told(served.use(self)))
+        real = dict(told(wsgi_api.use(self)))
         self.assertEqual(sorted(real), sorted(written))
         for name, text in real.items():
             with self.subTest(name):
@@ -384,7 +385,7 @@ def write() -> None:
     """Write all samples."""
     owner = _Writer()
     SAMPLES.mkdir(parents=True, exist_ok=True)
-    for name, text in told(served.use(owner)):
+    for name, text in told(wsgi_api.use(owner)):
         (SAMPLES / name).write_text(text)
     owner.doCleanups()
 

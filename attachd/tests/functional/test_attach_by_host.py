@@ -4,13 +4,14 @@
 from unittest import mock
 
 from attachd.conf import CONF
-from attachd.tests import databases, rows
-from attachd.tests.functional.by_host import HOST, LATER, OWN, SERVER, Case
+from attachd.tests import concurrency
+from attachd.tests.fixtures import db_rows
+from attachd.tests.functional.host_attach_case import HOST, LATER, OWN, SERVER, HostAttachCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class OrderTest(Case):
+class OrderTest(HostAttachCase):
     """Who is let in first, and who goes first."""
 
     def test_the_backend_lets_in_before_and_shuts_out_after_the_host_has_the_device(self):
@@ -31,14 +32,14 @@ class OrderTest(Case):
 
     def test_whoever_connects_by_themselves_does_not_notice(self):
         body = {"attachment": {"volume_uuid": self.volume, "connector": {"host": HOST}}}
-        made = self.api.ask("POST", "/attachments", body, **OWN).body["attachment"]
+        made = self.api.request("POST", "/attachments", body, **OWN).body["attachment"]
         self.assertEqual(("reserved", None), (made["status"], made["agent"]))
         self.assertEqual(200, self.delete(made["id"]).status)
         self.assertEqual([], self.agent.told)
         self.assert_nothing_left()
 
 
-class RaceTest(Case):
+class RaceTest(HostAttachCase):
     def test_a_delete_while_the_manager_connects_leaves_nothing(self):
         deleted = []
         real = self.driver.grant
@@ -51,7 +52,7 @@ class RaceTest(Case):
             answer = self.post()
         self.assertEqual(202, deleted[0].status, deleted[0].raw)
         self.assertEqual(409, answer.status, answer.raw)
-        wait_until(lambda: not rows.attachments())
+        wait_until(lambda: not db_rows.list_attachments())
         self.assert_nothing_left()
 
     def test_a_delete_before_the_agent_looks_leaves_nothing(self):
@@ -72,7 +73,7 @@ class RaceTest(Case):
 
     def test_two_deletes_at_once_delete_once(self):
         identity = self.attached()
-        answers = databases.together(*[lambda: self.delete(identity)] * 2)
+        answers = concurrency.run_at_once(*[lambda: self.delete(identity)] * 2)
         statuses = sorted(answer.status for answer in answers)
         self.assertIn(statuses, ([200, 200], [200, 404]), [each.raw for each in answers])
         self.assertEqual(1, self.driver.methods.count("revoke"))
@@ -80,7 +81,7 @@ class RaceTest(Case):
 
     def test_a_delete_beside_one_that_does_not_wait(self):
         identity = self.attached()
-        answers = databases.together(
+        answers = concurrency.run_at_once(
             lambda: self.delete(identity), lambda: self.delete(identity, **LATER)
         )
         self.assertTrue({answer.status for answer in answers} <= {200, 202, 404}, answers)
@@ -89,7 +90,7 @@ class RaceTest(Case):
 
     def test_the_same_for_a_server_many_times_at_once_attaches_once(self):
         fields = {"instance_uuid": SERVER}
-        answers = databases.together(*[lambda: self.post(fields=fields)] * 4)
+        answers = concurrency.run_at_once(*[lambda: self.post(fields=fields)] * 4)
         self.assertEqual({200}, {answer.status for answer in answers}, answers)
         self.assertEqual(1, len({answer.body["attachment"]["id"] for answer in answers}))
         self.assert_attached(self.only()["id"])
@@ -103,14 +104,14 @@ class RaceTest(Case):
                 else:
                     self.assertIn(answer.status, {400, 404, 409}, answer.raw)
 
-        for error in databases.together(*[attach_and_detach] * 3):
+        for error in concurrency.run_at_once(*[attach_and_detach] * 3):
             self.assertIsNone(error)
-        for row in rows.attachments():
+        for row in db_rows.list_attachments():
             self.assertEqual(200, self.delete(row["id"]).status)
         self.assert_nothing_left()
 
 
-class KeyTest(Case):
+class KeyTest(HostAttachCase):
     """A request with a key answers the truth, however often it is sent."""
 
     def setUp(self):
@@ -119,7 +120,7 @@ class KeyTest(Case):
 
     def test_a_repeated_answer_is_that_of_the_present(self):
         identity = self.attached(**self.key)
-        rows.change_attachment(identity, device="/dev/elsewhere")
+        db_rows.change_attachment(identity, device="/dev/elsewhere")
         again = self.post(**self.key)
         self.assertEqual(
             ("200", "true"), (f"{again.status}", again.headers["idempotent-replayed"])
@@ -147,9 +148,9 @@ class KeyTest(Case):
         self.assert_attached(self.attached(**self.key))
 
     def test_many_at_once_attach_once(self):
-        answers = databases.together(*[lambda: self.post(**self.key)] * 4)
+        answers = concurrency.run_at_once(*[lambda: self.post(**self.key)] * 4)
         self.assertEqual({200}, {answer.status for answer in answers}, answers)
-        self.assertEqual(1, len(rows.attachments()))
+        self.assertEqual(1, len(db_rows.list_attachments()))
 
 
 class OnMariadb(RaceTest):

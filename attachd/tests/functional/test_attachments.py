@@ -5,8 +5,7 @@ import datetime
 import unittest
 
 from attachd import exception
-from attachd.tests import rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import db_rows, wsgi_api
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 OTHER_SERVER = "22222222-2222-3333-4444-555555555555"
@@ -19,36 +18,36 @@ def host(number, **more):
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.driver = self.api.backend.driver
 
     def create(self, volume, server=SERVER, status=200, **fields):
         body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": server, **fields}}
-        answer = self.api.ask("POST", "/attachments", body)
+        answer = self.api.request("POST", "/attachments", body)
         self.assertEqual(status, answer.status, answer.raw)
         return answer if status != 200 else answer.body["attachment"]["id"]
 
     def update(self, identity, connector, status=200):
         body = {"attachment": {"connector": connector}}
-        answer = self.api.ask("PUT", f"/attachments/{identity}", body)
+        answer = self.api.request("PUT", f"/attachments/{identity}", body)
         self.assertEqual(status, answer.status, answer.raw)
         return answer
 
     def complete(self, identity, status=204):
         url = f"/attachments/{identity}/action"
-        self.assertEqual(status, self.api.ask("POST", url, {"os-complete": None}).status)
+        self.assertEqual(status, self.api.request("POST", url, {"os-complete": None}).status)
 
     def delete(self, identity, status=200):
-        answer = self.api.ask("DELETE", f"/attachments/{identity}")
+        answer = self.api.request("DELETE", f"/attachments/{identity}")
         self.assertEqual(status, answer.status, answer.raw)
         return answer
 
     def shown(self, identity):
-        return self.api.ask("GET", f"/attachments/{identity}").body["attachment"]
+        return self.api.request("GET", f"/attachments/{identity}").body["attachment"]
 
     def seen(self, volume):
-        now = rows.volume(volume["id"])
-        held = [self.shown(row["id"])["status"] for row in rows.attachments(volume["id"])]
+        now = db_rows.get_volume(volume["id"])
+        held = [self.shown(row["id"])["status"] for row in db_rows.list_attachments(volume["id"])]
         return now["status"], now["attach_status"], held
 
 
@@ -62,32 +61,32 @@ class ConnectorTest(Case):
             system_uuid="A9C60377-F8B4",
             **{"schöner Schlüssel": {"tief": [1, 2.5, None, {"💾": True}]}, "": "\x01\x7f"},
         )
-        identity = self.create(rows.add_volume())
+        identity = self.create(db_rows.add_volume())
         self.update(identity, connector)
-        kept = rows.attachment(identity)
+        kept = db_rows.get_attachment(identity)
         self.assertEqual(connector, kept["connector"])
         self.assertEqual(("compute-1", "/dev/vdb"), (kept["host"], kept["mountpoint"]))
-        self.assertEqual(connector, self.driver.handed[-1].export.connector)
+        self.assertEqual(connector, self.driver.driver_calls[-1].export.connector)
 
     def test_it_may_be_as_large_as_documented(self):
-        identity = self.create(rows.add_volume())
+        identity = self.create(db_rows.add_volume())
         self.update(identity, host(1, filling="x" * 64_000))
         self.update(identity, host(1, filling="x" * 70_000), status=413)
 
     def test_its_mode_counts_where_the_attachment_has_none(self):
-        identity = self.create(rows.add_volume(), connector=host(1, mode="ro"))
+        identity = self.create(db_rows.add_volume(), connector=host(1, mode="ro"))
         self.assertEqual("ro", self.shown(identity)["attach_mode"])
-        self.assertEqual("ro", self.driver.handed[-1].export.mode)
+        self.assertEqual("ro", self.driver.driver_calls[-1].export.mode)
 
     def test_the_mode_of_the_attachment_counts_more(self):
-        identity = self.create(rows.add_volume(), mode="ro")
+        identity = self.create(db_rows.add_volume(), mode="ro")
         self.update(identity, host(1, mode="rw"))
-        self.assertEqual("ro", self.driver.handed[-1].export.mode)
+        self.assertEqual("ro", self.driver.driver_calls[-1].export.mode)
 
 
 class MultiattachTest(Case):
     def test_the_volumes_status_is_always_what_follows_from_its_attachments(self):
-        volume = rows.add_volume(multiattach=True)
+        volume = db_rows.add_volume(multiattach=True)
         steps = [("available", "detached", [])]
         first = self.create(volume)
         steps.append(self.seen(volume))
@@ -125,13 +124,13 @@ class MultiattachTest(Case):
 
 class OrdinaryTest(Case):
     def test_two_servers_do_not_share_it(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         first = self.create(volume)
         refused = self.create(volume, OTHER_SERVER, status=400)
         self.assertIn(f"held by attachment {first} of server {SERVER}", refused.fault)
 
     def test_the_same_server_gets_it_twice_but_connects_it_once(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         first, second = self.create(volume), self.create(volume)
         self.update(first, host(1))
         refused = self.update(second, host(2), status=409)
@@ -139,7 +138,7 @@ class OrdinaryTest(Case):
         self.assertEqual("reserved", self.shown(second)["status"])
 
     def test_a_server_that_moves_is_connected_twice(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         first = self.create(volume, connector=host(1))
         self.complete(first)
         second = self.create(volume, connector=host(2))
@@ -148,29 +147,29 @@ class OrdinaryTest(Case):
 
 class FailureTest(Case):
     def test_a_failed_create_tells_the_id_and_can_be_repeated_by_update(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.driver.failing("grant", final=True):
             failed = self.create(volume, status=500, connector=host(1))
-        (row,) = rows.attachments(volume["id"])
+        (row,) = db_rows.list_attachments(volume["id"])
         self.assertIn(row["id"], failed.fault)
         self.assertIn("The shelf burns.", failed.fault)
         self.assertEqual("error_attaching", self.shown(row["id"])["status"])
-        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
         self.update(row["id"], host(1))
         self.assertEqual("attaching", self.shown(row["id"])["status"])
 
     def test_an_uncertain_failure_keeps_others_away_until_it_is_deleted(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.driver.failing("grant", "revoke"):
             self.create(volume, status=500, connector=host(1))
-        (row,) = rows.attachments(volume["id"])
-        self.assertEqual("error", rows.volume(volume["id"])["status"])
+        (row,) = db_rows.list_attachments(volume["id"])
+        self.assertEqual("error", db_rows.get_volume(volume["id"])["status"])
         self.create(volume, OTHER_SERVER, status=400)
         self.delete(row["id"])
         self.assertEqual(("available", "detached", []), self.seen(volume))
 
     def test_a_failed_delete_stays_and_can_be_repeated(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         identity = self.create(volume, connector=host(1))
         with self.driver.failing("revoke"):
             self.assertIn(identity, self.delete(identity, status=500).fault)
@@ -179,7 +178,7 @@ class FailureTest(Case):
         self.assertEqual(set(), self.driver.granted())
 
     def test_where_no_manager_is_it_says_so_at_once(self):
-        volume = rows.add_volume(host="elsewhere@nobody#pool")
+        volume = db_rows.add_volume(host="elsewhere@nobody#pool")
         identity = self.create(volume)
         refused = self.update(identity, host(1), status=503)
         self.assertIn("elsewhere@nobody", refused.fault)
@@ -187,16 +186,16 @@ class FailureTest(Case):
         self.delete(identity)
 
     def test_whatever_a_backend_raises_the_attachment_stays_to_be_repeated(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.driver.raising(KeyError("auth_password"), "grant"):
             failed = self.create(volume, status=500, connector=host(1))
         self.assertIn("computeFault", failed.body)
-        self.assertEqual(1, len(rows.attachments(volume["id"])))
+        self.assertEqual(1, len(db_rows.list_attachments(volume["id"])))
 
     def test_a_volume_in_error_is_left_by_delete_and_usable_again(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         identity = self.create(volume)
-        rows.change_volume(volume["id"], state="error", status="error")
+        db_rows.change_volume(volume["id"], state="error", status="error")
         self.create(volume, status=400)
         self.update(identity, host(1), status=409)
         self.complete(identity)
@@ -206,22 +205,22 @@ class FailureTest(Case):
 
 class DeleteTest(Case):
     def test_a_reservation_goes_without_the_backend(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         self.delete(self.create(volume))
         self.assertEqual([], self.driver.methods)
         self.assertEqual(("available", "detached", []), self.seen(volume))
 
     def test_what_was_connected_goes_through_the_backend(self):
-        identity = self.create(rows.add_volume(), connector=host(1))
+        identity = self.create(db_rows.add_volume(), connector=host(1))
         self.delete(identity)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
     def test_a_reservation_that_is_being_connected_goes_through_the_backend(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         identity = self.create(volume)
 
         def connect_meanwhile(_attachment):
-            rows.change_attachment(identity, state="connecting", connector=host(1))
+            db_rows.change_attachment(identity, state="connecting", connector=host(1))
             raise exception.InvalidTransition(
                 kind="Attachment", id=identity, source="connecting", event="be cancelled"
             )
@@ -233,7 +232,7 @@ class DeleteTest(Case):
 
 class TimesTest(Case):
     def test_when_it_was_attached_shows(self):
-        identity = self.create(rows.add_volume(), connector=host(1))
+        identity = self.create(db_rows.add_volume(), connector=host(1))
         shown = datetime.datetime.fromisoformat(self.shown(identity)["attached_at"])
-        kept = rows.attachment(identity)["attached_at"]
+        kept = db_rows.get_attachment(identity)["attached_at"]
         self.assertEqual(kept, shown)

@@ -19,8 +19,14 @@ from attachd.manager.audit import runner
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
 from attachd.manager.backends import Backend
 from attachd.manager.ha.membership import Membership
-from attachd.tests import backends, databases, rows, threeway
-from attachd.tests.functional import initiators, tgtd
+from attachd.tests.fixtures import (
+    conf_fixture,
+    consistency,
+    databases,
+    db_rows,
+    initiators,
+    tgtd,
+)
 from attachd.tests.unit.drivers import configured
 
 
@@ -34,8 +40,8 @@ class AuditCase(testtools.TestCase):
 
     def use(self, driver):
         self.url = databases.use(self)
-        backends.override(self, "state_path", self.useFixture(fixtures.TempDir()).path)
-        backends.override(self, "host", "here")
+        conf_fixture.override(self, "state_path", self.useFixture(fixtures.TempDir()).path)
+        conf_fixture.override(self, "host", "here")
         membership = Membership()
         membership.heartbeat()
         membership.start()
@@ -44,16 +50,16 @@ class AuditCase(testtools.TestCase):
         self.assertTrue(self.backend.setup(), self.backend.error)
         self.driver = driver
 
-    def new_volume(self, size=1):
-        row = rows.add_volume("creating", host="here@tgt#tgt", owner="here@tgt", size_gib=size)
+    def create_volume(self, size=1):
+        row = db_rows.add_volume("creating", host="here@tgt#tgt", owner="here@tgt", size_gib=size)
         volumes.create(self.backend, row["id"])
-        return rows.volume(row["id"])
+        return db_rows.get_volume(row["id"])
 
     def attached(self, volume, connector, mode="rw"):
-        row = rows.add_attachment(volume["id"], "reserved", asked_mode=mode)
-        rows.change_volume(volume["id"], multiattach=True)
+        row = db_rows.add_attachment(volume["id"], "reserved", asked_mode=mode)
+        db_rows.change_volume(volume["id"], multiattach=True)
         attach.attach(self.backend, row["id"], volume["id"], connector)
-        return rows.attachment(row["id"])
+        return db_rows.get_attachment(row["id"])
 
     def kinds(self):
         findings = runner.compare(self.backend)
@@ -80,7 +86,7 @@ class TgtTest(AuditCase):
         self.use(configured.driver(TgtDriver, **self.tgtd.options))
         self.host = self.useFixture(initiators.IscsiHost(self, "a"))
         self.other = self.useFixture(initiators.IscsiHost(self, "b"))
-        self.volume = self.new_volume()
+        self.volume = self.create_volume()
         self.mine = self.attached(self.volume, self.host.connector)
         self.theirs = self.attached(self.volume, self.other.connector, "ro")
         self.data = secrets.token_bytes(64 * 1024)
@@ -89,7 +95,7 @@ class TgtTest(AuditCase):
 
     def repaired(self, *kinds):
         super().repaired(*kinds)
-        self.assertEqual([], threeway.of_tgt(self.url, self.tgtd))
+        self.assertEqual([], consistency.compare_with_tgt(self.url, self.tgtd))
         for each, host in ((self.mine, self.host), (self.theirs, self.other)):
             if each:
                 read = host.read(each["connection_info"], 2**20, len(self.data))
@@ -99,7 +105,7 @@ class TgtTest(AuditCase):
         self.tgtd.adm("--op", operation, "--mode", mode, *arguments)
 
     def tid(self, suffix=""):
-        name = f"{threeway.IQN_PREFIX}{self.volume['id']}{suffix}"
+        name = f"{consistency.IQN_PREFIX}{self.volume['id']}{suffix}"
         return next(f"{each.tid}" for each in self.tgtd.targets() if each.name == name)
 
     def forget(self, row):
@@ -158,16 +164,18 @@ class TgtTest(AuditCase):
         )
         self.assertEqual([], self.kinds())
         # It is not named as ours are, so it may be used elsewhere.
-        self.assertEqual(["account thief has no attachment"], threeway.of_tgt(self.url, self.tgtd))
+        self.assertEqual(
+            ["account thief has no attachment"], consistency.compare_with_tgt(self.url, self.tgtd)
+        )
 
     def test_a_target_of_a_volume_that_nobody_knows_is_removed(self):
-        name = f"{threeway.IQN_PREFIX}{uuid.uuid4()}"
+        name = f"{consistency.IQN_PREFIX}{uuid.uuid4()}"
         self.adm("new", "target", "--tid", "77", "--targetname", name)
         self.repaired(Kind.LEFTOVER_EXPORT)
 
     def test_targets_of_others_are_none_of_its_business(self):
         self.adm("new", "target", "--tid", "77", "--targetname", "iqn.2026-01.test:theirs")
-        self.adm("new", "target", "--tid", "78", "--targetname", f"{threeway.IQN_PREFIX}x")
+        self.adm("new", "target", "--tid", "78", "--targetname", f"{consistency.IQN_PREFIX}x")
         self.adm("new", "account", "--user", "attachd-sentinel.x.a", "--password", "p" * 16)
         self.adm("bind", "account", "--tid", "78", "--user", "attachd-sentinel.x.a")
         before = self.tgtd.targets()
@@ -188,7 +196,7 @@ class TgtTest(AuditCase):
 
     def test_another_mode_than_that_of_the_row_is_changed(self):
         info = self.mine["connection_info"]
-        rows.change_attachment(self.mine["id"], mode="ro")
+        db_rows.change_attachment(self.mine["id"], mode="ro")
         self.assertEqual({Kind.WRONG_MODE, Kind.MISSING_EXPORT}, set(self.kinds()))
         runner.repair(self.backend)
         self.assertEqual([], self.kinds())
@@ -198,9 +206,9 @@ class TgtTest(AuditCase):
 
     @staticmethod
     def export(attachment_id):
-        row = rows.attachment(attachment_id)
+        row = db_rows.get_attachment(attachment_id)
         return driver_args.volume_ref(
-            rows.volume(row["volume_id"])
+            db_rows.get_volume(row["volume_id"])
         ), driver_args.export_with_secret(row)
 
     def test_an_account_of_no_target_is_told_and_not_touched(self):
@@ -220,7 +228,7 @@ class TgtTest(AuditCase):
         self.repaired()
 
     def test_data_is_never_touched(self):
-        lost, strange, short = self.new_volume(), self.new_volume(), self.new_volume(2)
+        lost, strange, short = self.create_volume(), self.create_volume(), self.create_volume(2)
         folder = self.driver._volumes.folder
         (folder / lost["id"]).unlink()
         sql(sa.delete(models.volumes).where(models.volumes.c.id == strange["id"]))
@@ -249,7 +257,7 @@ class TgtTest(AuditCase):
             self.assertEqual(self.data, data.read(len(self.data)))
 
     def test_a_status_that_does_not_follow_is_corrected(self):
-        rows.change_volume(self.volume["id"], status="available", attach_status="detached")
+        db_rows.change_volume(self.volume["id"], status="available", attach_status="detached")
         self.repaired(Kind.STATUS)
 
     def test_a_tgtd_that_is_down_is_not_compared(self):
@@ -259,8 +267,8 @@ class TgtTest(AuditCase):
         self.assertEqual(1, len(findings.not_compared))
 
     def test_what_a_dead_manager_was_at_is_left_to_the_next_one(self):
-        rows.change_attachment(self.mine["id"], state="disconnecting")
-        rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
+        db_rows.change_attachment(self.mine["id"], state="disconnecting")
+        db_rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
         found = runner.repair(self.backend).differences
         self.assertEqual([(Kind.HALF_WAY, "")], [(each.kind, each.outcome) for each in found])
         self.assertIn(f"{self.mine['id']} is disconnecting", found[0].found)
@@ -282,7 +290,7 @@ class FileTest(AuditCase):
         )
         self.addCleanup(self._clear)
         self.host = initiators.LocalHost("a")
-        self.volume = self.new_volume()
+        self.volume = self.create_volume()
         self.mine = self.attached(self.volume, {"host": "a"})
         self.theirs = self.attached(self.volume, {"host": "b"}, "ro")
         self.host.write(self.mine["connection_info"], 0, b"mine" * 128)
@@ -302,7 +310,7 @@ class FileTest(AuditCase):
 
     def test_an_attachment_whose_row_is_gone_is_revoked(self):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))
-        rows.change_volume(self.volume["id"], status="attaching")
+        db_rows.change_volume(self.volume["id"], status="attaching")
         info = self.theirs["connection_info"]
         kinds = [Kind.EXTRA_HOST] if self.loops == "never" else self.leftovers_of_a_device
         self.repaired(*kinds)
@@ -335,7 +343,7 @@ class LoopDevicesTest(FileTest):
         self.repaired(Kind.MISSING_EXPORT)
 
     def test_a_device_of_the_wrong_mode_is_replaced(self):
-        rows.change_attachment(self.theirs["id"], mode="rw")
+        db_rows.change_attachment(self.theirs["id"], mode="rw")
         info = self.theirs["connection_info"]
         self.assertRaises(initiators.Refused, self.host.write, info, 512, b"x" * 512)
         self.assertIn(Kind.WRONG_MODE, self.kinds())

@@ -11,9 +11,16 @@ import sqlalchemy as sa
 import testtools
 
 from attachd.db import models
-from attachd.tests import threeway
-from attachd.tests.functional import callers, cycles, initiators, processes, tgtd
-from attachd.tests.functional.test_served_data import settings
+from attachd.tests.fixtures import (
+    consistency,
+    deployments,
+    http_client,
+    initiators,
+    processes,
+    tgtd,
+)
+from attachd.tests.functional import attach_cycles
+from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -30,7 +37,7 @@ class AuditCommandTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.tgtd = self.useFixture(tgtd.Tgtd(self))
-        self.deployment = processes.Deployment(self, "mariadb", backend="tgt", workers=1)
+        self.deployment = deployments.Deployment(self, "mariadb", backend="tgt", workers=1)
         configuration = self.deployment.folder / "attachd.conf"
         with configuration.open("a", encoding="utf-8") as file:
             file.write(settings("tgt", self.tgtd.options))
@@ -40,7 +47,7 @@ class AuditCommandTest(testtools.TestCase):
         self.manager = self.start_manager()
         self.deployment.start_uwsgi().show_in_failures(self)
         self.deployment.wait_until_served()
-        self.api = callers.Caller(f"{self.deployment.url}/v3")
+        self.api = http_client.Client(f"{self.deployment.url}/v3")
         self.host = self.useFixture(initiators.IscsiHost(self, "a"))
 
     def start_manager(self):
@@ -74,21 +81,21 @@ class AuditCommandTest(testtools.TestCase):
 
     def attach(self, volume):
         wanted = {"volume_uuid": volume, "connector": self.host.connector}
-        made = self.api.get("POST", "/attachments", {"attachment": wanted})["attachment"]
+        made = self.api.request_json("POST", "/attachments", {"attachment": wanted})["attachment"]
         data = made["connection_info"]
         return made["id"], {"driver_volume_type": data["driver_volume_type"], "data": data}
 
     def differences(self):
-        return threeway.of_tgt(self.deployment.database, self.tgtd)
+        return consistency.compare_with_tgt(self.deployment.database, self.tgtd)
 
     def test_a_busy_clean_system_is_found_clean_each_time(self):
-        self.api.get("POST", "/types", {"volume_type": TYPE})
-        shared = self.api.new_volume(volume_type=TYPE["name"])
-        clock = cycles.Clock()
+        self.api.request_json("POST", "/types", {"volume_type": TYPE})
+        shared = self.api.create_volume(volume_type=TYPE["name"])
+        clock = attach_cycles.Durations()
         workers = [
-            cycles.Worker(
+            attach_cycles.Worker(
                 self.api,
-                shared if number % 2 else self.api.new_volume(),
+                shared if number % 2 else self.api.create_volume(),
                 self.useFixture(initiators.IscsiHost(self, f"host-{number}")),
                 clock,
             )
@@ -98,7 +105,7 @@ class AuditCommandTest(testtools.TestCase):
 
         def work():
             while not (done.is_set() or trouble):
-                trouble.extend(cycles.run(workers, CYCLES, LOGINS))
+                trouble.extend(attach_cycles.run(workers, CYCLES, LOGINS))
 
         load = threading.Thread(target=work)
         load.start()
@@ -112,7 +119,7 @@ class AuditCommandTest(testtools.TestCase):
         self.assertEqual([], self.differences())
 
     def test_what_a_killed_manager_left_is_told_and_left_to_the_next_one(self):
-        volume = self.api.new_volume()
+        volume = self.api.create_volume()
         self.tgtd.pause()
         request = ("POST", "/attachments", {
             "attachment": {"volume_uuid": volume, "connector": self.host.connector}
@@ -120,24 +127,24 @@ class AuditCommandTest(testtools.TestCase):
 
         def ask():
             with contextlib.suppress(OSError):
-                self.api.ask(*request)
+                self.api.request(*request)
 
         # It is not answered before the API has waited for the dead manager long enough.
         threading.Thread(target=ask, daemon=True).start()
-        wait_until(lambda: threeway.unfinished(self.deployment.database))
+        wait_until(lambda: consistency.find_unfinished(self.deployment.database))
         self.manager.kill()
         self.tgtd.go_on()
         for arguments in ((), ("--repair",)):
             self.assertEqual((DIFFERENT, [("half-way", None)]), self.kinds(*arguments))
         self.start_manager()
-        left = threeway.settled(
-            lambda: [*threeway.unfinished(self.deployment.database), *self.differences()]
+        left = consistency.wait_until_consistent(
+            lambda: [*consistency.find_unfinished(self.deployment.database), *self.differences()]
         )
         self.assertEqual([], left)
         self.assertEqual((AGREED, "", ""), self.audit())
 
     def test_differences_are_told_repaired_and_gone_and_bytes_are_still_there(self):
-        volume, other = self.api.new_volume(), self.api.new_volume()
+        volume, other = self.api.create_volume(), self.api.create_volume()
         data = secrets.token_bytes(64 * 1024)
         mine, info = self.attach(volume)
         self.host.write(info, 2**20, data)

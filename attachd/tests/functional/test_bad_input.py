@@ -13,7 +13,8 @@ import unittest
 
 from attachd.api import endpoint
 from attachd.api import microversions as mv
-from attachd.tests.functional import bad_input, served
+from attachd.tests.fixtures import wsgi_api
+from attachd.tests.functional import bad_input
 
 MIB = 1024 * 1024
 
@@ -54,7 +55,7 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.world = bad_input.world()
 
     def assert_fault(self, answer, status, says):
@@ -94,7 +95,7 @@ class EveryEndpointTest(Case):
                 if claim == "an empty object" and each.operation in EMPTY_MEANS_ALL:
                     continue
                 with self.subTest(claim, endpoint=each.operation):
-                    answer = self.api.ask(method, url, token=served.ADMIN, **options)
+                    answer = self.api.request(method, url, token=wsgi_api.ADMIN, **options)
                     self.assert_fault(answer, status, says)
 
     def test_an_id_that_nothing_can_have_is_not_found(self):
@@ -103,7 +104,7 @@ class EveryEndpointTest(Case):
                 continue
             for value in ("%00", "a%0Ab", "x" * 300, "%7F"):
                 with self.subTest(value[:5], endpoint=each.operation):
-                    answer = self.api.ask(method, self._url(path, value), token=served.ADMIN)
+                    answer = self.api.request(method, self._url(path, value), token=wsgi_api.ADMIN)
                     self.assert_fault(answer, 404, "could not be found")
 
     def test_a_strange_id_is_no_accident(self):
@@ -112,7 +113,9 @@ class EveryEndpointTest(Case):
                 continue
             for value in ("%F0%9F%92%BE", "'%22;--", "%25", "..", "a%20b", "%C3%BC", "-1", "None"):
                 with self.subTest(value, endpoint=each.operation):
-                    answer = self.api.ask(method, self._url(path, value), {}, token=served.ADMIN)
+                    answer = self.api.request(
+                        method, self._url(path, value), {}, token=wsgi_api.ADMIN
+                    )
                     self.assertLess(answer.status, 500, answer.raw)
 
     def test_strange_parameters_are_no_accident(self):
@@ -125,10 +128,10 @@ class EveryEndpointTest(Case):
                           "metadata=%7B", "name~=%25", "with_count=maybe", "created_at=gt:x",
                           "a[]=b", "bootable=x", "size=x", "extra_specs={", "is_public=%C3%BC",
                           "offset=99999999999999999999", "host=@%23", "detail=maybe"):  # fmt: skip
-                for version in ("volume 3.0", "volume 3.27", served.LATEST):
+                for version in ("volume 3.0", "volume 3.27", wsgi_api.LATEST):
                     with self.subTest(query, endpoint=each.operation, version=version):
-                        answer = self.api.ask(
-                            method, f"{url}?{query}", version=version, token=served.ADMIN
+                        answer = self.api.request(
+                            method, f"{url}?{query}", version=version, token=wsgi_api.ADMIN
                         )
                         self.assertLess(answer.status, 500, answer.raw)
 
@@ -138,5 +141,5 @@ class EveryEndpointTest(Case):
                 continue
             with self.subTest(endpoint=each.operation):
                 url = self._url(path, bad_input.UNKNOWN)
-                answer = self.api.ask(method, url, {}, version="volume 3.0")
+                answer = self.api.request(method, url, {}, version="volume 3.0")
                 self.assert_fault(answer, 404, "3.0 is not supported")

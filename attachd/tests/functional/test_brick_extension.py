@@ -11,9 +11,8 @@ import shutil
 import socket
 import sys
 
-from attachd.tests import machine
-from attachd.tests.functional import processes, tgtd
-from attachd.tests.functional.typed import Terminal
+from attachd.tests.fixtures import processes, requirements, tgtd
+from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.selection import full_only
 
 _CONFIGURATION = """\
@@ -49,7 +48,7 @@ print(json.dumps(client.Client().get_connector()))
 
 
 @full_only("clients")
-class BrickExtensionTest(Terminal):
+class BrickExtensionTest(HostCliCase):
     """The extension is the only one that cinder finds."""
 
     def setUp(self):
@@ -73,13 +72,21 @@ class BrickExtensionTest(Terminal):
 
     def as_host(self, *names):
         """Return what to put before a command for a host with iSCSI names, or without."""
-        machine.need_mount_namespaces(self)
+        requirements.need_mount_namespaces(self)
         etc = self.folder / "etc"
         shutil.copytree("/etc", etc, symlinks=True)
         (etc / "iscsi").mkdir(exist_ok=True)
         lines = "".join(f"InitiatorName={each}\n" for each in names)
         (etc / "iscsi" / "initiatorname.iscsi").write_text(lines)
-        return machine.need_tool(self, "unshare"), "--mount", "sh", "-c", _AS_HOST, "-", f"{etc}"
+        return (
+            requirements.require_tool(self, "unshare"),
+            "--mount",
+            "sh",
+            "-c",
+            _AS_HOST,
+            "-",
+            f"{etc}",
+        )
 
     def only(self, volume):
         """Return the one attachment of a volume."""

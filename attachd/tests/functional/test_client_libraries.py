@@ -12,7 +12,7 @@ from cinderclient.contrib import noauth
 from keystoneauth1 import session
 from openstack import exceptions as sdk_exceptions
 
-from attachd.tests.functional import sdk, shared
+from attachd.tests.fixtures import deployments, sdk
 from attachd.tests.wait import TIMEOUT, wait_until
 
 PROJECT = "a" * 32
@@ -27,7 +27,7 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.process = shared.all_in_one(self, self.configuration)
+        self.process = deployments.shared_all_in_one(self, self.configuration)
 
     def wait_for(self, claim):
         wait_until(claim, lambda: self.process.output)
@@ -143,7 +143,7 @@ class CinderClientTest(Case):
 class SdkTest(Case):
     def setUp(self):
         super().setUp()
-        self.storage = sdk.storage(self, self.process.url)
+        self.storage = sdk.block_storage(self, self.process.url)
 
     def create(self, name, **wanted):
         volume = self.storage.create_volume(name=name, **{"size": 1, **wanted})

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 import uuid
 
-from attachd.tests.functional import commands, processes, sdk, shared
+from attachd.tests.fixtures import cli_commands, deployments, lifetime, processes, sdk
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -28,8 +28,8 @@ wait_for() {
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
-        self.process = shared.all_in_one(self)
+        self.folder = lifetime.temp_dir(self)
+        self.process = deployments.shared_all_in_one(self)
 
     def printed(self):
         """The indented lines of what it prints: settings, and then an example."""
@@ -38,7 +38,7 @@ class Case(unittest.TestCase):
         return "\n".join(lines[:end]), "\n".join(lines[end:])
 
     def path(self):
-        return commands.path(self)
+        return cli_commands.command_path(self)
 
     def shell(self, lines, expected=0):
         """Run commands in another terminal where the settings were pasted."""
@@ -173,7 +173,7 @@ class CinderCommandTest(Case):
 
 class SdkTest(Case):
     def test_bytes_written_through_one_attachment_are_read_through_the_next(self):
-        storage = sdk.storage(self, self.process.url)
+        storage = sdk.block_storage(self, self.process.url)
         volume = storage.create_volume(name="disk", size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         for host, expected in (("one", b"\0" * 5), ("two", b"bytes")):

@@ -12,9 +12,8 @@ import sys
 import testtools
 import yaml
 
-from attachd.tests import machine
-from attachd.tests.functional import processes
-from attachd.tests.functional.typed import Terminal
+from attachd.tests.fixtures import lifetime, processes, requirements
+from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -45,17 +44,17 @@ def only_ours(test, site):
     """
     if sys.version_info >= (3, 12):
         test.skipTest("cinderclient loads no extensions with this Python")
-    hidden = processes.folder(test)
+    hidden = lifetime.temp_dir(test)
     (hidden / "brick_cinderclient_ext.py").write_text("")
     return f"{hidden}{os.pathsep}{site}"
 
 
 @full_only("clients")
-class AttachdTest(Terminal):
+class AttachdTest(HostCliCase):
     """The command attachd on this host."""
 
     def test_a_file_is_there_again_and_a_device_in_use_stays(self):
-        machine.need_tool(self, "mkfs.ext4")
+        requirements.require_tool(self, "mkfs.ext4")
         volume, folder = self.volume(), self.folder / "mnt"
         folder.mkdir()
         words = ("attach", "data", "--mountpoint", "mnt")
@@ -152,7 +151,7 @@ class AttachdTest(Terminal):
 
 
 @full_only("clients")
-class AttachmentsTest(Terminal):
+class AttachmentsTest(HostCliCase):
     """The commands on attachments against a real API."""
 
     def test_a_life_by_hand(self):
@@ -225,7 +224,7 @@ class AttachmentsTest(Terminal):
 
 
 @full_only("clients")
-class OpenStackTest(Terminal):
+class OpenStackTest(HostCliCase):
     """The plug-in of the command openstack."""
 
     def openstack(self, *words, code=0):
@@ -245,7 +244,7 @@ class OpenStackTest(Terminal):
 
 
 @full_only("clients")
-class CinderTest(Terminal):
+class CinderTest(HostCliCase):
     """The extension of the command cinder."""
 
     def test_a_life(self):
@@ -277,7 +276,7 @@ class ExtensionTest(testtools.TestCase):
         """Run it; returns its exit code and all that it says."""
         done = subprocess.run(
             command,
-            env=processes.environment(PYTHONPATH=path, HOME=f"{processes.folder(self)}"),
+            env=processes.environment(PYTHONPATH=path, HOME=f"{lifetime.temp_dir(self)}"),
             check=False,
             capture_output=True,
             text=True,
@@ -291,7 +290,7 @@ class ExtensionTest(testtools.TestCase):
         return set(re.findall(r"(?m)^    (\S*(?:local|connector)\S*)", said))
 
     def test_installed_beside_brick_both_work_and_ours_give_way(self):
-        site, source = processes.folder(self), processes.folder(self) / "source"
+        site, source = lifetime.temp_dir(self), lifetime.temp_dir(self) / "source"
         shutil.copytree(SOURCE, source)
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         install += ["--no-build-isolation", "--target", str(site), str(source)]
@@ -319,7 +318,7 @@ class ExtensionTest(testtools.TestCase):
 
 
 @full_only("clients")
-class ExamplesTest(Terminal):
+class ExamplesTest(HostCliCase):
     """What the documentation shows, as it is shown."""
 
     def examples(self, page):
@@ -371,11 +370,11 @@ class ExamplesTest(Terminal):
         self.assertEqual("available", self.status(self.data))
 
         example = processes.ROOT / "doc" / "source" / "user" / "local_attach_example.py"
-        machine.need_mount_namespaces(self)
+        requirements.need_mount_namespaces(self)
         # Its host is this machine, whose own notes are none of our business.
         here = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
         said = self.run_it(
-            *(machine.need_tool(self, "unshare"), "--mount", "sh", "-c", here, "-"),
+            *(requirements.require_tool(self, "unshare"), "--mount", "sh", "-c", here, "-"),
             *(sys.executable, f"{example}", "data", f"{self.folder / 'data'}"),
         )
         self.assertIn(f"{self.data} attached\n", said)

@@ -5,7 +5,7 @@ from pathlib import Path
 import subprocess
 import unittest
 
-from attachd.tests.functional import commands, processes
+from attachd.tests.fixtures import cli_commands, lifetime, processes
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -14,9 +14,9 @@ from attachd.tests.wait import TIMEOUT
 class CommandsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
+        self.folder = lifetime.temp_dir(self)
         self.real = processes.environment()["PATH"]
-        self.path = commands.path(self)
+        self.path = cli_commands.command_path(self)
 
     def said(self, path, command, **variables):
         done = subprocess.run(

@@ -7,14 +7,19 @@ from keystoneauth1 import session
 import requests
 
 from attachd.db.engine import session as db_session
-from attachd.tests import backends, computes, rows
-from attachd.tests.functional import guarded, served
+from attachd.tests.fixtures import (
+    conf_fixture,
+    db_rows,
+    fake_nova,
+    keystone_api,
+    wsgi_api,
+)
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
-OWN = f"{served.LATEST}, attachd 1.0"
+OWN = f"{wsgi_api.LATEST}, attachd 1.0"
 LOGGER = "attachd.api.detach_guard"
 OVERRIDES = "attachd.api.override"
 
@@ -23,14 +28,14 @@ OVERRIDES = "attachd.api.override"
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = guarded.use(self)
+        self.api = keystone_api.use(self)
         self.keystone = self.api.keystone
-        self.compute = computes.Compute(self)
+        self.compute = fake_nova.FakeNova(self)
         self.keystone.endpoint("compute", self.compute.url)
         self.addCleanup(self.keystone.forget_endpoint, "compute")
         self.alice = self.keystone.user("alice", "member")
         self.token = self.keystone.token(self.alice)
-        self.volume = rows.add_volume(project_id=self.alice.project_id)["id"]
+        self.volume = db_rows.add_volume(project_id=self.alice.project_id)["id"]
 
     def is_valid(self, token):
         """Ask Keystone, as Nova does."""
@@ -48,11 +53,11 @@ class Case(unittest.TestCase):
         body = {"attachment": {
             "volume_uuid": self.volume, "instance_uuid": SERVER, "connector": CONNECTOR, **fields,
         }}  # fmt: skip
-        answer = self.api.ask("POST", "/attachments", body, token=self.token)
+        answer = self.api.request("POST", "/attachments", body, token=self.token)
         self.assertEqual(200, answer.status, answer.raw)
         identity = answer.body["attachment"]["id"]
         action = f"/attachments/{identity}/action"
-        done = self.api.ask("POST", action, {"os-complete": None}, token=self.token)
+        done = self.api.request("POST", action, {"os-complete": None}, token=self.token)
         self.assertEqual(204, done.status, done.raw)
         return identity
 
@@ -64,16 +69,16 @@ class Case(unittest.TestCase):
 
     def delete(self, identity, query="", **more):
         options = {"token": self.token, **more}
-        return self.api.ask("DELETE", f"/attachments/{identity}{query}", **options)
+        return self.api.request("DELETE", f"/attachments/{identity}{query}", **options)
 
     def assert_gone(self, answer):
         self.assertEqual(200, answer.status, answer.raw)
-        self.assertEqual([], rows.attachments(self.volume))
+        self.assertEqual([], db_rows.list_attachments(self.volume))
         self.assertEqual(set(), self.api.backend.driver.granted())
 
     def assert_stays(self, identity, answer, status):
         self.assertEqual(status, answer.status, answer.raw)
-        self.assertEqual("attached", rows.attachment(identity)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(identity)["state"])
         self.assertEqual({identity}, self.api.backend.driver.granted())
 
 
@@ -117,7 +122,7 @@ class UserTest(Case):
             self.assert_gone(self.delete(identity))
 
     def test_a_reservation_goes_without_a_question(self):
-        identity = self.api.ask(
+        identity = self.api.request(
             "POST",
             "/attachments",
             {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER}},
@@ -129,7 +134,7 @@ class UserTest(Case):
 
     def test_a_connection_without_a_server_goes_without_a_question(self):
         body = {"attachment": {"volume_uuid": self.volume, "connector": CONNECTOR}}
-        made = self.api.ask("POST", "/attachments", body, token=self.token)
+        made = self.api.request("POST", "/attachments", body, token=self.token)
         self.assert_gone(self.delete(made.body["attachment"]["id"]))
         self.assertEqual([], self.compute.asked)
 
@@ -153,7 +158,7 @@ class ServiceTest(Case):
         identity = self.used()
         other = self.keystone.token(self.keystone.user("zaqar", "member", project="service"))
         self.assertIn(self.delete(identity, x_service_token=other).status, {401, 409})
-        self.assertEqual("attached", rows.attachment(identity)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(identity)["state"])
 
     def test_whoever_only_says_so_does_not(self):
         identity = self.used()
@@ -183,7 +188,7 @@ class TroubleTest(Case):
         self.assertGreater(int(answer.headers["retry-after"]), 0)
 
     def test_a_silent_compute_is_waited_for_only_so_long(self):
-        backends.override(self, "read_timeout", 0.5, "nova")  # it never answers
+        conf_fixture.override(self, "read_timeout", 0.5, "nova")  # it never answers
         identity = self.used()
         self.compute.be_silent()
         self.assert_unavailable(identity, "Compute .* takes longer to answer")
@@ -210,7 +215,7 @@ class TroubleTest(Case):
         self.assert_unavailable(identity, "does not accept the token")
 
     def test_a_compute_in_another_region_does_not_open_the_door(self):
-        backends.override(self, "region_name", "elsewhere", "nova")
+        conf_fixture.override(self, "region_name", "elsewhere", "nova")
         self.assert_unavailable(self.used(), "no endpoint of it with .*region_name elsewhere")
 
     def test_a_user_who_may_not_know_may_not_delete(self):
@@ -222,23 +227,23 @@ class TroubleTest(Case):
 @full_only("keystone")
 class ExchangeTest(unittest.TestCase):
     def test_a_token_without_a_catalogue_is_exchanged_where_that_is_configured(self):
-        here = guarded.use(self, include_service_catalog=False)
-        compute = computes.Compute(self)
+        here = keystone_api.use(self, include_service_catalog=False)
+        compute = fake_nova.FakeNova(self)
         here.keystone.endpoint("compute", compute.url)
         self.addCleanup(here.keystone.forget_endpoint, "compute")
         alice = here.keystone.user("alice", "member")
         token = here.keystone.token(alice)
-        volume = rows.add_volume(project_id=alice.project_id)["id"]
-        attachment = rows.add_attachment(
+        volume = db_rows.add_volume(project_id=alice.project_id)["id"]
+        attachment = db_rows.add_attachment(
             volume, "attached", project_id=alice.project_id, instance_uuid=SERVER
         )
         path = f"/attachments/{attachment['id']}"
         compute.has(SERVER, volume, attachment["id"])
-        answer = here.ask("DELETE", path, token=token)
+        answer = here.request("DELETE", path, token=token)
         self.assertEqual(503, answer.status, answer.raw)
         self.assertIn("token_auth_url in [nova]", answer.fault)
-        backends.override(self, "token_auth_url", here.keystone.url, "nova")
-        self.assertEqual(409, here.ask("DELETE", path, token=token).status)
+        conf_fixture.override(self, "token_auth_url", here.keystone.url, "nova")
+        self.assertEqual(409, here.request("DELETE", path, token=token).status)
 
 
 class OverrideTest(Case):
@@ -273,7 +278,7 @@ class OverrideTest(Case):
 
     def test_without_the_opt_in_it_does_not_exist(self):
         identity = self.used()
-        self.assert_stays(identity, self.override(identity, version=served.LATEST), 409)
+        self.assert_stays(identity, self.override(identity, version=wsgi_api.LATEST), 409)
 
     def test_without_a_reason_it_is_none(self):
         identity = self.used()
@@ -289,7 +294,7 @@ class LegacyTest(Case):
         options = {"token": self.token, **more}
         query = options.pop("query", "")
         path = f"/volumes/{self.volume}/action{query}"
-        return self.api.ask("POST", path, {name: body}, **options)
+        return self.api.request("POST", path, {name: body}, **options)
 
     def calls(self, identity):
         admin = self.keystone.token(self.keystone.admin)
@@ -307,7 +312,7 @@ class LegacyTest(Case):
                 self.assert_stays(identity, self.act(name, body, token=token), 409)
 
     def test_each_of_them_says_so_when_compute_is_silent(self):
-        backends.override(self, "read_timeout", 0.3, "nova")  # it never answers
+        conf_fixture.override(self, "read_timeout", 0.3, "nova")  # it never answers
         identity = self.used()
         self.compute.be_silent()
         for name, body, token in self.calls(identity):
@@ -319,7 +324,7 @@ class LegacyTest(Case):
         nova = self.keystone.token(self.keystone.user("nova", "service", project="service"))
         answer = self.act("os-detach", {"attachment_id": identity}, x_service_token=nova)
         self.assertEqual(202, answer.status, answer.raw)
-        self.assertEqual([], rows.attachments(self.volume))
+        self.assertEqual([], db_rows.list_attachments(self.volume))
         self.assertEqual([], self.compute.asked)
 
     def test_an_administrator_overrides_with_a_reason(self):
@@ -334,11 +339,11 @@ class LegacyTest(Case):
                 query="?override_reason=gone",
             )
         self.assertEqual(202, answer.status, answer.raw)
-        self.assertEqual([], rows.attachments(self.volume))
+        self.assertEqual([], db_rows.list_attachments(self.volume))
 
     def test_an_attachment_of_another_volume_is_told(self):
         mine = self.used()
-        self.volume = rows.add_volume(project_id=self.alice.project_id)["id"]
+        self.volume = db_rows.add_volume(project_id=self.alice.project_id)["id"]
         answer = self.act("os-detach", {"attachment_id": mine})
         self.assertEqual(400, answer.status, answer.raw)
         self.assertIn("attachment_id", answer.fault)

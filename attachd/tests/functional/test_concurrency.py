@@ -18,8 +18,8 @@ import unittest
 from attachd import exception, states
 from attachd.drivers.fake import Call
 from attachd.states import AttachmentState, VolumeState
-from attachd.tests import databases, rows
-from attachd.tests.functional import served
+from attachd.tests import concurrency
+from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.wait import TIMEOUT
 
 CLIENTS = 8
@@ -43,7 +43,9 @@ class AttachmentRef(NamedTuple):
 class Client:
     """Calls at random; a seed decides which."""
 
-    def __init__(self, api: served.Api, volume: str, seed: int, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, api: wsgi_api.WsgiApi, volume: str, seed: int, timeout: float = TIMEOUT
+    ) -> None:
         self._timeout = timeout
         self._api = api
         self._volume = volume
@@ -64,8 +66,8 @@ class Client:
             self._random.choice(steps)()
             done += 1
 
-    def _ask(self, method: str, path: str, body: Any = None) -> served.Answer:
-        answer = self._api.ask(method, path, body)
+    def _ask(self, method: str, path: str, body: Any = None) -> wsgi_api.Response:
+        answer = self._api.request(method, path, body)
         self.statuses.add(answer.status)
         return answer
 
@@ -129,20 +131,20 @@ class ConcurrencyTest(unittest.TestCase):
         super().setUp()
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.driver = self.api.backend.driver
 
     def _volume(self, **values: Any) -> str:
-        return str(rows.add_volume(project_id=served.PROJECT, **values)["id"])
+        return str(db_rows.add_volume(project_id=wsgi_api.PROJECT, **values)["id"])
 
     def _work(self, *functions: Callable[[], None]) -> None:
-        for outcome in databases.together(*functions):
+        for outcome in concurrency.run_at_once(*functions):
             if isinstance(outcome, BaseException):
                 raise outcome
 
     def _check_agreement(self, volume_id: str) -> None:
         """Rows, the volume's status and the backend say the same."""
-        volume, held = rows.volume(volume_id), rows.attachments(volume_id)
+        volume, held = db_rows.get_volume(volume_id), db_rows.list_attachments(volume_id)
         derived = states.derive(
             VolumeState(volume["state"]), [AttachmentState(row["state"]) for row in held]
         )
@@ -163,7 +165,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertGreater(len(holds), CLIENTS, "hardly anybody held the volume")
         for one, other in itertools.pairwise(holds):
             self.assertLessEqual(one.until, other.since, (one, other))
-        self.assertEqual("available", rows.volume(volume_id)["status"])
+        self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
         self.assertEqual(set(), self.driver.granted())
 
     def test_a_multiattach_volume_never_mixes_its_holders_up(self):
@@ -175,7 +177,7 @@ class ConcurrencyTest(unittest.TestCase):
             each.leave()
             self.assertLessEqual(each.statuses, ALLOWED - {400, 404}, "nobody is in another's way")
         self.assertEqual(set(), self.driver.granted())
-        self.assertEqual("available", rows.volume(volume_id)["status"])
+        self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
 
     def test_with_a_failing_backend_and_vandals_all_still_agree(self):
         for multiattach in (False, True):
@@ -189,10 +191,10 @@ class ConcurrencyTest(unittest.TestCase):
             for each in clients:
                 self.assertLessEqual(each.statuses, ALLOWED | {BROKEN})
             self._check_agreement(volume_id)
-            for row in rows.attachments(volume_id):
-                self.api.ask("DELETE", f"/attachments/{row['id']}")
+            for row in db_rows.list_attachments(volume_id):
+                self.api.request("DELETE", f"/attachments/{row['id']}")
             self._check_agreement(volume_id)
-            self.assertEqual("available", rows.volume(volume_id)["status"])
+            self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
             self.assertEqual(set(), self.driver.granted())
 
     @contextlib.contextmanager
@@ -212,19 +214,19 @@ class ConcurrencyTest(unittest.TestCase):
 
     def test_repeats_of_one_call_at_the_same_moment_all_get_the_same_answer(self):
         volume_id = self._volume()
-        mine = rows.add_attachment(volume_id, project_id=served.PROJECT)["id"]
+        mine = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
         body = {"attachment": {"connector": {"host": "compute-1"}}}
-        ask = [lambda: self.api.ask("PUT", f"/attachments/{mine}", body)] * CLIENTS
-        answers = databases.together(*ask)
+        ask = [lambda: self.api.request("PUT", f"/attachments/{mine}", body)] * CLIENTS
+        answers = concurrency.run_at_once(*ask)
         told = {str(each.body["attachment"]["connection_info"]) for each in answers}
         self.assertEqual(1, len(told))
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_of_many_deletes_one_takes_the_attachment_away(self):
         volume_id = self._volume()
-        mine = rows.add_attachment(volume_id, "connected", project_id=served.PROJECT)["id"]
-        ask = [lambda: self.api.ask("DELETE", f"/attachments/{mine}")] * CLIENTS
-        statuses = sorted(each.status for each in databases.together(*ask))
+        mine = db_rows.add_attachment(volume_id, "connected", project_id=wsgi_api.PROJECT)["id"]
+        ask = [lambda: self.api.request("DELETE", f"/attachments/{mine}")] * CLIENTS
+        statuses = sorted(each.status for each in concurrency.run_at_once(*ask))
         self.assertEqual([200] + [404] * (CLIENTS - 1), statuses)
         self.assertEqual(["revoke"], self.driver.methods)
 
@@ -232,12 +234,12 @@ class ConcurrencyTest(unittest.TestCase):
         body = {"attachment": {"connector": {"host": "compute-1"}}}
         for _ in range(10):
             volume_id = self._volume()
-            mine = rows.add_attachment(volume_id, project_id=served.PROJECT)["id"]
+            mine = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
             path = f"/attachments/{mine}"
-            databases.together(
-                functools.partial(self.api.ask, "PUT", path, body),
-                functools.partial(self.api.ask, "DELETE", path),
+            concurrency.run_at_once(
+                functools.partial(self.api.request, "PUT", path, body),
+                functools.partial(self.api.request, "DELETE", path),
             )
             self.assertEqual(set(), self.driver.granted())
-            self.assertEqual([], rows.attachments(volume_id))
-            self.assertEqual("available", rows.volume(volume_id)["status"])
+            self.assertEqual([], db_rows.list_attachments(volume_id))
+            self.assertEqual("available", db_rows.get_volume(volume_id)["status"])

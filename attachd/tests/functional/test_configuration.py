@@ -10,8 +10,7 @@ import sys
 import threading
 import unittest
 
-from attachd.tests import databases
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import databases, lifetime, processes
 from attachd.tests.wait import TIMEOUT
 
 _SECRET = "in-no-log-" + "5" * 8
@@ -28,7 +27,7 @@ print(CONF.transport_url, CONF.rpc.attach_timeout)
 class ConfigurationTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
+        self.folder = lifetime.temp_dir(self)
         self.file = self.folder / "attachd.conf"
 
     def run_it(self, *command, text="", code=0, **variables):
@@ -89,7 +88,7 @@ class ConfigurationTest(unittest.TestCase):
         self.assertIn("OS_RPC__ATTACH_TIMEOUT", said)
 
     def test_the_database_is_reached_with_what_a_variable_says(self):
-        url = databases.url(self, "sqlite")
+        url = databases.create(self, "sqlite")
         command = (processes.script("attachd-manage"), "db", "sync")
         self.run_it(*command, OS_DATABASE__CONNECTION=url)
         self.assertTrue(Path(url.removeprefix("sqlite:///")).stat().st_size)

@@ -4,34 +4,33 @@
 import unittest
 from unittest import mock
 
-from attachd.tests import rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import db_rows, wsgi_api
 
 ISCSI = {
     "driver_volume_type": "iscsi",
     "data": {"target_lun": 1, "auth_username": "u", "auth_password": "pass-word"},
 }
-CONNECTOR = rows.CONNECTOR
-SERVICE = f"nova:{served.PROJECT}:service,reader"
+CONNECTOR = db_rows.CONNECTOR
+SERVICE = f"nova:{wsgi_api.PROJECT}:service,reader"
 
 
 class ConnectionSecretsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         grant = mock.patch.object(self.api.backend.driver, "grant", return_value=ISCSI)
         grant.start()
         self.addCleanup(grant.stop)
-        volume = rows.add_volume(host=f"{self.api.backend.host}#pool")["id"]
-        self.made = self.api.ask(
+        volume = db_rows.add_volume(host=f"{self.api.backend.host}#pool")["id"]
+        self.made = self.api.request(
             "POST", "/attachments", {"attachment": {"volume_uuid": volume, "connector": CONNECTOR}}
         )
         self.attachment = self.made.body["attachment"]["id"]
 
     def _connections(self, token):
         """Return what the calls that look answer of the connection."""
-        one = self.api.ask("GET", f"/attachments/{self.attachment}", token=token)
-        all_ = self.api.ask("GET", "/attachments/detail", token=token)
+        one = self.api.request("GET", f"/attachments/{self.attachment}", token=token)
+        all_ = self.api.request("GET", "/attachments/detail", token=token)
         return [
             one.body["attachment"]["connection_info"],
             all_.body["attachments"][0]["connection_info"],
@@ -41,28 +40,32 @@ class ConnectionSecretsTest(unittest.TestCase):
         self.assertEqual(
             "pass-word", self.made.body["attachment"]["connection_info"]["auth_password"]
         )
-        for token in (served.MEMBER, served.ADMIN, SERVICE):
+        for token in (wsgi_api.MEMBER, wsgi_api.ADMIN, SERVICE):
             for found in self._connections(token):
                 self.assertEqual("pass-word", found["auth_password"], token)
 
     def test_a_reader_is_answered_the_rest(self):
-        for found in self._connections(served.READER):
+        for found in self._connections(wsgi_api.READER):
             self.assertEqual(("iscsi", 1, "u"), (
                 found["driver_volume_type"], found["target_lun"], found["auth_username"]
             ))  # fmt: skip
             self.assertNotIn("auth_password", found)
         for path in (f"/attachments/{self.attachment}", "/attachments/detail"):
-            answer = self.api.ask("GET", path, token=served.READER)
+            answer = self.api.request("GET", path, token=wsgi_api.READER)
             self.assertNotIn(b"pass-word", answer.raw)
 
     def test_others_are_answered_nothing(self):
-        answer = self.api.ask("GET", f"/attachments/{self.attachment}", token=served.STRANGER)
+        answer = self.api.request(
+            "GET", f"/attachments/{self.attachment}", token=wsgi_api.OTHER_PROJECT_MEMBER
+        )
         self.assertEqual(404, answer.status)
-        answer = self.api.ask("GET", "/attachments/detail", token=served.STRANGER)
+        answer = self.api.request(
+            "GET", "/attachments/detail", token=wsgi_api.OTHER_PROJECT_MEMBER
+        )
         self.assertEqual([], answer.body["attachments"])
 
     def test_a_connect_that_is_repeated_answers_them_as_well(self):
         body = {"attachment": {"connector": CONNECTOR}}
-        answer = self.api.ask("PUT", f"/attachments/{self.attachment}", body)
+        answer = self.api.request("PUT", f"/attachments/{self.attachment}", body)
         info = answer.body["attachment"]["connection_info"]
         self.assertEqual("pass-word", info["auth_password"])

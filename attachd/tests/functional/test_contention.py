@@ -17,11 +17,12 @@ from attachd.db.types import store as types
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
 from attachd.states import AttachmentState, Event, VolumeState
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
-PROJECT = {"project_id": rows.PROJECT}
+PROJECT = {"project_id": db_rows.PROJECT}
 MOVES = (Event.CONNECT, Event.GRANTED, Event.COMPLETE, Event.DISCONNECT, Event.CONNECT_LOST)
 LAST_MOVES = (Event.REVOKED, Event.CANCEL)
 
@@ -35,7 +36,7 @@ def reserve_from_here(url, start, volume_id, threads):
     CONF.set_override("retry_timeout", 120, group="database")
     start.wait(TIMEOUT)
     reserve = functools.partial(attachments.reserve, volume_id, PROJECT)
-    outcomes = databases.together(*[reserve] * threads)
+    outcomes = concurrency.run_at_once(*[reserve] * threads)
     return Counter(type(each).__name__ for each in outcomes)
 
 
@@ -60,24 +61,24 @@ class ContentionOnSqlite(unittest.TestCase):
         super().tearDown()
 
     def _outcomes(self, *functions):
-        return Counter(type(each).__name__ for each in databases.together(*functions))
+        return Counter(type(each).__name__ for each in concurrency.run_at_once(*functions))
 
     def _assert_derived(self, volume_id):
-        row = rows.volume(volume_id)
-        held = [AttachmentState(each["state"]) for each in rows.attachments(volume_id)]
+        row = db_rows.get_volume(volume_id)
+        held = [AttachmentState(each["state"]) for each in db_rows.list_attachments(volume_id)]
         derived = states.derive(VolumeState(row["state"]), held)
         self.assertEqual(derived, (row["status"], row["attach_status"]))
 
     def test_of_200_that_want_one_volume_one_gets_it(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         reserve = functools.partial(attachments.reserve, volume, PROJECT)
         outcomes = self._outcomes(*[reserve] * 200)
         self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
-        self.assertEqual(1, len(rows.attachments(volume)))
+        self.assertEqual(1, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
     def test_of_200_in_4_processes_one_gets_it(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         session.dispose()
         context = multiprocessing.get_context("spawn")
         with context.Manager() as manager, context.Pool(4) as pool:
@@ -85,31 +86,33 @@ class ContentionOnSqlite(unittest.TestCase):
             job = (self.url, start, volume, 50)
             outcomes = sum(pool.starmap(reserve_from_here, [job] * 4), Counter())
         self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
-        self.assertEqual(1, len(rows.attachments(volume)))
+        self.assertEqual(1, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
     def test_everybody_gets_a_multiattach_volume(self):
-        volume = rows.add_volume(multiattach=True)["id"]
+        volume = db_rows.add_volume(multiattach=True)["id"]
         reserve = functools.partial(attachments.reserve, volume, PROJECT)
         self.assertEqual({"dict": 50}, self._outcomes(*[reserve] * 50))
-        self.assertEqual(50, len(rows.attachments(volume)))
+        self.assertEqual(50, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
     def test_of_two_servers_one_gets_it_from_all_its_hosts(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         calls = [
             functools.partial(attachments.reserve, volume, {**PROJECT, "instance_uuid": server})
             for server in ("one", "two")
             for _ in range(20)
         ]
         self.assertEqual({"dict": 20, "VolumeNotAvailable": 20}, self._outcomes(*calls))
-        self.assertEqual(1, len({row["instance_uuid"] for row in rows.attachments(volume)}))
+        self.assertEqual(
+            1, len({row["instance_uuid"] for row in db_rows.list_attachments(volume)})
+        )
 
     def test_random_moves_leave_a_status_that_follows_from_the_attachments(self):
-        multiattach = [rows.add_volume(multiattach=True)["id"] for _ in range(2)]
+        multiattach = [db_rows.add_volume(multiattach=True)["id"] for _ in range(2)]
         for volume in multiattach:
             for _ in range(6):
-                rows.add_attachment(volume)
+                db_rows.add_attachment(volume)
         calls = [functools.partial(self._move_about, seed, multiattach) for seed in range(32)]
         self.assertEqual({"int": 32}, self._outcomes(*calls))
         for volume in multiattach:
@@ -133,8 +136,8 @@ class ContentionOnSqlite(unittest.TestCase):
         return moved
 
     def test_of_all_that_want_to_make_a_move_one_makes_it(self):
-        volume = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume, "connecting")
+        volume = db_rows.add_volume()["id"]
+        mine = db_rows.add_attachment(volume, "connecting")
         move = functools.partial(attachments.move, mine["id"], volume, Event.GRANTED)
         alone = functools.partial(attachments.move_without_volume, mine, Event.GRANTED, {}, 0)
         outcomes = self._outcomes(*[move, alone] * 10)
@@ -143,7 +146,7 @@ class ContentionOnSqlite(unittest.TestCase):
 
     def test_a_volume_is_either_taken_or_deleted(self):
         for _ in range(10):
-            volume = rows.add_volume()["id"]
+            volume = db_rows.add_volume()["id"]
             outcomes = self._outcomes(
                 functools.partial(attachments.reserve, volume, PROJECT),
                 functools.partial(volumes.move, volume, Event.DELETE),
@@ -153,7 +156,7 @@ class ContentionOnSqlite(unittest.TestCase):
             self._assert_derived(volume)
 
     def test_no_pair_of_metadata_and_no_extra_spec_is_lost(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         type_id = types.create({"name": "t"})["id"]
         pairs = [{str(number): "x"} for number in range(16)]
         merges = [functools.partial(volume_metadata.merge, volume, pair) for pair in pairs]

@@ -8,7 +8,7 @@ documentation for contributors.
 
 import unittest
 
-from attachd.tests.crashing.case import CALLS, DeathCase, EachCallCase
+from attachd.tests.crash.case import CALLS, CrashCase, EachCallCase
 from attachd.tests.selection import full_only
 
 
@@ -18,7 +18,7 @@ class MariaDBTest(EachCallCase, unittest.TestCase):
 
 
 @full_only("crash")
-class PostgreSQLTest(DeathCase, unittest.TestCase):
+class PostgreSQLTest(CrashCase, unittest.TestCase):
     """Some points."""
 
     database = "postgresql"

@@ -4,9 +4,9 @@
 import random
 import unittest
 
-from attachd.tests.crashing import attaching, older, runs, volumes
-from attachd.tests.crashing.case import SEED, WANTED
-from attachd.tests.crashing.site import Site
+from attachd.tests.crash import attachment_calls, legacy_calls, runner, volume_calls
+from attachd.tests.crash.case import REQUESTED, SEED
+from attachd.tests.crash.deployment import CrashDeployment
 from attachd.tests.selection import full_only
 
 _TRIED = 4
@@ -22,13 +22,13 @@ class DeathInRecoveryTest(unittest.TestCase):
         super().setUpClass()
         owner = unittest.TestCase()
         cls.addClassCleanup(owner.doCleanups)
-        cls.site = Site(owner, "mariadb")
+        cls.deployment = CrashDeployment(owner, "mariadb")
 
     def check(self, kind):
         chance = random.Random(SEED)
         # A tool may outlive its manager for a moment, and its recovery is put off then.  What is
         # passed again and again is not passed as often each time, and is another moment then.
-        recorded = runs.record(self.site, kind)
+        recorded = runner.record(self.deployment, kind)
         often = {each.name for each in recorded if each.number > 1}
         first = chance.choice(
             [
@@ -39,31 +39,31 @@ class DeathInRecoveryTest(unittest.TestCase):
                 and each.name not in often
             ]
         )
-        outcome, points = runs.die_in_recovery(self.site, kind, first, None)
+        outcome, points = runner.crash_in_recovery(self.deployment, kind, first, None)
         self.assertEqual([], outcome.left, f"{first}")
         self.assertTrue([each for each in points if " > driver " in each.name], f"{first}")
         looped = {each.name for each in points if each.number > 1}
-        tried = points if WANTED == "all" else chance.sample(points, min(_TRIED, len(points)))
+        tried = points if REQUESTED == "all" else chance.sample(points, min(_TRIED, len(points)))
         for second in tried:
             with self.subTest(first=f"{first}", second=f"{second}"):
-                outcome, _points = runs.die_in_recovery(self.site, kind, first, second)
+                outcome, _points = runner.crash_in_recovery(self.deployment, kind, first, second)
                 self.assertTrue(outcome.died or second.name in looped)
                 self.assertEqual([], outcome.left)
 
     def test_of_a_connect(self):
-        self.check(attaching.Connect)
+        self.check(attachment_calls.Connect)
 
     def test_of_a_detach(self):
-        self.check(attaching.DetachBesideAnother)
+        self.check(attachment_calls.DetachBesideAnother)
 
     def test_of_a_creation(self):
-        self.check(volumes.Create)
+        self.check(volume_calls.Create)
 
     def test_of_a_deletion(self):
-        self.check(volumes.Delete)
+        self.check(volume_calls.Delete)
 
     def test_of_an_extension(self):
-        self.check(volumes.Extend)
+        self.check(volume_calls.Extend)
 
     def test_of_an_older_call(self):
-        self.check(older.OpenConnection)
+        self.check(legacy_calls.InitializeConnection)

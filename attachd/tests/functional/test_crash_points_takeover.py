@@ -3,12 +3,12 @@
 
 import unittest
 
-from attachd.tests.crashing.case import CALLS, DeathCase
+from attachd.tests.crash.case import CALLS, CrashCase
 from attachd.tests.selection import full_only
 
 
 @full_only("crash")
-class TakeoverTest(DeathCase, unittest.TestCase):
+class TakeoverTest(CrashCase, unittest.TestCase):
     """The next one comes only when the other manager has finished everything."""
 
     managers = 2

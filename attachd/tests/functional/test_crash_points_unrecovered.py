@@ -4,9 +4,9 @@
 import random
 import unittest
 
-from attachd.tests.crashing import attaching, older, runs, volumes
-from attachd.tests.crashing.case import SEED
-from attachd.tests.crashing.site import Site
+from attachd.tests.crash import attachment_calls, legacy_calls, runner, volume_calls
+from attachd.tests.crash.case import SEED
+from attachd.tests.crash.deployment import CrashDeployment
 from attachd.tests.selection import full_only
 
 # For what must not happen: a slow machine only sees less of it.
@@ -24,30 +24,30 @@ class WithoutRecoveryTest(unittest.TestCase):
         super().setUpClass()
         owner = unittest.TestCase()
         cls.addClassCleanup(owner.doCleanups)
-        cls.site = Site(owner, "mariadb", without=["recovery"])
+        cls.deployment = CrashDeployment(owner, "mariadb", without=["recovery"])
 
     def check(self, *kinds, where=_WORK):
         for kind in kinds:
-            recorded = runs.record(self.site, kind)
+            recorded = runner.record(self.deployment, kind)
             # What is passed again and again is not passed as often each time.
             looped = {each.name for each in recorded if each.number > 1}
             points = [each for each in recorded if where in each.name and each.name not in looped]
             point = random.Random(SEED).choice(points)
             with self.subTest(call=kind.__name__, point=f"{point}"):
-                outcome = runs.die_at(self.site, kind, point, limit=_SECONDS)
+                outcome = runner.crash_at(self.deployment, kind, point, limit=_SECONDS)
                 self.assertTrue(outcome.died)
                 self.assertTrue(outcome.left)
-                self.assertEqual(self.site.unfinished(), outcome.left)
-            self.site.forget()
+                self.assertEqual(self.deployment.unfinished(), outcome.left)
+            self.deployment.delete_everything()
 
     def test_attachments_stay_half_way(self):
-        self.check(attaching.Connect, attaching.Detach)
+        self.check(attachment_calls.Connect, attachment_calls.Detach)
 
     def test_volumes_stay_half_way(self):
-        self.check(volumes.Create, volumes.Delete, volumes.Extend)
+        self.check(volume_calls.Create, volume_calls.Delete, volume_calls.Extend)
 
     def test_connections_stay_half_way(self):
-        self.check(older.OpenConnection, older.CloseConnection)
+        self.check(legacy_calls.InitializeConnection, legacy_calls.TerminateConnection)
 
     def test_a_message_that_was_never_sent_is_missed(self):
-        self.check(volumes.Create, where=_UNSENT)
+        self.check(volume_calls.Create, where=_UNSENT)

@@ -18,7 +18,7 @@ from attachd.conf import CONF
 from attachd.db import migration, models
 from attachd.db.engine import session
 from attachd.db.volumes import store as volumes
-from attachd.tests import backends, databases, rows, tcpproxy
+from attachd.tests.fixtures import conf_fixture, databases, db_rows, tcp_proxy
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -39,12 +39,12 @@ class SilenceWithMysqlclient(unittest.TestCase):
         if importlib.util.find_spec(self.module) is None:
             self.skipTest(f"{self.module} is an extra, and is not installed")
         self.direct = databases.use(self, self.kind)
-        self.volume = rows.add_volume()["id"]
-        self.proxy, url = tcpproxy.before(self, self.direct)
+        self.volume = db_rows.add_volume()["id"]
+        self.proxy, url = tcp_proxy.in_front_of(self, self.direct)
         through = sa.make_url(url).set(drivername=self.driver, query={})
         values = {"connection": through.render_as_string(hide_password=False), **LIMITS}
         for name, value in values.items():
-            backends.override(self, name, value, "database")
+            conf_fixture.override(self, name, value, "database")
         session.dispose()
         self.addCleanup(session.dispose)
         self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
@@ -185,7 +185,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
             call()
 
     def test_what_the_operator_says_to_the_driver_goes_before(self):
-        backends.override(self, "connection_parameters", "connect_timeout=77", "database")
+        conf_fixture.override(self, "connection_parameters", "connect_timeout=77", "database")
         session.dispose()
         engine = session._engines().writer
         told = {}

@@ -17,7 +17,8 @@ from attachd.db.engine import session
 from attachd.db.types import store as types
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.unit.db import (
     test_idempotency_keys,
     test_inspect,
@@ -188,15 +189,15 @@ class OnMariadb(unittest.TestCase):
             return connection.exec_driver_sql(statement).scalar()
 
     def test_a_value_that_does_not_fit_is_refused_and_not_cut(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         for values in ({"name": "x" * 256}, {"size_gib": 2**40}):
             with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
                 volumes.update(volume["id"], values)
-        self.assertEqual(volume, rows.volume(volume["id"]))
+        self.assertEqual(volume, db_rows.get_volume(volume["id"]))
 
     def test_half_a_surrogate_pair_in_a_string_is_refused(self):
         with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
-            volumes.update(rows.add_volume()["id"], {"name": "\ud800"})
+            volumes.update(db_rows.add_volume()["id"], {"name": "\ud800"})
 
 
 class SessionOnMariadb(OnMariadb):
@@ -223,12 +224,12 @@ class SessionOnMariadb(OnMariadb):
         self.assertEqual("InnoDB utf8mb4_bin", self._scalar(statement))
 
     def test_keys_that_differ_only_in_blanks_at_their_ends_are_refused(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         with self.assertRaisesRegex(exception.BadRequest, "blanks"):
             volume_metadata.merge(volume, {"a": "1", "a ": "2"})
 
     def test_events_get_places_while_others_are_told(self):
-        row = {"id": "a", "project_id": "p", "volume_id": rows.add_volume()["id"]}
+        row = {"id": "a", "project_id": "p", "volume_id": db_rows.add_volume()["id"]}
         with session.writer() as connection:
             connection.exec_driver_sql(
                 "INSERT INTO events (revision, created_at, project_id, volume_id, "
@@ -244,7 +245,7 @@ class SessionOnMariadb(OnMariadb):
         self.assertEqual(20051, events.assign_sequence().assigned)
 
     def test_nothing_is_sent_but_the_statements_and_one_commit(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
         sent = self._questions(lambda: volumes.update(volume, {"name": "x"}), session.writer)
         self.assertEqual(2, sent)
@@ -270,7 +271,7 @@ class OnPostgresql(OnMariadb):
 
     def test_a_nul_in_a_string_is_refused(self):
         with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
-            volumes.update(rows.add_volume()["id"], {"name": "\0"})
+            volumes.update(db_rows.add_volume()["id"], {"name": "\0"})
 
     def test_transactions_see_what_others_have_committed(self):
         isolation = "SHOW transaction_isolation"
@@ -310,7 +311,7 @@ class RestartOnMariadb(unittest.TestCase):
         self.assertLess(0, len(found))
 
     def test_callers_do_not_notice(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         for _ in range(2):
             self._end_all()
             attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
@@ -320,7 +321,7 @@ class RestartOnMariadb(unittest.TestCase):
             attachments.move(attachment, volume, attachments.Event.CANCEL)
 
     def test_a_transaction_that_was_cut_off_is_done_once(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
         cuts = iter([True, True, False])
 
@@ -333,7 +334,7 @@ class RestartOnMariadb(unittest.TestCase):
         self.assertEqual(1, attachments.get(attachment, None)["generation"])
 
     def test_a_commit_that_was_cut_off_is_not_repeated(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
 
         def cut(_connection):
             self._end_all()
@@ -362,12 +363,12 @@ class TypeDeletionOnMariadb(unittest.TestCase):
 
     def _race(self, type_id):
         values = {"project_id": "p", "size_gib": 1, "state": "deleting", "volume_type_id": type_id}
-        outcomes = databases.together(
+        outcomes = concurrency.run_at_once(
             lambda: types.delete(type_id), lambda: volumes.create(values, {})
         )
         failed = {type(each) for each in outcomes if isinstance(each, Exception)}
         if failed == {exception.TypeInUse}:
-            (volume,) = rows.volumes()
+            (volume,) = db_rows.list_volumes()
             volumes.move(volume["id"], volumes.Event.DELETED)
             types.delete(type_id)
         return failed

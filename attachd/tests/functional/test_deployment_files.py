@@ -15,9 +15,8 @@ import unittest
 import requests
 import testtools
 
-from attachd.tests import machine
-from attachd.tests.functional import guides, processes
-from attachd.tests.functional.processes import ROOT
+from attachd.tests.fixtures import guides, lifetime, processes, requirements
+from attachd.tests.fixtures.processes import ROOT
 from attachd.tests.wait import TIMEOUT
 
 ETC = ROOT / "etc"
@@ -61,14 +60,14 @@ class UnitsTest(unittest.TestCase):
     """What systemd says of how much a unit could do, in tenths; 100 is everything."""
 
     def test_units_may_do_little(self):
-        analyze = machine.need_tool(self, "systemd-analyze")
+        analyze = requirements.require_tool(self, "systemd-analyze")
         for name, limit in self.EXPOSURE:
             with self.subTest(name):
                 file = str(ETC / "systemd" / f"{name}.service")
                 run(analyze, "security", "--offline=yes", f"--threshold={limit}", file)
 
     def test_there_is_no_setting_that_systemd_does_not_know(self):
-        analyze = machine.need_tool(self, "systemd-analyze")
+        analyze = requirements.require_tool(self, "systemd-analyze")
         for file in sorted((ETC / "systemd").glob("*.service")):
             with self.subTest(file.name):
                 said = subprocess.run(
@@ -85,9 +84,9 @@ class UnitsTest(unittest.TestCase):
 
 class LogrotateTest(unittest.TestCase):
     def test_a_running_process_goes_on_in_a_new_file(self):
-        machine.need_root(self)
-        logrotate = machine.need_tool(self, "logrotate")
-        folder = processes.folder(self)
+        requirements.require_root(self)
+        logrotate = requirements.require_tool(self, "logrotate")
+        folder = lifetime.temp_dir(self)
         logs = folder / "log"
         logs.mkdir(mode=0o750)
         text = (ETC / "logrotate.d/attachd").read_text().replace("/var/log/attachd", f"{logs}")
@@ -176,9 +175,9 @@ class Upstream(server.BaseHTTPRequestHandler):
 class NginxTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
-        nginx = machine.need_tool(self, "nginx")
-        openssl = machine.need_tool(self, "openssl")
-        self.folder = processes.folder(self)
+        nginx = requirements.require_tool(self, "nginx")
+        openssl = requirements.require_tool(self, "openssl")
+        self.folder = lifetime.temp_dir(self)
         # nginx's workers are not root, and keep large bodies there.
         self.folder.chmod(0o755)
         self.upstream = Backend()
@@ -274,7 +273,7 @@ class ContainerTest(unittest.TestCase):
     def test_it_runs_what_the_guide_runs(self):
         typed = {
             " ".join(command.replace("\\\n", " ").split())
-            for block in guides.blocks(GUIDE)
+            for block in guides.parse_blocks(GUIDE)
             if block.language == "console"
             for command in block.commands
         }
@@ -304,7 +303,7 @@ class PackagesTest(unittest.TestCase):
     def test_the_guides_packages_are_those_that_tests_have(self):
         bindep = (ROOT / "bindep.txt").read_text()
         known = {line.split()[0] for line in bindep.splitlines() if "[" in line}
-        for block in guides.blocks(GUIDE):
+        for block in guides.parse_blocks(GUIDE):
             for command in block.commands if block.language == "console" else ():
                 words = command.replace("\\\n", " ").split()
                 if words[:2] == ["apt", "install"]:

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 import testtools
 import yaml
 
-from attachd.tests import machine
-from attachd.tests.functional import commands, keystones, processes
-from attachd.tests.functional.devstacks import CREDENTIALS, GENUINE, Site
+from attachd.tests.fixtures import cli_commands, keystone_fixture, processes, requirements
+from attachd.tests.fixtures.devstack import CREDENTIALS, GENUINE, Devstack
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -35,36 +34,40 @@ def free_port() -> int:
 class SettingsTest(testtools.TestCase):
     """What becomes of the lines of local.conf; nothing is started."""
 
-    def _site(self, **settings):
-        site = Site(self, MYSQL_PASSWORD="secret", **CREDENTIALS, **settings)
+    def _devstack(self, **settings):
+        devstack = Devstack(self, MYSQL_PASSWORD="secret", **CREDENTIALS, **settings)
         # A phase that nobody knows.
-        site.run("nothing")
-        return site
+        devstack.run("nothing")
+        return devstack
 
     def test_cinder_gives_way(self):
-        site = self._site()
-        self.assertEqual({"attachd-api", "attachd-manager", "attachd-tgtd"}, _own(site.services))
-        self.assertEqual(set(), {each for each in site.services if each.startswith("c-")})
-        self.assertEqual("http://127.0.0.1:8776", site.variables["ATTACHD_URL"])
-        self.assertEqual(keystones.REGION, site.variables["ATTACHD_REGION_NAME"])
+        devstack = self._devstack()
+        self.assertEqual(
+            {"attachd-api", "attachd-manager", "attachd-tgtd"}, _own(devstack.services)
+        )
+        self.assertEqual(set(), {each for each in devstack.services if each.startswith("c-")})
+        self.assertEqual("http://127.0.0.1:8776", devstack.variables["ATTACHD_URL"])
+        self.assertEqual(keystone_fixture.REGION, devstack.variables["ATTACHD_REGION_NAME"])
 
     def test_cinder_stays_in_a_region_of_its_own(self):
-        site = self._site(ATTACHD_REPLACE_CINDER="False", ATTACHD_AGENT="True")
-        self.assertLess({"c-api", "c-sch", "c-vol", "attachd-agent"}, site.services)
-        self.assertEqual("attachd", site.variables["ATTACHD_REGION_NAME"])
-        self.assertEqual("3261", site.variables["ATTACHD_TGT_PORT"])
+        devstack = self._devstack(ATTACHD_REPLACE_CINDER="False", ATTACHD_AGENT="True")
+        self.assertLess({"c-api", "c-sch", "c-vol", "attachd-agent"}, devstack.services)
+        self.assertEqual("attachd", devstack.variables["ATTACHD_REGION_NAME"])
+        self.assertEqual("3261", devstack.variables["ATTACHD_TGT_PORT"])
 
     def test_where_there_is_tls_apache_speaks_it(self):
-        site = self._site(ENABLED_SERVICES="key,mysql,rabbit,tls-proxy")
-        self.assertEqual("https://127.0.0.1/attachd", site.variables["ATTACHD_URL"])
+        devstack = self._devstack(ENABLED_SERVICES="key,mysql,rabbit,tls-proxy")
+        self.assertEqual("https://127.0.0.1/attachd", devstack.variables["ATTACHD_URL"])
 
     def test_a_host_may_have_an_agent_and_nothing_else(self):
-        site = self._site(DISABLED_SERVICES="attachd-api,attachd-manager", ATTACHD_AGENT="True")
-        self.assertEqual({"attachd-agent"}, _own(site.services))
+        devstack = self._devstack(
+            DISABLED_SERVICES="attachd-api,attachd-manager", ATTACHD_AGENT="True"
+        )
+        self.assertEqual({"attachd-agent"}, _own(devstack.services))
 
     def test_other_backends_need_no_tgtd(self):
-        site = self._site(ATTACHD_BACKENDS="file:one,fake:two")
-        self.assertEqual({"attachd-api", "attachd-manager"}, _own(site.services))
+        devstack = self._devstack(ATTACHD_BACKENDS="file:one,fake:two")
+        self.assertEqual({"attachd-api", "attachd-manager"}, _own(devstack.services))
 
 
 def _own(services):
@@ -77,25 +80,25 @@ class PhasesTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
+        requirements.require_root(self)
         for tool in ("tgtd", "setsid", "mysql", "rabbitmqctl"):
-            machine.need_tool(self, tool)
-        self.keystone = keystones.shared(self)
+            requirements.require_tool(self, tool)
+        self.keystone = keystone_fixture.shared(self)
         self.keystone.project("service")
         self.keystone.forget_endpoint("block-storage")
         self.addCleanup(self.keystone.forget_endpoint, "block-storage")
         self.alice = self.keystone.user("alice", "member")
         self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
-        self.server = sa.engine.make_url(machine.need_server(self, "mariadb"))
-        self.site = Site(self, **self._settings())
-        self.site.environment |= {
-            "PATH": commands.path(self),
+        self.server = sa.engine.make_url(requirements.require_server(self, "mariadb"))
+        self.devstack = Devstack(self, **self._settings())
+        self.devstack.environment |= {
+            "PATH": cli_commands.command_path(self),
             "OS_CLIENT_CONFIG_FILE": str(self._write_clouds()),
             "COLUMNS": "200",
         }
 
     def _settings(self):
-        broker = parse.urlsplit(machine.need_server(self, "rabbitmq"))
+        broker = parse.urlsplit(requirements.require_server(self, "rabbitmq"))
         self.addCleanup(self._forget_vhost)
         self._make_database_user()
         self.portal = f"127.0.0.1:{free_port()}"
@@ -131,7 +134,7 @@ class PhasesTest(testtools.TestCase):
             return found.scalars().all() if found.returns_rows else []
 
     def _vhosts(self):
-        control = machine.need_tool(self, "rabbitmqctl")
+        control = requirements.require_tool(self, "rabbitmqctl")
         listed = subprocess.run(
             [control, "--quiet", "list_vhosts"], check=True, capture_output=True, text=True
         )
@@ -147,14 +150,14 @@ class PhasesTest(testtools.TestCase):
             "auth_url": admin.keystone_url,
             "username": admin.name,
             "password": admin.password,
-            "user_domain_id": keystones.DOMAIN,
+            "user_domain_id": keystone_fixture.DOMAIN,
         }
-        project = {"project_name": admin.project, "project_domain_id": keystones.DOMAIN}
+        project = {"project_name": admin.project, "project_domain_id": keystone_fixture.DOMAIN}
         clouds = {
-            "devstack-admin": {"auth": auth | project, "region_name": keystones.REGION},
+            "devstack-admin": {"auth": auth | project, "region_name": keystone_fixture.REGION},
             "devstack-system-admin": {
                 "auth": auth | {"system_scope": "all"},
-                "region_name": keystones.REGION,
+                "region_name": keystone_fixture.REGION,
             },
         }
         written = Path(tempfile.mkdtemp(prefix="attachd-test-"))
@@ -164,59 +167,59 @@ class PhasesTest(testtools.TestCase):
 
     def test_from_install_to_clean_and_each_phase_again(self):
         for _ in range(2):
-            self.site.run("stack", "install")
+            self.devstack.run("stack", "install")
         self._check_installed()
         written = []
         for _ in range(2):
-            self.site.run("stack", "post-config")
-            files = sorted((self.site.folder / "etc").iterdir())
+            self.devstack.run("stack", "post-config")
+            files = sorted((self.devstack.folder / "etc").iterdir())
             secret = [file.name for file in files if not file.stat().st_mode & 0o077]
             self.assertEqual(["attachd-agent.conf", "attachd.conf"], secret)
             written.append({file.name: file.read_text() for file in files})
         self.assertEqual(*written)
-        self.site.run("stack", "extra")
-        first = self.site.running
+        self.devstack.run("stack", "extra")
+        first = self.devstack.running
         self.assertEqual(
             {"attachd-agent", "attachd-api", "attachd-manager", "attachd-tgtd"}, set(first)
         )
         # Begins with an empty database, under services that run and go on.
-        self.site.run("stack", "extra")
-        self.site.run("stack", "test-config")
-        self.assertEqual(set(first), set(self.site.running))
+        self.devstack.run("stack", "extra")
+        self.devstack.run("stack", "test-config")
+        self.assertEqual(set(first), set(self.devstack.running))
         self._check_others()
         self._use_it()
         for _ in range(2):
-            self.site.run("unstack")
-            self.assertEqual({}, self.site.running)
+            self.devstack.run("unstack")
+            self.assertEqual({}, self.devstack.running)
         for _ in range(2):
-            self.site.run("clean")
+            self.devstack.run("clean")
             self._check_cleaned()
 
     def test_beside_cinder_each_has_a_region(self):
         cinder = "http://127.0.0.1:1/volume/v3"
         self.keystone.endpoint("block-storage", cinder)
         self.addCleanup(self._forget_region)
-        self.site.settings |= {
+        self.devstack.settings |= {
             "ATTACHD_AGENT": "False",
             "ATTACHD_BACKENDS": "fake:one",
             "ATTACHD_REPLACE_CINDER": "False",
         }
-        self.site.run("stack", "post-config")
-        self.site.run("stack", "extra")
-        self.assertEqual({"attachd-api", "attachd-manager"}, set(self.site.running))
-        self.assertFalse((self.site.folder / "nova.conf").exists())
+        self.devstack.run("stack", "post-config")
+        self.devstack.run("stack", "extra")
+        self.assertEqual({"attachd-api", "attachd-manager"}, set(self.devstack.running))
+        self.assertFalse((self.devstack.folder / "nova.conf").exists())
         found = self._endpoints()
-        url = f"http://127.0.0.1:{self.site.settings['ATTACHD_PORT']}/v3"
-        self.assertEqual({(keystones.REGION, cinder), ("attachd", url)}, found)
+        url = f"http://127.0.0.1:{self.devstack.settings['ATTACHD_PORT']}/v3"
+        self.assertEqual({(keystone_fixture.REGION, cinder), ("attachd", url)}, found)
         listed = self._client(
             self.alice,
             *("openstack", "volume", "type", "list", "-fvalue", "-cName"),
             OS_REGION_NAME="attachd",
         )
         self.assertEqual("multiattach\n", listed)
-        self.site.run("unstack")
-        self.assertEqual({}, self.site.running)
-        self.site.run("clean")
+        self.devstack.run("unstack")
+        self.assertEqual({}, self.devstack.running)
+        self.devstack.run("clean")
         self._check_cleaned()
 
     def _forget_region(self):
@@ -227,42 +230,42 @@ class PhasesTest(testtools.TestCase):
 
     def _check_others(self):
         """What the plug-in writes into the files of others."""
-        nova = (self.site.folder / "nova.conf").read_text()
-        self.assertIn(f"os_region_name = {keystones.REGION}\n", nova)
+        nova = (self.devstack.folder / "nova.conf").read_text()
+        self.assertIn(f"os_region_name = {keystone_fixture.REGION}\n", nova)
         self.assertIn("username = nova\n", nova)
         if not GENUINE:
-            tempest = (self.site.folder / "tempest.conf").read_text()
+            tempest = (self.devstack.folder / "tempest.conf").read_text()
             self.assertIn("[service_available]\ncinder = True\n", tempest)
             self.assertIn("snapshot = False\n", tempest)
 
     def _check_installed(self):
         if not GENUINE:
-            self.assertIn(f"setup_develop {processes.ROOT} memcached,host", self.site.calls)
-            self.assertIn("install_package tgt", self.site.calls)
-            self.assertIn("stop_service tgt", self.site.calls)
+            self.assertIn(f"setup_develop {processes.ROOT} memcached,host", self.devstack.calls)
+            self.assertIn("install_package tgt", self.devstack.calls)
+            self.assertIn("stop_service tgt", self.devstack.calls)
 
     def _use_it(self):
-        url = f"http://127.0.0.1:{self.site.settings['ATTACHD_PORT']}"
+        url = f"http://127.0.0.1:{self.devstack.settings['ATTACHD_PORT']}"
         admin = self.keystone.token(self.keystone.admin)
 
         def ask(path):
             headers = {"X-Auth-Token": admin, "OpenStack-API-Version": "attachd 1.0"}
             answer = requests.get(f"{url}/v3{path}", headers=headers, timeout=TIMEOUT)
-            self.assertEqual(200, answer.status_code, answer.text + self.site.logs)
+            self.assertEqual(200, answer.status_code, answer.text + self.devstack.logs)
             return answer.json()
 
         wait_until(
             lambda: [each["state"] for each in ask("/os-services")["services"]] == ["up"],
-            lambda: self.site.logs,
+            lambda: self.devstack.logs,
         )
         wait_until(
             lambda: (
                 [(each["host"], each["state"]) for each in ask("/agents")["agents"]]
                 == [("node-1", "up")]
             ),
-            lambda: self.site.logs,
+            lambda: self.devstack.logs,
         )
-        self.assertEqual({(keystones.REGION, f"{url}/v3")}, self._endpoints())
+        self.assertEqual({(keystone_fixture.REGION, f"{url}/v3")}, self._endpoints())
         alice = self.alice
         volume = self._make_volume(alice)
         for server in (uuid.uuid4(), uuid.uuid4()):
@@ -298,7 +301,7 @@ class PhasesTest(testtools.TestCase):
                 "available"
                 in self._client(user, "openstack", "volume", "show", "-cstatus", "-fvalue", volume)
             ),
-            lambda: self.site.logs,
+            lambda: self.devstack.logs,
         )
         return volume
 
@@ -306,8 +309,8 @@ class PhasesTest(testtools.TestCase):
         done = subprocess.run(
             command,
             env=processes.environment(
-                PATH=commands.path(self),
-                HOME=str(self.site.folder),
+                PATH=cli_commands.command_path(self),
+                HOME=str(self.devstack.folder),
                 **(user.environment | variables),
             ),
             capture_output=True,
@@ -315,13 +318,18 @@ class PhasesTest(testtools.TestCase):
             timeout=TIMEOUT,
             check=False,
         )
-        self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.site.logs)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.devstack.logs)
         return done.stdout
 
     def _targets(self):
         shown = subprocess.run(
-            [machine.need_tool(self, "tgtadm"), "--lld=iscsi", "--op=show", "--mode=target"],
-            env={"TGT_IPC_SOCKET": str(self.site.folder / "data" / "attachd" / "tgtd")},
+            [
+                requirements.require_tool(self, "tgtadm"),
+                "--lld=iscsi",
+                "--op=show",
+                "--mode=target",
+            ],
+            env={"TGT_IPC_SOCKET": str(self.devstack.folder / "data" / "attachd" / "tgtd")},
             check=True,
             capture_output=True,
             text=True,
@@ -332,8 +340,8 @@ class PhasesTest(testtools.TestCase):
         self.assertEqual([], self._sql(f"SHOW DATABASES LIKE '{self.name}'"))
         self.assertNotIn(self.name, self._vhosts())
         for name in ("etc", "data/attachd"):
-            self.assertFalse((self.site.folder / name).exists(), name)
-        self.assertEqual([], list((self.site.folder / "systemd").iterdir()))
-        for port in (self.site.settings["ATTACHD_PORT"], self.portal.partition(":")[2]):
+            self.assertFalse((self.devstack.folder / name).exists(), name)
+        self.assertEqual([], list((self.devstack.folder / "systemd").iterdir()))
+        for port in (self.devstack.settings["ATTACHD_PORT"], self.portal.partition(":")[2]):
             with socket.socket() as probe:
                 self.assertNotEqual(0, probe.connect_ex(("127.0.0.1", int(port))))

@@ -7,45 +7,46 @@ from unittest import mock
 from attachd.api import detach_guard
 from attachd.manager import detach
 from attachd.states import AttachmentState
-from attachd.tests import backends, computes, rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_nova, wsgi_api
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
-OWN = f"{served.LATEST}, attachd 1.0"
+OWN = f"{wsgi_api.LATEST}, attachd 1.0"
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.driver = self.api.backend.driver
-        self.volume = rows.add_volume(multiattach=True)["id"]
+        self.volume = db_rows.add_volume(multiattach=True)["id"]
 
     def attach(self, server=SERVER, **more):
         wanted = {"volume_uuid": self.volume, "instance_uuid": server, **more}
-        answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
         self.assertEqual(200, answer.status, answer.raw)
         return answer.body["attachment"]["id"]
 
     def connect(self, identity, status=200):
         body = {"attachment": {"connector": CONNECTOR}}
-        answer = self.api.ask("PUT", f"/attachments/{identity}", body)
+        answer = self.api.request("PUT", f"/attachments/{identity}", body)
         self.assertEqual(status, answer.status, answer.raw)
 
     def complete(self, identity):
-        self.api.ask("POST", f"/attachments/{identity}/action", {"os-complete": None})
+        self.api.request("POST", f"/attachments/{identity}/action", {"os-complete": None})
 
     def force(self, identity, query="force=true", status=200):
         path = f"/attachments/{identity}?{query}"
-        answer = self.api.ask("DELETE", path, token=served.ADMIN, version=OWN)
+        answer = self.api.request("DELETE", path, token=wsgi_api.ADMIN, version=OWN)
         self.assertEqual(status, answer.status, answer.raw)
         return answer
 
     def told(self):
         """Return what the volume's owner reads, the newest first."""
-        return [each["user_message"] for each in self.api.ask("GET", "/messages").body["messages"]]
+        return [
+            each["user_message"] for each in self.api.request("GET", "/messages").body["messages"]
+        ]
 
     def assert_told_once(self, identity):
         said = f"delete attachment:User root had attachment {identity} deleted by force."
@@ -57,16 +58,18 @@ class ForceTest(Case):
         other = self.attach(OTHER_SERVER, connector=CONNECTOR)
         for state in set(AttachmentState) - {AttachmentState.HELD}:
             with self.subTest(state):
-                mine = rows.add_attachment(self.volume, state.value, instance_uuid=SERVER)["id"]
+                mine = db_rows.add_attachment(self.volume, state.value, instance_uuid=SERVER)["id"]
                 self.force(mine)
-                self.assertEqual([other], [row["id"] for row in rows.attachments(self.volume)])
+                self.assertEqual(
+                    [other], [row["id"] for row in db_rows.list_attachments(self.volume)]
+                )
         self.assertEqual({other}, self.driver.granted())
         self.assertEqual(len(AttachmentState) - 1, len(self.told()))
 
     def test_compute_is_not_asked(self):
-        compute = computes.Compute(self)
-        compute.holder = lambda _server, volume: str(rows.attachments(volume)[0]["id"])
-        backends.override(self, "endpoint_override", compute.url, group="nova")
+        compute = fake_nova.FakeNova(self)
+        compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
+        conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
         mine = self.attach(connector=CONNECTOR)
         self.complete(mine)
         self.force(mine)
@@ -75,12 +78,16 @@ class ForceTest(Case):
 
     def test_what_a_manager_left_when_it_died_in_the_middle_goes(self):
         mine = self.attach(connector=CONNECTOR)
-        died = mock.patch.object(self.driver, "script", mock.Mock(side_effect=backends.Killed))
-        with died, self.assertRaises(backends.Killed):
+        died = mock.patch.object(
+            self.driver, "script", mock.Mock(side_effect=backends.ProcessKilled)
+        )
+        with died, self.assertRaises(backends.ProcessKilled):
             detach.detach(self.api.backend, mine, self.volume)
-        self.assertEqual("disconnecting", rows.attachment(mine)["state"])
+        self.assertEqual("disconnecting", db_rows.get_attachment(mine)["state"])
         self.force(mine)
-        self.assertEqual(([], set()), (rows.attachments(self.volume), self.driver.granted()))
+        self.assertEqual(
+            ([], set()), (db_rows.list_attachments(self.volume), self.driver.granted())
+        )
         self.assert_told_once(mine)
 
     def test_a_backend_that_keeps_it_says_so_and_both_are_told(self):
@@ -88,7 +95,7 @@ class ForceTest(Case):
         with self.driver.failing("revoke"):
             answer = self.force(mine, status=500)
         self.assertIn("could not be disconnected", answer.fault)
-        self.assertEqual("disconnect_failed", rows.attachment(mine)["state"])
+        self.assertEqual("disconnect_failed", db_rows.get_attachment(mine)["state"])
         self.assertRegex(self.told()[0], "could not revoke the host's access")
         self.assertRegex(self.told()[1], "User root had attachment")
         self.force(mine)
@@ -100,16 +107,16 @@ class ForceTest(Case):
         self.api.backend.error = "The cable is out."
         answer = self.force(mine, status=503)
         self.assertIn("The cable is out", answer.fault)
-        self.assertEqual("attached", rows.attachment(mine)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(mine)["state"])
         self.assertEqual([], self.told(), "nothing was done")
 
     def test_where_no_manager_is_it_stays_unless_it_is_a_reservation(self):
         mine, reserved = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
-        rows.change_volume(self.volume, host="nowhere@fake#pool")
+        db_rows.change_volume(self.volume, host="nowhere@fake#pool")
         answer = self.force(mine, status=503)
         self.assertIn("No volume manager serves nowhere@fake", answer.fault)
         self.force(reserved)
-        self.assertEqual([mine], [row["id"] for row in rows.attachments(self.volume)])
+        self.assertEqual([mine], [row["id"] for row in db_rows.list_attachments(self.volume)])
         self.assert_told_once(reserved)
 
     def test_what_was_never_there_is_not_found(self):
@@ -122,14 +129,14 @@ class OlderCallTest(Case):
         mine, other = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
         for identity in (mine, other):
             self.act(identity)
-        self.assertEqual([], rows.attachments(self.volume))
+        self.assertEqual([], db_rows.list_attachments(self.volume))
         self.assertEqual(2, len(self.told()))
         self.assertIn(f"User root had attachment {other} deleted by force", self.told()[0])
 
     def act(self, identity, status=202):
         body = {"os-force_detach": {"attachment_id": identity}}
         path = f"/volumes/{self.volume}/action"
-        answer = self.api.ask("POST", path, body, token=served.ADMIN)
+        answer = self.api.request("POST", path, body, token=wsgi_api.ADMIN)
         self.assertEqual(status, answer.status, answer.raw)
 
 
@@ -138,9 +145,9 @@ class ChangedTest(Case):
 
     def setUp(self):
         super().setUp()
-        compute = computes.Compute(self)
-        compute.holder = lambda _server, volume: str(rows.attachments(volume)[0]["id"])
-        backends.override(self, "endpoint_override", compute.url, group="nova")
+        compute = fake_nova.FakeNova(self)
+        compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
+        conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
 
     def test_a_server_that_connects_once_more_while_its_failure_is_deleted_keeps_its_volume(self):
         mine = self.attach()
@@ -155,8 +162,8 @@ class ChangedTest(Case):
             return said
 
         with mock.patch.object(detach_guard, "check", check):
-            answer = self.api.ask("DELETE", f"/attachments/{mine}")
+            answer = self.api.request("DELETE", f"/attachments/{mine}")
         self.assertEqual(409, answer.status, answer.raw)
         self.assertIn(f"Attachment {mine} has become attached since", answer.fault)
-        self.assertEqual("attached", rows.attachment(mine)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(mine)["state"])
         self.assertEqual({mine}, self.driver.granted())

@@ -11,7 +11,7 @@ from attachd import exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal, Step
 from attachd.agent.mount import filesystems, format_and_mount, mounts
-from attachd.tests.functional.loop_devices import Case
+from attachd.tests.fixtures.loop_devices import LoopDeviceCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -38,7 +38,7 @@ _STAGES = {
 
 
 @full_only("crash")
-class KilledTest(Case):
+class KilledTest(LoopDeviceCase):
     """There is always somebody who comes later."""
 
     def setUp(self):

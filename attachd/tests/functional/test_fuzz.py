@@ -14,7 +14,8 @@ import hypothesis
 from hypothesis import strategies as st
 
 from attachd.api import endpoint
-from attachd.tests.functional import bad_input, served
+from attachd.tests.fixtures import wsgi_api
+from attachd.tests.functional import bad_input
 from attachd.tests.selection import full_only
 
 SETTINGS = hypothesis.settings(
@@ -85,14 +86,14 @@ def _of_kinds(kinds: set[str]) -> st.SearchStrategy[Any]:
 class FuzzTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.world = bad_input.world()
         self.identities = st.sampled_from([self.world[name] for name in KNOWN_IDS])
 
     def check(self, each, value, identity):
         url = re.sub(r"\{\w+\}", identity, each.path)
         body = {each.action: value} if each.action else value
-        answer = self.api.ask(each.method, url, body, token=served.ADMIN)
+        answer = self.api.request(each.method, url, body, token=wsgi_api.ADMIN)
         self.assertLess(answer.status, 500, f"{each.operation} {body!r} {answer.raw!r}")
         if answer.status >= 400:
             self.assertEqual(1, len(answer.body))
@@ -124,12 +125,14 @@ class FuzzTest(unittest.TestCase):
                 names | st.text(max_size=5).filter(str.isprintable), values, max_size=3
             ),
             self.identities,
-            st.sampled_from(["volume 3.27", "volume 3.31", served.LATEST]),
+            st.sampled_from(["volume 3.27", "volume 3.31", wsgi_api.LATEST]),
         )
         def check(each, parameters, identity, version):
             url = re.sub(r"\{\w+\}", identity, each.path)
             query = urllib.parse.urlencode(parameters, errors="surrogatepass")
-            answer = self.api.ask("GET", f"{url}?{query}", token=served.ADMIN, version=version)
+            answer = self.api.request(
+                "GET", f"{url}?{query}", token=wsgi_api.ADMIN, version=version
+            )
             self.assertLess(answer.status, 500, f"{each.operation} {parameters!r} {answer.raw!r}")
 
         check()

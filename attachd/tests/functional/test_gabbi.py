@@ -10,7 +10,7 @@ import unittest
 
 from gabbi import driver
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 
 STORIES = Path(__file__).parent / "gabbits"
 
@@ -22,7 +22,7 @@ def load_tests(
     return driver.build_tests(
         str(STORIES),
         loader,
-        intercept=served.application,
-        fixture_module=served,
+        intercept=wsgi_api.validated_application,
+        fixture_module=wsgi_api,
         test_loader_name=__name__,
     )

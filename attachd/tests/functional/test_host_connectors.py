@@ -14,21 +14,21 @@ from attachd.agent.connectors.base import Options
 from attachd.agent.connectors.qemu import state_dir, storage_daemon
 from attachd.agent.host import make_connector
 from attachd.drivers import base, file
-from attachd.tests import machine
-from attachd.tests.functional.devices import (
+from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures.user_space_devices import (
     GIB,
     MIB,
     OPTIONS,
-    DeviceCase,
-    left_on_host,
-    pages,
+    UserSpaceDeviceCase,
+    list_leftovers,
     processes_of,
-    put,
+    read_at,
+    write_at,
 )
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class LifeTest(DeviceCase):
+class LifeTest(UserSpaceDeviceCase):
     """Attach, use, detach, attach elsewhere."""
 
     def test_files_move_from_host_to_host(self):
@@ -51,7 +51,7 @@ class LifeTest(DeviceCase):
         with self.mounted(device.path, "-o", "ro") as folder:
             self.assertEqual(data, (folder / "data").read_bytes())
         other.disconnect(info, OPTIONS, None)
-        self.assertEqual([], left_on_host(self.folder / "other"))
+        self.assertEqual([], list_leftovers(self.folder / "other"))
         self.assert_nothing_is_left()
 
     def test_what_was_written_in_large_pieces_is_what_is_read(self):
@@ -59,7 +59,7 @@ class LifeTest(DeviceCase):
         data = secrets.token_bytes(32 * MIB)
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
-        put(device.path, 7 * MIB + 512, data)
+        write_at(device.path, 7 * MIB + 512, data)
         self.connector.disconnect(info, OPTIONS, device)
         self.assertEqual(data, self.on_backend(7 * MIB + 512, len(data)))
 
@@ -94,7 +94,7 @@ class LifeTest(DeviceCase):
         self.driver.extend(self.volume, 2, [export])
         for _ in range(2):
             self.assertEqual(2 * GIB, self.connector.extend(info, OPTIONS, device))
-        put(device.path, 2 * GIB - 512, b"9" * 512)
+        write_at(device.path, 2 * GIB - 512, b"9" * 512)
         self.connector.disconnect(info, OPTIONS, device)
         self.assertEqual(b"9" * 512, self.on_backend(2 * GIB - 512, 512))
 
@@ -102,8 +102,8 @@ class LifeTest(DeviceCase):
         _export, info = self.export(mode="ro")
         device = self.connector.connect(info, OPTIONS)
         self.assertEqual(device, self.connector.connect(info, OPTIONS))
-        self.assertEqual(bytes(512), pages(device.path, 0, 512))
-        self.assertRaises(OSError, put, device.path, 0, b"x" * 512)
+        self.assertEqual(bytes(512), read_at(device.path, 0, 512))
+        self.assertRaises(OSError, write_at, device.path, 0, b"x" * 512)
         line = ["dd", "if=/dev/zero", f"of={device.path}", "count=1", "conv=notrunc"]
         self.assertNotEqual(0, subprocess.run(line, capture_output=True, check=False).returncode)
         self.assertRaises(exception.HostError, self.connector.extend, info, OPTIONS, device)
@@ -117,7 +117,7 @@ class LifeTest(DeviceCase):
         reading = info | told["data"]
         self.assertFalse(self.connector.is_present(reading, device))
         device = self.connector.connect(reading, OPTIONS)
-        self.assertRaises(OSError, put, device.path, 0, b"x" * 512)
+        self.assertRaises(OSError, write_at, device.path, 0, b"x" * 512)
 
     def test_a_folder_may_have_any_name(self):
         folder = self.folder / ("a, folder with=spaces " * 6)
@@ -129,10 +129,10 @@ class LifeTest(DeviceCase):
         self.assertEqual(device, self.new_connector(folder).connect(info, OPTIONS))
         self.assertEqual(GIB, connector.extend(info, OPTIONS, device))
         connector.disconnect(info, OPTIONS, device)
-        self.assertEqual([], left_on_host(folder))
+        self.assertEqual([], list_leftovers(folder))
 
     def run_tool(self, tool, *arguments):
-        line = [machine.need_tool(self, tool), *arguments]
+        line = [requirements.require_tool(self, tool), *arguments]
         done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
 
@@ -155,7 +155,7 @@ class LifeTest(DeviceCase):
         return Mounted()
 
 
-class RefusedTest(DeviceCase):
+class RefusedTest(UserSpaceDeviceCase):
     """Who is not let in, or lets nobody wait."""
 
     def test_another_initiator_is_refused_and_leaves_nothing(self):
@@ -211,18 +211,18 @@ class RefusedTest(DeviceCase):
             self.assertNotIn(export.secret, each)
 
 
-class TroubleTest(DeviceCase):
+class TroubleTest(UserSpaceDeviceCase):
     """What dies, or hangs, or is held."""
 
     def test_a_device_whose_daemon_died_is_made_anew(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
-        put(device.path, 0, b"kept" * 1024)
+        write_at(device.path, 0, b"kept" * 1024)
         os.sync()
         self.kill_daemon(info)
         self.assertFalse(self.connector.is_present(info, device))
         device = self.connector.connect(info, OPTIONS)
-        self.assertEqual(b"kept" * 1024, pages(device.path, 0, 4096))
+        self.assertEqual(b"kept" * 1024, read_at(device.path, 0, 4096))
         self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
@@ -279,7 +279,7 @@ class TroubleTest(DeviceCase):
         self.assertIn("Not all that was written", f"{error}")
         self.assertTrue(self.connector.is_present(info, device))
         self.connector.disconnect(info, OPTIONS, device, force=True)
-        self.assertEqual([], left_on_host(self.folder))
+        self.assertEqual([], list_leftovers(self.folder))
         self.tgtd.go_on()
         self.assert_nothing_is_left()
 
@@ -317,7 +317,7 @@ class TroubleTest(DeviceCase):
         self.assertTrue(daemon.end(signal.SIGKILL, 60))
 
 
-class LocalTest(DeviceCase):
+class LocalTest(UserSpaceDeviceCase):
     """Devices of the file driver."""
 
     def new_driver(self):
@@ -334,9 +334,9 @@ class LocalTest(DeviceCase):
             export, info = self.export()
             device = connector.connect(info, OPTIONS)
             self.assertTrue(connector.is_present(info, device))
-            put(device.path, 0, name.encode())
+            write_at(device.path, 0, name.encode())
             connector.disconnect(info, OPTIONS, device)
-            self.assertEqual(name.encode(), pages(device.path, 0, len(name)))
+            self.assertEqual(name.encode(), read_at(device.path, 0, len(name)))
             self.driver.extend(self.volume, 2, [export])
             self.assertEqual(2 * GIB, connector.extend(info, OPTIONS, device))
             self.driver.revoke(self.volume, export, [])
@@ -349,7 +349,7 @@ class LocalTest(DeviceCase):
         _export, info = self.export(mode="ro")
         for name in ("user-space", "kernel"):
             device = make_connector(name, self.folder).connect(info, OPTIONS)
-            self.assertRaises(OSError, put, device.path, 0, b"x" * 512)
+            self.assertRaises(OSError, write_at, device.path, 0, b"x" * 512)
         writable = self.export()[1] | {"access_mode": "ro"}
         error = self.assertRaises(exception.HostError, self.connector.connect, writable, OPTIONS)
         self.assertIn("accepts writes", f"{error}")

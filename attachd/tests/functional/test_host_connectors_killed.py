@@ -11,7 +11,13 @@ import subprocess
 import sys
 import traceback
 
-from attachd.tests.functional.devices import MIB, OPTIONS, DeviceCase, pages, put
+from attachd.tests.fixtures.user_space_devices import (
+    MIB,
+    OPTIONS,
+    UserSpaceDeviceCase,
+    read_at,
+    write_at,
+)
 from attachd.tests.selection import full_only
 
 _TOLD = frozenset(
@@ -60,7 +66,7 @@ class Killer:
 
 
 @full_only("crash")
-class KilledTest(DeviceCase):
+class KilledTest(UserSpaceDeviceCase):
     """Whatever was left half-way is finished by whoever comes next, in either direction."""
 
     def setUp(self):
@@ -111,7 +117,7 @@ class KilledTest(DeviceCase):
         for _ in self.each_point(self.connect):
             device = self.connect()
             self.assertEqual(device, self.connect())
-            self.assertEqual(MIB, len(pages(device.path, 0, MIB)))
+            self.assertEqual(MIB, len(read_at(device.path, 0, MIB)))
             self.assertEqual(1, len(self.tgtd.sessions()))
             self.disconnect()
             self.assert_nothing_is_left()
@@ -136,10 +142,10 @@ class KilledTest(DeviceCase):
         self.write()
         for _ in self.each_point(self.disconnect):
             device = self.connect()
-            self.assertEqual(DATA, pages(device.path, MIB, len(DATA)))
+            self.assertEqual(DATA, read_at(device.path, MIB, len(DATA)))
             self.assertEqual(1, len(self.tgtd.sessions()))
 
     def write(self):
         device = self.connect()
-        put(device.path, MIB, bytes(len(DATA)))
-        put(device.path, MIB, DATA)
+        write_at(device.path, MIB, bytes(len(DATA)))
+        write_at(device.path, MIB, DATA)

@@ -11,8 +11,8 @@ from attachd.conf import CONF
 from attachd.db import idempotency_keys, models
 from attachd.db.engine import session
 from attachd.rpc import manager_api
-from attachd.tests import backends, databases, rows
-from attachd.tests.functional import served
+from attachd.tests import concurrency
+from attachd.tests.fixtures import backends, db_rows, wsgi_api
 from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
@@ -23,19 +23,19 @@ HOST = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.driver = self.api.backend.driver
 
-    def ask(self, path, body, key=KEY, **options):
-        return self.api.ask("POST", path, body, idempotency_key=key, **options)
+    def request(self, path, body, key=KEY, **options):
+        return self.api.request("POST", path, body, idempotency_key=key, **options)
 
-    def attach(self, volume, key=KEY, version=served.LATEST, token=served.MEMBER, **fields):
+    def attach(self, volume, key=KEY, version=wsgi_api.LATEST, token=wsgi_api.MEMBER, **fields):
         wanted = {"volume_uuid": volume["id"], "instance_uuid": SERVER, **fields}
         body = {"attachment": wanted}
-        return self.ask("/attachments", body, key, version=version, token=token)
+        return self.request("/attachments", body, key, version=version, token=token)
 
-    def make(self, key=KEY, token=served.MEMBER, **fields):
-        return self.ask("/volumes", {"volume": {"size": 1, **fields}}, key, token=token)
+    def make(self, key=KEY, token=wsgi_api.MEMBER, **fields):
+        return self.request("/volumes", {"volume": {"size": 1, **fields}}, key, token=token)
 
     def assert_refused(self, status, says, answer):
         self.assertEqual(status, answer.status, answer.raw)
@@ -56,33 +56,33 @@ class AttachmentsTest(Case):
                 ("for reading", {"connector": HOST, "mode": "ro"}),
             ):
                 with self.subTest(name, own=own):
-                    volume = rows.add_volume()
-                    version = served.LATEST + own
+                    volume = db_rows.add_volume()
+                    version = wsgi_api.LATEST + own
                     first = self.attach(volume, f"{name}{own[-3:]}", version, **fields)
                     again = self.attach(volume, f"{name}{own[-3:]}", version, **fields)
                     self.assertEqual(200, first.status, first.raw)
                     self.assert_replayed(first, again)
-                    self.assertEqual(1, len(rows.attachments(volume["id"])))
+                    self.assertEqual(1, len(db_rows.list_attachments(volume["id"])))
 
     def test_it_comes_again_when_the_attachment_has_moved_on(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         first = self.attach(volume, connector=HOST)
         url = f"/attachments/{first.body['attachment']['id']}"
-        self.assertEqual(204, self.api.ask("POST", f"{url}/action", {"os-complete": 1}).status)
+        self.assertEqual(204, self.api.request("POST", f"{url}/action", {"os-complete": 1}).status)
         self.assert_replayed(first, self.attach(volume, connector=HOST))
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_whoever_deleted_it_learns_that_it_is_gone(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         first = self.attach(volume, connector=HOST)
         identity = first.body["attachment"]["id"]
-        self.assertEqual(200, self.api.ask("DELETE", f"/attachments/{identity}").status)
+        self.assertEqual(200, self.api.request("DELETE", f"/attachments/{identity}").status)
         again = self.attach(volume, connector=HOST)
         self.assert_refused(404, f"attachment {identity}, has been deleted since", again)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_another_key_is_another_attachment(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         first = self.attach(volume, "one", connector=HOST).body["attachment"]["id"]
         second = self.attach(volume, "two", connector={**HOST, "host": "compute-2"})
         self.assertEqual(200, second.status, second.raw)
@@ -91,7 +91,7 @@ class AttachmentsTest(Case):
     def test_no_secret_is_kept_with_the_answer(self):
         driver_says = {"driver_volume_type": "iscsi", "data": {"auth_password": "geheim-7"}}
         with mock.patch.object(self.driver, "grant", return_value=driver_says):
-            first = self.attach(rows.add_volume(), connector=HOST)
+            first = self.attach(db_rows.add_volume(), connector=HOST)
         self.assertEqual("geheim-7", first.body["attachment"]["connection_info"]["auth_password"])
         with session.reader() as connection:
             kept = connection.execute(models.idempotency_keys.select()).mappings().one()
@@ -100,13 +100,13 @@ class AttachmentsTest(Case):
 
     def test_those_who_come_together_get_one_attachment(self):
         for number in range(5):
-            volume = rows.add_volume(multiattach=True)
-            answers = databases.together(
+            volume = db_rows.add_volume(multiattach=True)
+            answers = concurrency.run_at_once(
                 *[lambda v=volume, n=number: self.attach(v, f"k{n}", connector=HOST)] * 5
             )
             self.assertEqual([200] * 5, [each.status for each in answers], answers)
             found = {each.body["attachment"]["id"] for each in answers}
-            self.assertEqual(found, {row["id"] for row in rows.attachments(volume["id"])})
+            self.assertEqual(found, {row["id"] for row in db_rows.list_attachments(volume["id"])})
             connections = [each.body["attachment"]["connection_info"] for each in answers]
             self.assertEqual([connections[0]] * 5, connections)
 
@@ -121,9 +121,9 @@ class LostTest(Case):
         def killed(*args, **kwargs):
             if after:
                 real(*args, **kwargs)
-            raise backends.Killed
+            raise backends.ProcessKilled
 
-        with mock.patch.object(module, name, killed), self.assertRaises(backends.Killed):
+        with mock.patch.object(module, name, killed), self.assertRaises(backends.ProcessKilled):
             self.attach(volume, connector=HOST, **fields)
 
     def test_a_run_that_died_anywhere_is_gone_on_with(self):
@@ -136,16 +136,16 @@ class LostTest(Case):
             (idempotency_keys, "finish", True),
         ):
             with self.subTest(name, after=after):
-                rows.remove_all()
-                self.driver.empty()
+                db_rows.remove_all()
+                self.driver.clear()
                 with session.writer() as connection:
                     connection.execute(models.idempotency_keys.delete())
-                volume = rows.add_volume()
+                volume = db_rows.add_volume()
                 self.lose(module, name, volume, after=after)
-                left = {row["id"] for row in rows.attachments()}
+                left = {row["id"] for row in db_rows.list_attachments()}
                 answer = self.attach(volume, connector=HOST)
                 self.assertEqual(200, answer.status, answer.raw)
-                (row,) = rows.attachments()
+                (row,) = db_rows.list_attachments()
                 self.assertEqual(row["id"], answer.body["attachment"]["id"])
                 self.assertLessEqual(left, {row["id"]})
                 self.assertEqual("connected", row["state"])
@@ -154,36 +154,36 @@ class LostTest(Case):
                 self.assertEqual(row["id"], kept["attachment_id"])
 
     def test_what_failed_is_tried_again_with_the_same_attachment(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.driver.failing("grant", final=True):
             self.assert_refused(500, "The shelf burns", self.attach(volume, connector=HOST))
-        (failed,) = rows.attachments()
+        (failed,) = db_rows.list_attachments()
         answer = self.attach(volume, connector=HOST)
         self.assertEqual((200, failed["id"]), (answer.status, answer.body["attachment"]["id"]))
 
     def test_what_no_manager_took_up_is_given_up_and_made_anew(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         away = exception.Unavailable(reason="The queue is away.")
         with mock.patch.object(manager_api, "attach", side_effect=away):
             for _ in range(2):
                 self.assert_refused(503, "queue is away", self.attach(volume, connector=HOST))
-                self.assertEqual("available", rows.volume(volume["id"])["status"])
+                self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
         answer = self.attach(volume, connector=HOST)
         self.assertEqual(200, answer.status, answer.raw)
-        self.assertEqual(1, len(rows.attachments()))
+        self.assertEqual(1, len(db_rows.list_attachments()))
 
     def test_what_was_deleted_before_its_answer_came_is_not_made_anew(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         self.lose(idempotency_keys, "finish", volume)
-        (row,) = rows.attachments()
-        self.assertEqual(200, self.api.ask("DELETE", f"/attachments/{row['id']}").status)
+        (row,) = db_rows.list_attachments()
+        self.assertEqual(200, self.api.request("DELETE", f"/attachments/{row['id']}").status)
         again = self.attach(volume, connector=HOST)
         self.assert_refused(404, row["id"], again)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_an_answer_that_could_not_be_kept_is_answered(self):
         away = exception.Unavailable(reason="no database")
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with mock.patch.object(idempotency_keys, "finish", side_effect=away):
             first = self.attach(volume)
         again = self.attach(volume)
@@ -193,95 +193,95 @@ class LostTest(Case):
 
 class RefusalsTest(Case):
     def test_a_refusal_is_final(self):
-        volume = rows.add_volume()
-        held = rows.add_attachment(volume["id"], "attached", instance_uuid=SERVER[::-1])
+        volume = db_rows.add_volume()
+        held = db_rows.add_attachment(volume["id"], "attached", instance_uuid=SERVER[::-1])
         first = self.attach(volume)
         self.assert_refused(400, held["id"], first)
-        rows.remove_attachment(held["id"])
+        db_rows.remove_attachment(held["id"])
         self.assert_replayed(first, self.attach(volume))
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
         self.assertEqual(200, self.attach(volume, "a new key").status)
 
     def test_a_refused_connect_leaves_nothing_and_is_final(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         refused = exception.NotMultiattach(volume_id="v", holder="somebody")
         with mock.patch.object(manager_api, "attach", side_effect=refused):
             first = self.attach(volume, connector=HOST)
         self.assert_refused(409, "somebody", first)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
         self.assert_replayed(first, self.attach(volume, connector=HOST))
 
     def test_what_cannot_even_be_read_is_not_kept(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         self.assertEqual(400, self.attach(volume, mode="x").status)
         self.assertEqual(200, self.attach(volume).status)
 
     def test_a_key_is_for_one_request(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         self.assertEqual(200, self.attach(volume, connector=HOST).status)
         for name, ask in (
             ("body", lambda: self.attach(volume, connector={**HOST, "x": 1})),
-            ("a volume", lambda: self.attach(rows.add_volume(), connector=HOST)),
+            ("a volume", lambda: self.attach(db_rows.add_volume(), connector=HOST)),
             ("version", lambda: self.attach(volume, version="volume 3.70", connector=HOST)),
             (
                 "own version",
                 lambda: self.attach(
-                    volume, version=f"{served.LATEST}, attachd 1.0", connector=HOST
+                    volume, version=f"{wsgi_api.LATEST}, attachd 1.0", connector=HOST
                 ),
             ),
             ("path", self.make),
         ):
             with self.subTest(name):
                 self.assert_refused(422, "was used for another request", ask())
-        self.assertEqual(1, len(rows.attachments()))
+        self.assertEqual(1, len(db_rows.list_attachments()))
 
     def test_the_same_request_may_be_written_otherwise(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         wanted = {"connector": HOST, "instance_uuid": SERVER, "volume_uuid": volume["id"]}
         first = self.attach(volume, connector=HOST)
         raw = json.dumps({"attachment": wanted}, indent=3).encode()
         options = {"idempotency_key": f' "{KEY}" ', "content_type": "application/json"}
-        url = f"/{served.PROJECT}/attachments"
-        again = self.api.ask("POST", url, raw=raw, content_length=str(len(raw)), **options)
+        url = f"/{wsgi_api.PROJECT}/attachments"
+        again = self.api.request("POST", url, raw=raw, content_length=str(len(raw)), **options)
         self.assert_replayed(first, again)
 
     def test_keys_of_others_are_other_keys(self):
-        volume = rows.add_volume(multiattach=True)
-        tokens = [served.MEMBER, f"bob:{served.PROJECT}:member,reader", served.ADMIN]
+        volume = db_rows.add_volume(multiattach=True)
+        tokens = [wsgi_api.MEMBER, f"bob:{wsgi_api.PROJECT}:member,reader", wsgi_api.ADMIN]
         made = [self.attach(volume, token=token).body["attachment"]["id"] for token in tokens]
         self.assertEqual(3, len(set(made)))
-        theirs = self.make(token=served.STRANGER)
+        theirs = self.make(token=wsgi_api.OTHER_PROJECT_MEMBER)
         self.assertEqual(202, theirs.status, theirs.raw)
 
     def test_a_broken_key_is_refused(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         for key in (
             *("", " ", '""', '"', '"x', 'x"', '"a" "b"', '"a", "b"', "a,b", '"a\\x"', "a\\b"),
             *("x" * 256, f'"{"x" * 256}"', "a\x01b", '"a\x7f"', "\xe4", '"a";q=1'),
         ):
             with self.subTest(key):
                 self.assert_refused(400, "Idempotency-Key must be", self.attach(volume, key))
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_keys_may_look_like_anything_printable(self):
         for key in ("x" * 255, f'"{"x" * 254}y"', "a b", '"a, \\"b\\" \\\\"', "/:;=?@[]{}~!#$%"):
             with self.subTest(key):
-                self.assertEqual(200, self.attach(rows.add_volume(), key).status)
+                self.assertEqual(200, self.attach(db_rows.add_volume(), key).status)
 
     def test_what_makes_nothing_ignores_keys(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         made = self.attach(volume, connector=HOST).body["attachment"]["id"]
         url = f"/attachments/{made}"
         for _ in range(2):
             body = {"attachment": {"connector": HOST}}
-            answer = self.api.ask("PUT", url, body, idempotency_key="")
+            answer = self.api.request("PUT", url, body, idempotency_key="")
             self.assertEqual(200, answer.status, answer.raw)
             self.assertNotIn("idempotent-replayed", answer.headers)
 
 
 class KeptTest(Case):
     def test_a_key_is_kept_as_long_as_configured(self):
-        volume = rows.add_volume(multiattach=True)
+        volume = db_rows.add_volume(multiattach=True)
         CONF.set_override("idempotency_key_ttl", 60, group="api")
         self.addCleanup(CONF.clear_override, "idempotency_key_ttl", group="api")
         first = self.attach(volume).body["attachment"]["id"]
@@ -294,10 +294,10 @@ class KeptTest(Case):
         self.assertNotEqual(first, self.attach(volume).body["attachment"]["id"])
 
     def test_without_a_key_there_is_no_statement_more(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": SERVER}}
         before = session.counters()
-        self.assertEqual(200, self.api.ask("POST", "/attachments", body).status)
+        self.assertEqual(200, self.api.request("POST", "/attachments", body).status)
         after = session.counters()
         self.assertEqual((4, 1), tuple(b - a for a, b in zip(before, after, strict=True)))
 
@@ -307,19 +307,21 @@ class VolumesTest(Case):
         first = self.make(name="data", metadata={"k": "v"})
         self.assertEqual(202, first.status, first.raw)
         self.assert_replayed(first, self.make(name="data", metadata={"k": "v"}))
-        self.assertEqual([first.body["volume"]["id"]], [row["id"] for row in rows.volumes()])
+        self.assertEqual(
+            [first.body["volume"]["id"]], [row["id"] for row in db_rows.list_volumes()]
+        )
 
     def test_those_who_come_together_get_one_volume(self):
-        answers = databases.together(*[self.make] * 5)
+        answers = concurrency.run_at_once(*[self.make] * 5)
         self.assertEqual([202] * 5, [each.status for each in answers])
         found = {each.body["volume"]["id"] for each in answers}
-        self.assertEqual(found, {row["id"] for row in rows.volumes()})
+        self.assertEqual(found, {row["id"] for row in db_rows.list_volumes()})
 
     def test_a_volume_whose_message_was_lost_is_made_by_the_next_run(self):
         away = exception.Unavailable(reason="The queue is away.")
         with mock.patch.object(manager_api, "create_volume", side_effect=away):
             self.assert_refused(503, "queue is away", self.make())
-        (row,) = rows.volumes()
+        (row,) = db_rows.list_volumes()
         self.assertEqual("creating", row["state"])
         again = self.make()
         self.assertEqual((202, row["id"]), (again.status, again.body["volume"]["id"]))
@@ -328,17 +330,17 @@ class VolumesTest(Case):
 
     def test_a_volume_whose_run_died_is_made_by_the_next_one(self):
         with (
-            mock.patch.object(manager_api, "create_volume", side_effect=backends.Killed),
-            self.assertRaises(backends.Killed),
+            mock.patch.object(manager_api, "create_volume", side_effect=backends.ProcessKilled),
+            self.assertRaises(backends.ProcessKilled),
         ):
             self.make()
-        (row,) = rows.volumes()
+        (row,) = db_rows.list_volumes()
         again = self.make()
         self.assertEqual((202, row["id"]), (again.status, again.body["volume"]["id"]))
         self.wait_until_ready(row["id"])
 
     def wait_until_ready(self, volume):
-        wait_until(lambda: rows.volume(volume)["state"] == "ready")
+        wait_until(lambda: db_rows.get_volume(volume)["state"] == "ready")
 
     def test_a_refusal_is_final(self):
         CONF.set_override("quota_volumes", 0, group="quota")
@@ -348,10 +350,10 @@ class VolumesTest(Case):
         again = self.make()
         self.assert_replayed(first, again)
         self.assertEqual(first.headers["retry-after"], again.headers["retry-after"])
-        self.assertEqual([], rows.volumes())
+        self.assertEqual([], db_rows.list_volumes())
 
     def test_a_volume_that_is_gone_is_said_to_be(self):
         identity = self.make().body["volume"]["id"]
         self.wait_until_ready(identity)
-        rows.remove_all()
+        db_rows.remove_all()
         self.assert_refused(404, f"volume {identity}, has been deleted", self.make())

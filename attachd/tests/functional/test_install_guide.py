@@ -19,9 +19,15 @@ import uuid
 
 import sqlalchemy as sa
 
-from attachd.tests import machine
-from attachd.tests.functional import commands, guides, keystones, processes, units
-from attachd.tests.functional.processes import ROOT
+from attachd.tests.fixtures import (
+    cli_commands,
+    guides,
+    keystone_fixture,
+    processes,
+    requirements,
+    systemd_units,
+)
+from attachd.tests.fixtures.processes import ROOT
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -90,20 +96,20 @@ class InstallGuideTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
-        machine.share_mounts(self)
+        requirements.require_root(self)
+        requirements.share_mounts(self)
         self.tools = {
-            name: machine.need_tool(self, name)
+            name: requirements.require_tool(self, name)
             for name in ("nginx", "openssl", "curl", "systemd-sysusers", "systemd-tmpfiles")
         }
-        self.mariadb = sa.engine.make_url(machine.need_server(self, "mariadb"))
-        self.rabbitmq = sa.engine.make_url(machine.need_server(self, "rabbitmq"))
+        self.mariadb = sa.engine.make_url(requirements.require_server(self, "mariadb"))
+        self.rabbitmq = sa.engine.make_url(requirements.require_server(self, "rabbitmq"))
         self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
         # Short, since a socket is in it; and others than root have to come in.
         self.root = Path(tempfile.mkdtemp(prefix="attachd-", dir="/tmp"))
         self.root.chmod(0o755)
         self.addCleanup(shutil.rmtree, self.root)
-        self.keystone = keystones.Keystone(self)
+        self.keystone = keystone_fixture.Keystone(self)
         self.values = {
             "root": self.root,
             "name": self.name,
@@ -118,7 +124,7 @@ class InstallGuideTest(unittest.TestCase):
             "install --quiet --no-deps --no-index --no-build-isolation",
         }
         self.sit_down()
-        self.units = units.Units(self, self.root, self.account, self.variables)
+        self.units = systemd_units.Units(self, self.root, self.account, self.variables)
         self.nginx: processes.Process | None = None
         self.addCleanup(self.remove_from_servers)
         self.make_machine()
@@ -176,7 +182,7 @@ class InstallGuideTest(unittest.TestCase):
             **self.keystone.admin.environment,
             HOME=str(self.root),
             PWD=str(self.root / "src"),
-            PATH=f"{commands.path(self)}:/usr/sbin:/sbin",
+            PATH=f"{cli_commands.command_path(self)}:/usr/sbin:/sbin",
             ATTACHD_CONFIG_FILES=f"{self.root}/etc/attachd/attachd.conf",
         )
 
@@ -202,7 +208,7 @@ class InstallGuideTest(unittest.TestCase):
             url = self.mariadb
             options = f"-h {url.host} -P {url.port} -u {url.username} -p{url.password} "
         elif tool == "psql":
-            url = sa.engine.make_url(machine.need_server(self, "postgresql"))
+            url = sa.engine.make_url(requirements.require_server(self, "postgresql"))
             url = url.set(drivername="postgresql")
             options = f"-q -d {url.render_as_string(hide_password=False)} "
         return f"{tool} {options}{rest}"
@@ -275,7 +281,7 @@ class InstallGuideTest(unittest.TestCase):
     # The test
 
     def test_from_nothing_to_nothing(self):
-        for block in guides.blocks(GUIDE):
+        for block in guides.parse_blocks(GUIDE):
             if block.readers in {"postgresql", "container"}:
                 continue
             if block.file:
@@ -300,7 +306,7 @@ class InstallGuideTest(unittest.TestCase):
             self.assert_hosts_are_let_in()
 
     def assert_units_are_in_order(self) -> None:
-        analyze = machine.need_tool(self, "systemd-analyze")
+        analyze = requirements.require_tool(self, "systemd-analyze")
         for name in self.units.enabled():
             # Without root's own folders it finds no unit that ours come after, and says so.
             said = subprocess.run(
@@ -319,8 +325,8 @@ class InstallGuideTest(unittest.TestCase):
     def assert_hosts_are_let_in(self) -> None:
         # tgtd answers its own user and nobody else.
         user = self.account("attachd")
-        tgtadm = [machine.need_tool(self, "setpriv"), f"--reuid={user}", f"--regid={user}"]
-        tgtadm += ["--clear-groups", machine.need_tool(self, "tgtadm")]
+        tgtadm = [requirements.require_tool(self, "setpriv"), f"--reuid={user}", f"--regid={user}"]
+        tgtadm += ["--clear-groups", requirements.require_tool(self, "tgtadm")]
         said = subprocess.run(
             [*tgtadm, "--lld", "iscsi", "--op", "show", "--mode", "target"],
             env={"TGT_IPC_SOCKET": f"{self.root}/run/attachd-tgtd/socket"},
@@ -370,7 +376,7 @@ class InstallGuideTest(unittest.TestCase):
         )
         with engine.connect() as connection:
             found = connection.execute(names, {"name": self.name}).fetchall()
-        control = machine.need_tool(self, "rabbitmqctl")
+        control = requirements.require_tool(self, "rabbitmqctl")
         ask = "{rabbit_vhost:list_names(), rabbit_auth_backend_internal:list_users()}."
         said = subprocess.run(
             [control, "eval", ask], check=True, capture_output=True, text=True

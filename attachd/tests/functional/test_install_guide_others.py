@@ -12,9 +12,8 @@ import uuid
 
 import sqlalchemy as sa
 
-from attachd.tests import machine
-from attachd.tests.functional import guides, processes, units
-from attachd.tests.functional.processes import ROOT
+from attachd.tests.fixtures import guides, lifetime, processes, requirements, systemd_units
+from attachd.tests.fixtures.processes import ROOT
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -45,10 +44,10 @@ class PostgresqlTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.psql = machine.need_tool(self, "psql")
-        self.server = sa.engine.make_url(machine.need_server(self, "postgresql"))
+        self.psql = requirements.require_tool(self, "psql")
+        self.server = sa.engine.make_url(requirements.require_server(self, "postgresql"))
         self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
-        self.blocks = [each for each in guides.blocks(GUIDE) if each.readers == "postgresql"]
+        self.blocks = [each for each in guides.parse_blocks(GUIDE) if each.readers == "postgresql"]
         self.addCleanup(self.run_sql, f"DROP ROLE IF EXISTS {self.name}")
         self.addCleanup(self.run_sql, f"DROP DATABASE IF EXISTS {self.name}")
 
@@ -99,15 +98,15 @@ class PostgresqlTest(unittest.TestCase):
 @full_only("guides")
 class LoopDevicesTest(unittest.TestCase):
     def test_root_needs_one_of_its_privileges(self):
-        machine.need_root(self)
-        machine.share_mounts(self)
-        machine.need_device(self, "/dev/loop-control")
-        setpriv = machine.need_tool(self, "setpriv")
-        unit = units.read(UNIT)  # with the drop-in beside it
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/loop-control")
+        setpriv = requirements.require_tool(self, "setpriv")
+        unit = systemd_units.read_unit(UNIT)  # with the drop-in beside it
         self.assertEqual(["root"], unit["User"][-1:])
         self.assertEqual(["CAP_SYS_ADMIN"], unit["CapabilityBoundingSet"])
         self.assertEqual("no", unit["PrivateDevices"][-1])
-        file = processes.folder(self) / "file"
+        file = lifetime.temp_dir(self) / "file"
         rights = ["--bounding-set=-all,+sys_admin", "--inh-caps=-all", "--no-new-privs"]
         said = subprocess.run(
             [setpriv, *rights, sys.executable, "-P", "-c", _LOOP, str(file)],
@@ -126,15 +125,17 @@ class LoopDevicesTest(unittest.TestCase):
 @full_only("guides")
 class HaproxyTest(unittest.TestCase):
     def test_the_example_is_valid(self):
-        haproxy = machine.need_tool(self, "haproxy")
-        openssl = machine.need_tool(self, "openssl")
-        folder = processes.folder(self)
+        haproxy = requirements.require_tool(self, "haproxy")
+        openssl = requirements.require_tool(self, "openssl")
+        folder = lifetime.temp_dir(self)
         key, certificate, both = (folder / name for name in ("key", "certificate", "pem"))
         made = (openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
         named = ("-subj", "/CN=volumes.example.org", "-keyout", key, "-out", certificate)
         subprocess.run([*made, *named], check=True, capture_output=True)
         both.write_bytes(certificate.read_bytes() + key.read_bytes())
-        (block,) = (each for each in guides.blocks(HIGH_AVAILABILITY) if each.readers == "haproxy")
+        (block,) = (
+            each for each in guides.parse_blocks(HIGH_AVAILABILITY) if each.readers == "haproxy"
+        )
         there = "/etc/haproxy/volumes.example.org.pem"
         self.assertIn(there, block.text)
         file = folder / "haproxy.cfg"

@@ -8,7 +8,7 @@ import json
 import unittest
 
 from attachd.api import endpoint
-from attachd.tests.functional import guarded, served
+from attachd.tests.fixtures import keystone_api, wsgi_api
 from attachd.tests.functional.test_api_samples import STORY
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
@@ -20,7 +20,7 @@ CONNECTOR = {"host": "compute-1", "initiator": "iqn.1994-05.com.example:compute-
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = guarded.use(self)
+        self.api = keystone_api.use(self)
         keystone = self.api.keystone
         self.alice = keystone.user("alice", "member")
         self.token = keystone.token(self.alice)
@@ -28,11 +28,13 @@ class Case(unittest.TestCase):
         self.stranger = keystone.token(mallory)
         self.admin = keystone.token(keystone.admin)
 
-    def ask(self, method="GET", path="/volumes", body=None, token=None, version=served.LATEST):
-        return self.api.ask(method, path, body, token=token or self.token, version=version)
+    def request(
+        self, method="GET", path="/volumes", body=None, token=None, version=wsgi_api.LATEST
+    ):
+        return self.api.request(method, path, body, token=token or self.token, version=version)
 
     def make(self, noun, path, values, token=None):
-        answer = self.ask("POST", path, {noun: values}, token)
+        answer = self.request("POST", path, {noun: values}, token)
         self.assertLess(answer.status, 300, answer.raw)
         return answer.body[noun]["id"]
 
@@ -47,7 +49,7 @@ class ResourcesTest(Case):
         self.type = self.make("volume_type", "/types", {"name": "hers", **access}, self.admin)
         path = f"/types/{self.type}/action"
         granted = {"addProjectAccess": {"project": self.alice.project_id}}
-        self.assertEqual(202, self.ask("POST", path, granted, self.admin).status)
+        self.assertEqual(202, self.request("POST", path, granted, self.admin).status)
         wanted = {"size": 1, "name": "disk", "metadata": {"use": "data"}, "volume_type": "hers"}
         self.volume = self.make("volume", "/volumes", wanted)
         self.spare = self.make("volume", "/volumes", {"size": 1, "name": "spare"})
@@ -66,7 +68,7 @@ class ResourcesTest(Case):
 
     def wait_until_available(self, volume):
         path = f"/volumes/{volume}"
-        wait_until(lambda: self.ask(path=path).body["volume"]["status"] == "available")
+        wait_until(lambda: self.request(path=path).body["volume"]["status"] == "available")
 
     def filled(self, value):
         text = json.dumps(value)
@@ -84,7 +86,7 @@ class ResourcesTest(Case):
             "/attachments/detail",
             f"/types/{self.type}",
         )
-        return [self.ask(path=path).body for path in paths]
+        return [self.request(path=path).body for path in paths]
 
     def test_no_call_reaches_what_another_project_has(self):
         before = self.everything()
@@ -94,16 +96,16 @@ class ResourcesTest(Case):
             if not any(name in named for name in self.ids):
                 continue
             call = (step.method, self.filled(step.path), self.filled(step.body))
-            answer = self.ask(*call, self.stranger, step.version)
+            answer = self.request(*call, self.stranger, step.version)
             # Calls for administrators may be refused before anybody looks for the volume.
-            allowed = {404} if step.token == served.MEMBER else {403, 404}
+            allowed = {404} if step.token == wsgi_api.MEMBER else {403, 404}
             if answer.status not in allowed:
                 reached[f"{step.method} {step.path} {step.name}"] = answer
         self.assertEqual({}, reached)
         self.assertEqual(before, self.everything())
 
     def test_lists_have_nothing_of_another_project(self):
-        self.assertEqual(2, len(self.ask().body["volumes"]))
+        self.assertEqual(2, len(self.request().body["volumes"]))
         mine = self.alice.project_id
         for path in (
             "/volumes",
@@ -119,14 +121,14 @@ class ResourcesTest(Case):
             f"/attachments?instance_id={SERVER}",
         ):
             with self.subTest(path):
-                answer = self.ask(path=path, token=self.stranger)
+                answer = self.request(path=path, token=self.stranger)
                 # Who is no administrator may not filter by everything.
                 if "project_id" in path and answer.status == 400:
                     continue
                 self.assertEqual(200, answer.status, answer.raw)
                 self.assertEqual([], next(iter(answer.body.values())))
         for path in ("/volumes/summary", "/volumes/summary?all_tenants=1"):
-            summary = self.ask(path=path, token=self.stranger).body["volume-summary"]
+            summary = self.request(path=path, token=self.stranger).body["volume-summary"]
             self.assertEqual((0, 0), (summary["total_count"], summary["total_size"]))
 
     def test_a_marker_of_another_project_is_none(self):
@@ -134,28 +136,31 @@ class ResourcesTest(Case):
             f"/volumes?marker={self.volume}",
             f"/attachments?marker={self.attachment}",
         ):
-            answer = self.ask(path=path, token=self.stranger)
+            answer = self.request(path=path, token=self.stranger)
             self.assertIn(answer.status, {400, 404}, answer.raw)
 
     def test_a_type_is_seen_by_those_who_have_access(self):
         def names(token):
             return [
-                each["name"] for each in self.ask(path="/types", token=token).body["volume_types"]
+                each["name"]
+                for each in self.request(path="/types", token=token).body["volume_types"]
             ]
 
         self.assertEqual(["hers"], names(self.token))
         self.assertEqual([], names(self.stranger))
         wanted = {"volume": {"size": 1, "volume_type": "hers"}}
-        self.assertIn(self.ask("POST", "/volumes", wanted, self.stranger).status, {400, 404})
-        answer = self.ask("GET", f"/types/{self.type}/os-volume-type-access", token=self.stranger)
+        self.assertIn(self.request("POST", "/volumes", wanted, self.stranger).status, {400, 404})
+        answer = self.request(
+            "GET", f"/types/{self.type}/os-volume-type-access", token=self.stranger
+        )
         self.assertIn(answer.status, {403, 404})
 
     def test_an_administrator_reaches_all_of_it(self):
         for path in (f"/volumes/{self.volume}", f"/attachments/{self.attachment}"):
-            self.assertEqual(200, self.ask(path=path, token=self.admin).status)
-        listed = self.ask(path="/volumes?all_tenants=1", token=self.admin).body["volumes"]
+            self.assertEqual(200, self.request(path=path, token=self.admin).status)
+        listed = self.request(path="/volumes?all_tenants=1", token=self.admin).body["volumes"]
         self.assertEqual({self.volume, self.spare}, {each["id"] for each in listed})
-        self.assertEqual([], self.ask(token=self.admin).body["volumes"])
+        self.assertEqual([], self.request(token=self.admin).body["volumes"])
 
 
 class EveryEndpointTest(Case):
@@ -171,13 +176,17 @@ class EveryEndpointTest(Case):
         for found, path, body in self.each():
             with self.subTest(found.operation):
                 for url in (path, f"/{self.alice.project_id}{path}"):
-                    self.assertEqual(401, self.api.ask(found.method, url, body, token="").status)
+                    self.assertEqual(
+                        401, self.api.request(found.method, url, body, token="").status
+                    )
 
     def test_none_takes_the_url_of_another_project(self):
         for found, path, body in self.each():
             for token in (self.stranger, self.admin):
                 with self.subTest(found.operation):
-                    answer = self.ask(found.method, f"/{self.alice.project_id}{path}", body, token)
+                    answer = self.request(
+                        found.method, f"/{self.alice.project_id}{path}", body, token
+                    )
                     self.assertEqual((400, "Malformed request url"), (answer.status, answer.fault))
 
     def test_none_fails_for_callers_without_a_project(self):
@@ -186,5 +195,5 @@ class EveryEndpointTest(Case):
             token = keystone.token(keystone.admin, **scope)
             for found, path, body in self.each():
                 with self.subTest(found.operation, **scope):
-                    answer = self.ask(found.method, path, body, token)
+                    answer = self.request(found.method, path, body, token)
                     self.assertLess(answer.status, 500, answer.raw)

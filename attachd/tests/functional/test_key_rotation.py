@@ -8,9 +8,8 @@ import uuid
 import sqlalchemy as sa
 
 from attachd.db.secrets import key_file
-from attachd.tests import keys
-from attachd.tests.functional import callers, processes
-from attachd.tests.functional.test_sealed_secrets import PROJECT, Case
+from attachd.tests.fixtures import http_client, key_files, processes
+from attachd.tests.functional.test_secret_encryption import PROJECT, Case
 from attachd.tests.wait import wait_until
 
 
@@ -24,13 +23,13 @@ class RotationTest(Case):
         self.deployment.configure(f"[secrets]\nkey_file = {self.keys}\n")
         self.start()
         self.deployment.wait_until_served()
-        self.api = callers.Caller(f"{self.deployment.url}/v3")
+        self.api = http_client.Client(f"{self.deployment.url}/v3")
         self.stop = threading.Event()
         self.trouble, self.cycles = [], [0] * self.THREADS
 
     def manage(self, *arguments, **settings):
         return self.deployment.run(
-            "attachd-manage", self.deployment._argument, "key", *arguments, **settings
+            "attachd-manage", self.deployment.config_argument, "key", *arguments, **settings
         )
 
     def add_rows(self):
@@ -61,17 +60,17 @@ class RotationTest(Case):
         return ids
 
     def cycle(self, number):
-        volume = self.api.get("POST", "/volumes", {"volume": {"size": 1}})["volume"]["id"]
+        volume = self.api.request_json("POST", "/volumes", {"volume": {"size": 1}})["volume"]["id"]
         self.wait_for(volume)
         while not self.stop.is_set():
             try:
                 body = {"attachment": {"volume_uuid": volume, "connector": {"host": f"h{number}"}}}
-                made = self.api.get("POST", "/attachments", body)["attachment"]
+                made = self.api.request_json("POST", "/attachments", body)["attachment"]
                 path = f"/attachments/{made['id']}"
-                shown = self.api.get("GET", path)["attachment"]
+                shown = self.api.request_json("GET", path)["attachment"]
                 if shown["connection_info"] != made["connection_info"]:
                     self.trouble.append((made, shown))
-                self.api.get("DELETE", path)
+                self.api.request_json("DELETE", path)
                 self.cycles[number] += 1
             except Exception as error:  # noqa: BLE001  the test looks at it
                 self.trouble.append(repr(error))
@@ -93,12 +92,12 @@ class RotationTest(Case):
 
     def kill_a_rotation(self, name, row):
         """Kill one that has begun, and comes no further than to a row."""
-        command = ["attachd-manage", self.deployment._argument, "key", "rotate"]
+        command = ["attachd-manage", self.deployment.config_argument, "key", "rotate"]
         lock = sa.text("SELECT id FROM attachments WHERE id = :id FOR UPDATE")
         with self.engine.begin() as connection:
             connection.execute(lock, {"id": row})
             process = processes.Process(
-                self, processes.script(command[0]), *command[1:], env=self.deployment._environment
+                self, processes.script(command[0]), *command[1:], env=self.deployment.environment
             )
             wait_until(lambda: self.sealed_by(name) >= self.ROWS // 20, lambda: process.output)
             process.kill()
@@ -123,7 +122,7 @@ class RotationTest(Case):
             each.start()
         self.addCleanup(self.stop.set)
         self.wait_for_cycles()
-        (one,) = keys.ids(self.keys)
+        (one,) = key_files.key_ids(self.keys)
         self.kill_a_rotation(one, ids[self.ROWS // 2])
         two = self.change_key()
         self.wait_for_cycles()
@@ -136,10 +135,12 @@ class RotationTest(Case):
         self.assertEqual("0 values were sealed anew.\n", self.manage("rotate"))
         self.assertEqual(self.ROWS, self.sealed_by(two))
         self.manage("retire", one)
-        self.assertEqual([two], keys.ids(self.keys))
+        self.assertEqual([two], key_files.key_ids(self.keys))
         whole = self.sql("SELECT COUNT(*) FROM attachments WHERE updated_at IS NULL")
         self.assertEqual(self.ROWS, whole[0][0])
-        found = self.api.get("GET", "/attachments/detail?all_tenants=1&limit=3")["attachments"]
+        found = self.api.request_json("GET", "/attachments/detail?all_tenants=1&limit=3")[
+            "attachments"
+        ]
         self.assertEqual(["p" * 32] * 3, [
             each["connection_info"]["auth_password"] for each in found
         ])  # fmt: skip

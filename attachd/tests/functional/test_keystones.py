@@ -7,7 +7,7 @@ from keystoneauth1 import exceptions
 import openstack
 import requests
 
-from attachd.tests.functional import keystones
+from attachd.tests.fixtures import keystone_fixture
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -16,14 +16,14 @@ from attachd.tests.wait import TIMEOUT, wait_until
 class KeystoneTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.keystone = keystones.shared(self)
+        self.keystone = keystone_fixture.shared(self)
 
     def look_at(self, token):
         answer = self.keystone.rest.get("/auth/tokens", headers={"X-Subject-Token": token})
         return answer.json()["token"]
 
     def test_all_tests_of_a_process_share_one(self):
-        self.assertIs(self.keystone, keystones.shared(self))
+        self.assertIs(self.keystone, keystone_fixture.shared(self))
 
     def test_a_user_has_the_roles_that_were_given_in_a_project_of_their_own(self):
         alice = self.keystone.user("alice", "member")
@@ -93,7 +93,7 @@ class KeystoneTest(unittest.TestCase):
 class OwnKeystoneTest(unittest.TestCase):
     def test_one_with_short_tokens_in_mariadb(self):
         # Long enough for what a slow machine does with the tokens of its administrator.
-        keystone = keystones.Keystone(self, database="mariadb", token_seconds=20)
+        keystone = keystone_fixture.Keystone(self, database="mariadb", token_seconds=20)
         token = keystone.token(keystone.user("alice", "member"))
         headers = {"X-Auth-Token": token, "X-Subject-Token": token}
         wait_until(

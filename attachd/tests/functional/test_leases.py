@@ -17,7 +17,7 @@ import time
 import unittest
 
 from attachd.db.cluster import members
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -98,7 +98,7 @@ class LeasesOnSqlite(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
         self.addCleanup(folder.cleanup)
         self.here = Path(folder.name)
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
         self.workers = {}
         self.started = 0
         for machine in ("one", "one", "two", "two"):
@@ -182,7 +182,7 @@ class LeasesOnSqlite(unittest.TestCase):
         (self.here / "stop").touch()
         for worker in self.workers.values():
             self.assertEqual(0, worker.wait(TIMEOUT))
-        self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
+        self.assertIsNone(db_rows.get_volume(self.volume_id)["lease_holder"])
         ours = {row["id"] for row in members.list_living()}
         files = {each.name for each in self.here.glob("*/processes/*")}
         self.assertEqual((set(), set()), (ours - files, files - ours))

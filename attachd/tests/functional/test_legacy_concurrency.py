@@ -11,8 +11,8 @@ import unittest
 
 from attachd import states
 from attachd.states import AttachmentState, VolumeState
-from attachd.tests import databases, rows
-from attachd.tests.functional import served
+from attachd.tests import concurrency
+from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.wait import TIMEOUT
 
 ROUNDS = 4
@@ -26,7 +26,7 @@ def connector(number: int) -> dict[str, Any]:
 class Client:
     """Takes the volume, uses it and gives it back, again and again."""
 
-    def __init__(self, api: served.Api, volume: str, number: int) -> None:
+    def __init__(self, api: wsgi_api.WsgiApi, volume: str, number: int) -> None:
         self._api = api
         self._volume = volume
         self._number = number
@@ -35,8 +35,8 @@ class Client:
         self.spans: list[tuple[float, float]] = []
         self.statuses: set[int] = set()
 
-    def _ask(self, method: str, path: str, body: Any = None) -> served.Answer:
-        answer = self._api.ask(method, path, body)
+    def _ask(self, method: str, path: str, body: Any = None) -> wsgi_api.Response:
+        answer = self._api.request(method, path, body)
         self.statuses.add(answer.status)
         return answer
 
@@ -86,7 +86,7 @@ class Node(Client):
             assert self.act(**{"os-terminate_connection": {"connector": host}})
         rows_of_mine = [
             row["id"]
-            for row in rows.attachments(self._volume)
+            for row in db_rows.list_attachments(self._volume)
             if row["kind"] == "legacy" and row["instance_uuid"] == self._server
         ]
         if rows_of_mine:
@@ -95,7 +95,7 @@ class Node(Client):
             assert self.act(**{"os-unreserve": None})
 
     def _held(self) -> list[dict[str, Any]]:
-        return rows.attachments(self._volume)
+        return db_rows.list_attachments(self._volume)
 
 
 class Server(Client):
@@ -121,18 +121,18 @@ class ConcurrencyTest(unittest.TestCase):
         super().setUp()
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.driver = self.api.backend.driver
-        self.volume_id = rows.add_volume(project_id=served.PROJECT)["id"]
+        self.volume_id = db_rows.add_volume(project_id=wsgi_api.PROJECT)["id"]
 
     def together(self, *functions):
-        for outcome in databases.together(*functions):
+        for outcome in concurrency.run_at_once(*functions):
             if isinstance(outcome, BaseException):
                 raise outcome
 
     def assert_all_agree(self):
         """Rows, the volume's status and the backend say the same."""
-        volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
+        volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         found = [AttachmentState(row["state"]) for row in held]
         derived = states.derive(VolumeState(volume["state"]), found, volume["pending_detaches"])
         self.assertEqual(derived, (volume["status"], volume["attach_status"]))
@@ -141,9 +141,9 @@ class ConcurrencyTest(unittest.TestCase):
 
     def assert_nobody_has_it(self):
         self.assert_all_agree()
-        self.assertEqual([], rows.attachments(self.volume_id))
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
         self.assertEqual(set(), self.driver.granted())
-        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+        self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
 
     def test_an_ordinary_volume_has_one_holder_whatever_calls_they_use(self):
         kinds = [Node, Server, Node, Server, Node, Server]
@@ -158,15 +158,17 @@ class ConcurrencyTest(unittest.TestCase):
             self.assertLessEqual(each.statuses, ALLOWED)
 
     def act(self, **action):
-        return functools.partial(self.api.ask, "POST", f"/volumes/{self.volume_id}/action", action)
+        return functools.partial(
+            self.api.request, "POST", f"/volumes/{self.volume_id}/action", action
+        )
 
     def test_of_many_reservations_at_once_one_succeeds(self):
-        answers = databases.together(*[self.act(**{"os-reserve": None})] * 8)
+        answers = concurrency.run_at_once(*[self.act(**{"os-reserve": None})] * 8)
         self.assertEqual([202] + [400] * 7, sorted(each.status for each in answers))
 
     def test_the_same_host_at_the_same_moment_is_let_in_once(self):
         ask = self.act(**{"os-initialize_connection": {"connector": connector(1)}})
-        answers = databases.together(*[ask] * 6)
+        answers = concurrency.run_at_once(*[ask] * 6)
         self.assertEqual(1, len({each.raw for each in answers}))
         self.assertEqual(["grant"], self.driver.methods)
 
@@ -174,7 +176,7 @@ class ConcurrencyTest(unittest.TestCase):
         for last in ("os-unreserve", "os-detach"):
             for _ in range(5):
                 self.act(**{"os-reserve": None})()
-                databases.together(
+                concurrency.run_at_once(
                     self.act(**{"os-initialize_connection": {"connector": connector(1)}}),
                     self.act(**{last: None}),
                 )
@@ -187,7 +189,7 @@ class ConcurrencyTest(unittest.TestCase):
         for _ in range(5):
             self.act(**{"os-reserve": None})()
             self.act(**{"os-initialize_connection": {"connector": connector(1)}})()
-            databases.together(
+            concurrency.run_at_once(
                 self.act(**{"os-attach": said}),
                 self.act(**{"os-terminate_connection": {"connector": connector(1)}}),
             )
@@ -199,7 +201,7 @@ class ConcurrencyTest(unittest.TestCase):
     def test_of_many_detaches_one_takes_the_attachment_away(self):
         self.act(**{"os-initialize_connection": {"connector": connector(1)}})()
         self.act(**{"os-attach": {"host_name": "compute-1", "mountpoint": "m"}})()
-        answers = databases.together(*[self.act(**{"os-detach": None})] * 6)
+        answers = concurrency.run_at_once(*[self.act(**{"os-detach": None})] * 6)
         self.assertEqual({202}, {each.status for each in answers})
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         self.assert_nobody_has_it()

@@ -6,8 +6,7 @@ from unittest import mock
 
 from attachd.api import detach_guard
 from attachd.manager import detach
-from attachd.tests import backends, computes, rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import conf_fixture, db_rows, fake_nova, wsgi_api
 
 SERVER = "11111111-2222-3333-4444-abcdefabcdef"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
@@ -16,12 +15,12 @@ CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.driver = self.api.backend.driver
-        self.volume = rows.add_volume()["id"]
+        self.volume = db_rows.add_volume()["id"]
 
     def act(self, name, sent=None, status=202, **more):
-        answer = self.api.ask("POST", f"/volumes/{self.volume}/action", {name: sent}, **more)
+        answer = self.api.request("POST", f"/volumes/{self.volume}/action", {name: sent}, **more)
         self.assertEqual(status, answer.status, answer.raw)
         return answer
 
@@ -32,10 +31,10 @@ class Case(unittest.TestCase):
 
     def attached(self, **more):
         self.act("os-attach", {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", **more})
-        return rows.attachments(self.volume)[0]["id"]
+        return db_rows.list_attachments(self.volume)[0]["id"]
 
     def status(self):
-        now = rows.volume(self.volume)
+        now = db_rows.get_volume(self.volume)
         return now["status"], now["attach_status"]
 
 
@@ -53,28 +52,28 @@ class NamesTest(Case):
 
     def test_a_server_is_the_same_however_its_id_is_written(self):
         wanted = {"volume_uuid": self.volume, "instance_uuid": SERVER.upper()}
-        answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
         self.assertEqual(SERVER, answer.body["attachment"]["instance"])
         mine = answer.body["attachment"]["id"]
         for written in (SERVER.replace("-", ""), SERVER.upper()):
             self.attached(instance_uuid=written)
-        self.assertEqual([mine], [row["id"] for row in rows.attachments(self.volume)])
-        found = self.api.ask("GET", f"/attachments?instance_id={SERVER.upper()}")
+        self.assertEqual([mine], [row["id"] for row in db_rows.list_attachments(self.volume)])
+        found = self.api.request("GET", f"/attachments?instance_id={SERVER.upper()}")
         self.assertEqual([mine], [each["id"] for each in found.body["attachments"]])
-        self.act("os-force_detach", {"attachment_id": mine.upper()}, token=served.ADMIN)
+        self.act("os-force_detach", {"attachment_id": mine.upper()}, token=wsgi_api.ADMIN)
         self.assertEqual(("available", "detached"), self.status())
 
     def test_a_volume_is_found_however_its_id_is_written(self):
         for written in (self.volume.upper(), self.volume.replace("-", "")):
             wanted = {"volume_uuid": written, "instance_uuid": SERVER}
-            answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+            answer = self.api.request("POST", "/attachments", {"attachment": wanted})
             self.assertEqual(self.volume, answer.body["attachment"]["volume_id"], answer.raw)
 
 
 class ResetTest(Case):
     def test_a_claim_that_is_refused_takes_nothing(self):
         claims = {"status": "attaching", "attach_status": "attached"}
-        self.act("os-reset_status", claims, status=400, token=served.ADMIN)
+        self.act("os-reset_status", claims, status=400, token=wsgi_api.ADMIN)
         self.assertEqual(("available", "detached"), self.status())
 
 
@@ -83,19 +82,19 @@ class GuardTest(Case):
 
     def setUp(self):
         super().setUp()
-        compute = computes.Compute(self)
-        compute.holder = lambda _server, volume: str(rows.attachments(volume)[0]["id"])
-        backends.override(self, "endpoint_override", compute.url, group="nova")
+        compute = fake_nova.FakeNova(self)
+        compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
+        conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
 
     def reserve(self, **more):
         body = {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER, **more}}
-        answer = self.api.ask("POST", "/attachments", body)
+        answer = self.api.request("POST", "/attachments", body)
         self.assertEqual(200, answer.status, answer.raw)
         return answer.body["attachment"]["id"]
 
     def connect(self, identity):
         body = {"attachment": {"connector": CONNECTOR}}
-        self.assertEqual(200, self.api.ask("PUT", f"/attachments/{identity}", body).status)
+        self.assertEqual(200, self.api.request("PUT", f"/attachments/{identity}", body).status)
 
     def test_a_server_that_connects_while_its_reservation_is_detached_keeps_its_volume(self):
         identity = self.reserve()
@@ -108,22 +107,22 @@ class GuardTest(Case):
 
         with mock.patch.object(detach_guard, "check_volume", check):
             for action in ("os-detach", "os-force_detach"):
-                self.act(action, {}, status=409, token=served.ADMIN)
+                self.act(action, {}, status=409, token=wsgi_api.ADMIN)
         self.assertEqual({identity}, self.driver.granted())
 
     def test_so_does_one_that_connects_once_more_while_its_failure_is_detached(self):
         identity = self.reserve()
         body = {"attachment": {"connector": CONNECTOR}}
         with self.driver.failing("grant", final=True):
-            failed = self.api.ask("PUT", f"/attachments/{identity}", body)
+            failed = self.api.request("PUT", f"/attachments/{identity}", body)
         self.assertEqual(500, failed.status)
-        self.assertEqual("connect_failed", rows.attachment(identity)["state"])
+        self.assertEqual("connect_failed", db_rows.get_attachment(identity)["state"])
         checked = detach_guard.check_volume
 
         def check(*given):
             said = checked(*given)
             self.connect(identity)
-            self.api.ask("POST", f"/attachments/{identity}/action", {"os-complete": None})
+            self.api.request("POST", f"/attachments/{identity}/action", {"os-complete": None})
             return said
 
         with mock.patch.object(detach_guard, "check_volume", check):
@@ -134,19 +133,19 @@ class GuardTest(Case):
 
     def test_force_does_not_delete_a_volume_that_a_server_has(self):
         identity = self.reserve(connector=CONNECTOR)
-        self.act("os-force_delete", status=409, token=served.ADMIN)
+        self.act("os-force_delete", status=409, token=wsgi_api.ADMIN)
         forced = f"/volumes/{self.volume}?force=true"
-        self.assertEqual(409, self.api.ask("DELETE", forced, token=served.ADMIN).status)
+        self.assertEqual(409, self.api.request("DELETE", forced, token=wsgi_api.ADMIN).status)
         self.assertEqual({identity}, self.driver.granted())
 
     def test_a_server_that_says_it_has_a_volume_meanwhile_keeps_its_host(self):
         self.act("os-reserve")
         self.let_in()
-        (_hold, connection) = rows.attachments(self.volume)
+        (_hold, connection) = db_rows.list_attachments(self.volume)
         begun = detach.end_connection
 
         def late(*given, **named):
-            if not rows.attachment(connection["id"])["parent_id"]:
+            if not db_rows.get_attachment(connection["id"])["parent_id"]:
                 self.attached()
             return begun(*given, **named)
 

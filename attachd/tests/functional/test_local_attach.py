@@ -16,10 +16,16 @@ from attachd.agent.host import Host, Identity
 from attachd.agent.mount import mounts, probe
 from attachd.client import Client
 from attachd.drivers import loop
-from attachd.tests import machine
 from attachd.tests.contract import backends
-from attachd.tests.functional import callers, devices, forks, processes, tgtd
-from attachd.tests.functional.test_served_data import settings
+from attachd.tests.fixtures import (
+    deployments,
+    fork_crash,
+    http_client,
+    requirements,
+    tgtd,
+    user_space_devices,
+)
+from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -33,13 +39,13 @@ class Case(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
-        machine.share_mounts(self)
-        machine.need_device(self, "/dev/loop-control")
-        machine.need_tool(self, "mkfs.ext4")
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/loop-control")
+        requirements.require_tool(self, "mkfs.ext4")
         self.folder = Path(self.useFixture(fixtures.TempDir()).path)
         self.note = self.folder / "note"
-        self.api = callers.Caller(f"{self.serve()}/v3")
+        self.api = http_client.Client(f"{self.serve()}/v3")
         self.a, self.b = self.new_host("a"), self.new_host("b")
 
     def serve(self):
@@ -49,9 +55,7 @@ class Case(testtools.TestCase):
         return self.start(settings("file", options))
 
     def start(self, configuration):
-        own = self.folder / "own.conf"
-        own.write_text(configuration)
-        served = processes.AllInOne(self, self.folder / "state", f"--config-file={own}")
+        served = deployments.AllInOne.configured(self, configuration)
         served.show_in_failures(self)
         return served.url
 
@@ -116,7 +120,7 @@ class Case(testtools.TestCase):
 
     def attachments(self, volume):
         path = f"/attachments/detail?volume_id={volume}"
-        return self.api.get("GET", path)["attachments"]
+        return self.api.request_json("GET", path)["attachments"]
 
     def assert_attached(self, volume, found):
         (told,) = self.attachments(volume)
@@ -130,7 +134,7 @@ class Case(testtools.TestCase):
         self.assertEqual([], self.attachments(volume))
         for host in (self.a, self.b):
             self.assertEqual([], host.journal.entries())
-            self.assertEqual([], devices.left_on_host(host.journal.folder))
+            self.assertEqual([], user_space_devices.list_leftovers(host.journal.folder))
             self.assertFalse(self.place(host).is_mount())
         self.assert_nothing_is_exported()
 
@@ -142,7 +146,7 @@ class _Life:
     """Attach, write, detach, attach elsewhere, read."""
 
     def test_what_one_host_writes_the_next_one_reads(self):
-        volume = self.api.new_volume(name="disk")
+        volume = self.api.create_volume(name="disk")
         data = secrets.token_bytes(3 * MIB)
         found = self.attach(self.a, "disk", mkfs="ext4")
         self.assert_attached(volume, found)
@@ -162,7 +166,7 @@ class _Life:
 
     def test_what_a_reboot_takes_is_restored(self):
         self.hasten()
-        volume = self.api.new_volume()
+        volume = self.api.create_volume()
         found = self.attach(self.a, volume, mkfs="ext4")
         data = secrets.token_bytes(MIB)
         (Path(found.mountpoint) / "data").write_bytes(data)
@@ -182,7 +186,7 @@ class LifeTest(_Life, Case):
 
     def test_what_is_used_stays(self):
         self.hasten()
-        volume = self.api.new_volume()
+        volume = self.api.create_volume()
         found = self.attach(self.a, volume, mkfs="ext4")
         with (Path(found.mountpoint) / "open").open("wb"):
             self.assertRaises(exception.DeviceBusy, self.detach, self.a, volume)
@@ -193,22 +197,22 @@ class LifeTest(_Life, Case):
 
     def test_what_fails_is_undone(self):
         self.hasten()
-        volume = self.api.new_volume()
+        volume = self.api.create_volume()
         error = self.assertRaises(exception.HostError, self.attach, self.a, volume)
         self.assertIn("no file system", f"{error}")
         self.assert_nothing_is_left(volume)
 
     def test_what_others_have_written_is_not_overwritten(self):
-        volume = self.api.new_volume()
+        volume = self.api.create_volume()
         found = self.attach(self.a, volume, mountpoint=None)
         data = secrets.token_bytes(MIB)
-        devices.put(found.path, 300 * MIB, data)
+        user_space_devices.write_at(found.path, 300 * MIB, data)
         self.detach(self.a, volume)
         error = self.assertRaises(exception.HostError, self.attach, self.a, volume, mkfs="ext4")
         self.assertNotIsInstance(error, exception.AttachFailed)
         self.assert_nothing_is_left(volume)
         found = self.attach(self.a, volume, mountpoint=None)
-        self.assertEqual(data, devices.pages(found.path, 300 * MIB, MIB))
+        self.assertEqual(data, user_space_devices.read_at(found.path, 300 * MIB, MIB))
         self.detach(self.a, volume)
 
 
@@ -219,7 +223,7 @@ class _Killed(Case):
     def setUp(self):
         super().setUp()
         self.hasten()
-        self.volume = self.api.new_volume()
+        self.volume = self.api.create_volume()
         self.data = secrets.token_bytes(MIB)
 
     def fill(self):
@@ -234,7 +238,7 @@ class _Killed(Case):
         self.assert_nothing_is_left(self.volume)
 
     def dies(self, number, act, among=""):
-        died = forks.dies(number, self.note, act, among)
+        died = fork_crash.crash_in_fork(number, self.note, act, among)
         if died:
             self.addDetail("point", testtools.content.text_content(self.note.read_text()))
         return died
@@ -280,7 +284,7 @@ class KilledBeforeUseTest(_Killed):
     def test_making_a_file_system_wherever_it_is(self):
         among = "mkfs|wipefs|formatting|mount|attached"
         for number in itertools.count():
-            self.volume = self.api.new_volume()
+            self.volume = self.api.create_volume()
             died = self.dies(number, self.fill, among)
             self.fill()
             self.detach(self.a, self.volume)
@@ -314,8 +318,8 @@ class _OnTargets:
 
     def serve(self):
         """Start the service and return its URL."""
-        machine.need_device(self, "/dev/fuse")
-        machine.need_tool(self, "qemu-storage-daemon")
+        requirements.require_device(self, "/dev/fuse")
+        requirements.require_tool(self, "qemu-storage-daemon")
         self.tgtd = self.useFixture(tgtd.Tgtd(self))
         self.hasten()
         return self.start(settings("tgt", self.tgtd.options))

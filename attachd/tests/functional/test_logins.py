@@ -13,8 +13,8 @@ from openstack import exceptions as sdk_exceptions
 import requests
 import testtools
 
-from attachd.tests.functional import commands, keystones, processes
-from attachd.tests.functional.processes import AllInOne, Deployment
+from attachd.tests.fixtures import cli_commands, keystone_fixture, lifetime, processes
+from attachd.tests.fixtures.deployments import AllInOne, Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -31,7 +31,7 @@ auth_strategy = {}
 @full_only("clients")
 class Case(testtools.TestCase):
     def start(self, strategy, more=""):
-        self.folder = processes.folder(self)
+        self.folder = lifetime.temp_dir(self)
         configuration = self.folder / "own.conf"
         configuration.write_text(CONFIGURATION.format(strategy) + more)
         self.process = AllInOne(self, self.folder / "state", f"--config-file={configuration}")
@@ -52,7 +52,10 @@ class Case(testtools.TestCase):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             env=processes.environment(
-                PATH=commands.path(self), HOME=str(self.folder), COLUMNS="200", **environment
+                PATH=cli_commands.command_path(self),
+                HOME=str(self.folder),
+                COLUMNS="200",
+                **environment,
             ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -88,7 +91,7 @@ class Case(testtools.TestCase):
 class KeystoneTest(Case):
     def setUp(self):
         super().setUp()
-        self.keystone = keystones.shared(self)
+        self.keystone = keystone_fixture.shared(self)
         service = self.keystone.user("attachd", "service", project="service")
         self.start("keystone", service.middleware)
         self.keystone.endpoint("block-storage", f"{self.process.url}/v3")
@@ -118,7 +121,7 @@ class KeystoneTest(Case):
             "application_credential_secret": made["secret"],
         }
         storage = self.cloud(
-            auth_type="v3applicationcredential", auth=auth, region_name=keystones.REGION
+            auth_type="v3applicationcredential", auth=auth, region_name=keystone_fixture.REGION
         )
         self.cycle_with_sdk(storage)
 
@@ -157,7 +160,7 @@ class KeystoneTest(Case):
             self.keystone.url,
             username=self.alice.name,
             password="wrong",
-            user_domain_id=keystones.DOMAIN,
+            user_domain_id=keystone_fixture.DOMAIN,
             project_id=self.alice.project_id,
         )
         client = self.cinder(plugin, service_type="block-storage")
@@ -170,7 +173,7 @@ class ServersTest(testtools.TestCase):
     """Keystone behind the web servers that run the API for real."""
 
     def start(self, server):
-        keystone = keystones.shared(self)
+        keystone = keystone_fixture.shared(self)
         deployment = Deployment(self, "sqlite")
         service = keystone.user("attachd", "service", project="service")
         with (deployment.folder / "attachd.conf").open("a") as configuration:
@@ -192,7 +195,7 @@ class ServersTest(testtools.TestCase):
 class BasicTest(Case):
     def setUp(self):
         super().setUp()
-        accounts = processes.folder(self)
+        accounts = lifetime.temp_dir(self)
         self.users, self.roles = accounts / "htpasswd", accounts / "roles.yaml"
         self.roles.write_text(
             f"alice: {{project: {ALICES}, roles: [member]}}\n"

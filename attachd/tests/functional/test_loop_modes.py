@@ -8,9 +8,8 @@ import os
 from pathlib import Path
 import struct
 
-from attachd.tests import machine
-from attachd.tests.functional import initiators
-from attachd.tests.functional.several import Case, served
+from attachd.tests.fixtures import initiators, requirements
+from attachd.tests.functional.multiattach_case import MultiattachCase, serve_backend
 
 _BLKROSET, _BLKROGET = 0x125D, 0x125E
 
@@ -20,16 +19,16 @@ def always(_lasting, folder):
     return {"file_loop_devices": "always", "file_devices_dir": f"{folder / 'names'}"}
 
 
-class LoopDevicesTest(Case):
+class LoopDevicesTest(MultiattachCase):
     """The file driver, and two hosts that are this machine."""
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
-        machine.share_mounts(self)
-        machine.need_device(self, "/dev/loop-control")
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/loop-control")
         self.a, self.b = initiators.LocalHost("host-a"), initiators.LocalHost("host-b")
-        self.api = served(self, "file", always)
+        self.api = serve_backend(self, "file", always)
 
     def test_a_reader_has_a_device_that_is_read_only(self):
         for specs, mode in (({"mode": "RO"}, None), ({}, "ro")):
@@ -92,14 +91,14 @@ def never(_lasting, _folder):
     return {"file_loop_devices": "never"}
 
 
-class PlainFilesTest(Case):
+class PlainFilesTest(MultiattachCase):
     """The file driver where there are no loop devices."""
 
     def test_a_type_with_readers_is_refused_where_they_could_write(self):
-        self.api = served(self, "file", never)
+        self.api = serve_backend(self, "file", never)
         wanted = {"name": "one-writer", "extra_specs": {"multiattach": "<is> True", "mode": "RO"}}
-        self.api.get("POST", "/types", {"volume_type": wanted})
-        answer = self.api.ask(
+        self.api.request_json("POST", "/types", {"volume_type": wanted})
+        answer = self.api.request(
             "POST", "/volumes", {"volume": {"size": 1, "volume_type": "one-writer"}}
         )
         self.assertEqual(400, answer.status, answer)

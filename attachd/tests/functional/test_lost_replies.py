@@ -12,7 +12,7 @@ import urllib.parse
 
 import requests
 
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import deployments
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -30,18 +30,18 @@ class LostReplyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         # Each call of this backend takes two seconds: time enough to hang up.
-        self.deployment = processes.Deployment(self, self.database, backend="slow")
+        self.deployment = deployments.Deployment(self, self.database, backend="slow")
         self.manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
         self.http = requests.Session()
         self.addCleanup(self.http.close)
         self.http.headers.update({"X-Auth-Token": TOKEN, "OpenStack-API-Version": VERSION})
-        answer = self.ask("POST", "/volumes", {"volume": {"size": 1}})
+        answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
         self.volume = answer.json()["volume"]["id"]
         wait_until(lambda: self.volume_status() == "available")
 
-    def ask(self, method, path, body=None, **headers):
+    def request(self, method, path, body=None, **headers):
         url = f"{self.deployment.url}/v3{path}"
         return self.http.request(method, url, json=body, headers=headers, timeout=TIMEOUT)
 
@@ -58,16 +58,16 @@ class LostReplyTest(unittest.TestCase):
             wait_until(lambda: [each["status"] for each in self.attachments()] == [status])
 
     def attachments(self):
-        return self.ask("GET", "/attachments/detail").json()["attachments"]
+        return self.request("GET", "/attachments/detail").json()["attachments"]
 
     def volume_status(self):
-        return self.ask("GET", f"/volumes/{self.volume}").json()["volume"]["status"]
+        return self.request("GET", f"/volumes/{self.volume}").json()["volume"]["status"]
 
     def wanted(self, **more):
         return {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER, **more}}
 
     def reserve(self):
-        answer = self.ask("POST", "/attachments", self.wanted())
+        answer = self.request("POST", "/attachments", self.wanted())
         self.assertEqual(200, answer.status_code, answer.text)
         return answer.json()["attachment"]["id"]
 
@@ -76,15 +76,15 @@ class LostReplyTest(unittest.TestCase):
         url, body = f"/attachments/{identity}", {"attachment": {"connector": CONNECTOR}}
         # PUT: the second waits for the first, the third is answered from the row.
         self.lose("PUT", url, body)
-        second, third = self.ask("PUT", url, body), self.ask("PUT", url, body)
+        second, third = self.request("PUT", url, body), self.request("PUT", url, body)
         self.assertEqual((200, 200), (second.status_code, third.status_code), second.text)
         found = [each.json()["attachment"]["connection_info"] for each in (second, third)]
         self.assertEqual(found[0], found[1])
         self.assertEqual(identity, found[0]["attachment_id"])
         # DELETE: the second waits for the first, and finds nothing then.
         self.lose("DELETE", url)
-        self.assertEqual(404, self.ask("DELETE", url).status_code)
-        self.assertEqual(404, self.ask("DELETE", url).status_code)
+        self.assertEqual(404, self.request("DELETE", url).status_code)
+        self.assertEqual(404, self.request("DELETE", url).status_code)
         self.assertEqual([], self.attachments())
         self.assertEqual("available", self.volume_status())
 
@@ -94,12 +94,12 @@ class LostReplyTest(unittest.TestCase):
             with self.subTest(headers):
                 self.lose("POST", "/attachments", body, **headers)
                 (row,) = self.attachments()
-                again = self.ask("POST", "/attachments", body, **headers)
+                again = self.request("POST", "/attachments", body, **headers)
                 self.assertEqual(200, again.status_code, again.text)
                 self.assertEqual(row["id"], again.json()["attachment"]["id"])
                 self.assertNotEqual({}, again.json()["attachment"]["connection_info"])
                 self.assertEqual([row["id"]], [each["id"] for each in self.attachments()])
-                self.ask("DELETE", f"/attachments/{row['id']}")
+                self.request("DELETE", f"/attachments/{row['id']}")
         self.assertEqual("available", self.volume_status())
 
     def test_a_key_outlives_the_process_that_took_it(self):
@@ -110,24 +110,24 @@ class LostReplyTest(unittest.TestCase):
         self.deployment.server.kill()
         self.http.close()
         self.deployment.start_gunicorn()
-        again = self.ask("POST", "/attachments", body, **headers)
+        again = self.request("POST", "/attachments", body, **headers)
         self.assertEqual(200, again.status_code, again.text)
         self.assertEqual(row["id"], again.json()["attachment"]["id"])
         self.assertEqual([row["id"]], [each["id"] for each in self.attachments()])
 
     def test_what_nobody_waits_for_outlives_the_manager_that_does_it(self):
         body, later = self.wanted(connector=CONNECTOR), {"Prefer": "respond-async"}
-        made = self.ask("POST", "/attachments", body, **later)
+        made = self.request("POST", "/attachments", body, **later)
         self.assertEqual(202, made.status_code, made.text)
         self.assertEqual("attaching", made.json()["attachment"]["status"])
         self.manager.kill()
         self.deployment.start_manager()
         url = f"/attachments/{made.json()['attachment']['id']}"
-        wait_until(lambda: self.ask("GET", url).json()["attachment"]["connection_info"])
-        deleted = self.ask("DELETE", url, **later)
+        wait_until(lambda: self.request("GET", url).json()["attachment"]["connection_info"])
+        deleted = self.request("DELETE", url, **later)
         self.assertEqual(202, deleted.status_code, deleted.text)
         self.assertEqual("respond-async", deleted.headers["Preference-Applied"])
-        wait_until(lambda: self.ask("GET", url).status_code == 404)
+        wait_until(lambda: self.request("GET", url).status_code == 404)
         self.assertEqual("available", self.volume_status())
 
 

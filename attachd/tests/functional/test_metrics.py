@@ -15,8 +15,7 @@ import testtools
 import yaml
 
 from attachd.telemetry.catalogue import RECOVERED
-from attachd.tests import machine, metrics
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import deployments, lifetime, metrics, processes, requirements
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -73,7 +72,7 @@ class NamesTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.deployment = processes.Deployment(self, "mariadb", "healthy,broken", workers=1)
+        self.deployment = deployments.Deployment(self, "mariadb", "healthy,broken", workers=1)
         text = CONFIGURATION.format(folder=self.deployment.folder, port=free_port())
         self.deployment.configure(text)
         self.manager = self.deployment.start_manager()
@@ -85,7 +84,7 @@ class NamesTest(testtools.TestCase):
             for process in (self.server, self.manager)
         ]
 
-    def ask(self, method, path, body=None):
+    def request(self, method, path, body=None):
         return requests.request(
             method,
             f"{self.deployment.url}/v3{path}",
@@ -97,21 +96,23 @@ class NamesTest(testtools.TestCase):
     def cycle(self, backend):
         """Attach and detach a volume of one backend; returns the status of the detach."""
         specs = {"name": backend, "extra_specs": {"volume_backend_name": backend}}
-        self.assertEqual(200, self.ask("POST", "/types", {"volume_type": specs}).status_code)
+        self.assertEqual(200, self.request("POST", "/types", {"volume_type": specs}).status_code)
         body = {"volume": {"size": 1, "volume_type": backend}}
-        volume = self.ask("POST", "/volumes", body).json()["volume"]
+        volume = self.request("POST", "/volumes", body).json()["volume"]
         wait_until(lambda: self.status_of(volume) == "available")
         body = {"attachment": {"volume_uuid": volume["id"], "connector": {"host": "here"}}}
-        made = self.ask("POST", "/attachments", body)
+        made = self.request("POST", "/attachments", body)
         self.assertEqual(200, made.status_code, made.text)
-        return self.ask("DELETE", f"/attachments/{made.json()['attachment']['id']}").status_code
+        return self.request(
+            "DELETE", f"/attachments/{made.json()['attachment']['id']}"
+        ).status_code
 
     def status_of(self, volume):
-        return self.ask("GET", f"/volumes/{volume['id']}").json()["volume"]["status"]
+        return self.request("GET", f"/volumes/{volume['id']}").json()["volume"]["status"]
 
     def scrape(self):
         texts = [requests.get(place, timeout=TIMEOUT).text for place in self.places]
-        return {key: value for text in texts for key, value in metrics.read(text).items()}
+        return {key: value for text in texts for key, value in metrics.parse_samples(text).items()}
 
     def test_all_that_is_asked_for_is_told(self):
         self.assertEqual(200, self.cycle("healthy"))
@@ -180,8 +181,8 @@ class RulesTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.tool = machine.need_tool(self, "promtool")
-        self.folder = processes.folder(self)
+        self.tool = requirements.require_tool(self, "promtool")
+        self.folder = lifetime.temp_dir(self)
 
     def promtool(self, *arguments):
         done = subprocess.run(

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from attachd.db import migration, models
 from attachd.db.engine import session
-from attachd.tests import databases
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases
 
 
 class MigrationsOnSqlite(unittest.TestCase):
@@ -19,7 +20,7 @@ class MigrationsOnSqlite(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        databases.use_empty(self, self.kind)
+        databases.use_without_tables(self, self.kind)
 
     def _differences(self):
         """Return what would have to be changed to make the tables as models.py says."""
@@ -70,7 +71,7 @@ class MigrationsOnSqlite(unittest.TestCase):
     def test_offline_sql_makes_the_same_as_an_upgrade(self):
         migration.upgrade()
         upgraded = self._schema()
-        databases.use_empty(self, self.kind)
+        databases.use_without_tables(self, self.kind)
         sql = io.StringIO()
         migration.write_sql(sql)
         self._execute(sql.getvalue())
@@ -85,7 +86,7 @@ class MigrationsOnSqlite(unittest.TestCase):
             connection.connection.driver_connection.executescript(sql)
 
     def test_of_several_upgrades_at_the_same_time_one_works_and_all_succeed(self):
-        self.assertEqual([None] * 4, databases.together(*[migration.upgrade] * 4))
+        self.assertEqual([None] * 4, concurrency.run_at_once(*[migration.upgrade] * 4))
         self.assertEqual([], self._differences())
 
     def test_a_second_upgrade_changes_nothing(self):

@@ -9,8 +9,8 @@ import subprocess
 
 from attachd import exception
 from attachd.agent.mount import filesystems, mountinfo, mounts, open_handles
-from attachd.tests import hosts, machine
-from attachd.tests.functional.loop_devices import MIB, Case
+from attachd.tests.fixtures import fake_host, requirements
+from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 
 _MAPPER = """
 import mmap, os, signal, sys
@@ -22,7 +22,7 @@ signal.pause()
 """
 
 
-class MountTest(Case):
+class MountTest(LoopDeviceCase):
     """The way there."""
 
     def test_a_device_is_mounted_and_used(self):
@@ -127,13 +127,13 @@ class MountTest(Case):
         device, folder = self.device(), self.place()
         with self.assertRaisesRegex(exception.HostError, "has no file system.*--mkfs"):
             mounts.mount(device, folder, mode="rw")
-        sfdisk = machine.need_tool(self, "sfdisk")
+        sfdisk = requirements.require_tool(self, "sfdisk")
         self.run_tool(sfdisk, "--quiet", "--label", "gpt", device, input=",,\n")
         self.assertEqual("data", filesystems.get_type(device))
         with self.assertRaisesRegex(exception.HostError, r"a partition table \(gpt\)"):
             mounts.mount(device, folder, mode="rw")
         with self.assertRaisesRegex(exception.HostError, r"a partition table \(gpt\)"):
-            hosts.make_filesystem(device, "ext4", print)
+            fake_host.make_filesystem(device, "ext4", print)
 
     def test_a_broken_file_system_is_told_as_mount_tells_it(self):
         device, folder = self.formatted(), self.place()
@@ -155,7 +155,7 @@ class MountTest(Case):
         return [each.mountpoint for each in mountinfo.list_mounts()].count(path)
 
 
-class DirtyTest(Case):
+class DirtyTest(LoopDeviceCase):
     """Somebody died, or still writes: the journal has something to say, and must not be asked."""
 
     def test_a_reader_sees_a_file_system_without_its_journal(self):
@@ -199,7 +199,7 @@ class DirtyTest(Case):
         return copy
 
 
-class UnmountTest(Case):
+class UnmountTest(LoopDeviceCase):
     """The way back, past whoever is in the way."""
 
     def setUp(self):
@@ -227,7 +227,7 @@ class UnmountTest(Case):
 
     def test_a_program_that_runs_from_there_keeps_it(self):
         program = Path(self.there) / "program"
-        shutil.copy(machine.need_tool(self, "sleep"), program)
+        shutil.copy(requirements.require_tool(self, "sleep"), program)
         process = subprocess.Popen([program, "600"])
         self.addCleanup(self.end, process)
         self.refused(rf"process {process.pid} \(program: program {program}")

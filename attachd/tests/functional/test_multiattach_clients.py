@@ -6,7 +6,7 @@ import re
 
 from openstack import exceptions
 
-from attachd.tests.functional import sdk
+from attachd.tests.fixtures import sdk
 from attachd.tests.functional import test_client_libraries as libraries
 from attachd.tests.functional import test_clients as commands
 from attachd.tests.functional.test_clients import UUID
@@ -92,7 +92,7 @@ class CinderCommandTest(commands.Case):
 
 class SdkTest(libraries.Case):
     def test_the_parameter_of_former_times_is_refused_in_words(self):
-        storage = sdk.storage(self, self.process.url)
+        storage = sdk.block_storage(self, self.process.url)
         reason = "multiattach parameter has been removed.*choose one with the extra spec"
         with self.assertRaisesRegex(exceptions.BadRequestException, reason):
             storage.create_volume(size=1, is_multiattach=True)

@@ -7,8 +7,8 @@ What types limit is in gabbits/multiattach-limits.yaml.
 import functools
 import unittest
 
-from attachd.tests import backends, databases, rows
-from attachd.tests.functional import served
+from attachd.tests import concurrency
+from attachd.tests.fixtures import conf_fixture, db_rows, wsgi_api
 
 LIMIT = 2
 SAYS = (
@@ -20,13 +20,13 @@ SAYS = (
 class HostTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
-        backends.override(self, "max_attachments_per_host", LIMIT, group="manager")
+        self.api = wsgi_api.use(self)
+        conf_fixture.override(self, "max_attachments_per_host", LIMIT, group="manager")
 
     def attach(self, host="node-1", volume=None):
-        volume = volume or rows.add_volume()["id"]
+        volume = volume or db_rows.add_volume()["id"]
         wanted = {"volume_uuid": volume, "connector": {"host": host}}
-        return self.api.ask("POST", "/attachments", {"attachment": wanted})
+        return self.api.request("POST", "/attachments", {"attachment": wanted})
 
     def attached(self, host="node-1", volume=None):
         answer = self.attach(host, volume)
@@ -35,7 +35,7 @@ class HostTest(unittest.TestCase):
 
     def initialize(self, volume):
         body = {"os-initialize_connection": {"connector": {"host": "node-1"}}}
-        return self.api.ask("POST", f"/volumes/{volume}/action", body)
+        return self.api.request("POST", f"/volumes/{volume}/action", body)
 
     def assert_refused(self, answer):
         self.assertEqual(400, answer.status, answer.raw)
@@ -44,36 +44,36 @@ class HostTest(unittest.TestCase):
     def test_one_too_many_is_refused_and_leaves_nothing(self):
         first = self.attached()
         self.attached()
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         self.assert_refused(self.attach(volume=volume))
-        self.assertEqual([], rows.attachments(volume))
-        self.assertEqual("available", rows.volume(volume)["status"])
+        self.assertEqual([], db_rows.list_attachments(volume))
+        self.assertEqual("available", db_rows.get_volume(volume)["status"])
         self.attached("node-2", volume)
-        self.assertEqual(200, self.api.ask("DELETE", f"/attachments/{first}").status)
+        self.assertEqual(200, self.api.request("DELETE", f"/attachments/{first}").status)
         self.attached()
 
     def test_a_reservation_is_of_no_host_yet_and_stays_one(self):
         for _ in range(LIMIT):
             self.attached()
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         wanted = {"attachment": {"volume_uuid": volume}}
-        answer = self.api.ask("POST", "/attachments", wanted)
+        answer = self.api.request("POST", "/attachments", wanted)
         self.assertEqual(200, answer.status)
         path = f"/attachments/{answer.body['attachment']['id']}"
         connect = {"attachment": {"connector": {"host": "node-1"}}}
-        self.assert_refused(self.api.ask("PUT", path, connect))
-        self.assertEqual("reserved", self.api.ask("GET", path).body["attachment"]["status"])
+        self.assert_refused(self.api.request("PUT", path, connect))
+        self.assertEqual("reserved", self.api.request("GET", path).body["attachment"]["status"])
         connect["attachment"]["connector"]["host"] = "node-2"
-        self.assertEqual(200, self.api.ask("PUT", path, connect).status)
+        self.assertEqual(200, self.api.request("PUT", path, connect).status)
 
     def test_what_is_connected_may_be_repeated(self):
         attachments = [self.attached() for _ in range(LIMIT)]
         connect = {"attachment": {"connector": {"host": "node-1"}}}
         for each in attachments:
-            self.assertEqual(200, self.api.ask("PUT", f"/attachments/{each}", connect).status)
+            self.assertEqual(200, self.api.request("PUT", f"/attachments/{each}", connect).status)
 
     def test_several_of_one_volume_count_each(self):
-        volume = rows.add_volume(multiattach=True)["id"]
+        volume = db_rows.add_volume(multiattach=True)["id"]
         for _ in range(LIMIT):
             self.attached(volume=volume)
         self.assert_refused(self.attach(volume=volume))
@@ -81,18 +81,18 @@ class HostTest(unittest.TestCase):
 
     def test_the_older_calls_count_too(self):
         for _ in range(LIMIT):
-            volume = rows.add_volume()["id"]
+            volume = db_rows.add_volume()["id"]
             self.assertEqual(200, self.initialize(volume).status)
         self.assertEqual(200, self.initialize(volume).status)
-        self.assert_refused(self.initialize(rows.add_volume()["id"]))
+        self.assert_refused(self.initialize(db_rows.add_volume()["id"]))
         self.assert_refused(self.attach())
 
     def test_of_many_at_once_so_many_come_as_may(self):
         for _ in range(5):
-            rows.remove_all()
-            calls = [functools.partial(self.attach, volume=rows.add_volume()["id"])
+            db_rows.remove_all()
+            calls = [functools.partial(self.attach, volume=db_rows.add_volume()["id"])
                      for _ in range(8)]  # fmt: skip
-            answers = databases.together(*calls)
+            answers = concurrency.run_at_once(*calls)
             statuses = sorted(each.status for each in answers)
             self.assertEqual([200] * LIMIT + [400] * (8 - LIMIT), statuses)
             for each in answers:

@@ -13,8 +13,7 @@ import requests
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.rpc import transport
-from attachd.tests import backends
-from attachd.tests.functional import processes, served
+from attachd.tests.fixtures import backends, deployments, processes, wsgi_api
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_for
 
@@ -26,7 +25,7 @@ ABLE = {"multiattach": True, "read_only_enforced": True}
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.report(self.api.backend, {})
 
     def report(self, backend, capabilities):
@@ -51,17 +50,17 @@ class Case(unittest.TestCase):
 
     def add_type(self, name, specs):
         body = {"volume_type": {"name": name, "extra_specs": specs}}
-        answer = self.api.ask("POST", "/types", body, token=served.ADMIN)
+        answer = self.api.request("POST", "/types", body, token=wsgi_api.ADMIN)
         self.assertEqual(200, answer.status, answer.raw)
 
     def create(self, name):
-        return self.api.ask("POST", "/volumes", {"volume": {"size": 1, "volume_type": name}})
+        return self.api.request("POST", "/volumes", {"volume": {"size": 1, "volume_type": name}})
 
     def assert_refused(self, name, says):
         answer = self.create(name)
         self.assertEqual(400, answer.status, answer.raw)
         self.assertRegex(answer.fault, says)
-        self.assertEqual([], self.api.ask("GET", "/volumes").body["volumes"])
+        self.assertEqual([], self.api.request("GET", "/volumes").body["volumes"])
 
     def place_of(self, answer):
         """Return where a volume is, once it is made."""
@@ -69,14 +68,14 @@ class Case(unittest.TestCase):
         path = f"/volumes/{answer.body['volume']['id']}"
 
         made = wait_for(
-            lambda: self.api.ask("GET", path, token=served.ADMIN).body["volume"],
+            lambda: self.api.request("GET", path, token=wsgi_api.ADMIN).body["volume"],
             lambda shown: shown["status"] == "available",
         )
         return made["os-vol-host-attr:host"]
 
     def pools(self, name):
         path = f"/scheduler-stats/get_pools?volume_type={name}"
-        answer = self.api.ask("GET", path, token=served.ADMIN)
+        answer = self.api.request("GET", path, token=wsgi_api.ADMIN)
         return [pool["name"] for pool in answer.body["pools"]]
 
 
@@ -136,10 +135,10 @@ class LackingTest(Case):
         path = f"/volumes/{volume.body['volume']['id']}"
         for policy in ("never", "on-demand"):
             wanted = {"os-retype": {"new_type": "shared", "migration_policy": policy}}
-            answer = self.api.ask("POST", f"{path}/action", wanted)
+            answer = self.api.request("POST", f"{path}/action", wanted)
             self.assertEqual(400, answer.status)
             self.assertRegex(answer.fault, "does not migrate .* asks for: multiattach")
-        found = self.api.ask("GET", path).body["volume"]
+        found = self.api.request("GET", path).body["volume"]
         self.assertEqual(("here", False), (found["volume_type"], found["multiattach"]))
 
 
@@ -157,7 +156,7 @@ class ProcessesTest(unittest.TestCase):
     """A manager that is started while an API says that nothing will do."""
 
     def test_the_next_request_is_served(self):
-        deployment = processes.Deployment(self, "mariadb", workers=1)  # files, without devices
+        deployment = deployments.Deployment(self, "mariadb", workers=1)  # files, without devices
         deployment.start_manager()
         deployment.start_gunicorn()
         deployment.wait_until_served()

@@ -6,9 +6,9 @@ Nobody gets a shared volume or joins others at one meanwhile, and whoever has on
 
 import unittest
 
-from attachd.tests.functional import callers, processes
-from attachd.tests.functional.callers import Request
-from attachd.tests.functional.processes import AllInOne
+from attachd.tests.fixtures import http_client, lifetime
+from attachd.tests.fixtures.deployments import AllInOne
+from attachd.tests.fixtures.http_client import Request
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -24,22 +24,22 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
+        self.folder = lifetime.temp_dir(self)
         self.policy = self.folder / "policy.yaml"
         configuration = self.folder / "more.conf"
         configuration.write_text(
             f"[file]\nfile_loop_devices = never\n[oslo_policy]\npolicy_file = {self.policy}\n"
         )
         process = AllInOne(self, self.folder / "state", f"--config-file={configuration}")
-        self.api = callers.Caller(f"{process.url}/v3")
+        self.api = http_client.Client(f"{process.url}/v3")
         for name, specs in (("plain", {}), ("shared", {"multiattach": "<is> True"})):
             body = {"volume_type": {"name": name, "extra_specs": specs}}
-            self.api.get("POST", "/types", body)
-        self.probe = self.new_volume()
+            self.api.request_json("POST", "/types", body)
+        self.probe = self.create_volume()
         self.attach(self.probe, 9)
 
-    def new_volume(self, kind="shared"):
-        return self.api.new_volume(volume_type=kind)
+    def create_volume(self, kind="shared"):
+        return self.api.create_volume(volume_type=kind)
 
     def switch(self, *rules):
         """Deny everybody what these rules decide on, and wait until that is in force."""
@@ -53,7 +53,7 @@ class Case(unittest.TestCase):
 
     def reserve(self, volume, server, **values):
         wanted = {"volume_uuid": volume, "instance_uuid": SERVER.format(server), **values}
-        return self.api.ask("POST", "/attachments", {"attachment": wanted})
+        return self.api.request("POST", "/attachments", {"attachment": wanted})
 
     def reserved(self, volume, server, **values):
         answer = self.reserve(volume, server, **values)
@@ -62,13 +62,13 @@ class Case(unittest.TestCase):
 
     def connect(self, attachment, host):
         body = {"attachment": {"connector": {"host": host}}}
-        return self.api.ask("PUT", f"/attachments/{attachment}", body)
+        return self.api.request("PUT", f"/attachments/{attachment}", body)
 
     def connected(self, volume, server):
         return self.reserved(volume, server, connector={"host": f"node-{server}"})
 
     def complete(self, attachment):
-        self.api.get("POST", f"/attachments/{attachment}/action", {"os-complete": {}})
+        self.api.request_json("POST", f"/attachments/{attachment}/action", {"os-complete": {}})
 
     def attach(self, volume, server):
         attachment = self.connected(volume, server)
@@ -76,10 +76,10 @@ class Case(unittest.TestCase):
         return attachment
 
     def delete(self, attachment):
-        return self.api.get("DELETE", f"/attachments/{attachment}")["attachments"]
+        return self.api.request_json("DELETE", f"/attachments/{attachment}")["attachments"]
 
     def act(self, volume, action, **body):
-        return self.api.ask("POST", f"/volumes/{volume}/action", {f"os-{action}": body})
+        return self.api.request("POST", f"/volumes/{volume}/action", {f"os-{action}": body})
 
     def acted(self, volume, action, **body):
         answer = self.act(volume, action, **body)
@@ -118,7 +118,7 @@ class Case(unittest.TestCase):
                 )
                 for each in range(2 + number % 2)
             ]
-            answers = self.api.ask_at_once(wanted)
+            answers = self.api.request_at_once(wanted)
             winners = [each.body["attachment"]["id"] for each in answers if each.status == 200]
             self.assertEqual(1, len(winners), answers)
             for each in answers:
@@ -145,23 +145,23 @@ class Case(unittest.TestCase):
 
 class SwitchTest(Case):
     def test_nobody_gets_a_shared_volume(self):
-        plain = self.new_volume("plain")
+        plain = self.create_volume("plain")
         self.switch(RULE)
         for wanted in ({"size": 1, "volume_type": "shared"}, {"source_volid": self.probe}):
-            self.assert_denied(self.api.ask("POST", "/volumes", {"volume": wanted}))
+            self.assert_denied(self.api.request("POST", "/volumes", {"volume": wanted}))
         self.assert_denied(self.act(plain, "retype", new_type="shared"))
         found = self.api.volume(plain)
         self.assertEqual(("plain", False), (found["volume_type"], found["multiattach"]))
-        self.new_volume("plain")
-        self.api.new_volume(source_volid=self.probe, volume_type="plain")
+        self.create_volume("plain")
+        self.api.create_volume(source_volid=self.probe, volume_type="plain")
         self.switch()
         self.acted(plain, "retype", new_type="shared")
-        self.new_volume("shared")
+        self.create_volume("shared")
 
     def test_nobody_joins_others_at_one(self):
-        by_the_newer = self.new_volume()
+        by_the_newer = self.create_volume()
         self.attach(by_the_newer, 1)
-        by_the_older = self.new_volume()
+        by_the_older = self.create_volume()
         self.acted(by_the_older, "reserve")
         self.initialize(by_the_older, "node-1")
         mine = {"instance_uuid": SERVER.format(1), "mountpoint": "/dev/vdb"}
@@ -178,7 +178,7 @@ class SwitchTest(Case):
         self.attach(by_the_newer, 2)
 
     def test_a_free_one_is_attached_once(self):
-        volume = self.new_volume()
+        volume = self.create_volume()
         self.switch(RULE)
         self.assert_the_first_one_may(volume)
         self.assert_one_of_many_wins(volume)
@@ -187,12 +187,12 @@ class SwitchTest(Case):
         self.assert_the_first_one_may(volume)
 
     def test_whoever_has_one_keeps_it(self):
-        volume = self.new_volume()
+        volume = self.create_volume()
         used, connected = self.attach(volume, 1), self.connected(volume, 2)
         reserved = self.reserved(volume, 3)
-        before = self.api.get("GET", f"/attachments/{used}")
+        before = self.api.request_json("GET", f"/attachments/{used}")
         self.switch(RULE)
-        self.assertEqual(before, self.api.get("GET", f"/attachments/{used}"))
+        self.assertEqual(before, self.api.request_json("GET", f"/attachments/{used}"))
         self.assertEqual(200, self.connect(used, "node-1").status)
         self.assertEqual(200, self.connect(connected, "node-2").status)
         self.complete(connected)
@@ -214,12 +214,12 @@ class BootableTest(Case):
         return super().is_denied()
 
     def bootable(self):
-        volume = self.new_volume()
+        volume = self.create_volume()
         self.acted(volume, "set_bootable", bootable=True)
         return volume
 
     def test_nobody_joins_others_at_one(self):
-        volume, other = self.bootable(), self.new_volume()
+        volume, other = self.bootable(), self.create_volume()
         first = self.attach(volume, 1)
         self.attach(other, 1)
         self.switch(BOOTABLE)

@@ -15,8 +15,9 @@ from testtools import content
 from attachd import states
 from attachd.db import models
 from attachd.states import AttachmentState, VolumeState
-from attachd.tests.functional import callers, cycles, initiators, processes, tgtd
-from attachd.tests.functional.test_served_data import settings
+from attachd.tests.fixtures import deployments, http_client, initiators, tgtd
+from attachd.tests.functional import attach_cycles
+from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.selection import full_only
 
 WORKERS = 64
@@ -48,7 +49,7 @@ class RacesOnMariadb(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.tgtd = self.useFixture(tgtd.Tgtd(self))
-        self.deployment = deployment = processes.Deployment(self, self.kind, backend="tgt")
+        self.deployment = deployment = deployments.Deployment(self, self.kind, backend="tgt")
         with (deployment.folder / "attachd.conf").open("a", encoding="utf-8") as file:
             file.write(settings("tgt", self.tgtd.options))
         self.processes = [deployment.start_manager() for _ in range(MANAGERS)]
@@ -58,31 +59,31 @@ class RacesOnMariadb(testtools.TestCase):
         deployment.wait_until_served()
         self.engine = sa.create_engine(deployment.database, isolation_level="AUTOCOMMIT")
         self.addCleanup(self.engine.dispose)
-        self.api = callers.Caller(f"{deployment.url}/v3")
-        self.api.get("POST", "/types", {"volume_type": TYPE})
-        self.volume = self.api.new_volume(volume_type=TYPE["name"])
+        self.api = http_client.Client(f"{deployment.url}/v3")
+        self.api.request_json("POST", "/types", {"volume_type": TYPE})
+        self.volume = self.api.create_volume(volume_type=TYPE["name"])
         self.seen = []
 
     def start_api(self):
         return self.deployment.start_uwsgi()
 
     def test_no_worker_is_refused_and_nothing_is_left(self):
-        clock = cycles.Clock()
+        clock = attach_cycles.Durations()
         hosts = [
             self.useFixture(initiators.IscsiHost(self, f"host-{number}"))
             for number in range(WORKERS)
         ]
-        workers = [cycles.Worker(self.api, self.volume, host, clock) for host in hosts]
+        workers = [attach_cycles.Worker(self.api, self.volume, host, clock) for host in hosts]
         with self.engine.connect() as connection:
-            rows = cycles.Watch(lambda: self.look_at_rows(connection))
-            answers = cycles.Watch(self.look_at_answer)
+            rows = attach_cycles.Monitor(lambda: self.look_at_rows(connection))
+            answers = attach_cycles.Monitor(self.look_at_answer)
             with rows, answers:
-                trouble = cycles.run(workers, CYCLES or FEW_CYCLES, LOGINS)
+                trouble = attach_cycles.run(workers, CYCLES or FEW_CYCLES, LOGINS)
                 # On a slow machine, again until both watches have seen enough.
                 while min(rows.count, answers.count) <= 10 and not (
                     trouble or rows.trouble or answers.trouble
                 ):
-                    trouble = cycles.run(workers, FEW_CYCLES, LOGINS)
+                    trouble = attach_cycles.run(workers, FEW_CYCLES, LOGINS)
         figures = clock.figures(CYCLES or FEW_CYCLES)
         figures += f"\nobserved {rows.count} times in rows and {answers.count} times in answers"
         if CYCLES:

@@ -7,8 +7,8 @@ import unittest
 
 from attachd.db import quotas
 from attachd.db.types import store as types
-from attachd.tests import databases, rows
-from attachd.tests.functional import served
+from attachd.tests import concurrency
+from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.functional.test_type_races import SEVERAL
 
 TYPES = {
@@ -40,29 +40,31 @@ STATES = (
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.types = {}
         for name, specs in TYPES.items():
             self.add_type(name, specs)
 
     def add_type(self, name, specs):
         wanted = {"volume_type": {"name": name, "extra_specs": specs}}
-        answer = self.api.ask("POST", "/types", wanted, token=served.ADMIN)
+        answer = self.api.request("POST", "/types", wanted, token=wsgi_api.ADMIN)
         self.types[name] = answer.body["volume_type"]["id"]
 
     def add(self, name, attachment=None, state="ready"):
         several = TYPES[name].get("multiattach") is not None
         values = {"volume_type_id": self.types[name], "multiattach": several}
-        volume = rows.add_volume(state, availability_zone="nova", **values)["id"]
+        volume = db_rows.add_volume(state, availability_zone="nova", **values)["id"]
         if attachment:
-            rows.add_attachment(volume, attachment)
+            db_rows.add_attachment(volume, attachment)
         return volume
 
     def retype(self, volume, to):
-        return self.api.ask("POST", f"/volumes/{volume}/action", {"os-retype": {"new_type": to}})
+        return self.api.request(
+            "POST", f"/volumes/{volume}/action", {"os-retype": {"new_type": to}}
+        )
 
     def seen(self, volume):
-        found = self.api.ask("GET", f"/volumes/{volume}").body["volume"]
+        found = self.api.request("GET", f"/volumes/{volume}").body["volume"]
         return found["volume_type"], found["multiattach"], found["status"]
 
     def assert_refused(self, volume, to, says, status=400):
@@ -85,7 +87,7 @@ class WhenTest(Case):
 
     def check_refused(self, old, new, **values):
         volume = self.add(old, **values)
-        status = rows.volume(volume)["status"]
+        status = db_rows.get_volume(volume)["status"]
         with self.subTest(status=status, old=old, new=new):
             says = f"how often and by whom it can be attached.* {volume} is {status}"
             self.assert_refused(volume, new, says)
@@ -115,7 +117,7 @@ class WhenTest(Case):
 
 class FailureTest(Case):
     def test_a_quota_leaves_type_and_flag(self):
-        quotas.set_limits(rows.PROJECT, {"volumes_shared": 0, "volumes_plain": 0})
+        quotas.set_limits(db_rows.PROJECT, {"volumes_shared": 0, "volumes_plain": 0})
         self.assert_refused(self.add("plain"), "shared", "volumes_shared", 413)
         self.assert_refused(self.add("shared"), "plain", "volumes_plain", 413)
 
@@ -129,7 +131,7 @@ class FailureTest(Case):
         for number, change in itertools.product(range(5), (types.delete, self._change)):
             kind = types.create({"name": f"t{number}{change.__name__}", "extra_specs": SEVERAL})
             volume = self.add("plain")
-            answer, _ = databases.together(
+            answer, _ = concurrency.run_at_once(
                 functools.partial(self.retype, volume, kind["id"]),
                 functools.partial(change, kind["id"]),
             )
@@ -149,14 +151,14 @@ class FailureTest(Case):
         for _ in range(10):
             volume = self.add("shared")
             mine = {"attachment": {"volume_uuid": volume}}
-            answers = databases.together(
-                lambda path=f"/volumes/{volume}/action": self.api.ask("POST", path, wanted),
-                lambda body=mine: self.api.ask("POST", "/attachments", body),
-                lambda body=mine: self.api.ask("POST", "/attachments", body),
+            answers = concurrency.run_at_once(
+                lambda path=f"/volumes/{volume}/action": self.api.request("POST", path, wanted),
+                lambda body=mine: self.api.request("POST", "/attachments", body),
+                lambda body=mine: self.api.request("POST", "/attachments", body),
             )
             statuses = [each.status for each in answers]
             self.assertLessEqual(set(statuses), {200, 202, 400})
             _name, several, status = self.seen(volume)
             self.assertEqual("reserved", status)
             self.assertEqual(several, statuses[0] == 400, statuses)
-            self.assertEqual(2 if several else 1, len(rows.attachments(volume)), statuses)
+            self.assertEqual(2 if several else 1, len(db_rows.list_attachments(volume)), statuses)

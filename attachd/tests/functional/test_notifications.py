@@ -11,9 +11,16 @@ import urllib.parse
 
 from attachd.conf import CONF
 from attachd.notifications import sender
-from attachd.tests import backends, brokers, hearing, rows
-from attachd.tests.functional import listeners, sdk, served
-from attachd.tests.functional.processes import Deployment
+from attachd.tests.fixtures import (
+    captured_notifications,
+    conf_fixture,
+    db_rows,
+    notification_listener,
+    rabbitmq,
+    sdk,
+    wsgi_api,
+)
+from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -110,12 +117,12 @@ class DeploymentCase(unittest.TestCase):
 
 class LifeTest(DeploymentCase):
     def test_a_listener_hears_a_volumes_life_in_order(self):
-        broker = brokers.url(self)
+        broker = rabbitmq.create_vhost(self)
         deployment = self.deploy(broker)
-        listener = listeners.Listener(self, broker)
+        listener = notification_listener.NotificationListener(self, broker)
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
-        volume_id = live(sdk.storage(self, deployment.url))
+        volume_id = live(sdk.block_storage(self, deployment.url))
         for kind in LIFE:  # what one process tells last may come before what the other one tells
             heard = listener.wait_for(kind)
         # Two processes tell; what each of them tells is in order, and so is each beginning and
@@ -150,7 +157,7 @@ class LifeTest(DeploymentCase):
         deployment = self.deploy(nobody(self), retry=0)
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
-        volume_id = live(sdk.storage(self, deployment.url))
+        volume_id = live(sdk.block_storage(self, deployment.url))
         self.assertEqual((0, 0), (server.end(), manager.end()))
         lost = self.lost(manager) + self.lost(server)
         self.assertEqual({volume_id}, {about for _kind, about, _why in lost})
@@ -165,7 +172,7 @@ class EndTest(DeploymentCase):
         manager = deployment.start_manager()
         server = start(deployment)
         deployment.wait_until_served()
-        storage = sdk.storage(self, deployment.url)
+        storage = sdk.block_storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         storage.update_volume(volume, description="mine")
@@ -187,23 +194,23 @@ class EndTest(DeploymentCase):
 class InProcessCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
 
     def create(self):
-        answer = self.api.ask("POST", "/volumes", {"volume": {"size": 1}})
+        answer = self.api.request("POST", "/volumes", {"volume": {"size": 1}})
         self.assertEqual(202, answer.status, answer.raw)
         path = f"/volumes/{answer.body['volume']['id']}"
-        wait_until(lambda: self.api.ask("GET", path).body["volume"]["status"] != "creating")
+        wait_until(lambda: self.api.request("GET", path).body["volume"]["status"] != "creating")
         return path
 
 
 class OutageTest(InProcessCase):
     def setUp(self):
         super().setUp()
-        hearing.use(self, "messagingv2")
-        self.broker = brokers.url(self)
-        backends.override(self, "transport_url", self.broker, sender.GROUP)
-        backends.override(self, "flush_timeout", TIMEOUT, "notifications")
+        captured_notifications.use(self, "messagingv2")
+        self.broker = rabbitmq.create_vhost(self)
+        conf_fixture.override(self, "transport_url", self.broker, sender.GROUP)
+        conf_fixture.override(self, "flush_timeout", TIMEOUT, "notifications")
 
     def test_what_is_told_during_an_outage_is_sent_after_it(self):
         path = self.create()
@@ -218,19 +225,19 @@ class OutageTest(InProcessCase):
         with self.assertLogs("attachd.notifications.sender", "WARNING") as logged:
             for number in range(5):
                 body = {"volume": {"name": f"disk-{number}"}}
-                self.assertEqual(200, self.api.ask("PUT", path, body).status)
-            self.api.ask("DELETE", path)
-            listener = listeners.Listener(self, self.broker)
+                self.assertEqual(200, self.api.request("PUT", path, body).status)
+            self.api.request("DELETE", path)
+            listener = notification_listener.NotificationListener(self, self.broker)
             Forwarder(bound, (parts.hostname, parts.port))
             listener.wait_for("volume.delete.end")
         updates = ["volume.update.start", "volume.update.end"] * 5
         expected = ["volume.create.start", "volume.create.end", *updates,
                     "volume.delete.start", "volume.delete.end"]  # fmt: skip
-        self.assertEqual(expected, listener.kinds())
+        self.assertEqual(expected, listener.event_types())
         self.assertEqual([], [each for each in logged.records if each.levelname == "ERROR"])
 
     def test_a_burst_beyond_the_queue_is_counted(self):
-        backends.override(self, "queue_size", 3, "notifications")
+        conf_fixture.override(self, "queue_size", 3, "notifications")
         # However long: nothing is ever taken.
         CONF.set_override("flush_timeout", 2.0, "notifications")
         CONF.set_override("transport_url", silent(self), sender.GROUP)
@@ -238,7 +245,7 @@ class OutageTest(InProcessCase):
         with self.assertLogs("attachd.notifications.sender", "ERROR") as logged:
             for number in range(5):
                 body = {"volume": {"name": f"disk-{number}"}}
-                self.assertEqual(200, self.api.ask("PUT", path, body).status)
+                self.assertEqual(200, self.api.request("PUT", path, body).status)
             sender.stop()
         told = [record.getMessage() for record in logged.records]
         self.assertIn("the queue is full", told[0])
@@ -250,25 +257,25 @@ class CostTest(InProcessCase):
         """Count those of the requests themselves, in one cycle."""
         from attachd.db.engine import session
 
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         body = {"attachment": {"volume_uuid": volume["id"], "connector": CONNECTOR}}
         before = session.counters().statements
-        made = self.api.ask("POST", "/attachments", body).body["attachment"]
+        made = self.api.request("POST", "/attachments", body).body["attachment"]
         path = f"/attachments/{made['id']}"
-        self.api.ask("POST", f"{path}/action", {"os-complete": None})
-        self.assertEqual(200, self.api.ask("DELETE", path).status)
+        self.api.request("POST", f"{path}/action", {"os-complete": None})
+        self.assertEqual(200, self.api.request("DELETE", path).status)
         return session.counters().statements - before
 
     def test_what_a_cycle_costs_with_notifications_and_without(self):
-        hearing.use(self, "noop")
+        captured_notifications.use(self, "noop")
         self.statements()
         without = self.statements()
         self.assertIsNone(sender._sender)
-        heard = hearing.use(self)
+        heard = captured_notifications.use(self)
         self.statements()
         heard.messages()
         before = self.statements()
-        told = len(heard.kinds()) - 4
+        told = len(heard.event_types()) - 4
         self.assertEqual(4, told)
         # Each of the four reads its volume, in the background; the completion its attachments.
         self.assertLessEqual(before - without, 5)

@@ -7,8 +7,8 @@ import stat
 
 from attachd import exception
 from attachd.agent.mount import mounts, open_handles
-from attachd.tests import machine
-from attachd.tests.functional.loop_devices import MIB, Case
+from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.wait import wait_until
 
 _MAPPER = """
@@ -21,7 +21,7 @@ signal.pause()
 """
 
 
-class UsersTest(Case):
+class UsersTest(LoopDeviceCase):
     """Each kind of user, and then none."""
 
     def test_nobody_uses_a_device(self):
@@ -56,8 +56,8 @@ class UsersTest(Case):
     def test_a_mount_that_only_another_namespace_has(self):
         device, folder = self.formatted(), self.place()
         Path(folder).mkdir()
-        machine.need_mount_namespaces(self)
-        unshare = machine.need_tool(self, "unshare")
+        requirements.need_mount_namespaces(self)
+        unshare = requirements.require_tool(self, "unshare")
         script = f"mount {device} {folder} && echo ready && exec sleep 600"
         process = self.process(unshare, "--mount", "sh", "-c", script)
         self.assertFalse(mounts.is_mounted(device, folder))
@@ -75,7 +75,7 @@ class UsersTest(Case):
 
     def test_swap(self):
         for tool in ("mkswap", "swapon", "swapoff"):
-            machine.need_tool(self, tool)
+            requirements.require_tool(self, tool)
         device = self.device()
         self.run_tool("mkswap", device)
         self.addCleanup(open_handles.check_unused, device)
@@ -86,7 +86,7 @@ class UsersTest(Case):
     def test_a_partition_of_it(self):
         # Not each kernel can read partition tables, but each can be told.
         device, folder = self.device(32 * MIB, "--partscan"), self.place()
-        self.run_tool(machine.need_tool(self, "addpart"), device, "1", "2048", "40960")
+        self.run_tool(requirements.require_tool(self, "addpart"), device, "1", "2048", "40960")
         part = f"{device}p1"
         self.await_(Path(part).is_block_device)
         self.run_tool("mkfs.ext4", "-q", part)

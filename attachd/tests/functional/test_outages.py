@@ -9,13 +9,12 @@ import threading
 
 import testtools
 
-from attachd.tests.functional import outages
-from attachd.tests.functional.outages import THREADS
-from attachd.tests.functional.tgtd import Tgtd
+from attachd.tests.fixtures import deployments
+from attachd.tests.fixtures.deployments import API_THREADS
+from attachd.tests.fixtures.tgtd import Tgtd
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
-MANAGER_THREADS = outages.THREADS
 # Long enough for a tgtd that is only slow, and shorter than the API waits.
 TGT_TIMEOUT = 15
 
@@ -24,85 +23,91 @@ TGT_TIMEOUT = 15
 class Case(testtools.TestCase):
     def assert_unavailable(self, answer, says):
         """Hold that it says so; without time limits, an answer would never come."""
-        self.assertEqual(503, answer.status, answer)
+        self.assertEqual(503, answer.volume_status, answer)
         self.assertRegex(answer.message, says)
         self.assertEqual("5", answer.headers["retry-after"])
 
     def assert_threads_are_as_before(self, deployment, before):
         """All of them answer, and there are not more."""
-        answers = deployment.ask_all([("GET", "/volumes")] * 2 * THREADS)
-        self.assertEqual({200}, {each.status for each in answers})
-        wait_until(lambda: deployment.threads() <= before, deployment.threads)
+        answers = deployment.request_all([("GET", "/volumes")] * 2 * API_THREADS)
+        self.assertEqual({200}, {each.volume_status for each in answers})
+        wait_until(lambda: deployment.thread_count() <= before, deployment.thread_count)
 
     def warm_up(self, deployment, volume):
         """Have all threads and connections made that there will be."""
         # More than once: those who ask may be so slow that one thread answers several of them.
         for path in (f"/volumes/{volume}", "/volumes") * 3:
-            deployment.ask_all([("GET", path)] * 2 * THREADS)
-        deployment.cycle(volume)
-        deployment.ask_all([("PUT", "/attachments/x", outages.connector("x"))] * THREADS)
+            deployment.request_all([("GET", path)] * 2 * API_THREADS)
+        deployment.attach_and_detach(volume)
+        deployment.request_all(
+            [("PUT", "/attachments/x", deployments.connector_body("x"))] * API_THREADS
+        )
         # Each thread may come to keep a connection to the queue, which has a thread of its own.
-        return deployment.threads() + THREADS
+        return deployment.thread_count() + API_THREADS
 
 
 class DatabaseTest(Case):
     """MariaDB; StartTest has PostgreSQL, and test_database_outages all drivers of both."""
 
     def test_it_is_told_in_time_and_comes_back_by_itself(self):
-        deployment = outages.Deployment(self, "mariadb")
+        deployment = deployments.ProxiedDeployment(self, "mariadb")
         deployment.start()
-        volume = deployment.volume()
+        volume = deployment.create_volume()
         threads = self.warm_up(deployment, volume)
         proxy = deployment.database_proxy
         for away in (proxy.refuse, proxy.freeze):
             attachment = deployment.reserve(volume)
             away()
-            answers = deployment.ask_all(
+            answers = deployment.request_all(
                 [
                     ("GET", "/volumes"),
                     ("POST", "/volumes", {"volume": {"size": 1}}),
-                    ("PUT", f"/attachments/{attachment}", outages.connector("one")),
+                    ("PUT", f"/attachments/{attachment}", deployments.connector_body("one")),
                     ("DELETE", f"/attachments/{attachment}"),
                 ]
             )
             for each in answers:
                 self.assert_unavailable(each, "^The database does not answer. Try")
             proxy.pass_on()
-            wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
-            self.assertEqual("reserved", deployment.status(volume))
-            wait_until(lambda each=attachment: deployment.connect(each).status == 200)
-            self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{attachment}").status)
+            wait_until(lambda: deployment.request("GET", "/volumes").volume_status == 200)
+            self.assertEqual("reserved", deployment.volume_status(volume))
+            wait_until(lambda each=attachment: deployment.connect(each).volume_status == 200)
+            self.assertEqual(
+                200, deployment.request("DELETE", f"/attachments/{attachment}").volume_status
+            )
             self.assert_threads_are_as_before(deployment, threads)
         for _ in range(3):
             proxy.cut()
-            deployment.cycle(volume)
+            deployment.attach_and_detach(volume)
 
 
 class QueueTest(Case):
     def setUp(self):
         super().setUp()
-        self.deployment = outages.Deployment(self, "mariadb")
+        self.deployment = deployments.ProxiedDeployment(self, "mariadb")
         self.deployment.start()
 
     def test_it_is_told_in_time_and_comes_back_by_itself(self):
         deployment, proxy = self.deployment, self.deployment.queue_proxy
-        volume, other = deployment.volume(), deployment.volume()
+        volume, other = deployment.create_volume(), deployment.create_volume()
         threads = self.warm_up(deployment, volume)
         for away in (proxy.refuse, proxy.freeze):
             attachment = deployment.reserve(volume)
             away()
-            connected, attached, created = deployment.ask_all(
+            connected, attached, created = deployment.request_all(
                 [
-                    ("PUT", f"/attachments/{attachment}", outages.connector("one")),
-                    ("POST", "/attachments", outages.reservation(other)),
+                    ("PUT", f"/attachments/{attachment}", deployments.connector_body("one")),
+                    ("POST", "/attachments", deployments.reservation_body(other)),
                     ("POST", "/volumes", {"volume": {"size": 1, "name": away.__name__}}),
                 ]
             )
             self.assert_unavailable(connected, "message queue does not answer")
             # A reservation needs the database alone.
-            self.assertEqual(200, attached.status, attached)
+            self.assertEqual(200, attached.volume_status, attached)
             reserved = attached.body["attachment"]["id"]
-            self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{reserved}").status)
+            self.assertEqual(
+                200, deployment.request("DELETE", f"/attachments/{reserved}").volume_status
+            )
             proxy.pass_on()
             self.assert_works_again(attachment, volume)
             self.assert_true(created, away.__name__)
@@ -114,23 +119,25 @@ class QueueTest(Case):
     def assert_works_again(self, attachment, volume):
         """Repeat the call until it is answered; then everything works."""
         deployment = self.deployment
-        wait_until(lambda: deployment.connect(attachment).status == 200)
-        self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{attachment}").status)
-        deployment.cycle(volume)
+        wait_until(lambda: deployment.connect(attachment).volume_status == 200)
+        self.assertEqual(
+            200, deployment.request("DELETE", f"/attachments/{attachment}").volume_status
+        )
+        deployment.attach_and_detach(volume)
 
     def assert_true(self, created, name):
         """What was told of a volume is so: it is in error, or a manager has found its row."""
         (left,) = self.deployment.get(f"/volumes?name={name}")["volumes"]
-        if created.status == 202:
-            wait_until(lambda: self.deployment.status(left["id"]) == "available")
+        if created.volume_status == 202:
+            wait_until(lambda: self.deployment.volume_status(left["id"]) == "available")
         else:
             says = f"Volume {left['id']} was not created and is in error: .* Delete it"
             self.assert_unavailable(created, says)
-            self.assertEqual("error", self.deployment.status(left["id"]))
+            self.assertEqual("error", self.deployment.volume_status(left["id"]))
         wait_until(lambda: self.is_deleted(left["id"]))
 
     def is_deleted(self, volume):
-        return self.deployment.ask("DELETE", f"/volumes/{volume}").status == 404
+        return self.deployment.request("DELETE", f"/volumes/{volume}").volume_status == 404
 
 
 class BackendTest(Case):
@@ -138,8 +145,13 @@ class BackendTest(Case):
 
     def test_it_is_told_in_time_and_does_not_stop_the_others(self):
         deployment = self.deployed()
-        fast, slow = deployment.volume(volume_type="fast"), deployment.volume(volume_type="slow")
-        volumes = [deployment.volume(volume_type="slow") for _ in range(2 * MANAGER_THREADS - 1)]
+        fast, slow = (
+            deployment.create_volume(volume_type="fast"),
+            deployment.create_volume(volume_type="slow"),
+        )
+        volumes = [
+            deployment.create_volume(volume_type="slow") for _ in range(2 * API_THREADS - 1)
+        ]
         hung = [deployment.reserve(each) for each in [slow, *volumes]]
         self.tgtd.pause()
         over = threading.Event()
@@ -155,7 +167,7 @@ class BackendTest(Case):
             insisting = [pool.submit(insist, each) for each in hung]
             try:
                 for _ in range(3):
-                    deployment.cycle(fast)
+                    deployment.attach_and_detach(fast)
             finally:
                 over.set()
             answers = [one for each in insisting for one in each.result()]
@@ -163,9 +175,11 @@ class BackendTest(Case):
             self.assert_names_what_to_do(deployment, identity, answer)
         self.tgtd.go_on()
         for each in hung:
-            wait_until(lambda each=each: deployment.connect(each).status == 200)
+            wait_until(lambda each=each: deployment.connect(each).volume_status == 200)
         for each in hung:
-            self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{each}").status)
+            self.assertEqual(
+                200, deployment.request("DELETE", f"/attachments/{each}").volume_status
+            )
         self.assertEqual([], self.tgtd.accounts())
 
     def deployed(self):
@@ -173,7 +187,9 @@ class BackendTest(Case):
         options = "\n".join(f"{name} = {value}" for name, value in self.tgtd.options.items())
         settings = f"[tgt]\ndriver = tgt\ntgt_timeout = {TGT_TIMEOUT}\n{options}\n"
         # More threads than calls, as a real API has more than are about to wait.
-        deployment = outages.Deployment(self, "mariadb", "file, tgt", settings, threads=24)
+        deployment = deployments.ProxiedDeployment(
+            self, "mariadb", "file, tgt", settings, threads=24
+        )
         deployment.start()
         wait_until(
             lambda: (
@@ -183,16 +199,16 @@ class BackendTest(Case):
         )
         for name, backend in (("fast", "file"), ("slow", "tgt")):
             wanted = {"name": name, "extra_specs": {"volume_backend_name": backend}}
-            answer = deployment.ask("POST", "/types", {"volume_type": wanted})
-            self.assertEqual(200, answer.status, answer)
+            answer = deployment.request("POST", "/types", {"volume_type": wanted})
+            self.assertEqual(200, answer.volume_status, answer)
         return deployment
 
     def assert_names_what_to_do(self, deployment, identity, answer):
         """It says what is wrong, for how long that took, and what may be done about it."""
-        if answer.status == 500:
+        if answer.volume_status == 500:
             self.assertRegex(answer.message, f"{identity} could not be connected: .* not answer")
             self.assertIn("Update it to try again, or delete it", answer.message)
-        elif answer.status == 504:
+        elif answer.volume_status == 504:
             says = f"did not answer in time.* look at attachment {identity}"
             self.assertRegex(answer.message, says)
             self.assertEqual("5", answer.headers["retry-after"])
@@ -204,14 +220,14 @@ class BackendTest(Case):
 
 class StartTest(Case):
     def test_processes_that_start_alone_work_once_the_others_are_there(self):
-        deployment = outages.Deployment(self, "postgresql")
+        deployment = deployments.ProxiedDeployment(self, "postgresql")
         deployment.database_proxy.refuse()
         deployment.queue_proxy.refuse()
-        deployment.begin_manager()
+        deployment.start_manager_without_waiting()
         deployment.start_gunicorn()
-        self.assert_unavailable(deployment.ask("GET", "/volumes"), "database")
+        self.assert_unavailable(deployment.request("GET", "/volumes"), "database")
         deployment.database_proxy.pass_on()
-        wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
+        wait_until(lambda: deployment.request("GET", "/volumes").volume_status == 200)
         deployment.queue_proxy.pass_on()
         deployment.wait_until_served()
-        deployment.cycle(deployment.volume())
+        deployment.attach_and_detach(deployment.create_volume())

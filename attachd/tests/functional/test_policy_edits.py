@@ -6,8 +6,8 @@ import unittest
 
 import requests
 
-from attachd.tests.functional import processes
-from attachd.tests.functional.processes import AllInOne
+from attachd.tests.fixtures import lifetime, processes
+from attachd.tests.fixtures.deployments import AllInOne
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -20,7 +20,7 @@ LIST = "volume:get_all"
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
+        self.folder = lifetime.temp_dir(self)
         self.policy = self.folder / "policy.yaml"
         self.configuration = self.folder / "more.conf"
         self.configuration.write_text(

@@ -12,8 +12,8 @@ import unittest
 import requests
 import sqlalchemy as sa
 
-from attachd.tests.functional import processes, sdk
-from attachd.tests.functional.processes import Deployment
+from attachd.tests.fixtures import processes, sdk
+from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -36,7 +36,7 @@ class CycleCase:
         manager = deployment.start_manager()
         server = self.start(deployment)
         deployment.wait_until_served()
-        storage = sdk.storage(self, deployment.url)
+        storage = sdk.block_storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
         volume = storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         self.assertEqual("test@file#file", volume.host)
@@ -140,7 +140,7 @@ class ServerCase:
 
     def test_a_request_under_way_is_answered_before_the_end(self):
         server = self.start_all()
-        storage = sdk.storage(self, self.deployment.url)
+        storage = sdk.block_storage(self, self.deployment.url)
         volume = storage.create_volume(size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         answers = []

@@ -5,9 +5,8 @@ import subprocess
 import unittest
 from urllib import parse
 
-from attachd.tests import machine
-from attachd.tests.functional import guides, processes, sdk
-from attachd.tests.functional.processes import Deployment
+from attachd.tests.fixtures import guides, processes, requirements, sdk
+from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -18,7 +17,7 @@ GUIDE = processes.ROOT / "doc/source/admin/high-availability.rst"
 class QuorumQueuesTest(unittest.TestCase):
     def options(self):
         """Return what the guide has for RabbitMQ, without the servers' names."""
-        (block,) = (each for each in guides.blocks(GUIDE) if each.readers == "quorum")
+        (block,) = (each for each in guides.parse_blocks(GUIDE) if each.readers == "quorum")
         found = block.text[block.text.index("[oslo_messaging_rabbit]") :]
         self.assertIn("rabbit_quorum_queue = true", found)
         self.assertIn("rabbit_transient_quorum_queue = true", found)
@@ -27,7 +26,7 @@ class QuorumQueuesTest(unittest.TestCase):
     def queues(self, deployment):
         """Return type and arguments of each queue by its name, asked as the guide does."""
         (command,) = next(
-            each.commands for each in guides.blocks(GUIDE) if each.readers == "queues"
+            each.commands for each in guides.parse_blocks(GUIDE) if each.readers == "queues"
         )
         lines = deployment.broker_lines(command)
         return dict(line.split("\t") for line in lines)
@@ -38,7 +37,7 @@ class QuorumQueuesTest(unittest.TestCase):
         manager = deployment.start_manager()
         server = deployment.start_gunicorn()
         deployment.wait_until_served()
-        storage = sdk.storage(self, deployment.url)
+        storage = sdk.block_storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
         volume = storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         attachment = storage.create_attachment(volume.id, connector={"host": "one"})
@@ -69,7 +68,7 @@ class _Deployment(Deployment):
         )
         tool, *words = command.split()
         words[words.index("-p") + 1] = parse.urlsplit(url).path.strip("/")
-        control = machine.need_tool(self._test, tool)
+        control = requirements.require_tool(self._test, tool)
         done = subprocess.run(
             [control, "-q", "--no-table-headers", *words],
             check=True,

@@ -11,8 +11,8 @@ import unittest
 import openstack
 from openstack import exceptions
 
-from attachd.tests.functional import commands, keystones, processes
-from attachd.tests.functional.processes import AllInOne
+from attachd.tests.fixtures import cli_commands, keystone_fixture, lifetime, processes
+from attachd.tests.fixtures.deployments import AllInOne
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -21,14 +21,14 @@ from attachd.tests.wait import TIMEOUT
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = processes.folder(self)
+        folder = lifetime.temp_dir(self)
         plain = folder / "plain.conf"
         plain.write_text(
             "[file]\nfile_loop_devices = never\n"
             "[quota]\nquota_volumes = 10\nquota_gigabytes = 1000\n"
         )
         self.process = AllInOne(self, folder / "state", f"--config-file={plain}")
-        self.keystone = keystones.shared(self)
+        self.keystone = keystone_fixture.shared(self)
         self.keystone.endpoint("block-storage", f"{self.process.url}/v3/%(project_id)s")
         self.admin = self.keystone.admin
         self.alice = self.keystone.user("alice", "member")
@@ -38,7 +38,7 @@ class Case(unittest.TestCase):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", lines],
             env=processes.environment(
-                PATH=commands.path(self),
+                PATH=cli_commands.command_path(self),
                 **{**self.admin.environment, "PROJECT": self.alice.project_id, **environment},
                 COLUMNS="200",
             ),

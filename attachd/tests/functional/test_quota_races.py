@@ -13,11 +13,12 @@ from attachd.db.engine import retry, session
 from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
 from attachd.db.volumes import updates as volume_updates
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
-VALUES = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
+VALUES = {"project_id": db_rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
 
 
 def create(**values):
@@ -31,7 +32,7 @@ def create_from_here(url, start, threads):
     CONF.set_override("read_timeout", 120, group="database")
     CONF.set_override("retry_timeout", 120, group="database")
     start.wait(TIMEOUT)
-    outcomes = databases.together(*[create] * threads)
+    outcomes = concurrency.run_at_once(*[create] * threads)
     return Counter(type(each).__name__ for each in outcomes)
 
 
@@ -55,13 +56,13 @@ class RacesOnSqlite(unittest.TestCase):
         super().tearDown()
 
     def _outcomes(self, *functions):
-        return Counter(type(each).__name__ for each in databases.together(*functions))
+        return Counter(type(each).__name__ for each in concurrency.run_at_once(*functions))
 
     def test_of_100_that_want_the_last_7_volumes_7_get_one(self):
-        quotas.set_limits(rows.PROJECT, {"volumes": 7})
+        quotas.set_limits(db_rows.PROJECT, {"volumes": 7})
         outcomes = self._outcomes(*[create] * 100)
         self.assertEqual({"dict": 7, "QuotaExceeded": 93}, outcomes)
-        self.assertEqual(7, len(rows.volumes()))
+        self.assertEqual(7, len(db_rows.list_volumes()))
 
     def test_the_first_volumes_of_a_project_are_no_exception(self):
         CONF.set_override("quota_volumes", 3, group="quota")
@@ -80,37 +81,39 @@ class RacesOnSqlite(unittest.TestCase):
 
     def test_no_gib_too_many_and_none_is_lost_whoever_wants_them(self):
         gold = types.create({"name": "gold"})["id"]
-        growing = [rows.add_volume()["id"] for _ in range(20)]
-        quotas.set_limits(rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
-        calls = [functools.partial(volumes.extend, each, rows.PROJECT, 2) for each in growing]
+        growing = [db_rows.add_volume()["id"] for _ in range(20)]
+        quotas.set_limits(db_rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
+        calls = [functools.partial(volumes.extend, each, db_rows.PROJECT, 2) for each in growing]
         calls += [create] * 10
         calls += [functools.partial(create, volume_type_id=gold)] * 20
         outcomes = self._outcomes(*calls)
         self.assertEqual({"dict": 15, "QuotaExceeded": 35}, outcomes)
-        used = quotas.usage(rows.PROJECT)
+        used = quotas.usage(db_rows.PROJECT)
         self.assertEqual(35, used["gigabytes"].total)
         self.assertLessEqual(used.get("gigabytes_gold", quotas.ResourceUsage(0)).total, 6)
 
     def test_no_volume_too_many_gets_a_type(self):
         gold = types.create({"name": "gold"})["id"]
-        quotas.set_limits(rows.PROJECT, {"volumes_gold": 6})
+        quotas.set_limits(db_rows.PROJECT, {"volumes_gold": 6})
         wish = volume_updates.RetypeRequest(None, gold, type_specs={}, statuses=("available",))
         calls = [
-            functools.partial(volume_updates.retype, rows.add_volume()["id"], rows.PROJECT, wish)
+            functools.partial(
+                volume_updates.retype, db_rows.add_volume()["id"], db_rows.PROJECT, wish
+            )
             for _ in range(20)
         ]
         calls += [functools.partial(create, volume_type_id=gold)] * 20
         outcomes = self._outcomes(*calls)
         self.assertEqual(34, outcomes["QuotaExceeded"], outcomes)
-        self.assertEqual(6, quotas.usage(rows.PROJECT)["volumes_gold"].total)
+        self.assertEqual(6, quotas.usage(db_rows.PROJECT)["volumes_gold"].total)
 
     def test_what_is_given_back_is_had_by_one(self):
-        quotas.set_limits(rows.PROJECT, {"volumes": 10})
+        quotas.set_limits(db_rows.PROJECT, {"volumes": 10})
         going = [create(state="deleting")["id"] for _ in range(10)]
         leave = [functools.partial(volumes.move, each, volumes.Event.DELETED) for each in going]
         outcomes = self._outcomes(*leave, *[create] * 30)
         made = outcomes["dict"] - len(going)
-        self.assertEqual(made, len(rows.volumes()))
+        self.assertEqual(made, len(db_rows.list_volumes()))
         self.assertLessEqual(made, 10)
         # Whatever was left over is there for the next ones.
         left = self._outcomes(*[create] * 10)
@@ -118,12 +121,14 @@ class RacesOnSqlite(unittest.TestCase):
 
     def test_a_limit_is_not_set_below_what_others_are_just_taking(self):
         for _ in range(5):
-            rows.remove_all()
-            quotas.set_limits(rows.PROJECT, {"volumes": 10})
-            lower = functools.partial(quotas.set_limits_above_usage, rows.PROJECT, {"volumes": 3})
+            db_rows.remove_all()
+            quotas.set_limits(db_rows.PROJECT, {"volumes": 10})
+            lower = functools.partial(
+                quotas.set_limits_above_usage, db_rows.PROJECT, {"volumes": 3}
+            )
             self._outcomes(*[create] * 5, lower, *[create] * 5)
-            limit = quotas.project_limits(rows.PROJECT)["volumes"]
-            self.assertLessEqual(len(rows.volumes()), limit)
+            limit = quotas.project_limits(db_rows.PROJECT)["volumes"]
+            self.assertLessEqual(len(db_rows.list_volumes()), limit)
 
 
 class RacesOnMariadb(RacesOnSqlite):

@@ -14,8 +14,7 @@ import testtools
 from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.tgt.driver import TgtDriver
-from attachd.tests import machine
-from attachd.tests.functional import initiators, tgtd
+from attachd.tests.fixtures import initiators, requirements, tgtd
 from attachd.tests.wait import TIMEOUT, wait_until
 
 MIB = 2**20
@@ -173,7 +172,7 @@ class ByCommandTest(RealDataCase):
     def test_secrets_are_in_no_argument_of_a_process(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
         wrapper, told = folder / "tgtadm", folder / "told"
-        real = machine.need_tool(self, "tgtadm")
+        real = requirements.require_tool(self, "tgtadm")
         wrapper.write_text(f'#!/bin/sh\necho "$@" >> {told}\nexec {real} "$@"\n')
         wrapper.chmod(0o700)
         self.useFixture(fixtures.EnvironmentVariable("PATH", f"{folder}:{os.environ['PATH']}"))
@@ -188,7 +187,7 @@ class ByCommandTest(RealDataCase):
         """Log in as host a, as os-brick would without auth_method."""
         data = info["data"]
         line = [
-            machine.need_tool(self, "qemu-io"),
+            requirements.require_tool(self, "qemu-io"),
             "--cmd",
             "read 0 512",
             "--image-opts",

@@ -5,9 +5,8 @@ import json
 import unittest
 
 from attachd.api import filters
-from attachd.tests import asking
-from attachd.tests.backends import override
-from attachd.tests.functional import processes, served
+from attachd.tests.fixtures import api_context, lifetime, wsgi_api
+from attachd.tests.fixtures.conf_fixture import override
 
 LISTS = {
     "volume": "/volumes",
@@ -29,25 +28,25 @@ VALUES = {
 class ResourceFiltersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
-        asking.add_type("gold")
+        self.api = wsgi_api.use(self)
+        api_context.add_type("gold")
         filters.reset()
         self.addCleanup(filters.reset)
 
     def say(self, chosen):
-        path = processes.folder(self) / "filters.json"
+        path = lifetime.temp_dir(self) / "filters.json"
         path.write_text(json.dumps(chosen), encoding="utf-8")
         override(self, "resource_query_filters_file", str(path), group="api")
         filters.reset()
 
     def told(self):
-        found = self.api.ask("GET", "/resource_filters").body["resource_filters"]
+        found = self.api.request("GET", "/resource_filters").body["resource_filters"]
         return {each["resource"]: each["filters"] for each in found}
 
-    def ask(self, resource, name):
-        token = served.ADMIN if resource == "pool" else served.MEMBER
+    def request(self, resource, name):
+        token = wsgi_api.ADMIN if resource == "pool" else wsgi_api.MEMBER
         url = f"{LISTS[resource]}?{name}={VALUES.get(name.rstrip('~'), '1')}"
-        return self.api.ask("GET", url, token=token).status
+        return self.api.request("GET", url, token=token).status
 
     def assert_told_is_taken(self):
         told = self.told()
@@ -57,7 +56,7 @@ class ResourceFiltersTest(unittest.TestCase):
                 # Who may ask for a part of a value may ask for all of it.
                 taken = name in names or f"{name}~" in names
                 with self.subTest(resource=resource, name=name):
-                    self.assertEqual(200 if taken else 400, self.ask(resource, name))
+                    self.assertEqual(200 if taken else 400, self.request(resource, name))
 
     def test_by_default(self):
         self.assert_told_is_taken()

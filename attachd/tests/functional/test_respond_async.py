@@ -11,33 +11,33 @@ from attachd.db.engine.paging import Page
 from attachd.manager.ha import recovery
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import manager_api
-from attachd.tests import databases, rows
-from attachd.tests.functional import served
+from attachd.tests import concurrency
+from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
 HOST = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
 LATER = {"prefer": "respond-async"}
-OWN = f"{served.LATEST}, attachd 1.0"
+OWN = f"{wsgi_api.LATEST}, attachd 1.0"
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.driver = self.api.backend.driver
 
     def create(self, volume, server=SERVER, options=LATER, **fields):
         body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": server, **fields}}
-        return self.api.ask("POST", "/attachments", body, **options)
+        return self.api.request("POST", "/attachments", body, **options)
 
     def update(self, identity, connector=HOST, options=LATER):
         body = {"attachment": {"connector": connector}}
-        return self.api.ask("PUT", f"/attachments/{identity}", body, **options)
+        return self.api.request("PUT", f"/attachments/{identity}", body, **options)
 
     def delete(self, identity, options=LATER, query=""):
-        return self.api.ask("DELETE", f"/attachments/{identity}{query}", **options)
+        return self.api.request("DELETE", f"/attachments/{identity}{query}", **options)
 
     def assert_accepted(self, status, answer):
         self.assertEqual(202, answer.status, answer.raw)
@@ -54,34 +54,34 @@ class Case(unittest.TestCase):
         self.assertNotIn("location", answer.headers)
 
     def wait_until_it_is(self, identity, state):
-        wait_until(lambda: rows.attachment(identity)["state"] == state)
+        wait_until(lambda: db_rows.get_attachment(identity)["state"] == state)
 
     def wait_until_it_is_gone(self, identity):
         url = f"/attachments/{identity}"
-        wait_until(lambda: self.api.ask("GET", url).status == 404)
+        wait_until(lambda: self.api.request("GET", url).status == 404)
 
 
 class LaterTest(Case):
     def test_an_attachment_is_made_connected_and_deleted_without_waiting(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         answer = self.create(volume, connector=HOST)
         identity = self.assert_accepted("attaching", answer)
         self.assertEqual({}, answer.body["attachment"]["connection_info"])
         self.wait_until_it_is(identity, "connected")
-        shown = self.api.ask("GET", f"/attachments/{identity}").body["attachment"]
+        shown = self.api.request("GET", f"/attachments/{identity}").body["attachment"]
         self.assertEqual("attaching", shown["status"])
         self.assertEqual(identity, shown["connection_info"]["attachment_id"])
         self.assertEqual({identity}, self.driver.granted())
         self.assertEqual(identity, self.assert_accepted("detaching", self.delete(identity)))
         self.wait_until_it_is_gone(identity)
         self.assertEqual(set(), self.driver.granted())
-        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
 
     def test_a_reservation_is_connected_without_waiting(self):
-        for version in ("volume 3.27", served.LATEST, OWN):
+        for version in ("volume 3.27", wsgi_api.LATEST, OWN):
             with self.subTest(version):
                 options = {**LATER, "version": version}
-                made = self.create(rows.add_volume(), options=options)
+                made = self.create(db_rows.add_volume(), options=options)
                 self.assert_done_at_once(made)
                 identity = made.body["attachment"]["id"]
                 self.assert_accepted("attaching", self.update(identity, options=options))
@@ -92,22 +92,24 @@ class LaterTest(Case):
                 self.assertEqual(waited.body, again.body)
 
     def test_what_needs_no_manager_is_done_at_once(self):
-        made = self.create(rows.add_volume())
+        made = self.create(db_rows.add_volume())
         deleted = self.delete(made.body["attachment"]["id"])
         self.assert_done_at_once(deleted)
         self.assertEqual({"attachments": []}, deleted.body)
 
     def test_with_force_everybody_waits(self):
-        identity = self.create(rows.add_volume(), connector=HOST, options={})
+        identity = self.create(db_rows.add_volume(), connector=HOST, options={})
         identity = identity.body["attachment"]["id"]
-        options = {**LATER, "token": served.ADMIN, "version": OWN}
+        options = {**LATER, "token": wsgi_api.ADMIN, "version": OWN}
         self.assert_done_at_once(self.delete(identity, options, "?force=true"))
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_whoever_does_not_prefer_it_waits(self):
         for wish in ("", "respond-asynchronously", "wait=10", "return=minimal", '"respond-async"'):
             with self.subTest(wish):
-                answer = self.create(rows.add_volume(), connector=HOST, options={"prefer": wish})
+                answer = self.create(
+                    db_rows.add_volume(), connector=HOST, options={"prefer": wish}
+                )
                 self.assert_done_at_once(answer)
                 self.assertNotEqual({}, answer.body["attachment"]["connection_info"])
 
@@ -118,17 +120,17 @@ class LaterTest(Case):
             " respond-async",
         ):
             with self.subTest(wish):
-                volume = rows.add_volume()
+                volume = db_rows.add_volume()
                 self.assert_accepted(
                     "attaching", self.create(volume, connector=HOST, options={"prefer": wish})
                 )
 
     def test_a_failure_shows_in_the_attachment_and_in_a_message(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.driver.failing("grant", final=True):
             identity = self.assert_accepted("attaching", self.create(volume, connector=HOST))
             self.wait_until_it_is(identity, "connect_failed")
-        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
         wait_until(lambda: messages.page({"resource_uuid": volume["id"]}, Page(limit=9)))
         self.assert_accepted("attaching", self.update(identity))
         self.wait_until_it_is(identity, "connected")
@@ -149,38 +151,38 @@ class RefusedTest(Case):
         self.assertNotIn("preference-applied", later.headers)
 
     def test_another_connector(self):
-        identity = self.create(rows.add_volume(), connector=HOST, options={})
+        identity = self.create(db_rows.add_volume(), connector=HOST, options={})
         identity = identity.body["attachment"]["id"]
         other = {**HOST, "host": "compute-2"}
         self.assert_the_same_refusal(lambda options: self.update(identity, other, options))
-        self.assertEqual(HOST, rows.attachment(identity)["connector"])
+        self.assertEqual(HOST, db_rows.get_attachment(identity)["connector"])
 
     def test_a_second_connection_of_an_ordinary_volume(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         self.create(volume, connector=HOST, options={})
         second = self.create(volume, options={}).body["attachment"]["id"]
         other = {**HOST, "host": "compute-2"}
         self.assert_the_same_refusal(lambda options: self.update(second, other, options))
-        self.assertEqual("reserved", rows.attachment(second)["state"])
+        self.assertEqual("reserved", db_rows.get_attachment(second)["state"])
 
     def test_a_writer_of_what_may_only_be_read(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         identity = self.create(volume, mode="rw", options={}).body["attachment"]["id"]
-        rows.change_volume(volume["id"], admin_metadata={"readonly": "True"})
+        db_rows.change_volume(volume["id"], admin_metadata={"readonly": "True"})
         self.assert_the_same_refusal(lambda options: self.update(identity, HOST, options))
-        self.assertEqual("reserved", rows.attachment(identity)["state"])
+        self.assertEqual("reserved", db_rows.get_attachment(identity)["state"])
 
     def test_what_is_not_there(self):
-        identity = served.PROJECT
+        identity = wsgi_api.PROJECT
         self.assert_the_same_refusal(lambda options: self.update(identity, HOST, options))
         self.assert_the_same_refusal(lambda options: self.delete(identity, options))
 
     def test_a_refused_connect_gives_its_reservation_up(self):
         refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
         with mock.patch.object(async_requests, "connect_shared", side_effect=refused):
-            answer = self.create(rows.add_volume(), connector=HOST)
+            answer = self.create(db_rows.add_volume(), connector=HOST)
         self.assertEqual(400, answer.status, answer.raw)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
 
 class LostTest(Case):
@@ -197,14 +199,14 @@ class LostTest(Case):
     def test_the_row_says_what_is_due_and_recovery_does_it(self):
         with self.cast:
             identity = self.assert_accepted(
-                "attaching", self.create(rows.add_volume(), connector=HOST)
+                "attaching", self.create(db_rows.add_volume(), connector=HOST)
             )
         self.assertEqual([], self.driver.methods)
-        self.recover_until(lambda: rows.attachment(identity)["state"] == "connected")
+        self.recover_until(lambda: db_rows.get_attachment(identity)["state"] == "connected")
         with self.cast:
             self.assert_accepted("detaching", self.delete(identity))
         self.assertEqual({identity}, self.driver.granted())
-        self.recover_until(lambda: not rows.attachments())
+        self.recover_until(lambda: not db_rows.list_attachments())
         self.assertEqual(set(), self.driver.granted())
 
     def recover_until(self, condition):
@@ -212,7 +214,7 @@ class LostTest(Case):
 
     def test_whoever_repeats_the_request_sends_the_message_again(self):
         with self.cast:
-            made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
+            made = self.create(db_rows.add_volume(), options={}).body["attachment"]["id"]
             for _ in range(2):
                 self.assert_accepted("attaching", self.update(made))
         self.assert_accepted("attaching", self.update(made))
@@ -225,20 +227,20 @@ class LostTest(Case):
 
     def test_whoever_waits_after_all_gets_the_connection(self):
         with self.cast:
-            made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
+            made = self.create(db_rows.add_volume(), options={}).body["attachment"]["id"]
             self.assert_accepted("attaching", self.update(made))
         waited = self.update(made, options={})
         self.assertEqual(200, waited.status, waited.raw)
-        self.assertEqual("connected", rows.attachment(made)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(made)["state"])
         with self.cast:
             self.assert_accepted("detaching", self.delete(made))
         self.assertEqual(200, self.delete(made, {}).status)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_a_message_that_comes_twice_or_late_does_nothing(self):
-        made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
+        made = self.create(db_rows.add_volume(), options={}).body["attachment"]["id"]
         recovery.process_pending(self.api.backend, made)
-        self.assertEqual("reserved", rows.attachment(made)["state"])
+        self.assertEqual("reserved", db_rows.get_attachment(made)["state"])
         self.assertEqual(200, self.update(made, options={}).status)
         recovery.process_pending(self.api.backend, made)
         self.assertEqual(["grant"], self.driver.methods)
@@ -248,25 +250,25 @@ class LostTest(Case):
 
     def test_many_messages_at_once_connect_once(self):
         with self.cast:
-            made = self.create(rows.add_volume(), connector=HOST).body["attachment"]["id"]
-        databases.together(*[lambda: recovery.process_pending(self.api.backend, made)] * 4)
-        self.assertEqual("connected", rows.attachment(made)["state"])
+            made = self.create(db_rows.add_volume(), connector=HOST).body["attachment"]["id"]
+        concurrency.run_at_once(*[lambda: recovery.process_pending(self.api.backend, made)] * 4)
+        self.assertEqual("connected", db_rows.get_attachment(made)["state"])
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_a_key_and_the_wish_go_together(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         options = {**LATER, "idempotency_key": "k"}
         with self.cast:
             first = self.create(volume, options=options, connector=HOST)
             again = self.create(volume, options=options, connector=HOST)
         self.assertEqual((202, 202), (first.status, again.status))
         self.assertEqual(first.body, again.body)
-        self.assertEqual(1, len(rows.attachments()))
+        self.assertEqual(1, len(db_rows.list_attachments()))
 
 
 class RaceTest(Case):
     def test_a_delete_during_a_connect_leaves_nothing(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         made = self.create(volume, options={}).body["attachment"]["id"]
         real = self.driver.grant
 
@@ -279,4 +281,4 @@ class RaceTest(Case):
         self.assertGreaterEqual(connected.status, 400)
         self.wait_until_it_is_gone(made)
         self.assertEqual(set(), self.driver.granted())
-        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])

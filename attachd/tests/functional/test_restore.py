@@ -19,9 +19,12 @@ from attachd.agent.host import Host, Identity
 from attachd.agent.journal import FOLDER, Entry, Step
 from attachd.agent.mount import format_and_mount, mounts
 from attachd.agent.restore import Verdict
-from attachd.tests import machine
-from attachd.tests.functional import processes
-from attachd.tests.functional.devices import DeviceCase, left_on_host, processes_of
+from attachd.tests.fixtures import processes, requirements
+from attachd.tests.fixtures.user_space_devices import (
+    UserSpaceDeviceCase,
+    list_leftovers,
+    processes_of,
+)
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -53,13 +56,13 @@ class UnitTest(unittest.TestCase):
 
 
 @full_only("agents")
-class RestoringTest(DeviceCase):
+class RestoringTest(UserSpaceDeviceCase):
     """A volume over iSCSI with a file system, mounted."""
 
     def setUp(self):
         super().setUp()
         for tool in ("losetup", "mkfs.ext4", "mount", "setpriv", "umount", "wipefs"):
-            machine.need_tool(self, tool)
+            requirements.require_tool(self, tool)
         self.host = Host(Identity("h"), self.folder, "user-space")
         self.journal = self.host.journal
         self.there = str(self.folder / "mounted here")
@@ -148,7 +151,7 @@ class RestoringTest(DeviceCase):
             self.restore()
             self.assertEqual([entry], self.journal.entries())
             self.journal.remove(entry)
-        self.assertEqual([], left_on_host(self.folder))
+        self.assertEqual([], list_leftovers(self.folder))
 
     def attached(self):
         """Attach the volume, with a file in it."""

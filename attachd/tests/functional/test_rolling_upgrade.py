@@ -7,8 +7,8 @@ import uuid
 
 import requests
 
-from attachd.tests.functional import releases, sdk
-from attachd.tests.functional.processes import Deployment
+from attachd.tests.fixtures import former_release, sdk
+from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -16,7 +16,7 @@ HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 CONNECTOR = {"host": "one", "initiator": "iqn.2000-01.org.example:one"}
 OF_UPGRADES = ("Managers", "Upgrade Level")
 """The checks that concern two releases side by side."""
-PIN = f"[upgrade_levels]\nattachd_manager = {releases.FORMER_CONTRACT}\n"
+PIN = f"[upgrade_levels]\nattachd_manager = {former_release.RPC_VERSION}\n"
 
 
 class UpgradeCase:
@@ -24,7 +24,7 @@ class UpgradeCase:
 
     def setUp(self):
         super().setUp()
-        self.former = releases.former(self)
+        self.former = former_release.checkout(self)
         self.deployment = Deployment(self, self.database)
 
     @contextlib.contextmanager
@@ -35,7 +35,7 @@ class UpgradeCase:
         self.deployment.use_own_code()
 
     def storage(self):
-        return sdk.storage(self, self.deployment.url)
+        return sdk.block_storage(self, self.deployment.url)
 
     def request(self, method, path, body=None):
         url = f"{self.deployment.url}/v3{path}"
@@ -110,7 +110,7 @@ class UpgradeCase:
         wait_until(lambda: not self.not_ready(), self.not_ready)
 
     def not_ready(self):
-        checks = self.deployment.checks()
+        checks = self.deployment.upgrade_checks()
         return [each for each in OF_UPGRADES if checks[each]]
 
 
@@ -124,7 +124,7 @@ class ManagersFirstCase(UpgradeCase):
         kept = self.make_volume(storage)
         attachment = self.attach(storage, kept)
         self.check_release(attachment, former=True)
-        self.assertEqual(1, self.deployment.checks()["Managers"])
+        self.assertEqual(1, self.deployment.upgrade_checks()["Managers"])
         self.ended(old_manager)
         manager = self.deployment.start_manager()
         self.cycle()
@@ -171,7 +171,7 @@ class ApiFirstTest(UpgradeCase, unittest.TestCase):
         storage.update_attachment(attachment, connector=CONNECTOR)
         storage.complete_attachment(attachment)
         self.cycle()
-        self.assertEqual(1, self.deployment.checks()["Upgrade Level"])
+        self.assertEqual(1, self.deployment.upgrade_checks()["Upgrade Level"])
         # It logs the call that it did not understand with a traceback.
         self.assertEqual(0, old_manager.end())
         manager = self.deployment.start_manager()

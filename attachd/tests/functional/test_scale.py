@@ -15,8 +15,7 @@ from attachd.api.attachments import handlers as attachment_lists
 from attachd.api.volumes import handlers as volume_lists
 from attachd.conf import CONF
 from attachd.db.engine import session
-from attachd.tests import asking
-from attachd.tests.functional import scale
+from attachd.tests.fixtures import api_context, large_database
 from attachd.tests.selection import full_only
 
 PAGE = 1000
@@ -33,8 +32,8 @@ VOLUME_FILTERS = {
     "created_at": "gt:2026-01-01T02:00:00,lt:2026-01-01T03:00:00",
     "updated_at": "lt:2026-01-01T00:30:00",
     "id": "{volume}",
-    "project_id": scale.SMALL_PROJECT,
-    "user_id": scale.USER,
+    "project_id": large_database.SMALL_PROJECT,
+    "user_id": large_database.USER,
     "host": "storage-7@fast#pool",
     "volume_type_id": "{type}",
     "attach_status": "attached",
@@ -52,7 +51,7 @@ ATTACHMENT_FILTERS = {
     "instance_id": "{server}",
     "attach_status": "attached",
     "attached_host": "compute-77",
-    "project_id": scale.SMALL_PROJECT,
+    "project_id": large_database.SMALL_PROJECT,
     "volume_id~": "77",
     "status~": "res",
     "instance_id~": "77",
@@ -83,11 +82,13 @@ class Case(unittest.TestCase):
         CONF([], project="attachd", default_config_files=[])
         cls.owner = unittest.TestCase()
         cls.addClassCleanup(cls.owner.doCleanups)
-        scale.use(cls.owner, cls.kind)
+        large_database.use(cls.owner, cls.kind)
         policy.forget()
         cls.addClassCleanup(policy.forget)
-        cls.member = asking.context(project=scale.LARGE_PROJECT)
-        cls.admin = asking.context(*asking.ADMIN, project=scale.LARGE_PROJECT)
+        cls.member = api_context.make_context(project=large_database.LARGE_PROJECT)
+        cls.admin = api_context.make_context(
+            *api_context.ADMIN, project=large_database.LARGE_PROJECT
+        )
         cls.ids = {
             "volume": cls.scalar("SELECT id FROM volumes WHERE name = 'disk-777' ORDER BY id"),
             "type": cls.scalar("SELECT id FROM volume_types ORDER BY id"),
@@ -100,7 +101,7 @@ class Case(unittest.TestCase):
             return connection.exec_driver_sql(f"{statement} LIMIT 1").scalar()
 
     def volumes(self, ctx, **query):
-        answer = volume_lists.detail(ctx, query, mv.LATEST, asking.links(), None)
+        answer = volume_lists.detail(ctx, query, mv.LATEST, api_context.make_links(), None)
         return answer["volumes"]
 
     def attachments(self, ctx, **query):
@@ -108,7 +109,7 @@ class Case(unittest.TestCase):
 
     def lists(self):
         """Yield who may list what, with the table and the condition of its rows."""
-        own = f"WHERE project_id = '{scale.LARGE_PROJECT}'"
+        own = f"WHERE project_id = '{large_database.LARGE_PROJECT}'"
         for list_ in (self.volumes, self.attachments):
             table = list_.__name__
             yield f"{table} of a project", list_, self.member, {}, f"{table} {own}"
@@ -151,7 +152,7 @@ class OnMariadb(Pages):
     """What the server reads for a page, and how it finds what a filter leaves."""
 
     def read(self, list_, ctx, query):
-        with scale.reads() as count:
+        with large_database.count_row_reads() as count:
             found = list_(ctx, **query)
         return count[0], len(found)
 
@@ -189,7 +190,9 @@ class OnMariadb(Pages):
     def test_also_of_what_a_filter_leaves(self):
         for asked in ({"status": "in-use"}, {"bootable": "true"}, {"availability_zone": "zone-1"}):
             first, _ = self.read(self.volumes, self.member, asked)
-            for marker in self.markers(f"volumes WHERE project_id = '{scale.LARGE_PROJECT}'"):
+            for marker in self.markers(
+                f"volumes WHERE project_id = '{large_database.LARGE_PROJECT}'"
+            ):
                 with self.subTest(asked, marker=marker):
                     cost, _ = self.read(self.volumes, self.member, {**asked, "marker": marker})
                     self.assertLess(cost, 1.2 * first + 20)
@@ -210,14 +213,16 @@ class OnMariadb(Pages):
     def test_counts_and_sums_read_each_row_once(self):
         def count(ctx, **query):
             asked = {**query, "with_count": "1", "limit": "1"}
-            return [volume_lists.index(ctx, asked, mv.LATEST, asking.links(), None)["count"]]
+            return [
+                volume_lists.index(ctx, asked, mv.LATEST, api_context.make_links(), None)["count"]
+            ]
 
         def summary(ctx, **query):
             return volume_lists.summary(ctx, query, mv.LATEST)["volume-summary"]
 
         for ctx, query, volumes in (
-            (self.member, {}, scale.VOLUMES // 2),
-            (self.admin, ALL, scale.VOLUMES),
+            (self.member, {}, large_database.VOLUMES // 2),
+            (self.admin, ALL, large_database.VOLUMES),
         ):
             cost, _ = self.read(count, ctx, query)
             self.assertLess(cost, volumes + 50)
@@ -231,9 +236,9 @@ class OnMariadb(Pages):
 
     def plans(self, list_, ctx, query):
         """Return how the first statement, which has the filters, finds its rows."""
-        with scale.recorded() as sent:
+        with large_database.record_statements() as sent:
             list_(ctx, **query)
-        return scale.explained(*sent[0])
+        return large_database.explain(*sent[0])
 
     def assert_indexed(self, plans):
         for plan in plans:
@@ -295,7 +300,7 @@ class OnPostgresql(Pages):
 
     def nodes(self, list_, ctx, query):
         """Return the ways in which the first statement reads each of its tables."""
-        with scale.recorded() as sent:
+        with large_database.record_statements() as sent:
             list_(ctx, **query)
         statement, parameters = sent[0]
         with session.reader() as connection:

@@ -15,8 +15,8 @@ import waitress
 
 from attachd.api import endpoint
 from attachd.api.openapi import document
-from attachd.tests import agents
-from attachd.tests.functional import bad_input, processes, served
+from attachd.tests.fixtures import fake_agent, lifetime, processes, wsgi_api
+from attachd.tests.functional import bad_input
 from attachd.tests.selection import full_only
 
 TIMEOUT = 900
@@ -46,9 +46,9 @@ KNOWN = {
 class SchemathesisTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
-        self.api = served.use(self)
-        agents.report(HOST)
+        self.folder = lifetime.temp_dir(self)
+        self.api = wsgi_api.use(self)
+        fake_agent.report_agent(HOST)
         self.configure(bad_input.world())
         server = waitress.create_server(self.api.application, host="127.0.0.1", port=0, threads=2)
         self.url = f"http://127.0.0.1:{server.effective_port}"
@@ -67,9 +67,9 @@ class SchemathesisTest(unittest.TestCase):
         # Whoever waits for events only takes time.
         lines.append('"query.wait" = 0')
         lines += [f'"{name}" = {{ dictionary = "{name}", probability = 0.9 }}' for name in known]
-        lines += ["[headers]", f'X-Auth-Token = "{served.ADMIN}"']
+        lines += ["[headers]", f'X-Auth-Token = "{wsgi_api.ADMIN}"']
         # Without it, answers are in the oldest microversion, of which another document tells.
-        lines.append(f'OpenStack-API-Version = "{served.LATEST}, attachd 1.0"')
+        lines.append(f'OpenStack-API-Version = "{wsgi_api.LATEST}, attachd 1.0"')
         (self.folder / "schemathesis.toml").write_text("\n".join(lines) + "\n")
 
     def run_(self, described, *options):
@@ -123,7 +123,7 @@ class SchemathesisTest(unittest.TestCase):
 
 class MethodsTest(unittest.TestCase):
     def test_a_method_that_a_url_has_not_is_a_404(self):
-        api = served.use(self)
+        api = wsgi_api.use(self)
         declared = {(each.method, each.path) for each in endpoint.load()}
         for path in sorted({path for _, path in declared}):
             url = path.replace("{", "").replace("}", "")
@@ -132,7 +132,7 @@ class MethodsTest(unittest.TestCase):
                 if (method, path) in declared or self.is_taken(method, url, declared):
                     continue
                 with self.subTest(f"{method} {path}"):
-                    self.assertEqual(404, api.ask(method, url, token=served.ADMIN).status)
+                    self.assertEqual(404, api.request(method, url, token=wsgi_api.ADMIN).status)
 
     @staticmethod
     def is_taken(method, url, declared):

@@ -5,7 +5,7 @@ import testtools
 from testtools import content
 
 from attachd.tests.selection import full_only
-from attachd.tests.soak import run, stage
+from attachd.tests.soak import deployment, run
 
 SECONDS = 60
 CLIENTS = 6
@@ -16,13 +16,13 @@ SEED = 3
 @full_only("soak")
 class SoakTest(testtools.TestCase):
     def test_clients_have_what_they_believe_whatever_is_killed(self):
-        stage.need(self)
+        deployment.require(self)
         settings = run.Settings(seconds=SECONDS, seed=SEED, clients=CLIENTS, keys=run.knows_keys())
         said = []
         report = run.soak(self, settings, said.append)
         told = "\n".join([*said, f"{report}"])
         self.addDetail("report", content.text_content(told))
         self.assertEqual([], report.violations)
-        self.assertEqual(set(stage.KINDS), set(report.killed))
+        self.assertEqual(set(deployment.KINDS), set(report.killed))
         # One that does nothing proves nothing.
         self.assertGreater(report.carried_out, CLIENTS)

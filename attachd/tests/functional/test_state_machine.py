@@ -21,11 +21,11 @@ from attachd import exception
 from attachd.drivers.fake import Call
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
-from attachd.tests import rows
-from attachd.tests.functional import legacy_model, model, served
+from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional import attachment_model, legacy_model
+from attachd.tests.functional.attachment_model import Faults
 from attachd.tests.functional.legacy_rules import LegacyRules as Rules
 from attachd.tests.functional.legacy_rules import connector
-from attachd.tests.functional.model import Faults
 from attachd.tests.wait import wait_until
 
 MANY = os.environ.get("ATTACHD_TEST_EXAMPLES")
@@ -48,15 +48,15 @@ LUCK = st.sampled_from(["well"] * 4 + ["lost"])
 class Machine(Rules):
     """The calls, and what has to be true after each of them."""
 
-    def __init__(self, api: served.Api) -> None:
+    def __init__(self, api: wsgi_api.WsgiApi) -> None:
         super().__init__()
         self.api = api
         self.driver = api.backend.driver
         self.upkeep = BackendHeartbeat(api.backend)
         self.volumes: dict[str, legacy_model.Volume] = {}
         # What the story before has left.
-        self.driver.empty()
-        rows.remove_all()
+        self.driver.clear()
+        db_rows.remove_all()
         # However long the stories before took, the backend is not forgotten.
         self.upkeep.run_once()
         self.healer = EnsureExportsTask(api.backend)
@@ -65,7 +65,9 @@ class Machine(Rules):
     def _volume(self, data: st.DataObject) -> legacy_model.Volume:
         return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
 
-    def _attachment(self, data: st.DataObject) -> tuple[model.Volume, model.Attachment]:
+    def _attachment(
+        self, data: st.DataObject
+    ) -> tuple[attachment_model.Volume, attachment_model.Attachment]:
         every = [
             (volume, each)
             for volume in self.volumes.values()
@@ -78,12 +80,14 @@ class Machine(Rules):
     def has_errors(self) -> bool:
         return any("error" in volume.status()[0] for volume in self.volumes.values())
 
-    def _ask(self, expected: int, method: str, path: str, body: Any = None) -> served.Answer:
-        answer = self.api.ask(method, path, body, token=served.ADMIN)
+    def _ask(self, expected: int, method: str, path: str, body: Any = None) -> wsgi_api.Response:
+        answer = self.api.request(method, path, body, token=wsgi_api.ADMIN)
         assert answer.status == expected, (method, path, body, expected, answer)
         return answer
 
-    def _act(self, expected: int, volume: model.Volume, **action: Any) -> served.Answer:
+    def _act(
+        self, expected: int, volume: attachment_model.Volume, **action: Any
+    ) -> wsgi_api.Response:
         return self._ask(expected, "POST", f"/volumes/{volume.id}/action", action)
 
     @contextlib.contextmanager
@@ -108,7 +112,9 @@ class Machine(Rules):
     def _settle(volume_id: str) -> None:
         """Wait until the manager has done what was asked for by a cast."""
         wait_until(
-            lambda: not any(row["id"] == volume_id and row["owner"] for row in rows.volumes()),
+            lambda: (
+                not any(row["id"] == volume_id and row["owner"] for row in db_rows.list_volumes())
+            ),
             f"volume {volume_id} has an owner",
             interval=0.002,
         )
@@ -155,31 +161,31 @@ class Machine(Rules):
             return
         wanted = {"size": SIZE, "volume_type": MULTIATTACH if multiattach else None}
         with self._faults(create=luck):
-            answer = self._ask(model.ACCEPTED, "POST", "/volumes", {"volume": wanted})
+            answer = self._ask(attachment_model.ACCEPTED, "POST", "/volumes", {"volume": wanted})
             volume_id = answer.body["volume"]["id"]
             self._settle(volume_id)
         made = SIZE if luck == "well" else 0
         own = "ready" if made else "error"
         self.volumes[volume_id] = legacy_model.Volume(volume_id, multiattach, SIZE, made, own)
 
-    def _delete_volume(self, volume: model.Volume, luck: str) -> None:
+    def _delete_volume(self, volume: attachment_model.Volume, luck: str) -> None:
         expected = volume.delete()
         with self._faults(delete=luck):
             self._ask(expected, "DELETE", f"/volumes/{volume.id}")
             self._settle(volume.id)
-        if expected == model.ACCEPTED and luck == "well":
+        if expected == attachment_model.ACCEPTED and luck == "well":
             del self.volumes[volume.id]
-        elif expected == model.ACCEPTED:
+        elif expected == attachment_model.ACCEPTED:
             volume.own = "error_deleting"
 
-    def _extend_volume(self, volume: model.Volume, luck: str) -> None:
+    def _extend_volume(self, volume: attachment_model.Volume, luck: str) -> None:
         size = volume.size_gib + 1
         expected = volume.extend(size, Faults(luck))
         with self._faults(extend=luck):
             self._act(expected, volume, **{"os-extend": {"new_size": size}})
             self._settle(volume.id)
 
-    def _reset_status(self, volume: model.Volume, status: str) -> None:
+    def _reset_status(self, volume: attachment_model.Volume, status: str) -> None:
         self._act(volume.reset(status), volume, **{"os-reset_status": {"status": status}})
 
     @stateful.precondition(Rules.has_volumes)
@@ -188,7 +194,7 @@ class Machine(Rules):
         volume = self._volume(data)
         expected = volume.reserve(server)
         answer = self._ask(expected, "POST", "/attachments", _wanted(volume, server))
-        if expected == model.OK:
+        if expected == attachment_model.OK:
             volume.add(answer.body["attachment"]["id"], server)
 
     @stateful.precondition(Rules.has_volumes)
@@ -199,12 +205,12 @@ class Machine(Rules):
         volume = self._volume(data)
         body = _wanted(volume, server, connector=connector(host))
         if twins := volume.twins(server, host):
-            answer = self._ask(model.OK, "POST", "/attachments", body)
+            answer = self._ask(attachment_model.OK, "POST", "/attachments", body)
             assert answer.body["attachment"]["id"] in twins, "a repetition makes nothing"
             return
         expected = volume.reserve(server)
-        mine = model.Attachment("not known yet", server)
-        if expected == model.OK:
+        mine = attachment_model.Attachment("not known yet", server)
+        if expected == attachment_model.OK:
             mine = volume.add(mine.id, server)
             expected = volume.connect(mine, host, Faults(work, undo), alone=False)
         with self._faults(grant=work, revoke=undo):
@@ -218,7 +224,7 @@ class Machine(Rules):
     def _new_row(volume: legacy_model.Volume) -> str:
         known = {*volume.attachments, *(each.id for each in volume.connections.values())}
         (new,) = {
-            row["id"] for row in rows.attachments(volume.id) if row["kind"] != "hold"
+            row["id"] for row in db_rows.list_attachments(volume.id) if row["kind"] != "hold"
         } - known
         return str(new)
 
@@ -228,13 +234,17 @@ class Machine(Rules):
         self._update(*self._attachment(data), host, Faults())
 
     def _update(
-        self, volume: model.Volume, mine: model.Attachment, host: str, faults: Faults
+        self,
+        volume: attachment_model.Volume,
+        mine: attachment_model.Attachment,
+        host: str,
+        faults: Faults,
     ) -> None:
         expected = volume.connect(mine, host, faults, alone=True)
         body = {"attachment": {"connector": connector(host)}}
         with self._faults(grant=faults.work, revoke=faults.undo):
             answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
-        if expected == model.OK:
+        if expected == attachment_model.OK:
             told = answer.body["attachment"]["connection_info"]
             assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
 
@@ -259,11 +269,13 @@ class Machine(Rules):
         else:
             self._detach(volume, mine, work)
 
-    def _detach(self, volume: model.Volume, mine: model.Attachment, work: str) -> None:
+    def _detach(
+        self, volume: attachment_model.Volume, mine: attachment_model.Attachment, work: str
+    ) -> None:
         expected = volume.detach(mine, Faults(work))
         with self._faults(revoke=work):
             answer = self._ask(expected, "DELETE", f"/attachments/{mine.id}")
-        if expected == model.OK:
+        if expected == attachment_model.OK:
             left = {each["id"] for each in answer.body["attachments"]}
             assert left == set(volume.attachments), left
 
@@ -278,7 +290,7 @@ class Machine(Rules):
     @stateful.invariant()
     def clients_see_what_the_model_says(self) -> None:
         for volume in self.volumes.values():
-            seen = self._ask(model.OK, "GET", f"/volumes/{volume.id}").body["volume"]
+            seen = self._ask(attachment_model.OK, "GET", f"/volumes/{volume.id}").body["volume"]
             assert (seen["status"], seen["size"]) == (volume.status()[0], volume.size_gib), seen
             used = {each["attachment_id"] for each in seen["attachments"]}
             expected = {each.id for each in volume.attachments.values() if each.wire == "attached"}
@@ -287,11 +299,11 @@ class Machine(Rules):
     @stateful.invariant()
     def the_rows_are_what_the_model_says(self) -> None:
         for volume in self.volumes.values():
-            row = rows.volume(volume.id)
+            row = db_rows.get_volume(volume.id)
             assert row["state"] == volume.own, (row, volume)
             assert (row["status"], row["attach_status"]) == volume.status(), (row, volume)
             assert row["pending_detaches"] == volume.leaving, (row, volume)
-            held = rows.attachments(volume.id)
+            held = db_rows.list_attachments(volume.id)
             stored = {row["id"]: (row["state"], row["parent_id"]) for row in held}
             holds = [row["id"] for row in held if row["kind"] == "hold"]
             assert [stored.pop(each) for each in holds] == [("held", None)] * volume.holds, volume
@@ -318,7 +330,7 @@ class Machine(Rules):
         assert self.driver.sizes() == expected, (self.driver.sizes(), expected)
 
 
-def _wanted(volume: model.Volume, server: str | None, **more: Any) -> dict[str, Any]:
+def _wanted(volume: attachment_model.Volume, server: str | None, **more: Any) -> dict[str, Any]:
     who = {"instance_uuid": server} if server else {}
     return {"attachment": {"volume_uuid": volume.id, **who, **more}}
 
@@ -330,9 +342,9 @@ class StateMachineTest(unittest.TestCase):
         # Failures are what the stories are about: they need not be told.
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
-        api = served.use(self)
+        api = wsgi_api.use(self)
         specs = {"name": MULTIATTACH, "extra_specs": {"multiattach": "<is> True"}}
-        made = api.ask("POST", "/types", {"volume_type": specs}, token=served.ADMIN)
+        made = api.request("POST", "/types", {"volume_type": specs}, token=wsgi_api.ADMIN)
         self.assertEqual(200, made.status, made)
         stateful.run_state_machine_as_test(
             lambda: Machine(api),

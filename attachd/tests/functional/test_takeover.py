@@ -13,8 +13,9 @@ import requests
 import sqlalchemy as sa
 import testtools
 
-from attachd.tests.functional import recorded
-from attachd.tests.functional.processes import Deployment, Process
+from attachd.tests.fixtures import recording_manager
+from attachd.tests.fixtures.deployments import Deployment
+from attachd.tests.fixtures.processes import Process
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -65,12 +66,12 @@ class TakeoverTest(testtools.TestCase):
             self,
             sys.executable,
             "-m",
-            "attachd.tests.functional.recorded",
+            "attachd.tests.fixtures.recording_manager",
             f"{self.record}",
             f"{pause}",
             f"{self.gate(machine)}",
             f"--config-file={configuration}",
-            env=self.deployment._environment,
+            env=self.deployment.environment,
         )
         process.show_in_failures(self)
         process.wait_for("Serving backend")
@@ -80,19 +81,19 @@ class TakeoverTest(testtools.TestCase):
         """Return the file which, where it is, keeps a manager from making changes."""
         return self.deployment.folder / f"gate-{machine}"
 
-    def ask(self, method, path, body=None):
+    def request(self, method, path, body=None):
         url = f"{self.deployment.url}/v3{path}"
         return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
 
-    def new_volume(self, **values):
-        answer = self.ask("POST", "/volumes", {"volume": {"size": 1, **values}})
+    def create_volume(self, **values):
+        answer = self.request("POST", "/volumes", {"volume": {"size": 1, **values}})
         self.assertEqual(202, answer.status_code, answer.text)
         volume_id = answer.json()["volume"]["id"]
         wait_until(lambda: self.show(f"/volumes/{volume_id}")["status"] == "available")
         return volume_id
 
     def show(self, path):
-        answer = self.ask("GET", path)
+        answer = self.request("GET", path)
         return next(iter(answer.json().values())) if answer.status_code == 200 else None
 
     def rows(self, sql, **values):
@@ -116,7 +117,7 @@ class TakeoverTest(testtools.TestCase):
         rng = random.Random(number)
         while not self.stop.is_set():
             body = {"attachment": {"volume_uuid": rng.choice(volumes)}}
-            answer = self.ask("POST", "/attachments", body)
+            answer = self.request("POST", "/attachments", body)
             if answer.status_code != 200:
                 self.trouble.append(answer.text)
                 return
@@ -126,29 +127,33 @@ class TakeoverTest(testtools.TestCase):
                 ("PUT", attachment, connector),
                 ("DELETE", attachment, None),
             ):
-                answer = self.ask(method, path, wanted)
+                answer = self.request(method, path, wanted)
                 while answer.status_code in {500, 503, 504}:
-                    answer = self.ask(method, path, wanted)
+                    answer = self.request(method, path, wanted)
                 if answer.status_code not in {200, 404}:
                     self.trouble.append(f"{method}: {answer.status_code} {answer.text}")
 
     def multiattach_type(self):
         body = {"volume_type": {"name": "many", "extra_specs": {"multiattach": "<is> True"}}}
-        self.assertEqual(200, self.ask("POST", "/types", body).status_code)
+        self.assertEqual(200, self.request("POST", "/types", body).status_code)
 
     def test_one_of_two_is_killed_under_load(self):
         first, second = (self.start_manager(name, pause=0.02) for name in ("one", "two"))
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
         self.multiattach_type()
-        volumes = [self.new_volume(volume_type="many") for _ in range(VOLUMES)]
+        volumes = [self.create_volume(volume_type="many") for _ in range(VOLUMES)]
         clients = [
             threading.Thread(target=self.cycle, args=(number, volumes), daemon=True)
             for number in range(CLIENTS)
         ]
         for each in clients:
             each.start()
-        wait_until(lambda: len(recorded.read(self.record)) > 200 and self.both_have_worked())
+        wait_until(
+            lambda: (
+                len(recording_manager.read_record(self.record)) > 200 and self.both_have_worked()
+            )
+        )
 
         ids = set(self.processes())
         alive = self.id_of(second)
@@ -160,26 +165,31 @@ class TakeoverTest(testtools.TestCase):
         buried = time.monotonic() - killed
         wait_until(lambda: dead not in {row[2] for row in self.half_way()})
         taken_over = time.monotonic() - killed
-        count = len(recorded.read(self.record))
-        wait_until(lambda: len(recorded.read(self.record)) > count + 100)
+        count = len(recording_manager.read_record(self.record))
+        wait_until(lambda: len(recording_manager.read_record(self.record)) > count + 100)
         self.stop.set()
         for each in clients:
             each.join(TIMEOUT)
         wait_until(lambda: not self.half_way())
         self.assertEqual([], self.trouble)
         self.assertEqual([], self.show("/attachments"))
-        self.assertEqual([], list(recorded.overlaps(recorded.read(self.record), died)))
+        self.assertEqual(
+            [],
+            list(
+                recording_manager.find_overlaps(recording_manager.read_record(self.record), died)
+            ),
+        )
         exports = [each for each in self.state.rglob("*") if each.is_symlink()]
         self.assertEqual([], exports)
         figures = f"dead for others after {buried:.1f} s, all taken over after {taken_over:.1f} s"
         sys.stderr.write(f"\ntakeover_time {TAKEOVER} s: {figures}\n")
 
     def both_have_worked(self):
-        return len({entry.pid for entry in recorded.read(self.record)}) == 2
+        return len({entry.pid for entry in recording_manager.read_record(self.record)}) == 2
 
     def since(self, count):
         """Return what was recorded after so many entries."""
-        return {entry.what for entry in recorded.read(self.record)[count:]}
+        return {entry.what for entry in recording_manager.read_record(self.record)[count:]}
 
     def id_of(self, process):
         """Return under which id a manager is known to others."""
@@ -195,24 +205,27 @@ class TakeoverTest(testtools.TestCase):
             self.start_manager(machine, pause=1)
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        volume = self.new_volume()
+        volume = self.create_volume()
         for number in range(3):
             self.connect_and_delete(volume, {"host": f"host-{number}"})
         # One may come to the queue long after the other.
         wait_until(
             lambda: self.both_have_worked() or self.connect_and_delete(volume, {"host": "late"})
         )
-        self.assertEqual([], list(recorded.overlaps(recorded.read(self.record), {})))
+        self.assertEqual(
+            [],
+            list(recording_manager.find_overlaps(recording_manager.read_record(self.record), {})),
+        )
 
     def connect_and_delete(self, volume, host):
         body = {"attachment": {"volume_uuid": volume}}
-        attachment = self.ask("POST", "/attachments", body).json()["attachment"]["id"]
-        path, begun = f"/attachments/{attachment}", len(recorded.read(self.record))
+        attachment = self.request("POST", "/attachments", body).json()["attachment"]["id"]
+        path, begun = f"/attachments/{attachment}", len(recording_manager.read_record(self.record))
         wanted = {"attachment": {"connector": host}}
-        asking = threading.Thread(target=self.ask, args=("PUT", path, wanted))
+        asking = threading.Thread(target=self.request, args=("PUT", path, wanted))
         asking.start()
         wait_until(lambda: self.methods_since(begun) == ["grant"])
-        self.assertEqual(200, self.ask("DELETE", path).status_code)
+        self.assertEqual(200, self.request("DELETE", path).status_code)
         asking.join(TIMEOUT)
         self.assertEqual(["grant", "revoke"], self.methods_since(begun))
         self.assertIsNone(self.show(path))
@@ -220,21 +233,23 @@ class TakeoverTest(testtools.TestCase):
 
     def methods_since(self, count):
         """Return which methods of the driver were begun after so many entries."""
-        entries = recorded.read(self.record)[count:]
+        entries = recording_manager.read_record(self.record)[count:]
         return [entry.method for entry in entries if entry.what == "begins"]
 
     def test_one_that_slept_in_the_middle_of_a_call_touches_nothing_afterwards(self):
         sleeper = self.start_manager("one")
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        volume = self.new_volume()
-        answer = self.ask("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
+        volume = self.create_volume()
+        answer = self.request("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
         attachment = f"/attachments/{answer.json()['attachment']['id']}"
         connector = {"attachment": {"connector": {"host": "here"}}}
         self.gate("one").touch()
-        asking = threading.Thread(target=self.ask, args=("PUT", attachment, connector))
+        asking = threading.Thread(target=self.request, args=("PUT", attachment, connector))
         asking.start()
-        wait_until(lambda: recorded.read(self.record)[-1][3:] == ("grant", "begins"))
+        wait_until(
+            lambda: recording_manager.read_record(self.record)[-1][3:] == ("grant", "begins")
+        )
         worker = self.worker_of(sleeper)
         os.kill(worker, signal.SIGSTOP)
         self.addCleanup(os.kill, worker, signal.SIGCONT)
@@ -243,10 +258,10 @@ class TakeoverTest(testtools.TestCase):
         wait_until(lambda: not self.half_way())
         self.assertTrue(self.show(attachment)["connection_info"])
         # RabbitMQ still hands the sleeper every second message.
-        while (status := self.ask("DELETE", attachment).status_code) == 504:
+        while (status := self.request("DELETE", attachment).status_code) == 504:
             pass
         self.assertIn(status, {200, 404})
-        before = len(recorded.read(self.record))
+        before = len(recording_manager.read_record(self.record))
         self.gate("one").unlink()
         os.kill(worker, signal.SIGCONT)
         sleeper.wait_for("joins again under a new id")
@@ -257,7 +272,7 @@ class TakeoverTest(testtools.TestCase):
         self.assertIsNone(self.show(attachment))
         wait_until(lambda: len(self.processes()) == 2)
         # As another one it is as good as before.
-        answer = self.ask("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
+        answer = self.request("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
         attachment = f"/attachments/{answer.json()['attachment']['id']}"
-        self.assertEqual(200, self.ask("PUT", attachment, connector).status_code)
-        self.assertEqual(200, self.ask("DELETE", attachment).status_code)
+        self.assertEqual(200, self.request("PUT", attachment, connector).status_code)
+        self.assertEqual(200, self.request("DELETE", attachment).status_code)

@@ -9,7 +9,7 @@ from unittest import mock
 from keystonemiddleware import auth_token
 
 from attachd.api import app
-from attachd.tests.functional import guarded
+from attachd.tests.fixtures import keystone_api
 from attachd.tests.selection import full_only
 
 
@@ -50,7 +50,7 @@ class Conversation(socketserver.StreamRequestHandler):
 class CacheTest(unittest.TestCase):
     def count_questions(self, **options):
         """Ask three times with one token; return how often Keystone was asked about it."""
-        api = guarded.use(self, **options)
+        api = keystone_api.use(self, **options)
         token = api.keystone.token(api.keystone.user("alice", "member"))
         asked = []
         real = auth_token.AuthProtocol._create_identity_server
@@ -64,7 +64,7 @@ class CacheTest(unittest.TestCase):
         with mock.patch.object(auth_token.AuthProtocol, "_create_identity_server", watched):
             api.application = app.make_app()
         for _time in range(3):
-            self.assertEqual(200, api.ask("GET", "/volumes", token=token).status)
+            self.assertEqual(200, api.request("GET", "/volumes", token=token).status)
         return len(asked)
 
     def test_a_process_keeps_them_by_itself(self):

@@ -6,7 +6,7 @@ import re
 from cinderclient import exceptions
 from openstack import exceptions as sdk_exceptions
 
-from attachd.tests.functional import sdk
+from attachd.tests.fixtures import sdk
 from attachd.tests.functional import test_client_libraries as libraries
 from attachd.tests.functional import test_clients as commands
 from attachd.tests.functional.test_clients import UUID
@@ -246,7 +246,7 @@ class CinderClientTest(libraries.Case):
 class SdkTest(libraries.Case):
     def setUp(self):
         super().setUp()
-        self.storage = sdk.storage(self, self.process.url)
+        self.storage = sdk.block_storage(self, self.process.url)
 
     def test_access(self):
         storage = self.storage

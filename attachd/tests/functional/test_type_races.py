@@ -13,7 +13,8 @@ from attachd.db.engine import retry, session
 from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
 from attachd.db.volumes import updates as volume_updates
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -21,7 +22,7 @@ SEVERAL = {"multiattach": "<is> True"}
 ROUNDS = 15
 
 
-def create(kind, project=rows.PROJECT):
+def create(kind, project=db_rows.PROJECT):
     """Store a volume, as the API does: by the type as it was a moment ago."""
     specs = types.get(kind)["extra_specs"]
     values = {
@@ -39,7 +40,7 @@ def retype(volume_id, kind):
     """Give a volume the type, as it was a moment ago."""
     specs = types.get(kind)["extra_specs"]
     wanted = volume_updates.RetypeRequest(None, kind, specs, ("available",))
-    volume_updates.retype(volume_id, rows.PROJECT, wanted)
+    volume_updates.retype(volume_id, db_rows.PROJECT, wanted)
 
 
 class RacesOnSqlite(unittest.TestCase):
@@ -63,16 +64,18 @@ class RacesOnSqlite(unittest.TestCase):
 
     def race(self, kind, *others):
         """Have volumes get a type, created and retyped, and others do something to it."""
-        free = [rows.add_volume()["id"] for _ in range(6)]
+        free = [db_rows.add_volume()["id"] for _ in range(6)]
         calls = [functools.partial(create, kind, f"p{number % 3}") for number in range(12)]
         calls += [functools.partial(retype, each, kind) for each in free]
         # In the middle, so that there is something before and after them.
         calls[len(calls) // 2 : len(calls) // 2] = others
-        return Counter(type(each).__name__ for each in databases.together(*calls))
+        return Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
 
     def assert_kept(self, kind):
         several = multiattach.parse(types.get(kind)["extra_specs"]).multiattach
-        having = [row["multiattach"] for row in rows.volumes() if row["volume_type_id"] == kind]
+        having = [
+            row["multiattach"] for row in db_rows.list_volumes() if row["volume_type_id"] == kind
+        ]
         self.assertEqual([several] * len(having), having)
         return len(having)
 
@@ -108,7 +111,7 @@ class RacesOnSqlite(unittest.TestCase):
         for number in range(ROUNDS):
             kind = types.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
             outcomes = self.race(kind, functools.partial(types.delete, kind))
-            having = [row for row in rows.volumes() if row["volume_type_id"] == kind]
+            having = [row for row in db_rows.list_volumes() if row["volume_type_id"] == kind]
             if outcomes["TypeInUse"]:
                 self.assertEqual(18, len(having))
                 continue
@@ -124,7 +127,7 @@ class WaitingOnMariadb(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
         self.type = types.create({"name": "shared", "extra_specs": SEVERAL})["id"]
-        self.volume = rows.add_volume()["id"]
+        self.volume = db_rows.add_volume()["id"]
 
     def test_what_was_judged_by_the_type_of_before_is_refused(self):
         calls = (
@@ -135,7 +138,7 @@ class WaitingOnMariadb(unittest.TestCase):
             for call in calls:
                 with self.assertRaisesRegex(exception.Conflict, "changed meanwhile"):
                     call()
-        self.assertEqual([None], [row["volume_type_id"] for row in rows.volumes()])
+        self.assertEqual([None], [row["volume_type_id"] for row in db_rows.list_volumes()])
 
     def test_a_change_waits_for_whoever_is_about_to_have_the_type(self):
         kept, changed = threading.Event(), threading.Event()
@@ -155,7 +158,7 @@ class WaitingOnMariadb(unittest.TestCase):
                 changed.set()
 
         with mock.patch.object(types, "lock_unchanged", keep):
-            made, refused = databases.together(functools.partial(create, self.type), change)
+            made, refused = concurrency.run_at_once(functools.partial(create, self.type), change)
         self.assertEqual(self.type, made["volume_type_id"])
         self.assertRegex(str(refused), "currently in use")
 

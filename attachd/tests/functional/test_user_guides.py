@@ -10,9 +10,8 @@ import sys
 import requests
 import testtools
 
-from attachd.tests import machine
-from attachd.tests.functional import guides, processes, sdk
-from attachd.tests.functional.processes import AllInOne
+from attachd.tests.fixtures import guides, lifetime, processes, requirements, sdk
+from attachd.tests.fixtures.deployments import AllInOne
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -35,8 +34,8 @@ class Case(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
-        rules = (each for each in guides.blocks(RECIPES) if each.readers == self.recipe)
+        self.folder = lifetime.temp_dir(self)
+        rules = (each for each in guides.parse_blocks(RECIPES) if each.readers == self.recipe)
         policy = self.folder / "policy.yaml"
         policy.write_text("".join(each.text for each in rules if self.recipe))
         own = self.folder / "own.conf"
@@ -65,10 +64,10 @@ class Case(testtools.TestCase):
 class CurlTest(Case):
     def test_everything_prints_what_the_guide_says(self):
         for tool in ("bash", "curl", "jq"):
-            machine.need_tool(self, tool)
+            requirements.require_tool(self, tool)
         blocks = [
             each
-            for each in guides.blocks(GUIDE)
+            for each in guides.parse_blocks(GUIDE)
             if each.language == "console" and not each.readers
         ]
         self.assertGreater(len(blocks), 10)
@@ -82,7 +81,7 @@ class CurlTest(Case):
 
 class PythonTest(Case):
     def test_the_example_of_openstacksdk(self):
-        storage = sdk.storage(self, self.service.url)
+        storage = sdk.block_storage(self, self.service.url)
         volume = storage.create_volume(name="data", size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         said = self.run_it(sys.executable, "-W", "ignore", str(EXAMPLE), "data")
@@ -95,7 +94,7 @@ class PythonTest(Case):
 class AuditorTest(Case):
     recipe = "auditor"
 
-    def ask(self, method, path, roles, project, **more):
+    def request(self, method, path, roles, project, **more):
         return requests.request(
             method,
             f"{self.service.url}/v3/{path}",
@@ -109,13 +108,13 @@ class AuditorTest(Case):
 
     def test_an_auditor_sees_other_projects_and_changes_nothing(self):
         wanted = {"volume": {"name": "data", "size": 1}}
-        made = self.ask("POST", "volumes", "member,reader", PROJECT, json=wanted)
+        made = self.request("POST", "volumes", "member,reader", PROJECT, json=wanted)
         volume = made.json()["volume"]["id"]
         auditor = ("auditor", ELSEWHERES)
-        listed = self.ask("GET", "volumes?all_tenants=1", *auditor).json()["volumes"]
+        listed = self.request("GET", "volumes?all_tenants=1", *auditor).json()["volumes"]
         self.assertEqual([volume], [each["id"] for each in listed])
         for path in (f"volumes/{volume}", "attachments?all_tenants=1", "events?all_tenants=1"):
-            self.assertEqual(200, self.ask("GET", path, *auditor).status_code, path)
+            self.assertEqual(200, self.request("GET", path, *auditor).status_code, path)
         attachment = {"attachment": {"volume_uuid": volume}}
         for method, path, body in (
             ("POST", "volumes", wanted),
@@ -123,10 +122,10 @@ class AuditorTest(Case):
             ("DELETE", f"volumes/{volume}", None),
             ("GET", "os-services", None),
         ):
-            answer = self.ask(method, path, *auditor, json=body)
+            answer = self.request(method, path, *auditor, json=body)
             self.assertEqual(403, answer.status_code, f"{path}: {answer.text}")
         stranger = ("member,reader", ELSEWHERES)
-        self.assertEqual(404, self.ask("GET", f"volumes/{volume}", *stranger).status_code)
+        self.assertEqual(404, self.request("GET", f"volumes/{volume}", *stranger).status_code)
 
 
 def printed(block):

@@ -10,7 +10,7 @@ import re
 import subprocess
 import unittest
 
-from attachd.tests.functional import commands, processes, shared
+from attachd.tests.fixtures import cli_commands, deployments, lifetime, processes
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -31,8 +31,8 @@ wait_for() {
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
-        self.process = shared.all_in_one(self)
+        self.folder = lifetime.temp_dir(self)
+        self.process = deployments.shared_all_in_one(self)
 
     def shell(self, lines, expected=0):
         """Run commands in another terminal where the settings were pasted."""
@@ -41,7 +41,7 @@ class Case(unittest.TestCase):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{lines}"],
             env=processes.environment(
-                PATH=commands.path(self), HOME=str(self.folder), COLUMNS="200"
+                PATH=cli_commands.command_path(self), HOME=str(self.folder), COLUMNS="200"
             ),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -6,7 +6,7 @@ import http.client
 import secrets
 import threading
 
-from attachd.tests.lab import agents, guests
+from attachd.tests.lab import deployment, guests
 
 MIB = 2**20
 FOLDER = "/mnt/volume"
@@ -41,12 +41,12 @@ class Watch:
         return self.seen
 
 
-class AgentsTest(agents.Case):
+class AgentsTest(deployment.AgentCase):
     """What users of one service with two hosts do, and what becomes of it."""
 
     def start(self, **settings):
         """Start a service."""
-        self.service = agents.Service(self, **settings)
+        self.service = deployment.LabDeployment(self, **settings)
         return self.service
 
     def write_files(self, host):
@@ -74,7 +74,7 @@ class AgentsTest(agents.Case):
         service = self.start()
         service.start(self.a)
         service.start(self.b)
-        volume = service.api.new_volume()
+        volume = service.api.create_volume()
 
         attachment = service.attach(volume, self.a)
         self.assertEqual("attached", attachment["status"])
@@ -105,7 +105,7 @@ class AgentsTest(agents.Case):
     def _go_through(self, trouble):
         service = self.start()
         service.start(self.a)
-        other, volume = service.api.new_volume(), service.api.new_volume()
+        other, volume = service.api.create_volume(), service.api.create_volume()
         former = service.attach(other, self.a)
         attachment = service.attach(volume, self.a)
         checksum = self.write_files(self.a)
@@ -124,7 +124,7 @@ class AgentsTest(agents.Case):
         # Long enough for what is only slow, on guests without hardware to help them.
         service = self.start(work=60, agent="down_time = 180")
         service.start(self.a)
-        first, second, third = (service.api.new_volume() for _ in range(3))
+        first, second, third = (service.api.create_volume() for _ in range(3))
         leaving = service.attach(first, self.a)
         service.queue.refuse()
 
@@ -134,7 +134,7 @@ class AgentsTest(agents.Case):
         late = service.ask_to_detach(leaving)
         self.assertIn(late.status, {http.client.GATEWAY_TIMEOUT, http.client.CONFLICT}, late)
         self.assertIn(f"host {self.a.name}", late.message)
-        agents.wait_for(lambda: not service.is_alive(self.a))
+        deployment.wait_for(lambda: not service.is_alive(self.a))
         refused = service.ask_to_attach(third, self.a)
         self.assertEqual(http.client.CONFLICT, refused.status, refused)
         self.assertIn(f"The agent of host {self.a.name} has not been heard", refused.message)
@@ -142,10 +142,10 @@ class AgentsTest(agents.Case):
 
         service.queue.pass_on()
         service.wait_until_alive(self.a)
-        agents.wait_for(lambda: not service.attachments_of(first))
+        deployment.wait_for(lambda: not service.attachments_of(first))
         (coming,) = service.attachments_of(second)
         service.wait_for_device(coming, self.a)
-        agents.wait_for(lambda: service.attachment(coming)["status"] == "attached")
+        deployment.wait_for(lambda: service.attachment(coming)["status"] == "attached")
         self.assertEqual(1, len(self.a.guest.sessions()))
         self.a.guest.write(0, b"\1" * guests.BLOCK)
         service.detach(coming)
@@ -154,14 +154,14 @@ class AgentsTest(agents.Case):
     def test_an_agent_that_is_killed_while_it_connects_goes_on_when_it_is_started(self):
         service = self.start(work=15)
         service.start(self.a)
-        volume = service.api.new_volume()
+        volume = service.api.create_volume()
         killing = self.a.kill_when(LOGGED_IN)
         service.ask_to_attach(volume, self.a)
         self.assertEqual(0, killing.end())
         killing.kill()
         self.a.start()
         (attachment,) = service.attachments_of(volume)
-        agents.wait_for(lambda: service.attachment(attachment)["status"] == "attached")
+        deployment.wait_for(lambda: service.attachment(attachment)["status"] == "attached")
         service.wait_for_device(attachment, self.a)
         self.assertEqual(1, len(self.a.guest.sessions()))
         checksum = self.write_files(self.a)
@@ -173,20 +173,20 @@ class AgentsTest(agents.Case):
     def test_an_agent_that_is_killed_while_it_disconnects_goes_on_when_it_is_started(self):
         service = self.start(work=15)
         service.start(self.a)
-        volume = service.api.new_volume()
+        volume = service.api.create_volume()
         attachment = service.attach(volume, self.a)
         killing = self.a.kill_when(f"! {HAS_DISK}")
         service.ask_to_detach(attachment)
         self.assertEqual(0, killing.end())
         killing.kill()
         self.a.start()
-        agents.wait_for(lambda: not service.attachments_of(volume))
+        deployment.wait_for(lambda: not service.attachments_of(volume))
         self.assert_nothing_is_left(service, volume)
 
     def test_one_of_two_paths_is_enough(self):
         service = self.start(portals=2)
         service.start(self.a, "multipath = true\nenforce_multipath = true")
-        volume = service.api.new_volume()
+        volume = service.api.create_volume()
         attachment = service.attach(volume, self.a)
         self.assertEqual(b"mpath", self.kind(self.a))
         self.assertEqual(2, len(self.a.guest.sessions()))
@@ -194,11 +194,11 @@ class AgentsTest(agents.Case):
         writer = guests.Writer(self, self.a.guest, 0)
         for cut, other in (service.portals, service.portals[::-1]):
             cut.refuse()
-            agents.wait_for(lambda: self.paths(self.a) == 1)
+            deployment.wait_for(lambda: self.paths(self.a) == 1)
             writer.go_on()
             self.assertGreater(other.open, 0)
             cut.pass_on()
-            agents.wait_for(lambda: self.paths(self.a) == 2)
+            deployment.wait_for(lambda: self.paths(self.a) == 2)
             writer.go_on()
         self.assertGreater(writer.end(), 0)
         service.detach(attachment)
@@ -207,21 +207,21 @@ class AgentsTest(agents.Case):
     def test_both_paths_grow_and_are_there_again_after_a_power_cut(self):
         service = self.start(portals=2)
         service.start(self.a, "multipath = true")
-        volume = service.api.new_volume()
+        volume = service.api.create_volume()
         attachment = service.attach(volume, self.a)
         data = secrets.token_bytes(MIB)
         self.a.guest.write(512 * MIB, data)
         writer = guests.Writer(self, self.a.guest, 0)
         body = {"os-extend": {"new_size": 2}}
-        service.api.get("POST", f"/volumes/{volume}/action", body)
+        service.api.request_json("POST", f"/volumes/{volume}/action", body)
         service.api.wait_for_size(volume, 2)
-        agents.wait_for(lambda: self.size(self.a) == 2048 * MIB)
+        deployment.wait_for(lambda: self.size(self.a) == 2048 * MIB)
         writer.go_on()
         self.assertGreater(writer.end(), 0)
         self.a.guest.write(2047 * MIB, data)
         self.a.crash()
         service.wait_for_device(attachment, self.a)
-        agents.wait_for(lambda: self.paths(self.a) == 2)
+        deployment.wait_for(lambda: self.paths(self.a) == 2)
         self.assertEqual((b"mpath", 2048 * MIB), (self.kind(self.a), self.size(self.a)))
         for place in (512 * MIB, 2047 * MIB):
             self.assertEqual(data, self.a.guest.read(place, MIB))
@@ -247,8 +247,8 @@ class AgentsTest(agents.Case):
         service.start(self.a)
         service.start(self.b)
         kind = {"name": "shared", "extra_specs": {"multiattach": "<is> True"}}
-        service.api.get("POST", "/types", {"volume_type": kind})
-        volume = service.api.new_volume(volume_type="shared")
+        service.api.request_json("POST", "/types", {"volume_type": kind})
+        volume = service.api.create_volume(volume_type="shared")
         first = service.attach(volume, self.a)
         second = service.attach(volume, self.b, mode="ro")
         self.assertEqual(("rw", "ro"), (first["attach_mode"], second["attach_mode"]))

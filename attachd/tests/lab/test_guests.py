@@ -5,7 +5,7 @@ import os
 import unittest
 from unittest import mock
 
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 from attachd.tests.lab import guests
 
 
@@ -29,5 +29,5 @@ class NeedLabTest(unittest.TestCase):
         self.assertIn("LAB_HOME", reason)
 
     def test_a_folder_without_a_lab_is_a_mistake_and_no_reason_to_skip(self):
-        ((_, reason),) = _outcome(os.fspath(machine.__file__)).failures
-        self.assertIn(f"no command {machine.__file__}/lab", reason)
+        ((_, reason),) = _outcome(os.fspath(requirements.__file__)).failures
+        self.assertIn(f"no command {requirements.__file__}/lab", reason)

@@ -4,25 +4,25 @@
 import json
 import secrets
 
-from attachd.tests.lab import agents, guests, installed
+from attachd.tests.lab import deployment, guests, installation
 
 MIB = 2**20
 FOLDER = "/mnt/volume"
 
 
-class LocalAttachTest(agents.Case):
+class LocalAttachTest(deployment.AgentCase):
     """A host without an agent, and somebody at its shell."""
 
     HOSTS = 1
 
     def setUp(self):
         super().setUp()
-        self.service = agents.Service(self, portals=2)
+        self.service = deployment.LabDeployment(self, portals=2)
 
     def type(self, command):
         """Run a command of attachd in a guest, as root, and return what it printed."""
         settings = f"OS_AUTH_TYPE=none OS_ENDPOINT={self.service.url} PYTHONWARNINGS=ignore"
-        return self.a.guest.run(f"{settings} {installed.FOLDER}/bin/attachd {command}").decode()
+        return self.a.guest.run(f"{settings} {installation.FOLDER}/bin/attachd {command}").decode()
 
     def attach(self, volume, options=""):
         """Attach a volume and return what the command says of it."""
@@ -36,7 +36,7 @@ class LocalAttachTest(agents.Case):
         return json.loads(self.type("local-list -f json"))
 
     def test_a_file_system_is_made_mounted_and_there_again_after_a_power_cut(self):
-        volume = self.service.api.new_volume()
+        volume = self.service.api.create_volume()
         told = self.attach(volume, f"--mkfs ext4 --mountpoint {FOLDER}")
         data = secrets.token_bytes(MIB)
         self.a.guest.run(f"cat > {FOLDER}/file; sync", data)
@@ -64,7 +64,7 @@ class LocalAttachTest(agents.Case):
         self.assert_nothing_is_left(self.service, volume)
 
     def test_all_paths_are_used_where_that_is_asked_for(self):
-        volume = self.service.api.new_volume()
+        volume = self.service.api.create_volume()
         self.attach(volume, "--multipath --enforce-multipath")
         self.assertEqual(2, len(self.a.guest.sessions()))
         self.service.portals[0].refuse()
@@ -76,7 +76,7 @@ class LocalAttachTest(agents.Case):
         self.assert_nothing_is_left(self.service, volume)
 
     def test_a_reader_cannot_write(self):
-        volume = self.service.api.new_volume()
+        volume = self.service.api.create_volume()
         self.attach(volume, "--mode ro")
         self.assertEqual(bytes(guests.BLOCK), self.a.guest.read(0, guests.BLOCK))
         self.assertRaises(guests.Failed, self.a.guest.write, 0, b"\1" * guests.BLOCK)
@@ -86,7 +86,7 @@ class LocalAttachTest(agents.Case):
         self.assert_nothing_is_left(self.service, volume)
 
     def test_a_failed_attach_leaves_nothing(self):
-        volume = self.service.api.new_volume()
+        volume = self.service.api.create_volume()
         for portal in self.service.portals:
             portal.refuse()
         self.assertRaises(guests.Failed, self.attach, volume)

@@ -9,7 +9,7 @@ import uuid
 import testtools
 
 from attachd.drivers.tgt import parser
-from attachd.tests.functional import callers, processes, tgtd
+from attachd.tests.fixtures import deployments, http_client, tgtd
 from attachd.tests.lab import guests
 
 MIB = 2**20
@@ -49,7 +49,7 @@ class Attachment:
 
     def delete(self):
         """Delete it, whatever the guest does."""
-        self._api.get("DELETE", f"/attachments/{self.id}")
+        self._api.request_json("DELETE", f"/attachments/{self.id}")
 
 
 class Case(testtools.TestCase):
@@ -69,33 +69,32 @@ class Case(testtools.TestCase):
         self.tgtd = self.useFixture(tgtd.Tgtd(self))
         port = self.tgtd.portal.rpartition(":")[2]
         options = {**self.tgtd.options, "tgt_portal": f"{guests.MACHINE}:{port}"}
-        folder = processes.folder(self)
-        own = folder / "own.conf"
-        own.write_text(SETTINGS + "".join(f"{key} = {value}\n" for key, value in options.items()))
-        served = processes.AllInOne(self, folder / "state", f"--config-file={own}")
+        served = deployments.AllInOne.configured(
+            self, SETTINGS + "".join(f"{key} = {value}\n" for key, value in options.items())
+        )
         served.show_in_failures(self)
-        self.api = callers.Caller(f"{served.url}/v3")
+        self.api = http_client.Client(f"{served.url}/v3")
         for guest in (self.a, self.b):
             self.addCleanup(guest.forget)
 
-    def new_volume(self, **more):
+    def create_volume(self, **more):
         """Make a volume of a type that allows several hosts."""
         kind = {"name": "shared", "extra_specs": {"multiattach": "<is> True", **more}}
-        self.api.get("POST", "/types", {"volume_type": kind})
-        volume = self.api.new_volume(volume_type="shared")
+        self.api.request_json("POST", "/types", {"volume_type": kind})
+        volume = self.api.create_volume(volume_type="shared")
         self.assertTrue(self.api.volume(volume)["multiattach"])
         return volume
 
     def attach(self, volume, guest, **wanted):
         """Attach a volume to a server on a guest, as Nova does."""
         body = {"volume_uuid": volume, "instance_uuid": f"{uuid.uuid4()}", **wanted}
-        made = self.api.get("POST", "/attachments", {"attachment": body})["attachment"]
+        made = self.api.request_json("POST", "/attachments", {"attachment": body})["attachment"]
         path = f"/attachments/{made['id']}"
         body = {"attachment": {"connector": guest.connector}}
-        info = self.api.get("PUT", path, body)["attachment"]["connection_info"]
+        info = self.api.request_json("PUT", path, body)["attachment"]["connection_info"]
         attachment = Attachment(self.api, guest, made["id"], info)
         guest.attach(attachment.info)
-        self.api.get("POST", f"{path}/action", {"os-complete": {}})
+        self.api.request_json("POST", f"{path}/action", {"os-complete": {}})
         return attachment
 
     def sessions(self, guest):
@@ -141,7 +140,7 @@ class Case(testtools.TestCase):
 
     def assert_nothing_is_left(self, volume):
         self.assert_hosts(volume)
-        self.api.get("DELETE", f"/volumes/{volume}")
+        self.api.request_json("DELETE", f"/volumes/{volume}")
         self.api.wait_for(volume, "gone")
         self.assertEqual([], self.tgtd.leftovers())
         for guest in (self.a, self.b):
@@ -152,7 +151,7 @@ class TwoHostsTest(Case):
     """What two hosts can do with one volume, and to each other."""
 
     def test_two_writers_read_each_others_blocks_and_one_goes_on_alone(self):
-        volume = self.new_volume()
+        volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         self.assert_hosts(volume, self.a, self.b)
         ours, theirs = secrets.token_bytes(MIB), secrets.token_bytes(MIB)
@@ -176,7 +175,7 @@ class TwoHostsTest(Case):
         self.assert_nothing_is_left(volume)
 
     def test_a_reader_cannot_write_and_reads_what_the_writer_goes_on_writing(self):
-        volume = self.new_volume()
+        volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b, mode="ro")
         self.assertEqual(("rw", "ro"), (first.mode, second.mode))
         self.assert_hosts(volume, self.a, self.b)
@@ -192,7 +191,7 @@ class TwoHostsTest(Case):
         self.assert_nothing_is_left(volume)
 
     def test_a_type_with_one_writer_makes_the_second_host_a_reader(self):
-        volume = self.new_volume(mode="RO")
+        volume = self.create_volume(mode="RO")
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         self.assertEqual(("rw", "ro"), (first.mode, second.mode))
         self.assert_is_read_only(self.b)
@@ -202,7 +201,7 @@ class TwoHostsTest(Case):
 
         second.detach()
         body = {"volume_uuid": volume, "mode": "rw", "connector": self.b.connector}
-        refused = self.api.ask("POST", "/attachments", {"attachment": body})
+        refused = self.api.request("POST", "/attachments", {"attachment": body})
         self.assertEqual(http.client.BAD_REQUEST, refused.status)
         self.assertIn(first.id, refused.message)
         first.detach()
@@ -214,7 +213,7 @@ class TwoHostsTest(Case):
         self.assert_nothing_is_left(volume)
 
     def test_a_host_without_network_is_put_out_while_the_other_writes(self):
-        volume = self.new_volume()
+        volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         writer, late = guests.Writer(self, self.a, 12 * MIB), guests.Writer(self, self.b, 0)
         session = self.sessions(self.a)
@@ -240,7 +239,7 @@ class TwoHostsTest(Case):
         self.assert_nothing_is_left(volume)
 
     def test_a_host_without_power_is_put_out_and_comes_back_with_nothing(self):
-        volume = self.new_volume()
+        volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         writer = guests.Writer(self, self.a, 12 * MIB)
         session = self.sessions(self.a)

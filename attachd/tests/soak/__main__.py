@@ -8,7 +8,7 @@ import signal
 import sys
 import unittest
 
-from attachd.tests.soak import run, stage
+from attachd.tests.soak import deployment, run
 
 _CHOICES = {"yes": True, "no": False}
 
@@ -30,11 +30,11 @@ def main(argv: list[str] | None = None) -> int:
         seed=arguments.seed,
         clients=arguments.clients,
         attach_timeout=arguments.attach_timeout,
-        kinds=arguments.kill or stage.KINDS,
+        kinds=arguments.kill or deployment.KINDS,
         keys=_CHOICES.get(arguments.idempotency_keys, run.knows_keys()),
     )
     try:
-        stage.need(owner)
+        deployment.require(owner)
         report = run.soak(owner, settings, _say, arguments.logs)
     finally:
         owner.doCleanups()
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--kill",
         action="append",
-        choices=stage.KINDS,
+        choices=deployment.KINDS,
         help="only this, or these, if it is repeated; else everything",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report there too")

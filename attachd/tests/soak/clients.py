@@ -10,7 +10,7 @@ import time
 import traceback
 from typing import Any, NamedTuple
 
-from attachd.tests.functional import initiators
+from attachd.tests.fixtures import initiators
 from attachd.tests.soak import plan
 from attachd.tests.soak.calls import Calls, GaveUp
 from attachd.tests.soak.plan import Intention

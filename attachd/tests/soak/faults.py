@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from attachd.db import models
 from attachd.states import AttachmentState
 from attachd.tests.soak import plan
+from attachd.tests.soak.deployment import KINDS, Restart, SoakDeployment
 from attachd.tests.soak.history import Success
-from attachd.tests.soak.stage import KINDS, Revival, Stage
 from attachd.tests.wait import wait_until
 
 _NAP = 0.05
@@ -66,7 +66,7 @@ class Wrecker:
     """Kills and starts again; the thread that does so has to live as long as the run."""
 
     def __init__(
-        self, stage: Stage, watch: "Watch", seed: int, say: Callable[[str], None]
+        self, stage: SoakDeployment, watch: "Watch", seed: int, say: Callable[[str], None]
     ) -> None:
         self._stage = stage
         self._watch = watch
@@ -74,8 +74,8 @@ class Wrecker:
         self._say = say
         self._begun = time.monotonic()
         # What is to be started again: (moment, which of two at the same, ...)
-        self._down: list[tuple[float, int, Killed, Revival]] = []
-        self._coming: list[tuple[Killed, Revival]] = []
+        self._down: list[tuple[float, int, Killed, Restart]] = []
+        self._coming: list[tuple[Killed, Restart]] = []
         self._back: list[Killed] = []
 
     def wreak(self, kills: Iterable[plan.Kill], until: float) -> list[Killed]:

@@ -8,7 +8,7 @@ import random
 from typing import NamedTuple
 import uuid
 
-from attachd.tests.soak import stage
+from attachd.tests.soak import deployment
 
 INTENTIONS = {"attach": 8, "attach at once": 6, "change my mind": 3, "race": 4, "look": 4}
 """How often each of them is drawn.
@@ -107,7 +107,7 @@ def intentions(seed: int, client: int, ordinary: int, shared: int) -> Iterator[I
         number += 1
 
 
-def kills(seed: int, seconds: float, kinds: Sequence[str] = stage.KINDS) -> list[Kill]:
+def kills(seed: int, seconds: float, kinds: Sequence[str] = deployment.KINDS) -> list[Kill]:
     """Draw what is killed in a time: everything once, then everything once in another order.
 
     In a short run each kind has its turn as well.

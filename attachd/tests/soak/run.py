@@ -9,12 +9,11 @@ import threading
 import time
 import unittest
 
-from attachd.tests import threeway
-from attachd.tests.functional import initiators
+from attachd.tests.fixtures import consistency, initiators
 from attachd.tests.soak import clients, faults, plan
 from attachd.tests.soak.calls import Calls
+from attachd.tests.soak.deployment import KINDS, SoakDeployment
 from attachd.tests.soak.history import History
-from attachd.tests.soak.stage import KINDS, Stage
 from attachd.tests.wait import TIMEOUT
 
 DROPPED = 0.3
@@ -90,7 +89,7 @@ def soak(
     :param logs: a folder for what the processes have written
     """
     say(f"seed {settings.seed}, {settings.clients} clients, {settings.seconds:.0f} s")
-    stage = Stage(test, settings.seed, settings.attach_timeout)
+    stage = SoakDeployment(test, settings.seed, settings.attach_timeout)
     try:
         return _Run(test, settings, stage, say).whole()
     finally:
@@ -103,7 +102,7 @@ class _Run:
         self,
         test: unittest.TestCase,
         settings: Settings,
-        stage: Stage,
+        stage: SoakDeployment,
         say: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -181,8 +180,12 @@ class _Run:
     def _compare(self) -> list[str]:
         """Compare what clients believe, what is listed, what is stored and what is exported."""
         stage = self._stage
-        found = threeway.settled(lambda: threeway.unfinished(stage.database), TIMEOUT)
-        found += threeway.settled(lambda: threeway.of_tgt(stage.database, stage.tgtd), TIMEOUT)
+        found = consistency.wait_until_consistent(
+            lambda: consistency.find_unfinished(stage.database), TIMEOUT
+        )
+        found += consistency.wait_until_consistent(
+            lambda: consistency.compare_with_tgt(stage.database, stage.tgtd), TIMEOUT
+        )
         believed = self._believed()
         listed = {
             each["id"]: (volume, each["instance"], each["status"])
@@ -216,7 +219,7 @@ class _Run:
             for each in calls.listing(volume):
                 calls.delete(volume, each["id"])
         self._stage.remove_volumes()
-        return threeway.settled(
+        return consistency.wait_until_consistent(
             lambda: [f"left over: {each}" for each in self._stage.tgtd.leftovers()], seconds
         )
 

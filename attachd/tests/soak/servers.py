@@ -14,8 +14,7 @@ import unittest
 
 import sqlalchemy as sa
 
-from attachd.tests import machine
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import lifetime, processes, requirements
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -28,7 +27,7 @@ def free_port() -> int:
 
 def bound(test: unittest.TestCase) -> list[str]:
     """Return how a command line begins whose process dies with the thread that starts it."""
-    return [machine.need_tool(test, "setpriv"), "--pdeathsig=KILL", "--"]
+    return [requirements.require_tool(test, "setpriv"), "--pdeathsig=KILL", "--"]
 
 
 def listens(port: int) -> bool:
@@ -50,7 +49,7 @@ class Server:
 
     def __init__(self, test: unittest.TestCase) -> None:
         self.test = test
-        self.folder = processes.folder(test)
+        self.folder = lifetime.temp_dir(test)
         self._process: processes.Process | None = None
 
     def start(self) -> None:
@@ -92,12 +91,12 @@ class MariaDb(Server):
     def __init__(self, test: unittest.TestCase) -> None:
         super().__init__(test)
         self._port = free_port()
-        self._server = machine.need_tool(test, "mariadbd")
+        self._server = requirements.require_tool(test, "mariadbd")
         server = f"mysql+pymysql://root@127.0.0.1:{self._port}/"
         self.url = f"{server}attachd"
         subprocess.run(
             [
-                machine.need_tool(test, "mariadb-install-db"),
+                requirements.require_tool(test, "mariadb-install-db"),
                 "--no-defaults",
                 f"--datadir={self._data}",
                 "--auth-root-authentication-method=normal",
@@ -152,10 +151,12 @@ class RabbitMq(Server):
         super().__init__(test)
         # The wrapper that Debian puts on the path becomes another user.
         beside = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-        self._server = f"{beside}" if beside.exists() else machine.need_tool(test, beside.name)
+        self._server = (
+            f"{beside}" if beside.exists() else requirements.require_tool(test, beside.name)
+        )
         self._port, self._distribution, self._names = free_port(), free_port(), free_port()
         self.url = f"rabbit://guest:guest@127.0.0.1:{self._port}/"
-        epmd = [shutil.which("epmd") or machine.need_tool(test, "epmd")]
+        epmd = [shutil.which("epmd") or requirements.require_tool(test, "epmd")]
         epmd += ["-address", "127.0.0.1", "-port", f"{self._names}"]
         processes.Process(test, *bound(test), *epmd, env=self._environment())
         wait_until(lambda: listens(self._names))

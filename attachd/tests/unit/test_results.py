@@ -18,7 +18,8 @@ import testtools
 from testtools import content
 
 import attachd
-from attachd.tests import machine, selection, wait
+from attachd.tests import selection, wait
+from attachd.tests.fixtures import requirements
 
 TOP = Path(attachd.__file__).parent.parent
 TOOLS = TOP / "tools"
@@ -51,7 +52,7 @@ class ResultsTest(testtools.TestCase):
         source = "import unittest\nclass T(unittest.TestCase):\n" + textwrap.indent(body, "    ")
         (self.top / "tests" / "test_x.py").write_text(source)
         (self.records / name).mkdir(parents=True, exist_ok=True)
-        stestr = machine.need_tool(self, str(Path(sys.executable).parent / "stestr"))
+        stestr = requirements.require_tool(self, str(Path(sys.executable).parent / "stestr"))
         done = subprocess.run(
             [stestr, "--repo-url", str(self.records / name), "run", "--serial"],
             cwd=self.top,

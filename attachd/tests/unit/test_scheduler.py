@@ -8,11 +8,11 @@ import unittest
 from attachd import exception, scheduler
 from attachd.conf import CONF
 from attachd.db.cluster import services
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 LONG_AGO = datetime.datetime.fromisoformat("2020-01-01")
 THIN = {
-    **asking.ROOMY,
+    **api_context.BACKEND_REPORT,
     "total_gib": 10.0,
     "free_gib": 8.0,
     "allocated_gib": 150.0,
@@ -162,7 +162,7 @@ class RoomTest(unittest.TestCase):
         CONF([], project="attachd", default_config_files=[])
 
     def room(self, **report):
-        return scheduler.free_capacity({"report": {**asking.ROOMY, **report}})
+        return scheduler.free_capacity({"report": {**api_context.BACKEND_REPORT, **report}})
 
     def test_a_backend_that_allocates_at_once_has_what_is_free(self):
         self.assertEqual(7.5, self.room(free_gib=7.5))
@@ -191,11 +191,13 @@ class ReportedTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def test_a_backend_is_known_by_its_name_unless_it_tells_another(self):
-        asking.report("here@shelf")
-        asking.report("here@disk", report={**asking.ROOMY, "capabilities": {"pool_name": "x"}})
+        api_context.report_backend("here@shelf")
+        api_context.report_backend(
+            "here@disk", report={**api_context.BACKEND_REPORT, "capabilities": {"pool_name": "x"}}
+        )
         found = {each.host: each.capabilities for each in scheduler.candidates()}
         self.assertEqual("shelf", found["here@shelf"]["volume_backend_name"])
         self.assertEqual("shelf", found["here@shelf"]["pool_name"])
@@ -203,32 +205,32 @@ class ReportedTest(unittest.TestCase):
         self.assertEqual("x", found["here@disk"]["pool_name"])
 
     def test_volumes_since_the_last_report_take_room(self):
-        rows.add_volume(size_gib=30, created_at=LONG_AGO)
-        asking.report()
-        rows.add_volume(size_gib=40)
+        db_rows.add_volume(size_gib=30, created_at=LONG_AGO)
+        api_context.report_backend()
+        db_rows.add_volume(size_gib=40)
         self.assertEqual([60.0], [each.available_gib for each in scheduler.candidates()])
 
     def test_volumes_still_being_made_take_room(self):
-        rows.add_volume("creating", size_gib=30, created_at=LONG_AGO)
-        asking.report()
+        db_rows.add_volume("creating", size_gib=30, created_at=LONG_AGO)
+        api_context.report_backend()
         self.assertEqual([70.0], [each.available_gib for each in scheduler.candidates()])
 
     def test_who_is_silent_disabled_or_broken_gets_nothing(self):
-        asking.report("silent@b")
-        rows.change_service("silent@b", seen_at=LONG_AGO)
-        asking.report("disabled@b")
-        services.disable(asking.BINARY, "disabled@b", None)
-        asking.report("broken@b", up=False, report=None)
+        api_context.report_backend("silent@b")
+        db_rows.change_service("silent@b", seen_at=LONG_AGO)
+        api_context.report_backend("disabled@b")
+        services.disable(api_context.BINARY, "disabled@b", None)
+        api_context.report_backend("broken@b", up=False, report=None)
         self.assertEqual([False] * 3, [each.usable for each in scheduler.candidates()])
         with self.assertRaisesRegex(exception.NoValidBackend, "down"):
             scheduler.select_backend(wanted())
 
     def test_other_services_get_nothing(self):
-        asking.report("host", binary="attachd-agent", report=None)
+        api_context.report_backend("host", binary="attachd-agent", report=None)
         self.assertEqual([], scheduler.candidates())
 
     def test_growing_needs_room_for_the_difference(self):
-        asking.report()
+        api_context.report_backend()
         scheduler.check_free_capacity("here@fake#fake", 100)
         with self.assertRaisesRegex(exception.NoValidBackend, "101 GiB"):
             scheduler.check_free_capacity("here@fake#fake", 101)
@@ -240,14 +242,14 @@ class ReportedTest(unittest.TestCase):
 class FrozenTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("h@a")
-        services.freeze(asking.BINARY, "h@a")
+        api_context.use(self)
+        api_context.report_backend("h@a")
+        services.freeze(api_context.BINARY, "h@a")
 
     def test_a_frozen_backend_gets_nothing_new(self):
         with self.assertRaisesRegex(exception.NoValidBackend, "frozen"):
             scheduler.select_backend(wanted())
-        services.thaw(asking.BINARY, "h@a")
+        services.thaw(api_context.BINARY, "h@a")
         self.assertEqual("h@a#a", scheduler.select_backend(wanted()).host)
 
     def test_what_it_has_stays_as_it_is(self):

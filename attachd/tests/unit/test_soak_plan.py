@@ -3,7 +3,7 @@ from collections import Counter
 import itertools
 import unittest
 
-from attachd.tests.soak import plan, stage
+from attachd.tests.soak import deployment, plan
 
 
 def intended(seed, client, count=200):
@@ -38,13 +38,13 @@ class KillsTest(unittest.TestCase):
     def test_a_long_run_kills_everything_equally_often(self):
         drawn = plan.kills(1, 1200)
         times = Counter(each.kind for each in drawn)
-        self.assertEqual(set(stage.KINDS), set(times))
+        self.assertEqual(set(deployment.KINDS), set(times))
         self.assertLessEqual(max(times.values()) - min(times.values()), 1)
         self.assertAlmostEqual(1200 / plan.GAP, len(drawn), delta=10)
 
     def test_a_short_run_kills_nearly_everything_once(self):
         for seed in range(20):
             drawn = plan.kills(seed, 60)
-            self.assertGreaterEqual(len(drawn), len(stage.KINDS) - 1)
+            self.assertGreaterEqual(len(drawn), len(deployment.KINDS) - 1)
             self.assertEqual(sorted(each.after for each in drawn), [each.after for each in drawn])
             self.assertLess(drawn[-1].after, 60)

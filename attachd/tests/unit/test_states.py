@@ -13,7 +13,7 @@ from attachd import exception, states
 from attachd.db.attachments import store as attachments
 from attachd.db.volumes import store as volumes
 from attachd.states import AttachmentState, Event, VolumeState
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 GONE = "(gone)"
 
@@ -130,8 +130,8 @@ class MovesTest(unittest.TestCase):
                 self._check_attachment(state.value, event, target)
 
     def _check_attachment(self, state: str, event: Event, target: str | None) -> None:
-        volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id, state)["id"]
+        volume_id = db_rows.add_volume()["id"]
+        mine = db_rows.add_attachment(volume_id, state)["id"]
         if target is None:
             with self.assertRaises(exception.InvalidTransition) as refused:
                 attachments.move(mine, volume_id, event)
@@ -139,9 +139,9 @@ class MovesTest(unittest.TestCase):
             self.assertIn(state, str(refused.exception))
         else:
             attachments.move(mine, volume_id, event)
-        left = [row["state"] for row in rows.attachments(volume_id)]
+        left = [row["state"] for row in db_rows.list_attachments(volume_id)]
         self.assertEqual([] if target == GONE else [target or state], left)
-        volume = rows.volume(volume_id)
+        volume = db_rows.get_volume(volume_id)
         kept = tuple(AttachmentState(each) for each in left)
         self.assertEqual(
             _expected(VolumeState.READY, kept), (volume["status"], volume["attach_status"])
@@ -153,13 +153,13 @@ class MovesTest(unittest.TestCase):
                 self._check_volume(state.value, event, VOLUME_ARROWS[event].get(state.value))
 
     def _check_volume(self, state: str, event: Event, target: str | None) -> None:
-        volume_id = rows.add_volume(state)["id"]
+        volume_id = db_rows.add_volume(state)["id"]
         if target is None:
             with self.assertRaises(exception.AttachdError):
                 volumes.move(volume_id, event, {})
         else:
             volumes.move(volume_id, event, {})
-        left = [row for row in rows.volumes() if row["id"] == volume_id]
+        left = [row for row in db_rows.list_volumes() if row["id"] == volume_id]
         self.assertEqual([] if target == GONE else [target or state], [r["state"] for r in left])
         for row in left:
             self.assertEqual(_expected(VolumeState(row["state"]), ())[0], row["status"])

@@ -16,7 +16,7 @@ from ironic.common import context as ironic_context
 from ironic.conf import CONF
 import openstack
 
-from attachd.tests.consumers import known
+from attachd.tests.consumers import credentials
 from attachd.tests.wait import TIMEOUT, wait_until
 
 CONFIGURATION = """\
@@ -44,7 +44,7 @@ class IronicTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.cloud = known.read()
+        cls.cloud = credentials.read()
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
             file.write(CONFIGURATION.format(**vars(cls.cloud)))
             file.flush()

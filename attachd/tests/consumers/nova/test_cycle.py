@@ -16,7 +16,7 @@ from nova import exception as nova_exception
 import nova.conf
 from nova.volume import cinder
 
-from attachd.tests.consumers import known
+from attachd.tests.consumers import credentials
 from attachd.tests.wait import wait_until
 
 CONFIGURATION = """\
@@ -64,7 +64,7 @@ class NovaTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.cloud = known.read()
+        cls.cloud = credentials.read()
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
             file.write(CONFIGURATION.format(**vars(cls.cloud)))
             file.flush()

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 # These two are modules of this package too.
 from attachd.db.types import qos_specs as qos_db
 from attachd.db.types import store as types_db
-from attachd.tests import rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import db_rows, wsgi_api
 
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
@@ -41,23 +40,23 @@ class Row(NamedTuple):
 
 def world() -> World:
     """Put something into the database to be wrong about."""
-    volume = rows.add_volume()["id"]
-    broken = rows.add_volume(state="error")["id"]
-    theirs = rows.add_volume(project_id="b" * 32)["id"]
+    volume = db_rows.add_volume()["id"]
+    broken = db_rows.add_volume(state="error")["id"]
+    theirs = db_rows.add_volume(project_id="b" * 32)["id"]
     attached, reserved = _attachment("attached"), _attachment("reserved")
     used_qos = qos_db.create("used", "both", {})["id"]
     used = types_db.create({"name": "used"})["id"]
-    rows.change_volume(volume, volume_type_id=used)
+    db_rows.change_volume(volume, volume_type_id=used)
     return {
         "volume": volume,
         "broken_volume": broken,
         "their_volume": theirs,
-        "attached_volume": rows.attachment(attached)["volume_id"],
-        "reserved_volume": rows.attachment(reserved)["volume_id"],
+        "attached_volume": db_rows.get_attachment(attached)["volume_id"],
+        "reserved_volume": db_rows.get_attachment(reserved)["volume_id"],
         "reserved": reserved,
         "attached": attached,
         "failed": _attachment("connect_unknown"),
-        "theirs": rows.add_attachment(theirs, project_id="b" * 32)["id"],
+        "theirs": db_rows.add_attachment(theirs, project_id="b" * 32)["id"],
         "type": types_db.create({"name": "free"})["id"],
         "used_type": used,
         "limited_type": types_db.create({"name": "limited", "qos_specs_id": used_qos})["id"],
@@ -69,7 +68,7 @@ def world() -> World:
 
 
 def _attachment(state: str) -> str:
-    found: str = rows.add_attachment(rows.add_volume()["id"], state)["id"]
+    found: str = db_rows.add_attachment(db_rows.add_volume()["id"], state)["id"]
     return found
 
 
@@ -86,8 +85,8 @@ def filled(value: Any, world: World) -> Any:
     return value
 
 
-def send(api: served.Api, row: Row, world: World) -> served.Answer:
+def send(api: wsgi_api.WsgiApi, row: Row, world: World) -> wsgi_api.Response:
     """Send one of the rows."""
-    return api.ask(
+    return api.request(
         row.method, filled(row.path, world), filled(row.body, world), **filled(row.options, world)
     )

@@ -3,13 +3,13 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
 ACTION = "/volumes/{volume}/action"
 SIZES: list[Any] = [None, 0, -5, 1.5, True, "", "big", [], {}, 2**31, "9" * 30]
-READER = {"token": served.READER}
-ADMIN = {"token": served.ADMIN}
+READER = {"token": wsgi_api.READER}
+ADMIN = {"token": wsgi_api.ADMIN}
 
 
 def _extend(claim: str, says: str, size: Any, status: int = 400, volume: str = "{volume}") -> Row:
@@ -193,7 +193,7 @@ ROWS = [
         "a member",
         "volume_admin_actions:reset_status",
         {"status": "error"},
-        {"token": served.MEMBER},
+        {"token": wsgi_api.MEMBER},
         403,
     ),
 ]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong requests on agents of hosts."""
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
-OWN = {"version": f"{served.LATEST}, attachd 1.0"}
-ADMIN = {"token": served.ADMIN}
-MEMBER = {"token": served.MEMBER, **OWN}
+OWN = {"version": f"{wsgi_api.LATEST}, attachd 1.0"}
+ADMIN = {"token": wsgi_api.ADMIN}
+MEMBER = {"token": wsgi_api.MEMBER, **OWN}
 
 
 def _plain(claim: str, method: str, path: str, status: int, says: str) -> Row:

@@ -3,17 +3,17 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
 URL = "/attachments"
 DETAIL = "/attachments/detail"
 RESERVED = "/attachments/{reserved}"
-READER = {"token": served.READER}
-MEMBER = {"token": served.MEMBER}
-ADMIN = {"token": served.ADMIN}
+READER = {"token": wsgi_api.READER}
+MEMBER = {"token": wsgi_api.MEMBER}
+ADMIN = {"token": wsgi_api.ADMIN}
 BEFORE_MODE = {"version": "volume 3.53"}
-OWN = {"version": f"{served.LATEST}, attachd 1.0"}
+OWN = {"version": f"{wsgi_api.LATEST}, attachd 1.0"}
 HOST = {"host": "compute-9"}
 
 
@@ -43,7 +43,7 @@ def _force(
     who: Any = ADMIN,
     path: str = RESERVED,
 ) -> Row:
-    options = {**who, "version": f"{served.LATEST}, attachd 1.0"}
+    options = {**who, "version": f"{wsgi_api.LATEST}, attachd 1.0"}
     path = f"{path}?force={value}"
     return Row(f"delete by force: {claim}", "DELETE", path, None, status, says, options)
 
@@ -231,7 +231,7 @@ ROWS = [
         None,
         403,
         "volume:attachment_get_all",
-        {"token": f"{'x' * 8}:{served.PROJECT}:"},
+        {"token": f"{'x' * 8}:{wsgi_api.PROJECT}:"},
     ),
     _plain(
         "list: unknown filter", "GET", f"{URL}?colour=red", None, 400, "Invalid filters colour"

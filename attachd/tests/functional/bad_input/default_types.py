@@ -3,13 +3,13 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
 URL = "/default-types"
 ITEM = f"{URL}/p"
-ADMIN = {"token": served.ADMIN}
-MEMBER = {"token": served.MEMBER}
+ADMIN = {"token": wsgi_api.ADMIN}
+MEMBER = {"token": wsgi_api.MEMBER}
 
 
 def _put(claim: str, says: str, body: Any, status: int = 400, path: str = ITEM) -> Row:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong requests on events."""
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
-MEMBER = {"token": served.MEMBER, "version": f"{served.LATEST}, attachd 1.0"}
+MEMBER = {"token": wsgi_api.MEMBER, "version": f"{wsgi_api.LATEST}, attachd 1.0"}
 NOBODY = "/attachments/11111111-2222-4333-8444-555555555555/timeline"
 
 

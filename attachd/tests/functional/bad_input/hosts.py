@@ -3,12 +3,12 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
-ADMIN = {"token": served.ADMIN}
-MEMBER = {"token": served.MEMBER}
-BEFORE_FILTERS = {"token": served.ADMIN, "version": "volume 3.25"}
+ADMIN = {"token": wsgi_api.ADMIN}
+MEMBER = {"token": wsgi_api.MEMBER}
+BEFORE_FILTERS = {"token": wsgi_api.ADMIN, "version": "volume 3.25"}
 CLEANUP = "/workers/cleanup"
 
 

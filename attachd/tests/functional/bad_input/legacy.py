@@ -3,11 +3,11 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import UNKNOWN, Row
 
-READER = {"token": served.READER}
-ADMIN = {"token": served.ADMIN}
+READER = {"token": wsgi_api.READER}
+ADMIN = {"token": wsgi_api.ADMIN}
 SERVER = "11111111-1111-4111-8111-111111111111"
 HOST = {"host": "compute-1"}
 NO_TEXT: list[Any] = [None, 1, True, [], {}]
@@ -92,7 +92,7 @@ ROWS = [
         _good("a reader", verb, RULES.get(verb, verb), 403, "{volume}", READER)
         for verb in NAMES
     ),
-    _good("a member", "force", "force_detach", 403, "{volume}", {"token": served.MEMBER}),
+    _good("a member", "force", "force_detach", 403, "{volume}", {"token": wsgi_api.MEMBER}),
     # What is in the way.
     _good("reserved", "reserve", "is reserved; .*attachment {reserved}", 400, "{reserved_volume}"),
     _good("attached", "reserve", "is in-use; .*attachment {attached}", 400, "{attached_volume}"),

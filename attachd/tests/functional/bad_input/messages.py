@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong requests about messages to users."""
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
-READER = {"token": served.READER}
+READER = {"token": wsgi_api.READER}
 
 ROWS = [
     Row("show: unknown", "GET", "/messages/{unknown}", None, 404, "Message {unknown} could not"),

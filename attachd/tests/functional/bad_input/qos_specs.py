@@ -4,14 +4,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
 URL = "/qos-specs"
 ITEM = "/qos-specs/{qos}"
 GONE = "/qos-specs/{unknown}"
-ADMIN = {"token": served.ADMIN}
-MEMBER = {"token": served.MEMBER}
+ADMIN = {"token": wsgi_api.ADMIN}
+MEMBER = {"token": wsgi_api.MEMBER}
 
 
 def _create(claim: str, says: str, status: int = 400, **fields: Any) -> Row:

@@ -3,12 +3,12 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
-ADMIN = {"token": served.ADMIN}
-MEMBER = {"token": served.MEMBER}
-SET = f"/os-quota-sets/{served.PROJECT}"
+ADMIN = {"token": wsgi_api.ADMIN}
+MEMBER = {"token": wsgi_api.MEMBER}
+SET = f"/os-quota-sets/{wsgi_api.PROJECT}"
 CLASS = "/os-quota-class-sets/default"
 
 

@@ -3,11 +3,11 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
-ADMIN = {"token": served.ADMIN}
-MEMBER = {"token": served.MEMBER}
+ADMIN = {"token": wsgi_api.ADMIN}
+MEMBER = {"token": wsgi_api.MEMBER}
 BINARY = "cinder-volume"
 
 
@@ -99,13 +99,13 @@ ROWS = [
         "/resource_filters",
         404,
         "3.32",
-        {"version": "volume 3.32", "token": served.MEMBER},
+        {"version": "volume 3.32", "token": wsgi_api.MEMBER},
     ),
     _get(
         "summary: before 3.12",
         "/volumes/summary",
         404,
         "3.11 is not supported",
-        {"version": "volume 3.11", "token": served.MEMBER},
+        {"version": "volume 3.11", "token": wsgi_api.MEMBER},
     ),
 ]

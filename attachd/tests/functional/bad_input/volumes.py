@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row
 
 URL = "/volumes"
@@ -11,8 +11,8 @@ ITEM = "/volumes/{volume}"
 PAIRS = "/volumes/{volume}/metadata"
 SIZES: list[Any] = [None, 0, -1, 1.5, True, "", "0", "big", "1.5", "1\n", " 1", [1], {}, 2**31]
 LOOSE = {"version": "volume 3.52"}
-READER = {"token": served.READER}
-ADMIN = {"token": served.ADMIN}
+READER = {"token": wsgi_api.READER}
+ADMIN = {"token": wsgi_api.ADMIN}
 _MANY = "%7B" + ",".join(f"'k{i}':'v'" for i in range(33)) + "%7D"
 _TIMES = ",".join(["gt:2026-01-01T00:00:00"] * 101)
 

@@ -8,7 +8,7 @@ import fixtures
 from attachd import exception
 from attachd.agent import block_device, commands
 from attachd.agent.connectors.qemu import loop_devices
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 
 
 class FileTest(fixtures.TestWithFixtures):
@@ -67,9 +67,9 @@ class DeviceTest(fixtures.TestWithFixtures):
     """A loop device."""
 
     def test_a_device_can_be_made_to_refuse_writes(self):
-        machine.need_root(self)
-        machine.share_mounts(self)
-        machine.need_device(self, "/dev/loop-control")
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/loop-control")
         image = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "image"
         image.write_bytes(bytes(2**20))
         with image.open() as lock:

@@ -10,10 +10,10 @@ from attachd.agent.heartbeat import CONNECTOR_AGE, Reporter
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount.mountinfo import Mount
 from attachd.manager.agents import report_schema
-from attachd.tests import hosts
+from attachd.tests.fixtures import fake_host
 
 
-class ReportTest(hosts.HostCase):
+class ReportTest(fake_host.FakeHostCase):
     def setUp(self):
         super().setUp()
         self.clock = 1000.0
@@ -38,7 +38,7 @@ class ReportTest(hosts.HostCase):
 
     def test_a_host_tells_how_it_connects(self):
         expected = {
-            "connector": {"host": hosts.NAME, "multipath": True},
+            "connector": {"host": fake_host.NAME, "multipath": True},
             "devices": [],
             "connector_type": "file",
             "version": service.version(),
@@ -78,7 +78,7 @@ class ReportTest(hosts.HostCase):
         (device,) = self.report(self.entry())["devices"]
         path = str(self.connector.path("t1"))
         expected = {"attachment_id": "a", "volume_id": "v", "mountpoint": None}
-        self.assertEqual({**expected, "path": path, "size_bytes": hosts.GIB}, device)
+        self.assertEqual({**expected, "path": path, "size_bytes": fake_host.GIB}, device)
 
     def test_a_device_that_is_not_there_is_told_as_that(self):
         entries = [self.entry(), self.entry(device=None), self.entry(device=Device("/x", {}))]

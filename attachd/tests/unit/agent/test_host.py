@@ -15,7 +15,7 @@ from attachd.agent import block_device, host
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Step
-from attachd.tests import hosts
+from attachd.tests.fixtures import fake_host
 
 INFO = {"driver_volume_type": "memory", "target": "t1"}
 
@@ -23,7 +23,7 @@ INFO = {"driver_volume_type": "memory", "target": "t1"}
 class HostTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.connector = hosts.FileConnector(self.folder())
+        self.connector = fake_host.FileConnector(self.folder())
         self.top = self.folder()
         self.host = self.make()
 
@@ -176,7 +176,7 @@ class HostTest(unittest.TestCase):
     def test_a_device_grows(self):
         made = self.host.connect(self.entry())
         self.connector.size_gib = 2
-        self.assertEqual(2 * hosts.GIB, self.host.extend(made))
+        self.assertEqual(2 * fake_host.GIB, self.host.extend(made))
 
     def test_each_entry_goes_the_way_that_it_came(self):
         other = mock.Mock()

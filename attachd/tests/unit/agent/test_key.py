@@ -9,7 +9,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent import key
-from attachd.tests import databases
+from attachd.tests import concurrency
 
 
 class KeyTest(unittest.TestCase):
@@ -43,7 +43,7 @@ class KeyTest(unittest.TestCase):
         self.assertEqual((self.path.parent, True), (folder, in_place))
 
     def test_those_that_start_at_once_agree(self):
-        found = databases.together(*[lambda: key.read_or_make(self.path)] * 8)
+        found = concurrency.run_at_once(*[lambda: key.read_or_make(self.path)] * 8)
         self.assertEqual(1, len(set(found)), found)
         self.assertEqual([self.path], list(self.path.parent.iterdir()))
 

@@ -12,15 +12,15 @@ from attachd.agent.journal import Entry, Owner, Step
 from attachd.agent.reconciler import Duties
 from attachd.db.attachments import async_requests
 from attachd.rpc import agent_manager_api, manager_api
-from attachd.tests import hosts, rows
-from attachd.tests.backends import Killed
-from attachd.tests.hosts import CREDENTIALS, INFO
+from attachd.tests.fixtures import db_rows, fake_host
+from attachd.tests.fixtures.backends import ProcessKilled
+from attachd.tests.fixtures.fake_host import CREDENTIALS, INFO
 from attachd.tests.wait import TIMEOUT
 
 OTHER_INFO = {"driver_volume_type": "memory", "data": {"target": "t2"}}
 
 
-class DutiesCase(hosts.HostCase):
+class DutiesCase(fake_host.FakeHostCase):
     """A host with duties."""
 
     def setUp(self):
@@ -47,7 +47,7 @@ class DutiesCase(hosts.HostCase):
         return self.host.journal.entries()
 
     def seen(self, attachment_id):
-        row = rows.attachment(attachment_id)
+        row = db_rows.get_attachment(attachment_id)
         return row["state"], row["device"], row["error"]
 
 
@@ -149,10 +149,10 @@ class ConnectTest(DutiesCase):
 
     def test_what_has_changed_before_there_was_a_device_is_taken_away_before(self):
         mine = self.add()
-        killed = mock.patch.object(self.connector, "connect", side_effect=Killed)
-        with killed, contextlib.suppress(Killed):
+        killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
+        with killed, contextlib.suppress(ProcessKilled):
             self.duties.look(mine)
-        rows.change_attachment(mine, connection_info=OTHER_INFO)
+        db_rows.change_attachment(mine, connection_info=OTHER_INFO)
         self.duties.look(mine)
         self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
         self.assertEqual(["t2"], self.connector.devices())
@@ -161,14 +161,14 @@ class ConnectTest(DutiesCase):
         mine = self.attached()
         (entry,) = self.entries()
         self.host.journal.write(entry, step=Step.DISCONNECTING)
-        rows.change_attachment(mine, connection_info=OTHER_INFO)
+        db_rows.change_attachment(mine, connection_info=OTHER_INFO)
         with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
             self.duties.look(mine)
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
     def test_what_another_attachment_has_left_is_taken_away_before(self):
         gone = self.attached()
-        rows.remove_attachment(gone)
+        db_rows.remove_attachment(gone)
         self.duties.look(self.add(connection_info=OTHER_INFO))
         self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
         self.assertEqual(["t2"], self.connector.devices())
@@ -176,16 +176,16 @@ class ConnectTest(DutiesCase):
     def test_a_device_grows_with_its_volume(self):
         mine = self.attached()
         self.connector.size_gib = 3
-        rows.change_volume(self.volume_id, size_gib=3)
+        db_rows.change_volume(self.volume_id, size_gib=3)
         self.duties.look(mine)
-        self.assertEqual((["extend"], 3 * hosts.GIB), (self.connector.calls, self.size()))
+        self.assertEqual((["extend"], 3 * fake_host.GIB), (self.connector.calls, self.size()))
 
     def size(self):
         return self.connector.path("t1").stat().st_size
 
     def test_a_device_that_does_not_grow_is_an_error_of_the_host(self):
         mine = self.attached()
-        rows.change_volume(self.volume_id, size_gib=3)
+        db_rows.change_volume(self.volume_id, size_gib=3)
         with self.assertRaisesRegex(exception.HostError, "3 GiB"):
             self.duties.look(mine)
 
@@ -277,7 +277,10 @@ class DisconnectTest(DutiesCase):
 
 class ForgetTest(DutiesCase):
     def test_what_is_not_this_hosts_any_more_is_taken_away(self):
-        for moved in (rows.remove_attachment, lambda a: rows.change_attachment(a, agent="other")):
+        for moved in (
+            db_rows.remove_attachment,
+            lambda a: db_rows.change_attachment(a, agent="other"),
+        ):
             mine = self.attached()
             moved(mine)
             with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
@@ -289,7 +292,7 @@ class ForgetTest(DutiesCase):
     def test_it_is_not_torn_from_under_whoever_uses_it(self):
         """The service may have lost its memory: then only this host knows what is used."""
         mine = self.attached()
-        rows.remove_attachment(mine)
+        db_rows.remove_attachment(mine)
         for _ in range(2):
             with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
                 self.duties.look(mine)
@@ -325,7 +328,7 @@ class MeanwhileTest(DutiesCase):
 
     def test_an_attachment_that_is_removed_while_it_is_connected_is_forgotten(self):
         mine = self.add()
-        self.during("connect", lambda: rows.remove_attachment(mine))
+        self.during("connect", lambda: db_rows.remove_attachment(mine))
         self.duties.look(mine)
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
@@ -357,9 +360,9 @@ class DueTest(DutiesCase):
         new = self.add()
         self.assertEqual([new], self.due(new))
         self.duties.look(new)
-        rows.change_volume(self.volume_id, size_gib=2)
+        db_rows.change_volume(self.volume_id, size_gib=2)
         self.assertEqual([new], self.due(new))
-        rows.change_volume(self.volume_id, size_gib=1)
+        db_rows.change_volume(self.volume_id, size_gib=1)
         self.connector.reboot()
         self.assertEqual([new], self.due(new))
         self.duties.look(new)
@@ -368,7 +371,7 @@ class DueTest(DutiesCase):
 
     def test_a_device_that_nobody_wants_is_due(self):
         mine = self.attached()
-        rows.remove_attachment(mine)
+        db_rows.remove_attachment(mine)
         self.assertEqual([mine], self.due(mine))
 
     def test_nobody_knows_without_the_journal(self):

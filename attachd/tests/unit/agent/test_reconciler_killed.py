@@ -9,9 +9,9 @@ from attachd import exception
 from attachd.agent.journal import Journal, Step
 from attachd.db.agents import transitions as agent_transitions
 from attachd.rpc import agent_manager_api
-from attachd.tests import rows
-from attachd.tests.backends import Killed
-from attachd.tests.hosts import CREDENTIALS
+from attachd.tests.fixtures import db_rows
+from attachd.tests.fixtures.backends import ProcessKilled
+from attachd.tests.fixtures.fake_host import CREDENTIALS
 from attachd.tests.unit.agent.test_reconciler import DutiesCase
 
 
@@ -28,7 +28,7 @@ class Death:
             self.left -= 1
             self.passed.append(name)
             if self.left == 0:
-                raise Killed
+                raise ProcessKilled
             return real(*args, **kwargs)
 
         return called
@@ -46,7 +46,7 @@ def dying(connector, step, act):
         for place, name in places:
             around = death.around(name, getattr(place, name))
             stack.enter_context(mock.patch.object(place, name, around))
-        stack.enter_context(contextlib.suppress(Killed))
+        stack.enter_context(contextlib.suppress(ProcessKilled))
         act()
     return death
 
@@ -106,8 +106,8 @@ class DeathTest(DutiesCase):
 
     def test_a_device_that_was_lost_is_made_again(self):
         def prepare():
-            for each in rows.attachments():
-                rows.remove_attachment(each["id"])
+            for each in db_rows.list_attachments():
+                db_rows.remove_attachment(each["id"])
                 self.duties.look(each["id"])
             mine = self.attached()
             self.connector.reboot()
@@ -123,7 +123,7 @@ class DeathTest(DutiesCase):
     def test_what_was_deleted_by_force_is_taken_away(self):
         def prepare():
             mine = self.attached()
-            rows.remove_attachment(mine)
+            db_rows.remove_attachment(mine)
             return mine
 
         def check(_mine):

@@ -12,8 +12,8 @@ from unittest import mock
 from attachd import exception
 from attachd.db.agents import transitions as agent_transitions
 from attachd.rpc import agent_manager_api
-from attachd.tests import rows
-from attachd.tests.hosts import CREDENTIALS
+from attachd.tests.fixtures import db_rows
+from attachd.tests.fixtures.fake_host import CREDENTIALS
 from attachd.tests.unit.agent.test_reconciler import DutiesCase
 from attachd.tests.unit.agent.test_reconciler_killed import dying
 
@@ -37,7 +37,7 @@ class RandomTest(DutiesCase):
         """Have a look at the host whenever something is told of it."""
 
         def told(attachment_id, *args):
-            row = rows.attachment(attachment_id)
+            row = db_rows.get_attachment(attachment_id)
             target = row["connection_info"]["data"]["target"]
             self.assertEqual(there, target in self.connector.devices(), f"{name} of {target}")
             self.moves.append(name)
@@ -46,7 +46,7 @@ class RandomTest(DutiesCase):
         return told
 
     def run_through(self, draw):
-        volumes = [rows.add_volume()["id"] for _ in range(2)]
+        volumes = [db_rows.add_volume()["id"] for _ in range(2)]
         events = [
             lambda: self.come(draw, volumes),
             lambda: self.go(draw),
@@ -67,18 +67,20 @@ class RandomTest(DutiesCase):
 
     def come(self, draw, volumes):
         """Attach a volume that is free, as the service would."""
-        free = [each for each in volumes if not rows.attachments(each)]
+        free = [each for each in volumes if not db_rows.list_attachments(each)]
         if free:
             target = {"target": f"t{draw.randrange(10**6)}"}
             info = {"driver_volume_type": "memory", "data": target}
             values = {"agent": CREDENTIALS.host, "generation": 1, "connection_info": info}
-            rows.add_attachment(draw.choice(free), "connected", **values)
+            db_rows.add_attachment(draw.choice(free), "connected", **values)
 
     def go(self, draw):
         """Withdraw one, or have the backend shut out what the host has let go."""
-        for row in draw.sample(rows.attachments(), min(1, len(rows.attachments()))):
+        for row in draw.sample(
+            db_rows.list_attachments(), min(1, len(db_rows.list_attachments()))
+        ):
             if row["state"] == "disconnecting":
-                rows.remove_attachment(row["id"])
+                db_rows.remove_attachment(row["id"])
             else:
                 with contextlib.suppress(exception.InvalidTransition):
                     self.volume_id = row["volume_id"]
@@ -86,8 +88,10 @@ class RandomTest(DutiesCase):
 
     def vanish(self, draw):
         """Delete one by force."""
-        for row in draw.sample(rows.attachments(), min(1, len(rows.attachments()))):
-            rows.remove_attachment(row["id"])
+        for row in draw.sample(
+            db_rows.list_attachments(), min(1, len(db_rows.list_attachments()))
+        ):
+            db_rows.remove_attachment(row["id"])
 
     def use(self, draw):
         """Use a device, instead of what was used before."""
@@ -99,7 +103,7 @@ class RandomTest(DutiesCase):
     def report(self):
         """Do what a new process does after its first report."""
         duties = self.make_duties()
-        ids = [each["id"] for each in rows.attachments()]
+        ids = [each["id"] for each in db_rows.list_attachments()]
         due = [
             each
             for each in (agent_manager_api.desired_state(CREDENTIALS, each) for each in ids)
@@ -113,14 +117,16 @@ class RandomTest(DutiesCase):
         for seed in range(SEEDS):
             with self.subTest(seed=seed), contextlib.ExitStack() as self.used:
                 self.run_through(random.Random(seed))
-                attached = [row for row in rows.attachments() if row["state"] != "disconnecting"]
+                attached = [
+                    row for row in db_rows.list_attachments() if row["state"] != "disconnecting"
+                ]
                 self.assertEqual({"attached"}, {"attached", *(row["state"] for row in attached)})
                 targets = [row["connection_info"]["data"]["target"] for row in attached]
                 self.assertEqual(sorted(targets), self.connector.devices())
                 known = {each.attachment_id for each in self.entries()}
                 self.assertEqual({row["id"] for row in attached}, known)
-                for row in rows.attachments():
-                    rows.remove_attachment(row["id"])
+                for row in db_rows.list_attachments():
+                    db_rows.remove_attachment(row["id"])
                 self.report()
         self.assertGreater(self.moves.count("complete"), SEEDS)
         self.assertGreater(self.moves.count("release"), SEEDS // 2)

@@ -8,8 +8,8 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Step
 from attachd.agent.reconciler import Duties
-from attachd.tests import hosts
-from attachd.tests.backends import Killed
+from attachd.tests.fixtures import fake_host
+from attachd.tests.fixtures.backends import ProcessKilled
 from attachd.tests.unit.agent import test_reconciler
 from attachd.tests.unit.agent.test_reconciler import OTHER_INFO
 
@@ -27,8 +27,8 @@ class SharedTest(test_reconciler.DutiesCase):
     def test_what_was_begun_on_the_device_of_another_leaves_it_alone(self):
         self.attached()
         mine = self.add()
-        killed = mock.patch.object(self.connector, "connect", side_effect=Killed)
-        with killed, contextlib.suppress(Killed):
+        killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
+        with killed, contextlib.suppress(ProcessKilled):
             self.duties.look(mine)
         self.withdraw(mine)
         self.duties.look(mine)
@@ -98,7 +98,7 @@ class HangingTest(test_reconciler.DutiesCase):
     def test_one_volume_that_hangs_keeps_no_thread_for_ever(self):
         mine = self.add()
         # The volume stays held meanwhile, and is free afterwards, however slow all is.
-        hasty = Duties(self.make_host(), hosts.CREDENTIALS, Options(), at_once=1, patience=0.1)
+        hasty = Duties(self.make_host(), fake_host.CREDENTIALS, Options(), at_once=1, patience=0.1)
         refused = self.assertRaisesRegex(exception.Unavailable, self.volume_id)
         with self.host.journal.held(self.volume_id), refused:
             hasty.look(mine)

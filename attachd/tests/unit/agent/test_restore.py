@@ -11,7 +11,7 @@ from attachd.agent.connectors.base import Device
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.agent.restore import Verdict
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 
 
 class RestoringTest(unittest.TestCase):
@@ -19,8 +19,8 @@ class RestoringTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
-        machine.share_mounts(self)
+        requirements.require_root(self)
+        requirements.share_mounts(self)
         temporary = fixtures.TempDir()
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)

@@ -13,14 +13,14 @@ from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.db.attachments import async_requests
 from attachd.rpc import agent_api, agent_manager_api, manager_api, transport
-from attachd.tests import hosts, rows
-from attachd.tests.backends import override
+from attachd.tests.fixtures import db_rows, fake_host
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT, wait_until
 
 CONTEXT = RequestContext(overwrite=False)
 
 
-class AgentTest(hosts.HostCase):
+class AgentTest(fake_host.FakeHostCase):
     def setUp(self):
         super().setUp()
         patched = mock.patch.object(manager_api, "process_pending")
@@ -32,7 +32,7 @@ class AgentTest(hosts.HostCase):
         self.enterContext(mock.patch.object(agent_service, "GRACE", TIMEOUT))
         self.agent = self.make_agent()
 
-    def make_agent(self, key=hosts.CREDENTIALS.key):
+    def make_agent(self, key=fake_host.CREDENTIALS.key):
         made = Agent(self.make_host(), key)
         self.addCleanup(made.stop)
         return made
@@ -50,12 +50,14 @@ class AgentTest(hosts.HostCase):
         self.addCleanup(patched.stop)
 
     def state(self, attachment_id):
-        return rows.attachment(attachment_id)["state"]
+        return db_rows.get_attachment(attachment_id)["state"]
 
     def test_it_is_known_before_it_is_served(self):
         with mock.patch.object(transport, "get_server") as server:
             seen = []
-            server.return_value.start = lambda **_: seen.append(agents.get(hosts.NAME)["alive"])
+            server.return_value.start = lambda **_: seen.append(
+                agents.get(fake_host.NAME)["alive"]
+            )
             self.agent = self.make_agent()
             self.start()
         self.assertEqual([True], seen)
@@ -63,14 +65,14 @@ class AgentTest(hosts.HostCase):
     def test_whoever_asks_has_their_device(self):
         self.start()
         mine = self.add()
-        agent_api.reconcile(CONTEXT, hosts.NAME, mine)
+        agent_api.reconcile(CONTEXT, fake_host.NAME, mine)
         self.assertEqual("attached", self.state(mine))
 
     def test_whoever_asks_in_vain_is_told_why(self):
         self.start()
         self.connector.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
-            agent_api.reconcile(CONTEXT, hosts.NAME, self.add())
+            agent_api.reconcile(CONTEXT, fake_host.NAME, self.add())
 
     def test_what_nobody_asks_for_is_done_by_and_by(self):
         self.start()
@@ -93,8 +95,8 @@ class AgentTest(hosts.HostCase):
         with mock.patch.object(self.connector, "connect", connect):
             self.start()
             self.assertTrue(entered.wait(TIMEOUT))
-            before = agents.get(hosts.NAME)["seen_at"]
-            wait_until(lambda: agents.get(hosts.NAME)["seen_at"] > before)
+            before = agents.get(fake_host.NAME)["seen_at"]
+            wait_until(lambda: agents.get(fake_host.NAME)["seen_at"] > before)
             gate.set()
             self.assertTrue(self.agent.stop())
 
@@ -111,18 +113,18 @@ class AgentTest(hosts.HostCase):
         )
         with hanging:
             for _ in range(3):
-                before = agents.get(hosts.NAME)["seen_at"]
+                before = agents.get(fake_host.NAME)["seen_at"]
                 with self.assertRaisesRegex(exception.HostError, "hangs"):
                     self.agent.report()
-                self.assertGreater(agents.get(hosts.NAME)["seen_at"], before)
-        self.assertIn("hangs", agents.get(hosts.NAME)["error"])
-        self.assertIsNone(agents.get(hosts.NAME)["connector"])
+                self.assertGreater(agents.get(fake_host.NAME)["seen_at"], before)
+        self.assertIn("hangs", agents.get(fake_host.NAME)["error"])
+        self.assertIsNone(agents.get(fake_host.NAME)["connector"])
         gate.set()
 
         def is_well():
             with contextlib.suppress(exception.HostError):
                 self.agent.report()
-            return agents.get(hosts.NAME)["error"] is None
+            return agents.get(fake_host.NAME)["error"] is None
 
         wait_until(is_well)
 
@@ -154,7 +156,7 @@ class AgentTest(hosts.HostCase):
             self.agent.report()
         self.assertEqual(1, len(logged.output))
         self.assertIn(mine, logged.output[0])
-        row = agents.get(hosts.NAME)
+        row = agents.get(fake_host.NAME)
         self.assertRegex(row["error"], f"^1 of 1 places .*{mine} .since ")
         self.assertIsNone(row["connector"])
 
@@ -162,9 +164,9 @@ class AgentTest(hosts.HostCase):
         mine = self.hang()
         self.pass_time()
         self.agent.report()
-        row = agents.get(hosts.NAME)
+        row = agents.get(fake_host.NAME)
         self.assertRegex(row["error"], f"^1 of 8 places .*{mine}")
-        self.assertEqual(hosts.NAME, row["connector"]["host"])
+        self.assertEqual(fake_host.NAME, row["connector"]["host"])
 
     def test_managers_may_be_away_and_that_is_said_once(self):
         away = exception.Unavailable(reason="No manager answers.")
@@ -210,13 +212,13 @@ class AgentTest(hosts.HostCase):
         broken.write_text("{")
         with self.assertRaisesRegex(exception.HostError, "x.json"):
             self.agent.report()
-        self.assertIn("x.json", agents.get(hosts.NAME)["error"])
+        self.assertIn("x.json", agents.get(fake_host.NAME)["error"])
         self.assertEqual("connected", self.state(mine))
 
     def test_devices_stay_when_it_stops(self):
         self.start()
         mine = self.add()
-        agent_api.reconcile(CONTEXT, hosts.NAME, mine)
+        agent_api.reconcile(CONTEXT, fake_host.NAME, mine)
         self.assertTrue(self.agent.stop())
         self.assertEqual((["t1"], "attached"), (self.connector.devices(), self.state(mine)))
 

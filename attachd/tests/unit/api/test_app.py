@@ -9,8 +9,7 @@ import pecan.util
 
 from attachd.api import app
 from attachd.conf import CONF
-from attachd.tests import databases
-from attachd.tests.functional import served
+from attachd.tests.fixtures import databases, wsgi_api
 from attachd.tests.unit.api import register
 
 
@@ -19,32 +18,32 @@ class Case(register.Case):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
 
-    def ask(self, *args, **more):
-        return served.Api(None, app.make_app()).ask(*args, **more)
+    def request(self, *args, **more):
+        return wsgi_api.WsgiApi(None, app.make_app()).request(*args, **more)
 
 
 class MiddlewareTest(Case):
     def test_health_check_needs_neither_version_nor_token(self):
         databases.use(self)
-        answer = self.ask("GET", "//healthcheck", version="nonsense", token=":")
+        answer = self.request("GET", "//healthcheck", version="nonsense", token=":")
         self.assertEqual(200, answer.status)
         self.assertIn("x-openstack-request-id", answer.headers)
 
     def test_proxy_headers_are_used_only_if_configured(self):
         forwarded = {"x_forwarded_proto": "https", "x_forwarded_host": "cloud"}
-        answer = self.ask("GET", "", **forwarded)
+        answer = self.request("GET", "", **forwarded)
         self.assertEqual("http://api.example:8776/v3/", answer.headers["location"])
         CONF.set_override("enable_proxy_headers_parsing", True, group="oslo_middleware")
         self.addCleanup(
             CONF.clear_override, "enable_proxy_headers_parsing", group="oslo_middleware"
         )
-        answer = self.ask("GET", "", **forwarded)
+        answer = self.request("GET", "", **forwarded)
         self.assertEqual("https://cloud/v3/", answer.headers["location"])
 
     def test_url_that_is_not_utf_8_returns_400(self):
         for path in ("/%ff", "//%c3", "/%ed%a0%80/x"):
             with self.subTest(path):
-                answer = self.ask("GET", path)
+                answer = self.request("GET", path)
                 self.assertEqual(400, answer.status)
                 self.assertEqual(400, answer.body["badRequest"]["code"])
 
@@ -53,7 +52,7 @@ class MiddlewareTest(Case):
             raise KeyError("inside")
 
         with self.assertLogs("attachd.api.errors", "ERROR"):
-            answer = served.Api(None, app.FaultMiddleware(broken)).ask("GET", "/")
+            answer = wsgi_api.WsgiApi(None, app.FaultMiddleware(broken)).request("GET", "/")
         self.assertEqual(500, answer.status)
         self.assertEqual("application/json", answer.headers["content-type"])
 
@@ -67,7 +66,7 @@ class MiddlewareTest(Case):
 
         theirs = "req-11111111-2222-3333-4444-555555555555"
         for given in (theirs, "x" * 1000):
-            served.Api(None, app.FaultMiddleware(inner)).ask(
+            wsgi_api.WsgiApi(None, app.FaultMiddleware(inner)).request(
                 "GET", "/", x_openstack_request_id=given
             )
         self.assertEqual([theirs, None], seen)
@@ -88,20 +87,22 @@ class PecanTest(Case):
             self.assertIsNone(pecan.util._getargspec)
 
     def test_request_inspects_no_signature_twice(self):
-        self.ask("GET", "//")
+        self.request("GET", "//")
         calls = []
         real = inspect.getfullargspec
         with mock.patch.object(inspect, "getfullargspec", lambda f: calls.append(f) or real(f)):
-            api = served.Api(None, app.make_app())
-            api.ask("GET", "//")
+            api = wsgi_api.WsgiApi(None, app.make_app())
+            api.request("GET", "//")
             del calls[:]
-            api.ask("GET", "//")
+            api.request("GET", "//")
         self.assertEqual([], calls)
 
     def test_pecan_reads_neither_body_nor_parameters(self):
         for method in ("GET", "POST"):
             with self.subTest(method):
                 source = mock.Mock(read=mock.Mock(side_effect=AssertionError("was read")))
-                environ = served.Api._environ(method, "/nothing?a=%ff", b"{}")
-                answer = served.Api(None, app.make_app()).send(environ | {"wsgi.input": source})
+                environ = wsgi_api.WsgiApi._environ(method, "/nothing?a=%ff", b"{}")
+                answer = wsgi_api.WsgiApi(None, app.make_app()).send(
+                    environ | {"wsgi.input": source}
+                )
                 self.assertEqual(404, answer.status)

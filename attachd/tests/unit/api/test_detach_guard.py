@@ -11,7 +11,7 @@ from attachd.api import detach_guard, nova
 from attachd.conf import CONF
 from attachd.objects import Attachment
 from attachd.states import AttachmentState
-from attachd.tests import asking, backends, rows
+from attachd.tests.fixtures import api_context, conf_fixture, db_rows
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 
@@ -19,23 +19,23 @@ SERVER = "11111111-2222-3333-4444-555555555555"
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.compute = mock.Mock()
         self.compute.volume_use.return_value = nova.VolumeUse(None, "no such server")
         self.find = self.enterContext(
             mock.patch.object(nova, "find_compute", return_value=self.compute)
         )
-        self.ctx = asking.context()
-        self.volume = rows.add_volume()["id"]
+        self.ctx = api_context.make_context()
+        self.volume = db_rows.add_volume()["id"]
         self.request = webob.Request.blank("/")
 
     def attached(self, state="attached", **values):
-        row = rows.add_attachment(
+        row = db_rows.add_attachment(
             values.pop("volume_id", self.volume),
             state,
             **{"instance_uuid": SERVER, "user_id": "u", **values},
         )
-        return Attachment.get(asking.context(*asking.ADMIN), row["id"])
+        return Attachment.get(api_context.make_context(*api_context.ADMIN), row["id"])
 
     def in_use(self, attachment):
         self.compute.volume_use.return_value = nova.VolumeUse(attachment.id)
@@ -73,7 +73,9 @@ class CheckTest(Case):
         harmless = {AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED}
         for state in set(AttachmentState) - {AttachmentState.HELD}:  # which is no attachment
             with self.subTest(state):
-                attachment = self.in_use(self.attached(state, volume_id=rows.add_volume()["id"]))
+                attachment = self.in_use(
+                    self.attached(state, volume_id=db_rows.add_volume()["id"])
+                )
                 if state in harmless:
                     self.check(attachment)
                 else:
@@ -140,7 +142,7 @@ class ServiceTest(Case):
 class CreatorTest(Case):
     def setUp(self):
         super().setUp()
-        backends.override(self, "unknown_to_compute", "creator", "nova")
+        conf_fixture.override(self, "unknown_to_compute", "creator", "nova")
 
     def test_creator_may_delete_attachment_unknown_to_nova(self):
         self.check(self.attached(user_id=self.ctx.user_id))
@@ -148,7 +150,7 @@ class CreatorTest(Case):
     def test_other_user_may_not_delete_attachment_unknown_to_nova(self):
         self.assert_refused(self.attached(user_id="ironic"), "The user who made it, ironic")
         self.assert_refused(
-            self.attached(volume_id=rows.add_volume()["id"], user_id=None), "made it"
+            self.attached(volume_id=db_rows.add_volume()["id"], user_id=None), "made it"
         )
 
 
@@ -197,13 +199,13 @@ class VolumeTest(Case):
         self.assertEqual({}, self.check(self.attached().id))
 
     def test_attachment_of_other_volume_returns_400(self):
-        other = self.attached(volume_id=rows.add_volume()["id"])
+        other = self.attached(volume_id=db_rows.add_volume()["id"])
         with self.assertRaisesRegex(exception.InvalidInput, "attachment_id.*not of"):
             self.check(other.id)
 
     def test_deleted_attachment_is_allowed(self):
         self.attached()
-        self.check(asking.new_id())
+        self.check(api_context.new_id())
         self.compute.volume_use.assert_not_called()
 
     def test_unavailable_nova_matters_only_for_used_volume(self):

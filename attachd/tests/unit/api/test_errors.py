@@ -6,7 +6,7 @@ import unittest
 
 from attachd import exception
 from attachd.api import errors
-from attachd.tests import backends
+from attachd.tests.fixtures import conf_fixture
 
 REQUEST = "req-1"
 
@@ -74,7 +74,7 @@ class FaultTest(unittest.TestCase):
             with self.subTest(error=error):
                 fault = errors.fault(error, REQUEST)
                 self.assertEqual({"Retry-After": seconds}, fault.headers)
-        backends.override(self, "retry_after", 17, "api")
+        conf_fixture.override(self, "retry_after", 17, "api")
         self.assertEqual({"Retry-After": "17"}, errors.fault(late, REQUEST).headers)
 
     def test_permanent_error_has_no_retry_after(self):

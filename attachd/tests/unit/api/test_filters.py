@@ -11,15 +11,18 @@ import attachd
 from attachd import exception
 from attachd.api import filters
 from attachd.api import microversions as mv
-from attachd.tests import asking
-from attachd.tests.backends import override
+from attachd.tests.fixtures import api_context
+from attachd.tests.fixtures.conf_fixture import override
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.member, self.admin = asking.context(), asking.context(*asking.ADMIN)
+        api_context.use(self)
+        self.member, self.admin = (
+            api_context.make_context(),
+            api_context.make_context(*api_context.ADMIN),
+        )
         filters.reset()
         self.addCleanup(filters.reset)
 

@@ -17,8 +17,7 @@ from attachd.db import models
 from attachd.db.cluster import services
 from attachd.rpc import transport
 from attachd.telemetry import cached_probe
-from attachd.tests import backends, rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import backends, conf_fixture, db_rows, wsgi_api
 from attachd.tests.wait import TIMEOUT, wait_until
 
 DETAIL = "/healthcheck?detailed"
@@ -27,15 +26,15 @@ DETAIL = "/healthcheck?detailed"
 class HealthCheckTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.enterContext(mock.patch.object(health, "PROBE_TIMEOUT", TIMEOUT))
         for name in ("ROWS_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
         self.addCleanup(health.forget)
         self.api.application = app.make_app()
 
-    def ask(self, path="/healthcheck", address="127.0.0.1", method="GET", **environ):
-        made = served.Api._environ(method, path, b"")
+    def request(self, path="/healthcheck", address="127.0.0.1", method="GET", **environ):
+        made = wsgi_api.WsgiApi._environ(method, path, b"")
         made |= {"HTTP_ACCEPT": "*/*", "REMOTE_ADDR": address}
         return self.api.send(made | environ)
 
@@ -45,30 +44,30 @@ class HealthCheckTest(unittest.TestCase):
 
     def test_short_response_is_public(self):
         for address in ("127.0.0.1", "192.0.2.7", "2001:db8::7"):
-            found = self.ask(address=address)
+            found = self.request(address=address)
             self.assertEqual((200, b"OK"), (found.status, found.raw))
-        self.assertEqual(204, self.ask(method="HEAD").status)
+        self.assertEqual(204, self.request(method="HEAD").status)
 
     def test_database_down_returns_503_with_reason(self):
         with self.without_database():
-            found = self.ask()
+            found = self.request()
             self.assertEqual(503, found.status)
             self.assertEqual(b"database: The database does not answer.", found.raw)
-            self.assertEqual(503, self.ask(method="HEAD").status)
-            detail = self.ask(DETAIL)
+            self.assertEqual(503, self.request(method="HEAD").status)
+            detail = self.request(DETAIL)
         self.assertEqual((503, "failed"), (detail.status, detail.body["status"]))
         self.assertNotIn(b"password", detail.raw)
-        self.assertEqual(200, self.ask().status)
+        self.assertEqual(200, self.request().status)
 
     def test_details_list_all_checks_with_time(self):
-        found = self.ask(DETAIL)
+        found = self.request(DETAIL)
         self.assertEqual((200, "ok"), (found.status, found.body["status"]))
         names = [each["name"] for each in found.body["checks"]]
         self.assertEqual(["database", "broker", f"backend {backends.HOST}"], names)
         for each in found.body["checks"]:
             self.assertEqual({"name", "status", "reason", "since"}, set(each))
             self.assertRegex(each["since"], r"^\d{4}-\d\d-\d\dT")
-        by_accept = self.ask(HTTP_ACCEPT="application/json")
+        by_accept = self.request(HTTP_ACCEPT="application/json")
         self.assertEqual(names, [each["name"] for each in by_accept.body["checks"]])
 
     def test_backend_down_only_degrades(self):
@@ -80,28 +79,28 @@ class HealthCheckTest(unittest.TestCase):
             error="The password is 1234.",
             report=None,
         )
-        found = self.ask(DETAIL)
+        found = self.request(DETAIL)
         self.assertEqual((200, "degraded"), (found.status, found.body["status"]))
         self.assertEqual("failed", found.body["checks"][-1]["status"])
         self.assertNotIn(b"1234", found.raw)
-        self.assertEqual(b"OK", self.ask().raw)
+        self.assertEqual(b"OK", self.request().raw)
 
     def test_broker_down_only_degrades(self):
         with mock.patch.object(transport, "ping", side_effect=OSError("amqp://user:password@h")):
             self.api.application = app.make_app()
-            found = self.ask(DETAIL)
+            found = self.request(DETAIL)
         self.assertEqual((200, "degraded"), (found.status, found.body["status"]))
         self.assertNotIn(b"password", found.raw)
 
     def test_short_response_depends_on_configured_checks(self):
         # Also where ATTACHD_CONFIG_FILES names other files than those in the usual places.
-        backends.override(self, "backends", ["attachd_broker"], "healthcheck")
+        conf_fixture.override(self, "backends", ["attachd_broker"], "healthcheck")
         with mock.patch.object(transport, "ping", side_effect=OSError("refused")):
             self.api.application = app.make_app()
-            self.assertEqual(503, self.ask().status)
+            self.assertEqual(503, self.request().status)
         with self.without_database():
             self.api.application = app.make_app()
-            self.assertEqual(200, self.ask().status)
+            self.assertEqual(200, self.request().status)
 
     def test_details_are_limited_to_configured_networks(self):
         for case in (
@@ -112,21 +111,23 @@ class HealthCheckTest(unittest.TestCase):
             {"HTTP_X_REAL_IP": "127.0.0.1"},
         ):
             with self.subTest(case):
-                self.assertEqual(b"OK", self.ask(DETAIL, **case).raw)
-        backends.override(self, "health_detail_sources", ["192.0.2.0/24"], "api")
+                self.assertEqual(b"OK", self.request(DETAIL, **case).raw)
+        conf_fixture.override(self, "health_detail_sources", ["192.0.2.0/24"], "api")
         self.api.application = app.make_app()
-        self.assertIn(b"checks", self.ask(DETAIL, address="192.0.2.7").raw)
-        self.assertEqual(b"OK", self.ask(DETAIL).raw)
+        self.assertIn(b"checks", self.request(DETAIL, address="192.0.2.7").raw)
+        self.assertEqual(b"OK", self.request(DETAIL).raw)
 
     def test_unknown_check_is_configuration_error(self):
-        backends.override(self, "backends", ["attachd_broker", "attachd_databse"], "healthcheck")
+        conf_fixture.override(
+            self, "backends", ["attachd_broker", "attachd_databse"], "healthcheck"
+        )
         with self.assertRaisesRegex(
             exception.ConfigurationError, "backends: there is no check attachd_databse"
         ):
             health.HealthCheck(None)
 
     def test_invalid_network_is_configuration_error(self):
-        backends.override(self, "health_detail_sources", ["localhost"], "api")
+        conf_fixture.override(self, "health_detail_sources", ["localhost"], "api")
         with self.assertRaisesRegex(exception.ConfigurationError, "health_detail_sources"):
             health.HealthCheck(None)
 
@@ -202,7 +203,7 @@ class HealthTest(Case):
         self.report("h@b")
         self.report("h@c")
         long_ago = models.now() - datetime.timedelta(days=1)
-        rows.change_service("h@c", seen_at=long_ago)
+        db_rows.change_service("h@c", seen_at=long_ago)
         broken, well, silent = self.health.backends()
         self.assertIn("storage cannot be used", broken.reason)
         self.assertNotIn("1234", broken.reason)

@@ -11,8 +11,7 @@ import bcrypt
 from attachd import exception
 from attachd.api import http_basic
 from attachd.conf import CONF
-from attachd.tests import backends
-from attachd.tests.functional import served
+from attachd.tests.fixtures import conf_fixture, wsgi_api
 
 
 def encoded(name="alice", password="öffne dich"):
@@ -27,8 +26,8 @@ class Case(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.users = Path(folder.name, "htpasswd")
         roles = Path(folder.name, "roles.yaml")
-        backends.override(self, "http_basic_user_file", str(self.users), group="api")
-        backends.override(self, "http_basic_roles_file", str(roles), group="api")
+        conf_fixture.override(self, "http_basic_user_file", str(self.users), group="api")
+        conf_fixture.override(self, "http_basic_roles_file", str(roles), group="api")
         made = bcrypt.hashpw("öffne dich".encode(), bcrypt.gensalt(4)).decode()
         self.users.write_text(f"alice:{made}\n")
         self.users.chmod(0o600)
@@ -42,13 +41,15 @@ class Case(unittest.TestCase):
         start_response("204 No Content", [])
         return []
 
-    def ask(self, path="/volumes", **headers):
-        return served.Api(None, http_basic.wrap(self.inner)).ask("GET", path, token="", **headers)
+    def request(self, path="/volumes", **headers):
+        return wsgi_api.WsgiApi(None, http_basic.wrap(self.inner)).request(
+            "GET", path, token="", **headers
+        )
 
 
 class BasicAuthMiddlewareTest(Case):
     def test_correct_login_is_accepted(self):
-        self.assertEqual(204, self.ask(authorization=encoded()).status)
+        self.assertEqual(204, self.request(authorization=encoded()).status)
         (context,) = self.contexts
         self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
         self.assertEqual(["reader"], context.roles)
@@ -59,7 +60,7 @@ class BasicAuthMiddlewareTest(Case):
     def test_failed_login_returns_challenge(self):
         for said in (encoded("bob"), encoded(password="x")):
             with self.subTest(said), self.assertLogs("attachd.api.http_basic", "WARNING") as logs:
-                answer = self.ask(authorization=said)
+                answer = self.request(authorization=said)
             self.assertEqual(401, answer.status)
             self.assertNotIn("öffne", logs.output[0])
             self.assertRegex(answer.headers["www-authenticate"], '^Basic realm="attachd"')
@@ -73,24 +74,24 @@ class BasicAuthMiddlewareTest(Case):
             "Basic " + base64.b64encode(b"\xff\xfe:x").decode(),
         ):  # fmt: skip
             with self.subTest(said):
-                self.assertEqual(401, self.ask(authorization=said).status)
+                self.assertEqual(401, self.request(authorization=said).status)
 
     def test_missing_credentials_are_refused_without_log(self):
         with self.assertNoLogs("attachd.api.http_basic"):
-            self.assertEqual(401, self.ask().status)
-        self.assertEqual(401, self.ask("//v3").status)
+            self.assertEqual(401, self.request().status)
+        self.assertEqual(401, self.request("//v3").status)
         self.assertEqual([], self.contexts)
 
     def test_headers_of_other_strategies_are_ignored(self):
-        self.assertEqual(401, self.ask(x_auth_token="alice:aa", x_user="alice").status)
+        self.assertEqual(401, self.request(x_auth_token="alice:aa", x_user="alice").status)
 
     def test_discovery_is_public(self):
-        self.assertEqual(204, self.ask("//").status)
+        self.assertEqual(204, self.request("//").status)
 
     def test_invalid_files_prevent_start(self):
         self.users.unlink()
         with self.assertRaises(exception.ConfigurationError):
-            self.ask()
+            self.request()
 
 
 class IdentifyTest(Case):

@@ -6,7 +6,7 @@ import unittest
 from attachd import exception
 from attachd.api import app, identity
 from attachd.conf import CONF, api
-from attachd.tests import backends
+from attachd.tests.fixtures import conf_fixture
 
 
 class NeedsAuthTest(unittest.TestCase):
@@ -46,7 +46,7 @@ class StrategyTest(unittest.TestCase):
         names = [name for name, _text in option.type.choices.items()]
         self.assertEqual(["noauth", "keystone", "http_basic"], names)
         for name in names:
-            backends.override(self, "auth_strategy", name, group="api")
+            conf_fixture.override(self, "auth_strategy", name, group="api")
             strategy = app.load_strategy()
             self.assertEqual(f"attachd.api.{name}", strategy.__name__)
             self.assertTrue(callable(strategy.wrap) and callable(strategy.identify))

@@ -17,7 +17,7 @@ from webob import exc
 from attachd import exception
 from attachd.api import app, keystone
 from attachd.conf import CONF
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 
 URL = "http://keystone.example/v3"
 OPTIONS = {
@@ -73,14 +73,14 @@ class Case(unittest.TestCase):
         start_response("204 No Content", [])
         return []
 
-    def ask(self, path="/volumes", token="alices", **headers):
+    def request(self, path="/volumes", token="alices", **headers):
         application = app.FaultMiddleware(keystone.wrap(self.inner))
-        return served.Api(None, application).ask("GET", path, token=token, **headers)
+        return wsgi_api.WsgiApi(None, application).request("GET", path, token=token, **headers)
 
 
 class TokenTest(Case):
     def test_token_identifies_caller(self):
-        self.assertEqual(204, self.ask().status)
+        self.assertEqual(204, self.request().status)
         (context,) = self.contexts
         self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
         self.assertEqual(["member", "reader"], context.roles)
@@ -95,18 +95,18 @@ class TokenTest(Case):
             "x_identity_status": "Confirmed", "openstack_system_scope": "all",
             "x_service_roles": "service", "x_service_identity_status": "Confirmed",
         }  # fmt: skip
-        self.assertEqual(204, self.ask(**forged).status)
+        self.assertEqual(204, self.request(**forged).status)
         (context,) = self.contexts
         self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
         self.assertEqual(["member", "reader"], context.roles)
         self.assertEqual([], context.service_roles)
         self.assertIsNone(context.system_scope)
-        self.assertEqual(401, self.ask(token="", **forged).status)
+        self.assertEqual(401, self.request(token="", **forged).status)
 
     def test_missing_or_invalid_token_returns_401(self):
         for said in ("", "unknown", " ", "a b", "tok\xe9n", "\x0b", "x" * 9000):
             with self.subTest(said):
-                answer = self.ask(token=said)
+                answer = self.request(token=said)
                 self.assertEqual(401, answer.status)
                 self.assertEqual(f'Keystone uri="{URL}"', answer.headers["www-authenticate"])
                 self.assertEqual({"code", "title", "message"}, set(answer.body["error"]))
@@ -116,17 +116,17 @@ class TokenTest(Case):
     def test_expired_token_returns_401(self):
         past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=1)
         self.known.add_token(token("member", project_id="aa", expires=past), token_id="old")
-        self.assertEqual(401, self.ask(token="old").status)
+        self.assertEqual(401, self.request(token="old").status)
 
     def test_discovery_is_public(self):
-        self.assertEqual(204, self.ask("//", token="").status)
-        self.assertEqual(401, self.ask("//v3", token="").status)
+        self.assertEqual(204, self.request("//", token="").status)
+        self.assertEqual(401, self.request("//v3", token="").status)
 
     def test_system_token_has_no_project(self):
         made = token("admin", user_id="root")
         made.set_system_scope()
         self.known.add_token(made, token_id="systems")
-        self.assertEqual(204, self.ask(token="systems").status)
+        self.assertEqual(204, self.request(token="systems").status)
         (context,) = self.contexts
         self.assertEqual(("all", None), (context.system_scope, context.project_id))
         self.assertTrue(context.is_admin)
@@ -138,12 +138,12 @@ class TokenTest(Case):
 
     def test_configured_delay_auth_decision_has_no_effect(self):
         self.configure(delay_auth_decision=True)
-        self.assertEqual(401, self.ask(token="unknown").status)
+        self.assertEqual(401, self.request(token="unknown").status)
 
 
 class ServiceTokenTest(Case):
     def test_service_token_adds_service_to_user(self):
-        self.assertEqual(204, self.ask(x_service_token="novas").status)
+        self.assertEqual(204, self.request(x_service_token="novas").status)
         (context,) = self.contexts
         self.assertEqual("alice", context.user_id)
         self.assertEqual(["service"], context.service_roles)
@@ -154,23 +154,23 @@ class ServiceTokenTest(Case):
         made = token("service", user_id="nova")
         made.set_system_scope()
         self.known.add_token(made, token_id="systems")
-        self.assertEqual(204, self.ask(x_service_token="systems").status)
+        self.assertEqual(204, self.request(x_service_token="systems").status)
         (context,) = self.contexts
         self.assertIsNone(context.system_scope)
 
     def test_invalid_service_token_is_refused(self):
         for said in ("unknown", "alices", "no\xefn"):
             with self.subTest(said):
-                self.assertEqual(401, self.ask(x_service_token=said).status)
+                self.assertEqual(401, self.request(x_service_token=said).status)
 
     def test_service_roles_are_configurable(self):
         self.configure(service_token_roles=["member"])
-        self.assertEqual(204, self.ask(x_service_token="alices").status)
-        self.assertEqual(401, self.ask(x_service_token="novas").status)
+        self.assertEqual(204, self.request(x_service_token="alices").status)
+        self.assertEqual(401, self.request(x_service_token="novas").status)
 
     def test_service_roles_are_required_by_default(self):
         self.configure(service_token_roles_required=False)
-        self.assertEqual(204, self.ask(x_service_token="alices").status)
+        self.assertEqual(204, self.request(x_service_token="alices").status)
         self.assertEqual(["member", "reader"], self.contexts[0].service_roles)
 
 
@@ -188,7 +188,7 @@ class BrokenKeystoneTest(Case):
                 self.subTest(repr(error)),
                 mock.patch.object(auth_token.AuthProtocol, "fetch_token", side_effect=error),
             ):
-                answer = self.ask()
+                answer = self.request()
                 self.assertEqual(503, answer.status)
                 self.assertIn("Keystone", answer.body["serviceUnavailable"]["message"])
                 self.assertGreater(int(answer.headers["retry-after"]), 0)
@@ -196,7 +196,7 @@ class BrokenKeystoneTest(Case):
     def test_malformed_url_is_not_failure_of_keystone(self):
         error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "why")
         with mock.patch.object(auth_token.AuthProtocol, "fetch_token", side_effect=error):
-            self.assertEqual(400, self.ask().status)
+            self.assertEqual(400, self.request().status)
 
 
 class ConfigurationTest(Case):

@@ -11,7 +11,7 @@ from attachd import exception
 from attachd.api import nova
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.tests import backends, computes
+from attachd.tests.fixtures import conf_fixture, fake_nova
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 OTHER_SERVER = "22222222-2222-3333-4444-555555555555"
@@ -45,7 +45,7 @@ class Case(unittest.TestCase):
 
     def set(self, **options):
         for name, value in options.items():
-            backends.override(self, name, value, "nova")
+            conf_fixture.override(self, name, value, "nova")
 
 
 class FindTest(Case):
@@ -99,7 +99,7 @@ class FindTest(Case):
 class VolumeUseTest(Case):
     def setUp(self):
         super().setUp()
-        self.fake = computes.Compute(self)
+        self.fake = fake_nova.FakeNova(self)
         self.set(endpoint_override=self.fake.url)
 
     def volume_use(self, server=SERVER):

@@ -7,7 +7,7 @@ import webob
 
 from attachd import exception
 from attachd.api import override
-from attachd.tests import asking, hearing, rows
+from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
@@ -16,11 +16,11 @@ OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 class OverrideTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.ctx = asking.context(*asking.ADMIN)
-        volume = rows.add_volume()["id"]
+        api_context.use(self)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
+        volume = db_rows.add_volume()["id"]
         self.held = override.AttachmentRef(
-            "a1", volume, rows.PROJECT, "u", SERVER, "attached", "compute-1"
+            "a1", volume, db_rows.PROJECT, "u", SERVER, "attached", "compute-1"
         )
 
     def is_overridden(self, query, **headers):
@@ -35,7 +35,7 @@ class OverrideTest(unittest.TestCase):
             self.assertIn(word, text)
 
     def test_override_is_notified(self):
-        heard = hearing.use(self)
+        heard = captured_notifications.use(self)
         self.is_overridden("override_reason=host%20is%20gone")
         (message,) = heard.messages()
         self.assertEqual(
@@ -47,7 +47,7 @@ class OverrideTest(unittest.TestCase):
         self.assertEqual(expected, {key: told[key] for key in expected})
 
     def test_override_without_permission_is_forbidden(self):
-        self.ctx = asking.context()
+        self.ctx = api_context.make_context()
         with self.assertRaisesRegex(exception.Forbidden, "volume:attachment_delete_override"):
             self.is_overridden("override_reason=please")
 

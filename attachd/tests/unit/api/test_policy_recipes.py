@@ -8,7 +8,7 @@ import unittest
 from attachd.api import policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.tests.functional import guides
+from attachd.tests.fixtures import guides
 
 GUIDE = Path(__file__).parents[4] / "doc/source/admin/policy.rst"
 CREATE, DELETE = "volume:attachment_create", "volume:attachment_delete"
@@ -27,7 +27,9 @@ class Case(unittest.TestCase):
         if not GUIDE.is_file():
             self.skipTest("the documentation is not here, only what is installed")
         self.recipes = {
-            each.readers: each.text for each in guides.blocks(GUIDE) if each.language == "yaml"
+            each.readers: each.text
+            for each in guides.parse_blocks(GUIDE)
+            if each.language == "yaml"
         }
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

@@ -8,7 +8,7 @@ from attachd.api import app, endpoint, root
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.tests.functional import served
+from attachd.tests.fixtures import wsgi_api
 from attachd.tests.unit.api import register
 
 PROJECT = r"[0-9a-f\-]+"
@@ -109,14 +109,14 @@ class Case(register.Case):
     def serve(self):
         self.enterContext(unittest.mock.patch("attachd.api.noauth.identify", identify))
 
-    def ask(self, *args, **more):
-        api = served.Api(None, app.make_app())
-        return api.ask(*args, **more)
+    def request(self, *args, **more):
+        api = wsgi_api.WsgiApi(None, app.make_app())
+        return api.request(*args, **more)
 
 
 class HeadersTest(Case):
     def test_response_has_version_and_request_id(self):
-        answer = self.ask("GET", "/snacks/s1", version="volume latest")
+        answer = self.request("GET", "/snacks/s1", version="volume latest")
         self.assertEqual(200, answer.status)
         self.assertEqual({"snack": 1}, answer.body)
         self.assertEqual("application/json", answer.headers["content-type"])
@@ -129,78 +129,80 @@ class HeadersTest(Case):
 
     def test_error_has_version_and_request_id(self):
         self.result = exception.Conflict(reason="no")
-        answer = self.ask("GET", "/snacks/s1", version="volume 3.27")
+        answer = self.request("GET", "/snacks/s1", version="volume 3.27")
         self.assertEqual(409, answer.status)
         self.assertEqual("volume 3.27", answer.headers["openstack-api-version"])
         self.assertIn("x-compute-request-id", answer.headers)
 
     def test_inbound_request_id_is_not_returned(self):
         theirs = "req-11111111-2222-3333-4444-555555555555"
-        answer = self.ask("GET", "/snacks/s1", x_openstack_request_id=theirs)
+        answer = self.request("GET", "/snacks/s1", x_openstack_request_id=theirs)
         self.assertNotEqual(theirs, answer.headers["x-openstack-request-id"])
 
     def test_too_new_version_is_returned_in_error(self):
-        answer = self.ask("GET", "/snacks/s1", version="volume 3.72")
+        answer = self.request("GET", "/snacks/s1", version="volume 3.72")
         self.assertEqual(406, answer.status)
         self.assertEqual("volume 3.72", answer.headers["openstack-api-version"])
         self.assertEqual(406, answer.body["computeFault"]["code"])
 
     def test_version_before_3_is_not_returned(self):
-        answer = self.ask("GET", "/snacks/s1", version="volume 2.0")
+        answer = self.request("GET", "/snacks/s1", version="volume 2.0")
         self.assertEqual(406, answer.status)
         self.assertNotIn("openstack-api-version", answer.headers)
 
     def test_missing_version_means_oldest(self):
-        answer = self.ask("GET", "/snacks/s1", version=None)
+        answer = self.request("GET", "/snacks/s1", version=None)
         self.assertEqual(404, answer.status)
         self.assertIn("itemNotFound", answer.body)
         self.assertEqual("volume 3.0", answer.headers["openstack-api-version"])
 
     def test_ext_version_is_returned_if_requested(self):
-        answer = self.ask("GET", "/snacks/s1", version="volume 3.71, attachd 1.0")
+        answer = self.request("GET", "/snacks/s1", version="volume 3.71, attachd 1.0")
         self.assertEqual("volume 3.71, attachd 1.0", answer.headers["openstack-api-version"])
 
     def test_unauthorized_has_no_compute_request_id(self):
-        answer = self.ask("GET", "/snacks/s1", token="nobody")
+        answer = self.request("GET", "/snacks/s1", token="nobody")
         self.assertEqual(401, answer.status)
         self.assertNotIn("x-compute-request-id", answer.headers)
 
     def test_empty_response_has_no_body(self):
-        answer = self.ask("DELETE", "/snacks/s1")
+        answer = self.request("DELETE", "/snacks/s1")
         self.assertEqual((202, b""), (answer.status, answer.raw))
 
     def test_unexpected_error_returns_500(self):
         self.result = KeyError("secret")
         with self.assertLogs("attachd.api.errors", "ERROR"):
-            answer = self.ask("GET", "/snacks/s1")
+            answer = self.request("GET", "/snacks/s1")
         self.assertEqual(500, answer.status)
         self.assertIn(answer.headers["x-openstack-request-id"], answer.fault)
 
     def test_response_that_is_not_json_returns_500(self):
         self.result = {"snack": object()}
         with self.assertLogs("attachd.api.errors", "ERROR"):
-            self.assertEqual(500, self.ask("GET", "/snacks/s1").status)
+            self.assertEqual(500, self.request("GET", "/snacks/s1").status)
 
 
 class UnroutedTest(Case):
     def test_unknown_url_returns_404_in_accepted_format(self):
         for path in ("/nothing", "/demo/snacks/s1", "//v2/snacks/s1", "//favicon.ico", "/snacks"):
             with self.subTest(path):
-                answer = self.ask("GET", path)
+                answer = self.request("GET", path)
                 self.assertEqual(404, answer.status)
                 self.assertEqual({"message", "code", "title"}, set(answer.body))
                 self.assertEqual("404 Not Found", answer.body["code"])
                 self.assertNotIn("x-compute-request-id", answer.headers)
-        answer = self.ask("GET", "/nothing", accept="text/html")
+        answer = self.request("GET", "/nothing", accept="text/html")
         self.assertIn("text/html", answer.headers["content-type"])
 
     def test_wrong_method_returns_404(self):
-        self.assertEqual({"message", "code", "title"}, set(self.ask("PATCH", "/snacks/s1").body))
+        self.assertEqual(
+            {"message", "code", "title"}, set(self.request("PATCH", "/snacks/s1").body)
+        )
 
 
 class VersionsTest(Case):
     def test_root_lists_versions(self):
-        answer = self.ask("GET", "//", version=None)
+        answer = self.request("GET", "//", version=None)
         self.assertEqual(300, answer.status)
         (document,) = answer.body["versions"]
         self.assertEqual(
@@ -211,26 +213,26 @@ class VersionsTest(Case):
         self.assertEqual("http://api.example:8776/v3/", links["self"])
 
     def test_version_url_shows_same_document(self):
-        answer = self.ask("GET", "/", version=None)
+        answer = self.request("GET", "/", version=None)
         self.assertEqual(200, answer.status)
-        self.assertEqual(self.ask("GET", "//").body, answer.body)
+        self.assertEqual(self.request("GET", "//").body, answer.body)
 
     def test_version_url_without_slash_redirects(self):
-        answer = self.ask("GET", "", version=None)
+        answer = self.request("GET", "", version=None)
         self.assertEqual(302, answer.status)
         self.assertEqual("http://api.example:8776/v3/", answer.headers["location"])
 
     def test_version_links_have_public_endpoint(self):
         CONF.set_override("public_endpoint", "https://cloud/volume", group="api")
         self.addCleanup(CONF.clear_override, "public_endpoint", group="api")
-        self.assertEqual("https://cloud/volume/v3/", self.ask("GET", "").headers["location"])
+        self.assertEqual("https://cloud/volume/v3/", self.request("GET", "").headers["location"])
 
     def test_empty_path_is_root(self):
-        environ = served.Api._environ("GET", "", b"")
-        self.assertEqual(300, served.Api(None, app.make_app()).send(environ).status)
+        environ = wsgi_api.WsgiApi._environ("GET", "", b"")
+        self.assertEqual(300, wsgi_api.WsgiApi(None, app.make_app()).send(environ).status)
 
     def test_version_documents_are_read_only(self):
         for path in ("//", "/", ""):
             for method in ("POST", "DELETE", "PUT"):
                 with self.subTest(path, method=method):
-                    self.assertEqual(404, self.ask(method, path).status)
+                    self.assertEqual(404, self.request(method, path).status)

@@ -8,8 +8,7 @@ from unittest import mock
 from attachd.api import app, telemetry_middleware
 from attachd.conf import CONF
 from attachd.telemetry import exporter
-from attachd.tests import backends, metrics
-from attachd.tests.functional import served
+from attachd.tests.fixtures import conf_fixture, metrics, wsgi_api
 
 NAME = "attachd_api_requests_total"
 
@@ -17,23 +16,23 @@ NAME = "attachd_api_requests_total"
 class MetricsMiddlewareTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.api = served.use(self)
+        self.api = wsgi_api.use(self)
         self.recorder = metrics.use(self)
-        backends.override(self, "enabled", True, "metrics")
-        backends.override(self, "api_port", 0, "metrics")
+        conf_fixture.override(self, "enabled", True, "metrics")
+        conf_fixture.override(self, "api_port", 0, "metrics")
         self.api.application = app.make_app()
 
     def count(self, method, endpoint, status):
         labels = {"method": method, "endpoint": endpoint, "status": str(status)}
-        return metrics.value(self.recorder, NAME, **labels)
+        return metrics.sample_value(self.recorder, NAME, **labels)
 
     def test_requests_are_counted_by_path_template(self):
-        self.api.ask("GET", "/volumes/detail")
-        self.api.ask("GET", "/volumes/11111111-2222-3333-4444-555555555555")
-        self.api.ask("GET", f"/{served.PROJECT}/volumes/nothing")
+        self.api.request("GET", "/volumes/detail")
+        self.api.request("GET", "/volumes/11111111-2222-3333-4444-555555555555")
+        self.api.request("GET", f"/{wsgi_api.PROJECT}/volumes/nothing")
         self.assertEqual(1.0, self.count("GET", "/volumes/detail", 200))
         self.assertEqual(2.0, self.count("GET", "/volumes/{volume_id}", 404))
-        found = metrics.value(
+        found = metrics.sample_value(
             self.recorder,
             "attachd_api_request_duration_seconds_count",
             method="GET",
@@ -42,23 +41,23 @@ class MetricsMiddlewareTest(unittest.TestCase):
         self.assertEqual(2.0, found)
 
     def test_actions_are_counted_by_name(self):
-        self.api.ask("POST", "/volumes/x/action", {"os-reserve": {}})
+        self.api.request("POST", "/volumes/x/action", {"os-reserve": {}})
         self.assertEqual(1.0, self.count("POST", "/volumes/{volume_id}/action os-reserve", 404))
-        self.api.ask("POST", "/volumes/x/action", {"os-nonsense": {}})
+        self.api.request("POST", "/volumes/x/action", {"os-nonsense": {}})
         self.assertEqual(1.0, self.count("POST", "/volumes/{volume_id}/action", 400))
 
     def test_clients_cannot_create_labels(self):
         for method, path in (("MAKE", "/volumes"), ("GET", "/nothing/like/that"), ("GET", "//x")):
-            self.api.ask(method, path)
+            self.api.request(method, path)
         self.assertEqual(1.0, self.count("other", "other", 404))
         self.assertEqual(2.0, self.count("GET", "other", 404))
 
     def test_health_checks_have_own_label(self):
-        self.api.ask("GET", "//healthcheck")
+        self.api.request("GET", "//healthcheck")
         self.assertEqual(1.0, self.count("GET", "/healthcheck", 200))
 
     def test_metrics_disabled_means_no_middleware(self):
-        backends.override(self, "enabled", False, "metrics")
+        conf_fixture.override(self, "enabled", False, "metrics")
         self.assertNotIsInstance(app.make_app(), telemetry_middleware.MetricsMiddleware)
 
     def test_exception_counts_as_500(self):

@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api import endpoint, unsupported
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class UnsupportedResourceTest(unittest.TestCase):
@@ -25,7 +25,7 @@ class UnsupportedResourceTest(unittest.TestCase):
 class UnsupportedActionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.handlers = {
             each.action: each.handler
             for each in endpoint.load()
@@ -33,23 +33,23 @@ class UnsupportedActionTest(unittest.TestCase):
         }
 
     def test_unsupported_action_returns_reason_and_changes_nothing(self):
-        volume_id = rows.add_volume()["id"]
-        before = rows.volume(volume_id)
+        volume_id = db_rows.add_volume()["id"]
+        before = db_rows.get_volume(volume_id)
         for each in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaises(exception.BadRequest) as caught:
-                self.handlers[each.name](asking.context(*asking.ADMIN), volume_id)
+                self.handlers[each.name](api_context.make_context(*api_context.ADMIN), volume_id)
             self.assertIn(f"{each.name} is not supported", str(caught.exception))
             self.assertIn(each.reason, str(caught.exception))
-        self.assertEqual(before, rows.volume(volume_id))
+        self.assertEqual(before, db_rows.get_volume(volume_id))
 
     def test_unsupported_action_without_permission_is_forbidden(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         for each in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaisesRegex(exception.Forbidden, each.policy):
-                self.handlers[each.name](asking.context("reader"), volume_id)
+                self.handlers[each.name](api_context.make_context("reader"), volume_id)
 
     def test_unsupported_action_on_volume_of_other_project_is_not_found(self):
-        volume_id = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
+        volume_id = db_rows.add_volume(project_id=api_context.OTHER_PROJECT)["id"]
         for each in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaises(exception.VolumeNotFound):
-                self.handlers[each.name](asking.context(), volume_id)
+                self.handlers[each.name](api_context.make_context(), volume_id)

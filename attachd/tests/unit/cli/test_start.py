@@ -5,7 +5,7 @@ import subprocess
 import sys
 import unittest
 
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import processes
 from attachd.tests.wait import TIMEOUT
 
 WITHOUT = """

@@ -26,8 +26,7 @@ from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Step
 from attachd.client import Client, attach
 from attachd.client.service import Service
-from attachd.tests import rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import db_rows, wsgi_api
 
 INFO = {"type": "block"}
 WANTED = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
@@ -201,7 +200,7 @@ class Stand:
     def __init__(self, test: unittest.TestCase) -> None:
         self._test = test
         self.log = Log()
-        self.api = served.use(test)
+        self.api = wsgi_api.use(test)
         self.url = self._serve()
         self.mounts = WordsMounts(self.log)
         self._patch("attachd.agent.host.open_handles", self.mounts)
@@ -240,7 +239,7 @@ class Stand:
     def service(self) -> Service:
         return Service(self.connection())
 
-    def connection(self, token: str = served.MEMBER) -> Any:
+    def connection(self, token: str = wsgi_api.MEMBER) -> Any:
         made = openstack.connect(
             auth_type="admin_token",
             auth={"endpoint": f"{self.url}/v3", "token": token},
@@ -254,13 +253,13 @@ class Stand:
 
     def volume(self, **values: Any) -> str:
         """Make a volume and return its id."""
-        return str(rows.add_volume(**values)["id"])
+        return str(db_rows.add_volume(**values)["id"])
 
     def attachments(self, volume: str) -> list[Any]:
         """Return what the service knows, without being seen to ask."""
         path = f"/attachments/detail?volume_id={volume}"
         own = "volume 3.71, attachd 1.0"
-        return list(self.api.ask("GET", path, version=own).body["attachments"])
+        return list(self.api.request("GET", path, version=own).body["attachments"])
 
     def entries(self) -> list[journal.Entry]:
         return self.host.journal.entries()

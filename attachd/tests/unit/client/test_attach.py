@@ -10,7 +10,7 @@ from openstack import exceptions
 from attachd import exception
 from attachd.agent.journal import Owner, Step
 from attachd.client import attach
-from attachd.tests import rows
+from attachd.tests.fixtures import db_rows
 from attachd.tests.unit.client.stand import AttachCase, Killed
 
 UNMOUNT = ["journal unmounting", "unmount", "journal"]
@@ -61,7 +61,7 @@ class OrderTest(AttachCase):
 
     def test_the_service_is_told_where_the_volume_is(self):
         self.attach()
-        (row,) = rows.attachments(self.volume)
+        (row,) = db_rows.list_attachments(self.volume)
         self.assertEqual(("here", "/mnt/disk"), (row["host"], row["mountpoint"]))
         self.assertEqual("iqn.2026-01.test:here", row["connector"]["initiator"])
 
@@ -74,7 +74,7 @@ class OrderTest(AttachCase):
         found = self.attach(mode="ro", mkfs=None)
         self.assertEqual("ro", found.mode)
         self.assertIn("mount ro", self.log.lines)
-        self.assertEqual("ro", rows.attachments(self.volume)[0]["asked_mode"])
+        self.assertEqual("ro", db_rows.list_attachments(self.volume)[0]["asked_mode"])
 
     def test_what_the_service_lets_be_read_only_is_mounted_so(self):
         with mock.patch.object(self.stand.host.connector, "connect", wraps=self._read_only):
@@ -138,7 +138,7 @@ class UndoTest(AttachCase):
         self.assert_nothing_is_left()
 
     def test_what_is_refused_leaves_nothing(self):
-        rows.add_attachment(self.volume)
+        db_rows.add_attachment(self.volume)
         with self.assertRaisesRegex(exceptions.BadRequestException, "must be available"):
             self.attach()
         self.assertEqual([], self.stand.entries())
@@ -272,7 +272,7 @@ class AgainTest(AttachCase):
 
     def test_what_another_program_has_attached_here_is_refused(self):
         connector = {"host": "here"}
-        made = rows.add_attachment(self.volume, "attached", connector=connector, host="here")
+        made = db_rows.add_attachment(self.volume, "attached", connector=connector, host="here")
         with self.assertRaisesRegex(exception.LocalConflict, made["id"]):
             self.attach()
         self.assertEqual([], self.changes())
@@ -333,9 +333,9 @@ class AgainTest(AttachCase):
     def test_how_it_is_connected_by_now_is_asked(self):
         found = self.attach()
         self.stand.host.connector.devices.clear()
-        info = rows.attachment(found.attachment_id)["connection_info"]
+        info = db_rows.get_attachment(found.attachment_id)["connection_info"]
         info["data"]["portal"] = "elsewhere"
-        rows.change_attachment(found.attachment_id, connection_info=info)
+        db_rows.change_attachment(found.attachment_id, connection_info=info)
         self.attach()
         self.assertEqual("elsewhere", self.entry().connection_info["portal"])
 

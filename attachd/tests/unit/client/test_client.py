@@ -11,7 +11,7 @@ from attachd import client, exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.restore import Finding, Verdict
-from attachd.tests import rows
+from attachd.tests.fixtures import db_rows
 from attachd.tests.unit.client.stand import INFO, AttachCase, Killed, Stand
 
 
@@ -153,10 +153,10 @@ class RestoreTest(AttachCase):
 
     def test_how_it_is_connected_by_now_is_asked(self):
         self.reboot()
-        row = rows.attachment(self.found.attachment_id)
+        row = db_rows.get_attachment(self.found.attachment_id)
         info = row["connection_info"]
         info["data"]["portal"] = "elsewhere"
-        rows.change_attachment(self.found.attachment_id, connection_info=info)
+        db_rows.change_attachment(self.found.attachment_id, connection_info=info)
         self.restore()
         self.assertEqual("elsewhere", self.entry().connection_info["portal"])
         self.assertIn("shared_targets", self.entry().connection_info)

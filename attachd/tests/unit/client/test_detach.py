@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.agent.journal import Entry, Step
 from attachd.client import attach
 from attachd.client.detach import command
-from attachd.tests import rows
+from attachd.tests.fixtures import db_rows
 from attachd.tests.unit.client.stand import Killed, Stand
 
 
@@ -200,7 +200,7 @@ class ReservationTest(unittest.TestCase):
         self.assertEqual(([], []), (self.stand.entries(), self.stand.attachments(self.volume)))
 
     def test_somebody_elses_stays(self):
-        made = rows.add_attachment(self.volume)
+        made = db_rows.add_attachment(self.volume)
         self.stand.client.detach(self.volume)
         self.assertEqual([], self.stand.entries())
         self.assertEqual([made["id"]], [e["id"] for e in self.stand.attachments(self.volume)])

@@ -9,7 +9,7 @@ from openstack import exceptions
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
-from attachd.tests import rows
+from attachd.tests.fixtures import db_rows
 from attachd.tests.unit.client.stand import Stand
 
 
@@ -76,7 +76,7 @@ class ForeignTest(Case):
         self.assertNotIn("connector disconnect", self.stand.log.lines)
 
     def test_where_nobody_tells_the_host_the_device_has_to_be_named(self):
-        made = rows.add_attachment(self.volume)["id"]
+        made = db_rows.add_attachment(self.volume)["id"]
         with self.assertRaisesRegex(exception.LocalConflict, "no host"):
             self.detach(attachment_id=made)
         self.detach(attachment_id=made, device_info={"path": "/dev/x"})

@@ -9,8 +9,7 @@ import requests
 
 from attachd.client import service
 from attachd.client.service import ReservationRefused, Volume
-from attachd.tests import rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.unit.client.stand import Stand
 
 
@@ -27,7 +26,7 @@ class ServiceTest(unittest.TestCase):
 
     def test_a_name_that_looks_like_an_id_is_a_name(self):
         named = self.stand.volume(name=str(uuid.uuid4()))
-        name = rows.volume(named)["name"]
+        name = db_rows.get_volume(named)["name"]
         self.assertEqual(named, self.service.find(name).id)
 
     def test_a_volume_that_is_not_there_is_not_found(self):
@@ -52,7 +51,7 @@ class ServiceTest(unittest.TestCase):
     def test_the_same_key_is_the_same_attachment(self):
         first = self.service.reserve(self.volume, "ro", "key")
         self.assertEqual(first, self.service.reserve(self.volume, "ro", "key"))
-        (row,) = rows.attachments(self.volume)
+        (row,) = db_rows.list_attachments(self.volume)
         self.assertEqual((first, "ro", None), (row["id"], row["asked_mode"], row["instance_uuid"]))
 
     def test_a_refusal_stays_one(self):
@@ -117,7 +116,7 @@ class ServiceTest(unittest.TestCase):
         made = self.service.reserve(self.volume, "rw", "key")
         self.service.connect(made, {"host": "somewhere"})
         self.service.complete(made)
-        other = type(self.service)(self.stand.connection(served.ADMIN))
+        other = type(self.service)(self.stand.connection(wsgi_api.ADMIN))
         self.assertEqual({made: "somewhere"}, other.find(self.volume).hosts)
 
     def test_what_is_gone_is_deleted_already(self):

@@ -14,15 +14,15 @@ from unittest import mock
 from attachd.agent import key
 from attachd.agent.journal import Entry, Journal, Owner
 from attachd.cmd import agent
-from attachd.tests import machine
-from attachd.tests.backends import override
+from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.agent import test_journal
 
 
 class MainTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
+        requirements.require_root(self)
         folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name) / "host"

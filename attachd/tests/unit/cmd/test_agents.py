@@ -10,14 +10,16 @@ import unittest
 
 from attachd import exception
 from attachd.db.agents import store as db
-from attachd.tests import agents, commands, databases, rows
+from attachd.tests.fixtures import databases, db_rows, fake_agent, forked_command
 
 
 class AgentTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+        cls.command = forked_command.ForkedCommand.of_class(
+            cls, "attachd-manage", "attachd.cmd.manage"
+        )
 
     def setUp(self):
         super().setUp()
@@ -46,16 +48,16 @@ class AgentTest(unittest.TestCase):
         db.check_key("node-1", key)
         with self.assertRaises(exception.Forbidden):
             db.check_key("node-1", key[:-1])
-        self.assertNotIn(key, str(rows.agents()))
+        self.assertNotIn(key, str(db_rows.list_agents()))
         self.assertIn("node-1 is known already", self.refused("add", "node-1"))
         db.check_key("node-1", key)
 
     def test_a_list_tells_how_they_are(self):
         self.assertEqual("", self.done("list"))
-        agents.report("node-1", error="iscsid does not run.")
-        rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")
-        agents.report("node-22")
-        agents.silence("node-22")
+        fake_agent.report_agent("node-1", error="iscsid does not run.")
+        db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")
+        fake_agent.report_agent("node-22")
+        fake_agent.expire_heartbeat("node-22")
         self.done("add", "node-3")
         lines = self.done("list").splitlines()
         self.assertRegex(lines[0], r"^host +state +last seen +attachments +error$")
@@ -64,7 +66,7 @@ class AgentTest(unittest.TestCase):
         self.assertRegex(lines[3], r"^node-3 +new +- +0 +-$")
 
     def test_programs_read_the_list(self):
-        agents.report("node-1")
+        fake_agent.report_agent("node-1")
         for form, read in (
             ("json", json.loads),
             ("csv", lambda text: list(csv.DictReader(io.StringIO(text)))),
@@ -74,8 +76,8 @@ class AgentTest(unittest.TestCase):
             self.assertEqual(["node-1", "up", "0", "kernel"], shown)
 
     def test_one_with_attachments_is_forgotten_by_force_only(self):
-        agents.report("node-1")
-        mine = rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")["id"]
+        fake_agent.report_agent("node-1")
+        mine = db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")["id"]
         self.assertIn(mine, self.refused("remove", "node-1"))
         self.assertIn("is forgotten", self.done("remove", "node-1", "--force"))
         self.assertIn("No agent of host node-1", self.refused("remove", "node-1"))

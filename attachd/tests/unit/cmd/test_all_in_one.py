@@ -12,7 +12,7 @@ from unittest import mock
 from attachd.api import noauth
 from attachd.cmd import all_in_one
 from attachd.conf import CONF
-from attachd.tests import backends
+from attachd.tests.fixtures import conf_fixture
 from attachd.tests.wait import TIMEOUT
 
 
@@ -100,7 +100,7 @@ class GreetingTest(unittest.TestCase):
     def test_whoever_has_to_say_who_they_are_is_told_how(self):
         for strategy, words in (("keystone", "a token"), ("http_basic", "OS_USERNAME=")):
             with self.subTest(strategy):
-                backends.override(self, "auth_strategy", strategy, group="api")
+                conf_fixture.override(self, "auth_strategy", strategy, group="api")
                 said = self.greeting("0.0.0.0")
                 self.assertIn(words, said)
                 self.assertNotIn("Authentication is off", said)

@@ -13,20 +13,22 @@ from attachd.cmd import audit
 from attachd.db import migration
 from attachd.manager.audit.rules import REPAIRED, Difference, Kind
 from attachd.manager.audit.runner import AuditResult
-from attachd.tests import commands, databases
+from attachd.tests.fixtures import databases, forked_command
 
 
 class CommandTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+        cls.command = forked_command.ForkedCommand.of_class(
+            cls, "attachd-manage", "attachd.cmd.manage"
+        )
 
     def setUp(self):
         super().setUp()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        databases.use_empty(self, "sqlite")
+        databases.use_without_tables(self, "sqlite")
         migration.upgrade()
         url = databases.CONF.database.connection
         self.file = Path(folder.name) / "attachd.conf"

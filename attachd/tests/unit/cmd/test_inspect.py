@@ -16,8 +16,8 @@ from attachd.cmd import inspect
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import members, services
-from attachd.tests import commands, databases, rows
-from attachd.tests.functional import processes as processes_of_tests
+from attachd.tests.fixtures import databases, db_rows, forked_command
+from attachd.tests.fixtures import processes as processes_of_tests
 
 
 class Parsed(unittest.TestCase):
@@ -26,7 +26,7 @@ class Parsed(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.url = databases.use(self)
-        self.volume = rows.add_volume(multiattach=True, name="data")["id"]
+        self.volume = db_rows.add_volume(multiattach=True, name="data")["id"]
 
     def printed(self, *words):
         parser = argparse.ArgumentParser(prog="attachd-manage")
@@ -53,8 +53,8 @@ class Parsed(unittest.TestCase):
 class AttachmentTest(Parsed):
     def setUp(self):
         super().setUp()
-        self.one = rows.add_attachment(self.volume, "connecting", host="n1")["id"]
-        self.hold = rows.add_attachment(self.volume, "held")["id"]
+        self.one = db_rows.add_attachment(self.volume, "connecting", host="n1")["id"]
+        self.hold = db_rows.add_attachment(self.volume, "held")["id"]
 
     def ids(self, *words):
         out = self.printed("attachment", "list", "--format", "json", *words)
@@ -124,8 +124,8 @@ class OthersTest(Parsed):
         shown = self.printed("volume", "show", self.volume)
         self.assertRegex(shown, r"(?m)^lease_holder_name +-$")
         self.assertNotIn("volume id", shown)
-        one = rows.add_attachment(self.volume, "connecting")["id"]
-        rows.change_volume(self.volume, lease_holder="dead")
+        one = db_rows.add_attachment(self.volume, "connecting")["id"]
+        db_rows.change_volume(self.volume, lease_holder="dead")
         shown = self.printed("volume", "show", self.volume)
         self.assertRegex(shown, r"(?m)^lease_holder_name +\(dead\)$")
         self.assertRegex(shown, rf"(?m)^{one} +{self.volume} ")
@@ -139,8 +139,8 @@ class OthersTest(Parsed):
     def test_processes_with_their_leases_dead_ones_too(self):
         self.assertEqual("", self.printed("process", "list"))
         members.join("p", "storage-1:77")
-        rows.change_volume(self.volume, lease_holder="dead")
-        mine = rows.add_volume(lease_holder="p")["id"]
+        db_rows.change_volume(self.volume, lease_holder="dead")
+        mine = db_rows.add_volume(lease_holder="p")["id"]
         lines = self.printed("process", "list").splitlines()
         self.assertRegex(lines[0], r"^id +name +state +started at +seen at +leases$")
         self.assertRegex(lines[1], r"^p +storage-1:77 +alive +2.* +1$")
@@ -162,7 +162,7 @@ class OthersTest(Parsed):
                 error=error,
                 report=None,
             )
-        rows.change_service("s@c", seen_at=models.now().replace(year=2020))
+        db_rows.change_service("s@c", seen_at=models.now().replace(year=2020))
         lines = self.printed("service", "list").splitlines()
         self.assertRegex(lines[0], r"^host +state +enabled +frozen +seen at +error$")
         self.assertRegex(lines[1], r"^s@a +up +true +false +2.* -$")
@@ -176,7 +176,9 @@ class TypedTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+        cls.command = forked_command.ForkedCommand.of_class(
+            cls, "attachd-manage", "attachd.cmd.manage"
+        )
 
     def setUp(self):
         super().setUp()
@@ -190,7 +192,7 @@ class TypedTest(unittest.TestCase):
         return self.command.run("--config-file", self.file, *words)
 
     def test_a_list_and_what_there_is_not(self):
-        one = rows.add_attachment(rows.add_volume()["id"], "attached")["id"]
+        one = db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]
         done = self.run_("attachment", "list", "--state", "attached", "--host", "compute-1")
         self.assertEqual((0, ""), (done.returncode, done.stderr))
         self.assertIn(one, done.stdout)

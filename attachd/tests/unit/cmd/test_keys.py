@@ -6,25 +6,27 @@ import stat
 import unittest
 
 from attachd.db.secrets import encryption, key_file
-from attachd.tests import commands, databases, keys, rows
+from attachd.tests.fixtures import databases, db_rows, forked_command, key_files, lifetime
 
 
 class KeyTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+        cls.command = forked_command.ForkedCommand.of_class(
+            cls, "attachd-manage", "attachd.cmd.manage"
+        )
 
     def setUp(self):
         super().setUp()
         self.url = databases.use(self)
-        self.folder = keys.folder(self)
+        self.folder = lifetime.temp_dir(self)
         self.file = self.folder / "secrets.keys"
         self.configure(self.file)
 
     def configure(self, file):
         """Have the command, and this process, use a key file, or none."""
-        keys.configure(self, file)
+        key_files.configure(self, file)
         named = "" if file is None else f"[secrets]\nkey_file = {file}\n"
         text = f"[database]\nconnection = {self.url}\n{named}"
         (self.folder / "attachd.conf").write_text(text, encoding="utf-8")
@@ -51,21 +53,21 @@ class KeyTest(unittest.TestCase):
         return ended.stderr
 
     def add(self):
-        return rows.add_attachment(rows.add_volume()["id"], "attached")["id"]
+        return db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]
 
     def test_a_file_without_a_key_gets_one_that_seals(self):
         self.file.write_text("# later\n")
         self.file.chmod(0o600)
         self.assertIn("the one that seals", self.done("create"))
-        self.assertEqual(1, len(keys.ids(self.file)))
+        self.assertEqual(1, len(key_files.key_ids(self.file)))
 
     def test_a_key_is_made_used_replaced_and_retired(self):
-        keys.configure(self, None)
+        key_files.configure(self, None)
         self.add()
-        keys.configure(self, self.file)
+        key_files.configure(self, self.file)
         self.assertIn(f"{self.file} is new", self.done("create"))
         self.assertEqual(0o600, stat.S_IMODE(self.file.stat().st_mode))
-        (one,) = keys.ids(self.file)
+        (one,) = key_files.key_ids(self.file)
         self.add()
         listed = json.loads(self.done("list", "--format=json"))
         self.assertEqual(
@@ -76,9 +78,9 @@ class KeyTest(unittest.TestCase):
             listed,
         )
         self.assertIn("attachd-manage key promote", self.done("create"))
-        two = keys.ids(self.file)[1]
+        two = key_files.key_ids(self.file)[1]
         self.done("promote", two)
-        self.assertEqual([two, one], keys.ids(self.file))
+        self.assertEqual([two, one], key_files.key_ids(self.file))
         self.assertIn(f"1 values are sealed with key {one}", self.refused("retire", one))
         self.assertEqual("2 values were sealed anew.\n", self.done("rotate"))
         self.assertEqual("0 values were sealed anew.\n", self.done("rotate"))
@@ -92,13 +94,13 @@ class KeyTest(unittest.TestCase):
         self.assertFalse(self.file.exists())
         self.file.write_text(f"{key}\n", encoding="ascii")
         self.file.chmod(0o600)
-        self.assertEqual([key_file.key_id(key)], keys.ids(self.file))
+        self.assertEqual([key_file.key_id(key)], key_files.key_ids(self.file))
 
     def test_what_cannot_be_opened_is_told_and_ends_with_an_exit_code(self):
         self.done("create")
         lost = self.add()
-        name = keys.ids(self.file)[0]
-        keys.lose(self.file)
+        name = key_files.key_ids(self.file)[0]
+        key_files.replace_all_keys(self.file)
         self.assertIn(f"{name}  missing  1\n", self.done("list"))
         ended = self.run_("rotate")
         self.assertEqual(1, ended.returncode)

@@ -11,7 +11,7 @@ import unittest
 import yaml
 
 from attachd.db import migration
-from attachd.tests import commands, databases
+from attachd.tests.fixtures import databases, forked_command
 
 _MANAGE = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
 
@@ -36,11 +36,13 @@ class ManageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+        cls.command = forked_command.ForkedCommand.of_class(
+            cls, "attachd-manage", "attachd.cmd.manage"
+        )
 
     def setUp(self):
         super().setUp()
-        self.url = databases.url(self, "sqlite")
+        self.url = databases.create(self, "sqlite")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.file = Path(folder.name) / "attachd.conf"
@@ -127,7 +129,9 @@ class DescribeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+        cls.command = forked_command.ForkedCommand.of_class(
+            cls, "attachd-manage", "attachd.cmd.manage"
+        )
 
     def describe(self, *arguments):
         return self.command.run("api", "describe", *arguments)

@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.cmd import manager
 from attachd.conf import CONF
 from attachd.manager.service import ManagerService
-from attachd.tests import backends, keys
+from attachd.tests.fixtures import conf_fixture, key_files
 
 
 class MainTest(unittest.TestCase):
@@ -20,7 +20,7 @@ class MainTest(unittest.TestCase):
         self.load = self.patch("attachd.manager.backends.load")
         self.launch = self.patch("oslo_service.service.launch")
         self.launch.return_value.wait.return_value = None
-        backends.override(self, "enabled_backends", ["one"])
+        conf_fixture.override(self, "enabled_backends", ["one"])
         self.patch("sys.argv", ["attachd-manager", "--config-file", "some.conf"])
 
     def patch(self, name, *args):
@@ -36,14 +36,14 @@ class MainTest(unittest.TestCase):
         return errors.getvalue()
 
     def test_it_runs_as_many_workers_as_configured(self):
-        backends.override(self, "workers", 3, group="manager")
+        conf_fixture.override(self, "workers", 3, group="manager")
         self.assertEqual(0, manager.main())
         self.prepare.assert_called_once_with(["--config-file", "some.conf"])
         self.launch.assert_called_once_with(CONF, mock.ANY, workers=3)
         self.assertIsInstance(self.launch.call_args.args[1], ManagerService)
 
     def test_nothing_to_serve_is_a_mistake(self):
-        backends.override(self, "enabled_backends", [])
+        conf_fixture.override(self, "enabled_backends", [])
         self.assertIn("enabled_backends", self.refused())
 
     def test_a_backend_that_cannot_be_made_is_told_before_any_worker_starts(self):
@@ -51,7 +51,7 @@ class MainTest(unittest.TestCase):
         self.assertEqual("attachd-manager: [one] has no driver\n", self.refused())
 
     def test_a_key_file_that_is_not_in_order_is_told_before_any_worker_starts(self):
-        keys.configure(self, Path("/nowhere/secrets.keys"))
+        key_files.configure(self, Path("/nowhere/secrets.keys"))
         self.assertIn("[secrets] key_file: /nowhere/secrets.keys cannot be read", self.refused())
 
     def test_a_folder_that_cannot_be_made_is_told_before_any_worker_starts(self):

@@ -14,7 +14,7 @@ from attachd.db.cluster import services
 from attachd.db.secrets import key_file
 from attachd.db.types import store as types
 from attachd.rpc import manager_api
-from attachd.tests import commands, databases
+from attachd.tests.fixtures import databases, forked_command
 
 BACKEND = "[DEFAULT]\nenabled_backends = one\n[one]\ndriver = fake\n"
 SUCCESS, WARNING, FAILURE = 0, 1, 2
@@ -24,11 +24,13 @@ class StatusTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.command = commands.Command.of_class(cls, "attachd-status", "attachd.cmd.status")
+        cls.command = forked_command.ForkedCommand.of_class(
+            cls, "attachd-status", "attachd.cmd.status"
+        )
 
     def setUp(self):
         super().setUp()
-        self.url = databases.use_empty(self, "sqlite")
+        self.url = databases.use_without_tables(self, "sqlite")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)

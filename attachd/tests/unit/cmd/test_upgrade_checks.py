@@ -19,7 +19,7 @@ from attachd.db import models
 from attachd.db.cluster import services
 from attachd.db.engine import session
 from attachd.rpc import manager_api, transport
-from attachd.tests import backends, databases, keys, rows
+from attachd.tests.fixtures import conf_fixture, databases, db_rows, key_files
 from attachd.tests.wait import TIMEOUT
 
 RABBIT = "oslo_messaging_rabbit"
@@ -208,7 +208,7 @@ class SecretsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.file = keys.use(self)
+        self.file = key_files.use(self)
 
     def look(self, expected):
         found = upgrade_checks.secrets(None)
@@ -216,7 +216,7 @@ class SecretsTest(unittest.TestCase):
         return found.details
 
     def add(self):
-        rows.add_attachment(rows.add_volume()["id"], "attached")
+        db_rows.add_attachment(db_rows.add_volume()["id"], "attached")
 
     def test_what_is_sealed_is_fine(self):
         self.look(Code.SUCCESS)
@@ -224,24 +224,24 @@ class SecretsTest(unittest.TestCase):
         self.look(Code.SUCCESS)
 
     def test_no_keys_are_a_warning_that_says_how_to_make_some(self):
-        keys.configure(self, None)
+        key_files.configure(self, None)
         self.add()
         details = self.look(Code.WARNING)
         self.assertIn("[secrets] key_file is not set", details)
         self.assertIn("attachd-manage key create", details)
 
     def test_what_was_stored_before_is_a_warning(self):
-        keys.configure(self, None)
+        key_files.configure(self, None)
         self.add()
-        keys.configure(self, self.file)
+        key_files.configure(self, self.file)
         self.assertIn("1 secrets in the database are not sealed", self.look(Code.WARNING))
 
     def test_a_key_that_is_missing_is_named(self):
         self.add()
-        lost = keys.ids(self.file)[0]
-        keys.lose(self.file)
+        lost = key_files.key_ids(self.file)[0]
+        key_files.replace_all_keys(self.file)
         self.assertIn(lost, self.look(Code.FAILURE))
-        keys.configure(self, None)
+        key_files.configure(self, None)
         self.assertIn(lost, self.look(Code.FAILURE))
 
     def test_a_file_that_is_not_in_order_fails_with_the_reason(self):
@@ -250,7 +250,7 @@ class SecretsTest(unittest.TestCase):
 
     def test_without_a_database_the_file_is_looked_at_nevertheless(self):
         session.dispose()
-        backends.override(self, "connection", "sqlite:////nowhere/x", "database")
+        conf_fixture.override(self, "connection", "sqlite:////nowhere/x", "database")
         self.look(Code.SUCCESS)
 
 
@@ -291,7 +291,7 @@ class ManagersTest(unittest.TestCase):
 
 class PinTest(unittest.TestCase):
     def _look(self, pinned):
-        backends.override(self, "attachd_manager", pinned, "upgrade_levels")
+        conf_fixture.override(self, "attachd_manager", pinned, "upgrade_levels")
         return upgrade_checks.pin(None)
 
     def test_one_that_was_left_is_told_of(self):

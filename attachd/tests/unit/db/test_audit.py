@@ -10,17 +10,17 @@ from attachd.db import audit as audit_db
 from attachd.db import models
 from attachd.db.cluster import members
 from attachd.states import VolumeStatus
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class AuditsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.volume = rows.add_volume()
-        self.attachment = rows.add_attachment(self.volume["id"], "attached")
-        self.other = rows.add_volume(host="here@other#pool")
-        rows.add_attachment(self.other["id"], "attached")
+        self.volume = db_rows.add_volume()
+        self.attachment = db_rows.add_attachment(self.volume["id"], "attached")
+        self.other = db_rows.add_volume(host="here@other#pool")
+        db_rows.add_attachment(self.other["id"], "attached")
 
     def test_only_rows_of_the_backend_are_returned(self):
         found = [row["id"] for row in audit_db.list_volumes("here@fake")]
@@ -40,7 +40,7 @@ class AuditsTest(unittest.TestCase):
         self.assertIsNone(audit_db.get_statuses(str(uuid.uuid4())))
 
     def test_a_status_that_does_not_follow_is_corrected(self):
-        rows.change_volume(
+        db_rows.change_volume(
             self.volume["id"], status="error", attach_status="detached", pending_detaches=3
         )
         stored, right = audit_db.get_statuses(self.volume["id"])
@@ -48,7 +48,7 @@ class AuditsTest(unittest.TestCase):
         self.assertEqual("attached", right.attach_status)
         audit_db.repair_status(self.volume["id"])
         self.assertEqual((right, right), audit_db.get_statuses(self.volume["id"]))
-        self.assertEqual(1, rows.volume(self.volume["id"])["pending_detaches"])
+        self.assertEqual(1, db_rows.get_volume(self.volume["id"])["pending_detaches"])
         audit_db.repair_status(str(uuid.uuid4()))
 
     def test_processes_live_as_long_as_they_are_listed(self):

@@ -8,7 +8,8 @@ from attachd.db import idempotency_keys, models
 from attachd.db.attachments import store as attachments
 from attachd.db.engine import session
 from attachd.db.volumes import store as volumes
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 
 DIGEST, OTHER, PRINT = "d" * 64, "e" * 64, "f" * 64
 
@@ -39,13 +40,13 @@ class IdempotencyKeysTest(Case):
         self.assertNotEqual(first.resource_id, self.claim(OTHER).resource_id)
 
     def test_those_who_come_together_get_the_same_resource(self):
-        found = databases.together(*[self.claim] * 6)
+        found = concurrency.run_at_once(*[self.claim] * 6)
         self.assertEqual(1, len({each.resource_id for each in found}))
         self.assertEqual(1, [each.repeated for each in found].count(False))
 
     def test_one_run_makes_it(self):
         right = self.right()
-        outcomes = databases.together(*[lambda: self.make(right)] * 6)
+        outcomes = concurrency.run_at_once(*[lambda: self.make(right)] * 6)
         self.assertEqual(1, outcomes.count(None))
         raised = [each for each in outcomes if each is not None]
         self.assertEqual({idempotency_keys.AlreadyMade}, {type(each) for each in raised})
@@ -92,7 +93,7 @@ class IdempotencyKeysTest(Case):
         for number in range(10):
             digest = f"{number:064}"
             right = self.right(digest)
-            made, refused = databases.together(
+            made, refused = concurrency.run_at_once(
                 lambda right=right: self.make(right),
                 lambda digest=digest: idempotency_keys.refuse(digest, 400, None),
             )
@@ -120,12 +121,12 @@ class MakeTest(Case):
     """The transactions that make resources."""
 
     def test_whoever_has_a_key_gets_what_is_of_the_key(self):
-        volume = rows.add_volume(multiattach=True)["id"]
+        volume = db_rows.add_volume(multiattach=True)["id"]
         wanted = {
-            "project_id": rows.PROJECT,
+            "project_id": db_rows.PROJECT,
             "user_id": "u",
             "instance_uuid": "server",
-            "connector": rows.CONNECTOR,
+            "connector": db_rows.CONNECTOR,
         }
         attachments.reserve(volume, wanted)
         for name in ("k1", "k2"):
@@ -137,13 +138,13 @@ class MakeTest(Case):
             )
             with self.assertRaises(idempotency_keys.AlreadyMade):
                 attachments.reserve(volume, keyed, first=note)
-        self.assertEqual(3, len(rows.attachments(volume)))
+        self.assertEqual(3, len(db_rows.list_attachments(volume)))
 
     def test_a_reservation_that_is_refused_notes_nothing(self):
-        volume = rows.add_volume(state="error")["id"]
+        volume = db_rows.add_volume(state="error")["id"]
         known = idempotency_keys.claim("k", "f", 60)
         note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
-        keyed = {"project_id": rows.PROJECT, "id": known.resource_id}
+        keyed = {"project_id": db_rows.PROJECT, "id": known.resource_id}
         with self.assertRaises(exception.VolumeNotAvailable):
             attachments.reserve(volume, keyed, first=note)
         self.assertFalse(idempotency_keys.claim("k", "f", 60).made)
@@ -153,12 +154,12 @@ class MakeTest(Case):
         note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
         wanted = {
             "id": known.resource_id,
-            "project_id": rows.PROJECT,
+            "project_id": db_rows.PROJECT,
             "size_gib": 1,
             "volume_type_id": None,
             "source_volid": None,
             "host": "here@fake#pool",
         }
-        made = databases.together(*[lambda: volumes.create(wanted, {}, note)] * 4)
+        made = concurrency.run_at_once(*[lambda: volumes.create(wanted, {}, note)] * 4)
         self.assertEqual(3, [type(each) for each in made].count(idempotency_keys.AlreadyMade))
-        self.assertEqual([known.resource_id], [row["id"] for row in rows.volumes()])
+        self.assertEqual([known.resource_id], [row["id"] for row in db_rows.list_volumes()])

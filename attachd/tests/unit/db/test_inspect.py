@@ -9,7 +9,7 @@ from attachd.db import inspect, models
 from attachd.db.cluster import members
 from attachd.db.inspect import AttachmentFilters
 from attachd.states import AttachmentState
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 HOUR = datetime.timedelta(hours=1)
 
@@ -20,7 +20,7 @@ class OverviewTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume = rows.add_volume(multiattach=True)["id"]
+        self.volume = db_rows.add_volume(multiattach=True)["id"]
         self.now = models.now()
         old = self.now - 3 * HOUR
         self.old = self.add("attached", created_at=old, updated_at=self.now)
@@ -29,7 +29,7 @@ class OverviewTest(unittest.TestCase):
         self.far = self.add("attached", host="elsewhere", agent="n2")
 
     def add(self, state, **values):
-        return rows.add_attachment(self.volume, state, **values)["id"]
+        return db_rows.add_attachment(self.volume, state, **values)["id"]
 
     def found(self, **wanted):
         return [row["id"] for row in inspect.list_attachments(AttachmentFilters(**wanted))]
@@ -64,6 +64,6 @@ class OverviewTest(unittest.TestCase):
         self.assertIsNone(inspect.get_volume(self.volume)["lease_holder_name"])
         members.join("p", "storage-1:77")
         for holder, name in (("p", "storage-1:77"), ("dead", None)):
-            rows.change_volume(self.volume, lease_holder=holder)
+            db_rows.change_volume(self.volume, lease_holder=holder)
             self.assertEqual(name, inspect.get_volume(self.volume)["lease_holder_name"])
             self.assertEqual({holder: [self.volume]}, inspect.list_leases())

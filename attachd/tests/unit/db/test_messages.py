@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.db import messages, models
 from attachd.db.engine import session
 from attachd.db.engine.paging import Page
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class MessagesTest(unittest.TestCase):
@@ -21,7 +21,7 @@ class MessagesTest(unittest.TestCase):
         databases.use(self, self.kind)
         self.volume = models.new_id()
 
-    def create(self, project=rows.PROJECT, kept_for=60, **values):
+    def create(self, project=db_rows.PROJECT, kept_for=60, **values):
         news = messages.NewMessage(
             **{
                 "volume_id": self.volume,
@@ -40,7 +40,7 @@ class MessagesTest(unittest.TestCase):
 
     def test_a_message_says_what_was_done_and_what_went_wrong(self):
         row = self.create()
-        self.assertEqual(row, messages.get(row["id"], rows.PROJECT))
+        self.assertEqual(row, messages.get(row["id"], db_rows.PROJECT))
         self.assertEqual(row, messages.get(row["id"], None))
         kept = {key: row[key] for key in ("resource_type", "resource_uuid", "event_id")}
         expected = {
@@ -58,7 +58,7 @@ class MessagesTest(unittest.TestCase):
         strange = self.create(project="b" * 32)["id"]
         for filters, expected in (
             ({}, [strange, other, first]),
-            ({"project_id": rows.PROJECT}, [other, first]),
+            ({"project_id": db_rows.PROJECT}, [other, first]),
             ({"resource_uuid": self.volume}, [strange, first]),
             ({"request_id": "req-0"}, [first]),
             ({"event_id": "VOLUME_VOLUME_007_012"}, [other]),

@@ -14,7 +14,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import migration, migrations
 from attachd.db.engine import session
-from attachd.tests import databases
+from attachd.tests.fixtures import databases
 
 
 class UpgradeTest(unittest.TestCase):
@@ -22,7 +22,7 @@ class UpgradeTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        databases.use_empty(self, self.kind)
+        databases.use_without_tables(self, self.kind)
 
     def _tables(self):
         with session.reader() as connection:
@@ -106,7 +106,7 @@ class StepsTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        databases.use_empty(self, self.kind)
+        databases.use_without_tables(self, self.kind)
         self.versions = use_scripts(self, first=FIRST, second=SECOND)
 
     def _rows(self):

@@ -11,7 +11,7 @@ from attachd.db.attachments import store as attachments
 from attachd.db.engine import paging, session
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import decrypted
-from attachd.tests import databases, keys, rows
+from attachd.tests.fixtures import databases, db_rows, key_files
 
 
 class ColumnsTest(unittest.TestCase):
@@ -33,32 +33,32 @@ class ColumnsTest(unittest.TestCase):
             {"deep": deep},
             {"long": "x" * 100_000},
         ]
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         for value in values:
-            rows.change_volume(volume["id"], provider=value)
-            self.assertEqual(value, rows.volume(volume["id"])["provider"])
+            db_rows.change_volume(volume["id"], provider=value)
+            self.assertEqual(value, db_rows.get_volume(volume["id"])["provider"])
 
     def test_no_json_is_null(self):
-        attachment = rows.add_attachment(rows.add_volume()["id"], connector=None)
-        self.assertIsNone(rows.attachment(attachment["id"])["connector"])
+        attachment = db_rows.add_attachment(db_rows.add_volume()["id"], connector=None)
+        self.assertIsNone(db_rows.get_attachment(attachment["id"])["connector"])
         with session.reader() as connection:
             stored = connection.exec_driver_sql("SELECT connector FROM attachments").scalar()
         self.assertIsNone(stored)
 
     def test_moments_are_kept_to_the_microsecond(self):
         moment = models.now().replace(microsecond=123_457)
-        volume = rows.add_volume(launched_at=moment)
-        self.assertEqual(moment, rows.volume(volume["id"])["launched_at"])
+        volume = db_rows.add_volume(launched_at=moment)
+        self.assertEqual(moment, db_rows.get_volume(volume["id"])["launched_at"])
 
     def test_names_hold_every_character(self):
         for name in ("🗻", "Ünïcödé", "a\nb", "'\";--%_\\"):
-            volume = rows.add_volume(name=name)
-            self.assertEqual(name, rows.volume(volume["id"])["name"])
+            volume = db_rows.add_volume(name=name)
+            self.assertEqual(name, db_rows.get_volume(volume["id"])["name"])
 
     def test_the_volumes_of_a_backend_are_those_of_all_its_pools_and_no_other(self):
-        own = {rows.add_volume(host=host)["id"] for host in ("h@b", "h@b#", "h@b#p", "h@b#q")}
+        own = {db_rows.add_volume(host=host)["id"] for host in ("h@b", "h@b#", "h@b#p", "h@b#q")}
         for host in ("h@bc", "h@b2#p", "H@b#p", "h@B", "xh@b#p", None, "h@", "h_b#p"):
-            rows.add_volume(host=host)
+            db_rows.add_volume(host=host)
         with session.reader() as connection:
             served = models.volumes.select().where(models.on_backend("h@b"))
             self.assertEqual(own, {row.id for row in connection.execute(served)})
@@ -91,50 +91,52 @@ class SealedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.file = keys.use(self)
+        self.file = key_files.use(self)
 
     def add(self):
-        volume = rows.add_volume()["id"]
-        return rows.add_attachment(volume, "attached", connection_info=INFO, secret=SECRET)["id"]
+        volume = db_rows.add_volume()["id"]
+        return db_rows.add_attachment(volume, "attached", connection_info=INFO, secret=SECRET)[
+            "id"
+        ]
 
     def read(self, attachment):
-        row = rows.attachment(attachment)
+        row = db_rows.get_attachment(attachment)
         return tuple(decrypted(row[name]) for name in COLUMNS)
 
     def test_what_is_stored_is_sealed_and_read_as_it_was(self):
         attachment = self.add()
         for column in COLUMNS:
-            (stored,) = keys.stored(column)
+            (stored,) = key_files.stored_column(column)
             self.assertTrue(stored.startswith("encrypted:1:"), stored)
         self.assertEqual((INFO, SECRET), self.read(attachment))
 
     def test_null_stays_null(self):
-        volume = rows.add_volume()["id"]
-        attachment = rows.add_attachment(volume, connection_info=None, secret=None)["id"]
-        self.assertEqual([[None], [None]], [keys.stored(column) for column in COLUMNS])
+        volume = db_rows.add_volume()["id"]
+        attachment = db_rows.add_attachment(volume, connection_info=None, secret=None)["id"]
+        self.assertEqual([[None], [None]], [key_files.stored_column(column) for column in COLUMNS])
         self.assertEqual((None, None), self.read(attachment))
 
     def test_what_was_stored_without_keys_is_read_as_it_is(self):
-        keys.configure(self, None)
+        key_files.configure(self, None)
         attachment = self.add()
-        self.assertEqual([SECRET], keys.stored("secret"))
-        keys.configure(self, self.file)
-        row = rows.attachment(attachment)
+        self.assertEqual([SECRET], key_files.stored_column("secret"))
+        key_files.configure(self, self.file)
+        row = db_rows.get_attachment(attachment)
         self.assertEqual((INFO, SECRET), tuple(row[name] for name in COLUMNS))
 
     def test_what_was_read_is_stored_again_without_being_opened(self):
         attachment = self.add()
-        before = [keys.stored(column) for column in COLUMNS]
-        row = rows.attachment(attachment)
-        keys.lose(self.file)
-        rows.change_attachment(attachment, **{name: row[name] for name in COLUMNS})
-        self.assertEqual(before, [keys.stored(column) for column in COLUMNS])
+        before = [key_files.stored_column(column) for column in COLUMNS]
+        row = db_rows.get_attachment(attachment)
+        key_files.replace_all_keys(self.file)
+        db_rows.change_attachment(attachment, **{name: row[name] for name in COLUMNS})
+        self.assertEqual(before, [key_files.stored_column(column) for column in COLUMNS])
 
     def test_a_row_can_be_read_and_changed_whose_key_is_lost(self):
         lost = self.add()
-        keys.lose(self.file)
+        key_files.replace_all_keys(self.file)
         kept = self.add()
-        rows.change_attachment(lost, error="e")
+        db_rows.change_attachment(lost, error="e")
         row = attachments.get(lost, None)
         self.assertEqual("e", row["error"])
         with self.assertRaises(exception.SecretUnreadable):

@@ -10,7 +10,7 @@ from attachd.db.engine import session
 from attachd.db.quotas import ResourceUsage
 from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 NONE = {"volumes": ResourceUsage(0), "gigabytes": ResourceUsage(0)}
 
@@ -71,25 +71,25 @@ class LimitsTest(Case):
 class UsedTest(Case):
     def test_each_volume_counts_whatever_became_of_it(self):
         for state in ("creating", "ready", "error", "deleting", "error_deleting"):
-            rows.add_volume(state, size_gib=2)
-        rows.add_volume(project_id="other", size_gib=100)
+            db_rows.add_volume(state, size_gib=2)
+        db_rows.add_volume(project_id="other", size_gib=100)
         self.assertEqual(
             {"volumes": ResourceUsage(5), "gigabytes": ResourceUsage(10)},
-            quotas.usage(rows.PROJECT),
+            quotas.usage(db_rows.PROJECT),
         )
         self.assertEqual(NONE, quotas.usage("nobody"))
 
     def test_what_a_volume_grows_by_is_coming(self):
-        rows.add_volume("extending", size_gib=2, new_size_gib=5)
-        rows.add_volume("error_extending", size_gib=2, new_size_gib=50)
-        self.assertEqual(ResourceUsage(4, 3), quotas.usage(rows.PROJECT)["gigabytes"])
-        self.assertEqual(7, quotas.usage(rows.PROJECT)["gigabytes"].total)
+        db_rows.add_volume("extending", size_gib=2, new_size_gib=5)
+        db_rows.add_volume("error_extending", size_gib=2, new_size_gib=50)
+        self.assertEqual(ResourceUsage(4, 3), quotas.usage(db_rows.PROJECT)["gigabytes"])
+        self.assertEqual(7, quotas.usage(db_rows.PROJECT)["gigabytes"].total)
 
     def test_the_volumes_of_a_type_are_counted_also_by_themselves(self):
         gold = types.create({"name": "gold"})["id"]
-        rows.add_volume(size_gib=2, volume_type_id=gold)
-        rows.add_volume("extending", size_gib=3, new_size_gib=4, volume_type_id=gold)
-        rows.add_volume(size_gib=4)
+        db_rows.add_volume(size_gib=2, volume_type_id=gold)
+        db_rows.add_volume("extending", size_gib=3, new_size_gib=4, volume_type_id=gold)
+        db_rows.add_volume(size_gib=4)
         self.assertEqual(
             {
                 "volumes": ResourceUsage(3),
@@ -97,14 +97,14 @@ class UsedTest(Case):
                 "volumes_gold": ResourceUsage(2),
                 "gigabytes_gold": ResourceUsage(5, 1),
             },
-            quotas.usage(rows.PROJECT),
+            quotas.usage(db_rows.PROJECT),
         )
 
 
 class LoweringTest(Case):
     def test_no_limit_is_set_below_what_is_used(self):
         gold = types.create({"name": "gold"})["id"]
-        rows.add_volume("extending", size_gib=2, new_size_gib=3, volume_type_id=gold)
+        db_rows.add_volume("extending", size_gib=2, new_size_gib=3, volume_type_id=gold)
         for name, limit in (("volumes", 0), ("gigabytes", 2), ("gigabytes_gold", 2)):
             with (
                 self.subTest(name),
@@ -112,16 +112,16 @@ class LoweringTest(Case):
                     exception.BadRequest, f"quota for {name} cannot be {limit}: {limit + 1} are"
                 ),
             ):
-                quotas.set_limits_above_usage(rows.PROJECT, {"backups": 1, name: limit})
-        self.assertEqual({}, quotas.project_limits(rows.PROJECT))
+                quotas.set_limits_above_usage(db_rows.PROJECT, {"backups": 1, name: limit})
+        self.assertEqual({}, quotas.project_limits(db_rows.PROJECT))
         kept = {"volumes": 1, "gigabytes": 3, "gigabytes_gold": -1, "per_volume_gigabytes": 1}
-        quotas.set_limits_above_usage(rows.PROJECT, kept)
-        self.assertEqual(kept, quotas.project_limits(rows.PROJECT))
+        quotas.set_limits_above_usage(db_rows.PROJECT, kept)
+        self.assertEqual(kept, quotas.project_limits(db_rows.PROJECT))
 
     def test_whoever_insists_may(self):
-        rows.add_volume()
-        quotas.set_limits(rows.PROJECT, {"volumes": 0})
-        self.assertEqual({"volumes": 0}, quotas.project_limits(rows.PROJECT))
+        db_rows.add_volume()
+        quotas.set_limits(db_rows.PROJECT, {"volumes": 0})
+        self.assertEqual({"volumes": 0}, quotas.project_limits(db_rows.PROJECT))
 
 
 class TypesTest(Case):
@@ -167,7 +167,7 @@ class TypesTest(Case):
         self.assertEqual(["gold"], types.list_names({"known_to": "p"}))
 
 
-PROJECT = rows.PROJECT
+PROJECT = db_rows.PROJECT
 HOST = {"project_id": PROJECT, "host": "here@fake#pool"}
 
 
@@ -183,10 +183,10 @@ class QuotaClaimsCase(unittest.TestCase):
         return volumes.create({**HOST, "size_gib": size, **values}, {})
 
     def assert_exceeded(self, says, function, *arguments, **values):
-        before = rows.volumes()
+        before = db_rows.list_volumes()
         with self.assertRaisesRegex(exception.QuotaExceeded, says):
             function(*arguments, **values)
-        self.assertEqual(before, rows.volumes())
+        self.assertEqual(before, db_rows.list_volumes())
 
 
 class CreateTest(QuotaClaimsCase):
@@ -254,31 +254,31 @@ class ExtendTest(QuotaClaimsCase):
 
     def test_a_volume_grows_by_what_is_left(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5, "volumes": 0})
-        volume = rows.add_volume(size_gib=2)
+        volume = db_rows.add_volume(size_gib=2)
         self.assert_exceeded("for gigabytes: 4 more requested, 2 of 5", self.extend, volume, 6)
         self.assertEqual("extending", self.extend(volume, 5)["state"])
-        other = rows.add_volume(project_id=PROJECT, size_gib=1)
+        other = db_rows.add_volume(project_id=PROJECT, size_gib=1)
         self.assert_exceeded("for gigabytes: 1 more requested, 6 of 5", self.extend, other, 2)
 
     def test_a_volume_that_failed_to_grow_counts_as_it_was(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5})
-        volume = self.extend(rows.add_volume(), 5)
+        volume = self.extend(db_rows.add_volume(), 5)
         volumes.move(volume["id"], volumes.Event.EXTEND_FAILED)
         self.create(4)
 
     def test_a_volume_of_a_type_grows_within_the_limits_of_the_type(self):
         quotas.set_limits(PROJECT, {"gigabytes_gold": 2})
-        volume = rows.add_volume(volume_type_id=self.gold)
+        volume = db_rows.add_volume(volume_type_id=self.gold)
         self.assert_exceeded("gigabytes_gold: 2 more requested, 1 of 2", self.extend, volume, 3)
         self.extend(volume, 2)
 
     def test_the_largest_volume_is_not_exceeded(self):
         quotas.set_limits(PROJECT, {"per_volume_gigabytes": 2})
-        self.assert_exceeded("3 GiB requested, .* at most 2", self.extend, rows.add_volume(), 3)
+        self.assert_exceeded("3 GiB requested, .* at most 2", self.extend, db_rows.add_volume(), 3)
 
     def test_a_volume_that_is_in_no_state_for_it_is_told_so(self):
         with self.assertRaises(exception.InvalidTransition):
-            self.extend(rows.add_volume("error"), 2)
+            self.extend(db_rows.add_volume("error"), 2)
         with self.assertRaises(exception.VolumeNotFound):
             self.extend({"id": "x"}, 2)
 

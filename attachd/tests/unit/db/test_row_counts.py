@@ -8,7 +8,7 @@ from attachd.db import models, row_counts
 from attachd.db.cluster import members, services
 from attachd.db.engine import session
 from attachd.telemetry import catalogue
-from attachd.tests import backends, databases, rows
+from attachd.tests.fixtures import backends, databases, db_rows
 
 
 class TakeTest(unittest.TestCase):
@@ -23,12 +23,12 @@ class TakeTest(unittest.TestCase):
         self.assertEqual({0}, set(found.overdue.values()))
 
     def test_rows_are_counted_by_what_they_are_in(self):
-        volume_id = rows.add_volume()["id"]
-        rows.add_volume("creating")
+        volume_id = db_rows.add_volume()["id"]
+        db_rows.add_volume("creating")
         long_ago = models.now() - datetime.timedelta(hours=1)
         for state, at in (("attached", None), ("connecting", long_ago), ("connecting", None)):
-            made = rows.add_attachment(volume_id, state)
-            rows.change_attachment(made["id"], updated_at=at or models.now())
+            made = db_rows.add_attachment(volume_id, state)
+            db_rows.change_attachment(made["id"], updated_at=at or models.now())
         found = row_counts.count(60)
         expected = {("attachment", "attached"): 1, ("attachment", "connecting"): 2}
         self.assertEqual(expected, found.attachments)
@@ -45,7 +45,7 @@ class TakeTest(unittest.TestCase):
             services.report(
                 binary="m", host=host, availability_zone="nova", up=up, error=None, report=None
             )
-        rows.change_service("a@x", seen_at=models.now() - datetime.timedelta(days=1))
+        db_rows.change_service("a@x", seen_at=models.now() - datetime.timedelta(days=1))
         services.report(
             binary="m", host="c@x", availability_zone="nova", up=True, error=None, report=None
         )
@@ -71,6 +71,6 @@ class DialectTest(unittest.TestCase):
     def test_it_works_on_all_databases(self):
         for kind in ("mariadb", "postgresql"):
             databases.use(self, kind)
-            rows.add_attachment(rows.add_volume()["id"], "connecting")
+            db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
             found = dict(row_counts.count(60).attachments)
             self.assertEqual({("attachment", "connecting"): 1}, found, kind)

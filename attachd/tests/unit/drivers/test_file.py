@@ -9,7 +9,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.drivers import base, file, loop
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 from attachd.tests.unit.drivers import configured
 from attachd.tests.wait import TIMEOUT
 
@@ -124,9 +124,9 @@ class PlainFilesTest(FileDriverCase):
 class LoopDevicesTest(FileDriverCase):
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
+        requirements.require_root(self)
         self.enterContext(mock.patch.object(loop, "_DETACH_SECONDS", TIMEOUT))
-        machine.need_device(self, "/dev/loop-control")
+        requirements.require_device(self, "/dev/loop-control")
         self.loops = self.driver("always")
         self.loops.create(VOLUME)
         self.link = self.folder / "exports" / VOLUME.id / FIRST.attachment_id

@@ -12,7 +12,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.drivers import loop
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 from attachd.tests.wait import TIMEOUT
 
 SIZE = 2**20
@@ -27,9 +27,9 @@ class UnavailableTest(unittest.TestCase):
 class LoopTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
+        requirements.require_root(self)
         self.enterContext(mock.patch.object(loop, "_DETACH_SECONDS", TIMEOUT))
-        machine.need_device(self, "/dev/loop-control")
+        requirements.require_device(self, "/dev/loop-control")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.file = Path(folder.name) / "file"

@@ -8,8 +8,8 @@ from unittest import mock
 from attachd import exception
 from attachd.db.types import store as types
 from attachd.manager import attach, detach
-from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
 class AttachTest(unittest.TestCase):
@@ -19,8 +19,8 @@ class AttachTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume(provider={"lun": 7})["id"]
-        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
+        self.volume_id = db_rows.add_volume(provider={"lun": 7})["id"]
+        self.attachment_id = db_rows.add_attachment(self.volume_id)["id"]
 
     def _attach(self, connector=CONNECTOR):
         return attach.attach(self.backend, self.attachment_id, self.volume_id, connector)
@@ -42,25 +42,25 @@ class AttachTest(unittest.TestCase):
             for each in connect:
                 with self.assertRaisesRegex(exception.InvalidInput, "wwpn"):
                     each(self.backend, self.attachment_id, self.volume_id, {"host": "h"})
-        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_attach_stores_connection_and_connector_in_row(self):
         answer = self._attach({**CONNECTOR, "mountpoint": "/dev/vdb", "x-rack": [1, None]})
-        row = rows.attachment(self.attachment_id)
+        row = db_rows.get_attachment(self.attachment_id)
         self.assertEqual("connected", row["state"])
         self.assertEqual(answer["connection_info"], row["connection_info"])
         self.assertEqual(("compute-1", "/dev/vdb", "rw"), (row["host"], row["mountpoint"], "rw"))
         self.assertEqual([1, None], row["connector"]["x-rack"])
         self.assertIsNotNone(row["attached_at"])
         self.assertIsNone(row["error"])
-        self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
-        self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
+        self.assertIsNone(db_rows.get_volume(self.volume_id)["lease_holder"])
+        self.assertEqual("attaching", db_rows.get_volume(self.volume_id)["status"])
 
     def test_attach_stores_what_recovery_needs_before_driver_call(self):
         seen = []
         self.driver.script = lambda *_: seen.append(
-            (rows.attachment(self.attachment_id), rows.volume(self.volume_id))
+            (db_rows.get_attachment(self.attachment_id), db_rows.get_volume(self.volume_id))
         )
         self._attach()
         row, volume = seen[0]
@@ -72,35 +72,36 @@ class AttachTest(unittest.TestCase):
 
     def test_attach_passes_provider_connector_mode_and_secret_to_driver(self):
         self._attach()
-        (handed,) = self.driver.handed
+        (handed,) = self.driver.driver_calls
         self.assertEqual((self.volume_id, 1, {"lun": 7}), tuple(vars(handed.volume).values()))
-        row = rows.attachment(self.attachment_id)
+        row = db_rows.get_attachment(self.attachment_id)
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         self.assertEqual(expected | {"secret": row["secret"]}, vars(handed.export))
 
     def test_attach_readonly_volume_grants_ro(self):
-        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         with self.assertRaisesRegex(
             exception.InvalidVolumeAttachMode, "it is read-only.*mode 'ro'"
         ):
             self._attach({**CONNECTOR, "mode": "rw"})
-        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
+        self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
         answer = self._attach()
         self.assertEqual("ro", answer["mode"])
-        self.assertEqual("ro", self.driver.handed[0].export.mode)
-        self.assertEqual("ro", rows.attachment(self.attachment_id)["mode"])
+        self.assertEqual("ro", self.driver.driver_calls[0].export.mode)
+        self.assertEqual("ro", db_rows.get_attachment(self.attachment_id)["mode"])
 
     def test_attach_volume_no_longer_readonly_grants_rw(self):
-        rows.change_volume(self.volume_id, admin_metadata={"readonly": "False"})
+        db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "False"})
         self.assertEqual("rw", self._attach()["mode"])
 
     def test_attach_draws_secret_per_attachment(self):
         self._attach()
-        other_volume = rows.add_volume()["id"]
-        other = rows.add_attachment(other_volume)["id"]
+        other_volume = db_rows.add_volume()["id"]
+        other = db_rows.add_attachment(other_volume)["id"]
         attach.attach(self.backend, other, other_volume, CONNECTOR)
         self.assertNotEqual(
-            rows.attachment(self.attachment_id)["secret"], rows.attachment(other)["secret"]
+            db_rows.get_attachment(self.attachment_id)["secret"],
+            db_rows.get_attachment(other)["secret"],
         )
 
     def test_attach_unknown_attachment_raises_not_found(self):
@@ -108,26 +109,26 @@ class AttachTest(unittest.TestCase):
             attach.attach(self.backend, "nothing", self.volume_id, CONNECTOR)
         with self.assertRaises(exception.VolumeNotFound):
             attach.attach(self.backend, self.attachment_id, "nothing", CONNECTOR)
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_attach_with_backend_down_leaves_row(self):
         self.backend.error = "the cable is out"
         with self.assertRaisesRegex(exception.Unavailable, "cable") as refused:
             self._attach()
         self.assertEqual(503, refused.exception.code)
-        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
+        self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
 
     def test_attach_volume_in_error_is_refused(self):
-        rows.change_volume(self.volume_id, state="error", status="error")
+        db_rows.change_volume(self.volume_id, state="error", status="error")
         with self.assertRaisesRegex(exception.Conflict, "error"):
             self._attach()
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_attach_attached_row_without_connector_is_refused(self):
-        rows.change_attachment(self.attachment_id, state="attached")
+        db_rows.change_attachment(self.attachment_id, state="attached")
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
 
 class DuplicateRequestTest(unittest.TestCase):
@@ -137,28 +138,28 @@ class DuplicateRequestTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
 
     def _attach(self, attachment_id, connector=CONNECTOR):
         return attach.attach_exclusive(self.backend, attachment_id, self.volume_id, connector)
 
     def test_duplicate_attach_same_connector_returns_same_answer(self):
-        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         first = self._attach(attachment_id)
-        before = rows.attachment(attachment_id)
+        before = db_rows.get_attachment(attachment_id)
         self.assertEqual(first, self._attach(attachment_id))
-        self.assertEqual(before, rows.attachment(attachment_id))
+        self.assertEqual(before, db_rows.get_attachment(attachment_id))
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_duplicate_attach_of_attached_row_returns_same_answer(self):
         info = {"driver_volume_type": "fake", "data": {"access_mode": "ro"}}
-        attachment = rows.add_attachment(
+        attachment = db_rows.add_attachment(
             self.volume_id, "attached", connection_info=info, mode="ro"
         )
         self.assertEqual({"connection_info": info, "mode": "ro"}, self._attach(attachment["id"]))
 
     def test_duplicate_attach_with_other_mountpoint_returns_same_answer(self):
-        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         first = self._attach(attachment_id, {**CONNECTOR, "mountpoint": "/dev/vdb"})
         self.assertEqual(
             first, self._attach(attachment_id, {**CONNECTOR, "mountpoint": "/dev/vdc"})
@@ -171,38 +172,40 @@ class DuplicateRequestTest(unittest.TestCase):
                 self._check_held(state)
 
     def _check_held(self, state):
-        self.volume_id = rows.add_volume()["id"]
-        attachment_id = rows.add_attachment(self.volume_id, state)["id"]
+        self.volume_id = db_rows.add_volume()["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, state)["id"]
         with self.assertRaises(exception.ConnectorConflict) as refused:
-            self._attach(attachment_id, rows.OTHER_CONNECTOR)
+            self._attach(attachment_id, db_rows.OTHER_CONNECTOR)
         self.assertIn("compute-1", str(refused.exception))
-        self.assertEqual(state, rows.attachment(attachment_id)["state"])
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual(state, db_rows.get_attachment(attachment_id)["state"])
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_attach_other_host_after_clean_failure_succeeds(self):
-        attachment_id = rows.add_attachment(self.volume_id, "connect_failed", secret="7" * 32)[
+        attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed", secret="7" * 32)[
             "id"
         ]
-        self._attach(attachment_id, rows.OTHER_CONNECTOR)
-        row = rows.attachment(attachment_id)
+        self._attach(attachment_id, db_rows.OTHER_CONNECTOR)
+        row = db_rows.get_attachment(attachment_id)
         self.assertEqual(("connected", "compute-2"), (row["state"], row["host"]))
 
     def test_attach_retry_in_doubt_uses_same_secret(self):
         for state in ("connecting", "connect_failed", "connect_unknown"):
-            self.volume_id = rows.add_volume()["id"]
-            attachment = rows.add_attachment(self.volume_id, state, secret="7" * 32, generation=3)
+            self.volume_id = db_rows.add_volume()["id"]
+            attachment = db_rows.add_attachment(
+                self.volume_id, state, secret="7" * 32, generation=3
+            )
             self._attach(attachment["id"])
-            self.assertEqual("7" * 32, self.driver.handed[-1].export.secret, state)
-            row = rows.attachment(attachment["id"])
+            self.assertEqual("7" * 32, self.driver.driver_calls[-1].export.secret, state)
+            row = db_rows.get_attachment(attachment["id"])
             self.assertEqual(("connected", 4), (row["state"], row["generation"]), state)
 
     def test_attach_disconnecting_attachment_is_refused(self):
         for state in ("disconnecting", "disconnect_failed"):
-            self.volume_id = rows.add_volume()["id"]
-            attachment_id = rows.add_attachment(self.volume_id, state)["id"]
+            self.volume_id = db_rows.add_volume()["id"]
+            attachment_id = db_rows.add_attachment(self.volume_id, state)["id"]
             with self.assertRaises(exception.InvalidTransition):
                 self._attach(attachment_id)
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
 
 SERVER = "11111111-1111-1111-1111-111111111111"
@@ -227,9 +230,9 @@ class OtherAttachmentsTest(unittest.TestCase):
 
     def _volume(self, state, server=SERVER, **volume):
         """Return ids of a volume, of an attachment in ``state``, and of a reserved one."""
-        volume_id = rows.add_volume(**volume)["id"]
-        other = rows.add_attachment(volume_id, state, instance_uuid=server)["id"]
-        attachment_id = rows.add_attachment(volume_id, instance_uuid=SERVER)["id"]
+        volume_id = db_rows.add_volume(**volume)["id"]
+        other = db_rows.add_attachment(volume_id, state, instance_uuid=server)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, instance_uuid=SERVER)["id"]
         return volume_id, other, attachment_id
 
     def test_attach_exclusive_beside_connection_of_ordinary_volume_is_refused(self):
@@ -240,20 +243,20 @@ class OtherAttachmentsTest(unittest.TestCase):
             if state not in {"connect_unknown", "disconnect_failed"}:
                 self.assertIsInstance(refused.exception, exception.NotMultiattach)
                 self.assertIn(other, str(refused.exception))
-            self.assertEqual("reserved", rows.attachment(attachment_id)["state"])
-        self.assertEqual([], self.driver.handed)
+            self.assertEqual("reserved", db_rows.get_attachment(attachment_id)["state"])
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_attach_exclusive_beside_rows_without_access_succeeds(self):
         for state in ("reserved", "connect_failed"):
             volume_id, _other, attachment_id = self._volume(state)
             attach.attach_exclusive(self.backend, attachment_id, volume_id, CONNECTOR)
-            self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+            self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_attach_same_server_from_second_host_succeeds(self):
         for state in ("connecting", "connected", "attached", "disconnecting"):
             volume_id, _other, attachment_id = self._volume(state)
             attach.attach(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
-            self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+            self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_attach_other_server_of_ordinary_volume_is_refused(self):
         # Such a pair results from a connect that failed cleanly and is retried too late.
@@ -262,12 +265,12 @@ class OtherAttachmentsTest(unittest.TestCase):
                 volume_id, _other, attachment_id = self._volume(state, OTHER_SERVER)
                 with self.subTest(state=state), self.assertRaises(exception.Conflict):
                     connect(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_attach_two_rows_without_server_of_ordinary_volume_is_refused(self):
-        volume_id = rows.add_volume()["id"]
-        rows.add_attachment(volume_id, "connected")
-        attachment_id = rows.add_attachment(volume_id)["id"]
+        volume_id = db_rows.add_volume()["id"]
+        db_rows.add_attachment(volume_id, "connected")
+        attachment_id = db_rows.add_attachment(volume_id)["id"]
         with self.assertRaises(exception.NotMultiattach):
             attach.attach(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
 
@@ -278,12 +281,12 @@ class OtherAttachmentsTest(unittest.TestCase):
                     state, OTHER_SERVER, multiattach=True
                 )
                 connect(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
-                self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+                self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_attach_second_host_keeps_multiattach_volume_in_use(self):
         volume_id, _other, attachment_id = self._volume("attached", OTHER_SERVER, multiattach=True)
         attach.attach_exclusive(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
-        volume = rows.volume(volume_id)
+        volume = db_rows.get_volume(volume_id)
         self.assertEqual(("in-use", "attached"), (volume["status"], volume["attach_status"]))
 
     def test_attach_multiattach_volume_beside_doubtful_attachment_is_refused(self):
@@ -293,11 +296,11 @@ class OtherAttachmentsTest(unittest.TestCase):
                 attach.attach(self.backend, attachment_id, volume_id, CONNECTOR)
 
     def test_attach_retry_beside_own_doubtful_state_succeeds(self):
-        volume_id = rows.add_volume()["id"]
-        attachment_id = rows.add_attachment(volume_id, "connect_unknown")["id"]
-        self.assertEqual("error", rows.volume(volume_id)["status"])
+        volume_id = db_rows.add_volume()["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "connect_unknown")["id"]
+        self.assertEqual("error", db_rows.get_volume(volume_id)["status"])
         attach.attach_exclusive(self.backend, attachment_id, volume_id, CONNECTOR)
-        self.assertEqual("attaching", rows.volume(volume_id)["status"])
+        self.assertEqual("attaching", db_rows.get_volume(volume_id)["status"])
 
 
 class ModeCase(unittest.TestCase):
@@ -307,7 +310,7 @@ class ModeCase(unittest.TestCase):
         self.driver = self.backend.driver
 
     def attach(self, attachment_id, connector=CONNECTOR):
-        row = rows.attachment(attachment_id)
+        row = db_rows.get_attachment(attachment_id)
         return attach.attach(self.backend, attachment_id, row["volume_id"], connector)
 
     def fail(self, attachment_id, connector=CONNECTOR):
@@ -316,7 +319,9 @@ class ModeCase(unittest.TestCase):
 
     def modes(self, attachment_id):
         """Return the mode of the last driver call, and that of the row."""
-        return self.driver.handed[-1].export.mode, rows.attachment(attachment_id)["mode"]
+        return self.driver.driver_calls[-1].export.mode, db_rows.get_attachment(attachment_id)[
+            "mode"
+        ]
 
 
 class ModeTest(ModeCase):
@@ -324,10 +329,10 @@ class ModeTest(ModeCase):
 
     def setUp(self):
         super().setUp()
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
 
     def mode(self, reserved, connector):
-        attachment_id = rows.add_attachment(self.volume_id, mode=reserved)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, mode=reserved)["id"]
         answer = self.attach(attachment_id, connector)
         told = answer["connection_info"]["data"]["access_mode"]
         self.assertEqual({answer["mode"]}, {told, *self.modes(attachment_id)})
@@ -355,26 +360,26 @@ class OneWriterTest(ModeCase):
         super().setUp()
         specs = {"multiattach": "<is> True", "mode": "RO"}
         kind = types.create({"name": "one-writer", "extra_specs": specs})
-        self.volume_id = rows.add_volume(volume_type_id=kind["id"], multiattach=True)["id"]
-        self.first = rows.add_attachment(self.volume_id)["id"]
-        self.second = rows.add_attachment(self.volume_id)["id"]
+        self.volume_id = db_rows.add_volume(volume_type_id=kind["id"], multiattach=True)["id"]
+        self.first = db_rows.add_attachment(self.volume_id)["id"]
+        self.second = db_rows.add_attachment(self.volume_id)["id"]
 
     def test_mode_one_writer_grants_first_rw_and_second_ro(self):
         self.assertEqual("rw", self.attach(self.first)["mode"])
         self.assertEqual("ro", self.attach(self.second, OTHER_CONNECTOR)["mode"])
         self.assertEqual(("ro", "ro"), self.modes(self.second))
         detach.detach(self.backend, self.first, self.volume_id)
-        self.assertEqual("ro", rows.attachment(self.second)["mode"])
+        self.assertEqual("ro", db_rows.get_attachment(self.second)["mode"])
 
     def test_mode_one_writer_after_clean_failure_is_free(self):
         with self.driver.failing("grant", final=True):
             self.fail(self.first)
-        self.assertIsNone(rows.attachment(self.first)["mode"])
+        self.assertIsNone(db_rows.get_attachment(self.first)["mode"])
         self.assertEqual("rw", self.attach(self.second, OTHER_CONNECTOR)["mode"])
         self.assertEqual("ro", self.attach(self.first)["mode"])
 
     def test_mode_one_writer_requested_rw_is_kept_after_refusal(self):
-        rows.change_attachment(self.first, mode="rw", asked_mode="rw")
+        db_rows.change_attachment(self.first, mode="rw", asked_mode="rw")
         with self.driver.failing("grant", final=True):
             self.fail(self.first)
         self.attach(self.second, OTHER_CONNECTOR)
@@ -382,13 +387,13 @@ class OneWriterTest(ModeCase):
             exception.InvalidVolumeAttachMode, f"attachment {self.second}"
         ):
             self.attach(self.first)
-        self.assertEqual("connect_failed", rows.attachment(self.first)["state"])
+        self.assertEqual("connect_failed", db_rows.get_attachment(self.first)["state"])
 
     def test_mode_one_writer_retry_in_doubt_keeps_rw(self):
         with self.driver.failing("grant", "revoke"):
             self.fail(self.first)
-        self.assertEqual("connect_unknown", rows.attachment(self.first)["state"])
-        rows.change_attachment(self.second, mode="rw", state="attached")  # as nothing may do
+        self.assertEqual("connect_unknown", db_rows.get_attachment(self.first)["state"])
+        db_rows.change_attachment(self.second, mode="rw", state="attached")  # as nothing may do
         self.assertEqual("rw", self.attach(self.first)["mode"])
 
 
@@ -398,17 +403,17 @@ class SecretTest(ModeCase):
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.object(self.driver, "connection_key", self.key))
-        self.volume_id = rows.add_volume(multiattach=True)["id"]
+        self.volume_id = db_rows.add_volume(multiattach=True)["id"]
 
     @staticmethod
     def key(volume, export):
         return f"{volume.id} {export.connector['host']} {export.mode}"
 
     def secret(self, connector=CONNECTOR, **values):
-        attachment_id = rows.add_attachment(self.volume_id, **values)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, **values)["id"]
         self.attach(attachment_id, connector)
-        row = rows.attachment(attachment_id)
-        self.assertEqual(row["secret"], self.driver.handed[-1].export.secret)
+        row = db_rows.get_attachment(attachment_id)
+        self.assertEqual(row["secret"], self.driver.driver_calls[-1].export.secret)
         return attachment_id, row["secret"]
 
     def test_secret_of_shared_connection_is_equal(self):
@@ -425,48 +430,48 @@ class SecretTest(ModeCase):
         for state in ("connect_unknown", "disconnect_failed", "disconnecting", "connecting"):
             with self.subTest(state):
                 attachment_id, known = self.secret()
-                rows.change_attachment(attachment_id, state=state)
-                other = rows.add_attachment(self.volume_id)["id"]
+                db_rows.change_attachment(attachment_id, state=state)
+                other = db_rows.add_attachment(self.volume_id)["id"]
                 guard = attach.attach_guard(self.backend, CONNECTOR, lambda *_rows: {})
-                volume, row = rows.volume(self.volume_id), rows.attachment(other)
+                volume, row = db_rows.get_volume(self.volume_id), db_rows.get_attachment(other)
                 values = guard(
-                    {**volume, "type_specs": None}, row, [rows.attachment(attachment_id)]
+                    {**volume, "type_specs": None}, row, [db_rows.get_attachment(attachment_id)]
                 )
                 self.assertEqual(known, values["secret"])
-                rows.remove_attachment(other)
-                rows.remove_attachment(attachment_id)
+                db_rows.remove_attachment(other)
+                db_rows.remove_attachment(attachment_id)
 
     def test_secret_of_failed_connection_is_not_shared(self):
-        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
             self.fail(attachment_id)
-        known = rows.attachment(attachment_id)["secret"]
+        known = db_rows.get_attachment(attachment_id)["secret"]
         _other, secret = self.secret()
         self.assertNotEqual(known, secret)
         self.attach(attachment_id)
-        self.assertEqual(secret, rows.attachment(attachment_id)["secret"])
+        self.assertEqual(secret, db_rows.get_attachment(attachment_id)["secret"])
 
     def test_secret_changes_for_other_host(self):
         _first, known = self.secret()
-        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
             self.fail(attachment_id)
-        self.assertEqual(known, rows.attachment(attachment_id)["secret"])
+        self.assertEqual(known, db_rows.get_attachment(attachment_id)["secret"])
         self.attach(attachment_id, OTHER_CONNECTOR)
-        self.assertNotEqual(known, rows.attachment(attachment_id)["secret"])
+        self.assertNotEqual(known, db_rows.get_attachment(attachment_id)["secret"])
 
 
 class DeniedSharingTest(ModeCase):
     """A failed connect is repeated beside another attachment, which a policy rule denies."""
 
     def test_attach_retry_with_denied_sharing_is_forbidden(self):
-        volume_id = rows.add_volume(multiattach=True)["id"]
-        attachment_id = rows.add_attachment(volume_id, "connect_failed")["id"]
-        other = rows.add_attachment(volume_id, "attached")["id"]
+        volume_id = db_rows.add_volume(multiattach=True)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "connect_failed")["id"]
+        other = db_rows.add_attachment(volume_id, "attached")["id"]
         repeat = functools.partial(
             attach.attach_exclusive, self.backend, attachment_id, volume_id, OTHER_CONNECTOR
         )
         with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
             repeat("a:rule")
-        rows.remove_attachment(other)
+        db_rows.remove_attachment(other)
         self.assertIn("connection_info", repeat("a:rule"))

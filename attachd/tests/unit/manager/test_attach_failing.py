@@ -11,8 +11,8 @@ from attachd.db.cluster import members
 from attachd.manager import attach, detach
 from attachd.manager import backends as manager_backends
 from attachd.states import Event
-from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR
+from attachd.tests.fixtures import backends, conf_fixture, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
 class _AttachCase(unittest.TestCase):
@@ -20,16 +20,16 @@ class _AttachCase(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume()["id"]
-        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
+        self.volume_id = db_rows.add_volume()["id"]
+        self.attachment_id = db_rows.add_attachment(self.volume_id)["id"]
 
     def _attach(self):
         return attach.attach_exclusive(self.backend, self.attachment_id, self.volume_id, CONNECTOR)
 
     def _state(self):
-        volume = rows.volume(self.volume_id)
+        volume = db_rows.get_volume(self.volume_id)
         return (
-            rows.attachment(self.attachment_id)["state"],
+            db_rows.get_attachment(self.attachment_id)["state"],
             volume["status"],
             volume["attach_status"],
         )
@@ -79,10 +79,10 @@ class FailingGrantTest(_AttachCase):
     def test_attach_failure_stores_reason_and_clears_owner(self):
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()
-        row = rows.attachment(self.attachment_id)
+        row = db_rows.get_attachment(self.attachment_id)
         self.assertEqual("Backend error: The shelf burns.", row["error"])
         self.assertEqual((None, None), (row["connection_info"], row["attached_at"]))
-        self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
+        self.assertIsNone(db_rows.get_volume(self.volume_id)["lease_holder"])
         self.assertEqual(CONNECTOR, row["connector"])
 
     def test_attach_retry_after_failure_succeeds(self):
@@ -92,18 +92,18 @@ class FailingGrantTest(_AttachCase):
         self.assertEqual("rw", self._attach()["mode"])
         self.assertEqual(("connected", "attaching", "attaching"), self._state())
         self.assertEqual({self.attachment_id}, self.driver.granted())
-        self.assertIsNone(rows.attachment(self.attachment_id)["error"])
-        secrets = {each.export.secret for each in self.driver.handed}
+        self.assertIsNone(db_rows.get_attachment(self.attachment_id)["error"])
+        secrets = {each.export.secret for each in self.driver.driver_calls}
         self.assertEqual(1, len(secrets), "a repeated call needs the same secret")
 
     def test_attach_failure_revoke_spares_other_hosts(self):
-        rows.change_volume(self.volume_id, multiattach=True)
-        other = rows.add_attachment(self.volume_id, "attached")
+        db_rows.change_volume(self.volume_id, multiattach=True)
+        other = db_rows.add_attachment(self.volume_id, "attached")
         for state in ("reserved", "connect_failed", "disconnecting"):
-            rows.add_attachment(self.volume_id, state)
+            db_rows.add_attachment(self.volume_id, state)
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()
-        spared = [each.attachment_id for each in self.driver.handed[-1].others]
+        spared = [each.attachment_id for each in self.driver.driver_calls[-1].others]
         self.assertEqual([other["id"]], spared)
         self.assertEqual(("connect_failed", "in-use", "attached"), self._state())
 
@@ -146,7 +146,7 @@ class LostRowTest(_AttachCase):
         with self.assertRaises(exception.AttachdError):
             self._attach()
         self.assertEqual(set(), self.driver.granted())
-        self.assertEqual([], rows.attachments(self.volume_id))
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
 
     def test_attach_granted_by_second_manager_stays_granted(self):
         # The first manager was expired, and the repeated call went to the second one.
@@ -157,11 +157,11 @@ class LostRowTest(_AttachCase):
         self.assertEqual("connected", self._state()[0])
 
     def test_attach_result_of_superseded_generation_is_not_stored(self):
-        self._meanwhile(lambda: rows.change_attachment(self.attachment_id, generation=2))
+        self._meanwhile(lambda: db_rows.change_attachment(self.attachment_id, generation=2))
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
         self.assertEqual("connecting", self._state()[0])
-        self.assertIsNone(rows.attachment(self.attachment_id)["connection_info"])
+        self.assertIsNone(db_rows.get_attachment(self.attachment_id)["connection_info"])
         self.assertEqual({self.attachment_id}, self.driver.granted())
 
     def _attach_elsewhere(self):
@@ -177,7 +177,7 @@ class LostRowTest(_AttachCase):
             attach.attach_exclusive(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
 
     def test_attach_elsewhere_while_lease_held_is_refused(self):
-        backends.override(self, "attach_timeout", 1, group="rpc")
+        conf_fixture.override(self, "attach_timeout", 1, group="rpc")
         refused = []
 
         def busy():

@@ -16,8 +16,8 @@ from attachd.db.types import store as types
 from attachd.manager import attach, detach, legacy_connections
 from attachd.manager.ha import ensure_exports, recovery
 from attachd.manager.ha.recovery import Backoff
-from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
 class GrantedModesTest(unittest.TestCase):
@@ -40,16 +40,16 @@ class GrantedModesTest(unittest.TestCase):
                             self.run_scenario(begin, doubt, change_mode, end)
 
     def run_scenario(self, begin, doubt: Callable[..., None], change_mode, end):
-        self.volume_id = rows.add_volume(volume_type_id=self.type_id, multiattach=True)["id"]
-        self.driver.handed.clear()
+        self.volume_id = db_rows.add_volume(volume_type_id=self.type_id, multiattach=True)["id"]
+        self.driver.driver_calls.clear()
         self.begin = begin
         doubt(begin)
-        (attachment,) = rows.attachments(self.volume_id)
+        (attachment,) = db_rows.list_attachments(self.volume_id)
         change_mode()
         end(attachment["id"])
-        if attachment["id"] in {row["id"] for row in rows.attachments(self.volume_id)}:
+        if attachment["id"] in {row["id"] for row in db_rows.list_attachments(self.volume_id)}:
             self.detach(attachment["id"])
-        handed = [each for each in self.driver.handed if self.is_of(each, attachment["id"])]
+        handed = [each for each in self.driver.driver_calls if self.is_of(each, attachment["id"])]
         self.assertEqual("revoke", handed[-1].method)
         # A connect that was surely reverted is over: the next one may have another mode.
         over = handed[:2] if doubt == self.reverted else []
@@ -59,16 +59,16 @@ class GrantedModesTest(unittest.TestCase):
         self.assertNotIn(attachment["id"], self.driver.granted())
 
     @staticmethod
-    def is_of(handed: backends.Handed, attachment_id: str) -> bool:
+    def is_of(handed: backends.DriverCall, attachment_id: str) -> bool:
         return handed.export is not None and handed.export.attachment_id == attachment_id
 
     def attach(self) -> Any:
-        there = rows.attachments(self.volume_id)
-        attachment = there[0] if there else rows.add_attachment(self.volume_id)
+        there = db_rows.list_attachments(self.volume_id)
+        attachment = there[0] if there else db_rows.add_attachment(self.volume_id)
         return attach.attach(self.backend, attachment["id"], self.volume_id, CONNECTOR)
 
     def open(self) -> Any:
-        who = (rows.PROJECT, "u")
+        who = (db_rows.PROJECT, "u")
         return legacy_connections.initialize(self.backend, self.volume_id, *who, CONNECTOR)
 
     def lost(self, begin):
@@ -77,8 +77,8 @@ class GrantedModesTest(unittest.TestCase):
         self.assert_state("connect_unknown", "rw")
 
     def killed(self, begin):
-        with self.driver.raising(backends.Killed(), "grant"):
-            self.assertRaises(backends.Killed, begin)
+        with self.driver.raising(backends.ProcessKilled(), "grant"):
+            self.assertRaises(backends.ProcessKilled, begin)
         self.assert_state("connecting", "rw")
 
     def reverted(self, begin):
@@ -91,14 +91,16 @@ class GrantedModesTest(unittest.TestCase):
         self.assert_state("connected", "rw")
 
     def assert_state(self, state, mode):
-        (attachment,) = rows.attachments(self.volume_id)
+        (attachment,) = db_rows.list_attachments(self.volume_id)
         self.assertEqual((state, mode), (attachment["state"], attachment["mode"]))
 
     def change_to_readonly(self):
-        rows.change_volume(self.volume_id, admin_metadata={READONLY: "True"})
+        db_rows.change_volume(self.volume_id, admin_metadata={READONLY: "True"})
 
     def attach_other_writer(self):
-        rows.add_attachment(self.volume_id, state="attached", mode="rw", connector=OTHER_CONNECTOR)
+        db_rows.add_attachment(
+            self.volume_id, state="attached", mode="rw", connector=OTHER_CONNECTOR
+        )
 
     def detach(self, attachment_id):
         detach.detach(self.backend, attachment_id, self.volume_id)

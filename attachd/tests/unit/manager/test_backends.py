@@ -13,9 +13,9 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.drivers import fake, file
 from attachd.manager import backends
-from attachd.tests import backends as made
-from attachd.tests import rows
-from attachd.tests.backends import override
+from attachd.tests.fixtures import backends as made
+from attachd.tests.fixtures import db_rows
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT
 
 
@@ -121,7 +121,7 @@ class LockTest(unittest.TestCase):
         self.backend = made.use(self)
         self.other = made.FakeBackend(made.NAME, self.backend.driver, self.backend.membership)
         self.got = threading.Event()
-        self.one, self.two = (rows.add_volume()["id"] for _ in range(2))
+        self.one, self.two = (db_rows.add_volume()["id"] for _ in range(2))
 
     def _lock_elsewhere(self, volume_id):
         def hold():
@@ -167,16 +167,16 @@ class LockTest(unittest.TestCase):
     def test_lock_acquires_lease_and_releases_it(self):
         ours = self.backend.membership.id
         with self.backend.lock(self.one) as lease:
-            row = rows.volume(self.one)
+            row = db_rows.get_volume(self.one)
             self.assertEqual((ours, 1), (row["lease_holder"], row["lease_generation"]))
             self.assertEqual((ours, 1), (lease.token.holder, lease.token.generation))
-        row = rows.volume(self.one)
+        row = db_rows.get_volume(self.one)
         self.assertEqual((None, 1), (row["lease_holder"], row["lease_generation"]))
 
     def test_volume_lease_alone_takes_no_lease(self):
         with self.backend.volume_lease(self.one):
             self.assertFalse(self.backend.is_idle(self.one))
-            self.assertIsNone(rows.volume(self.one)["lease_holder"])
+            self.assertIsNone(db_rows.get_volume(self.one)["lease_holder"])
         self.assertTrue(self.backend.is_idle(self.one))
 
     def test_lock_missing_volume_raises_not_found(self):

@@ -11,8 +11,8 @@ from attachd.db.attachments import store as db
 from attachd.db.engine.paging import Page
 from attachd.manager import attach, detach
 from attachd.states import AttachmentState
-from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
 class DetachTest(unittest.TestCase):
@@ -22,43 +22,43 @@ class DetachTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
+        self.volume_id = db_rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
 
     def _detach(self, attachment_id):
         return detach.detach(self.backend, attachment_id, self.volume_id)
 
     def _connected(self, connector=CONNECTOR):
-        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         attach.attach(self.backend, attachment_id, self.volume_id, connector)
         return attachment_id
 
     def test_detach_succeeds_in_every_state(self):
         for state in set(AttachmentState) - {AttachmentState.HELD}:
-            attachment_id = rows.add_attachment(self.volume_id, state.value)["id"]
+            attachment_id = db_rows.add_attachment(self.volume_id, state.value)["id"]
             self.assertEqual([], self._detach(attachment_id), state)
-            self.assertEqual([], rows.attachments(self.volume_id), state)
-            volume = rows.volume(self.volume_id)
+            self.assertEqual([], db_rows.list_attachments(self.volume_id), state)
+            volume = db_rows.get_volume(self.volume_id)
             self.assertEqual(
                 ("available", "detached"), (volume["status"], volume["attach_status"])
             )
 
     def test_detach_calls_driver_only_if_connector_was_stored(self):
         for state in set(AttachmentState) - {AttachmentState.HELD}:
-            self.driver.handed.clear()
-            self._detach(rows.add_attachment(self.volume_id, state.value)["id"])
+            self.driver.driver_calls.clear()
+            self._detach(db_rows.add_attachment(self.volume_id, state.value)["id"])
             asked = [] if state == "reserved" else ["revoke"]
             self.assertEqual(asked, self.driver.methods, state)
 
     def test_detach_attached_row_without_connector_skips_driver(self):
-        attachment_id = rows.add_attachment(self.volume_id, "attached", connector=None)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached", connector=None)["id"]
         self._detach(attachment_id)
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_detach_stores_state_before_driver_call(self):
         attachment_id = self._connected()
         seen = []
         self.driver.script = lambda _call: seen.append(
-            (rows.attachment(attachment_id), rows.volume(self.volume_id))
+            (db_rows.get_attachment(attachment_id), db_rows.get_volume(self.volume_id))
         )
         self._detach(attachment_id)
         row, volume = seen[0]
@@ -69,10 +69,10 @@ class DetachTest(unittest.TestCase):
         attachment_id = self._connected()
         other = self._connected(OTHER_CONNECTOR)
         for state in ("reserved", "connect_failed", "connect_unknown", "disconnecting"):
-            rows.add_attachment(self.volume_id, state)
+            db_rows.add_attachment(self.volume_id, state)
         self._detach(attachment_id)
         granted, revoked = (
-            each for each in self.driver.handed if each.export.attachment_id == attachment_id
+            each for each in self.driver.driver_calls if each.export.attachment_id == attachment_id
         )
         self.assertRegex(granted.export.secret, "^[0-9a-f]{32}$")
         # A revoke needs no secret.
@@ -85,7 +85,7 @@ class DetachTest(unittest.TestCase):
         attachment_id, other = self._connected(), self._connected(OTHER_CONNECTOR)
         self.assertEqual([other], [row["id"] for row in self._detach(attachment_id)])
         self.assertEqual({other}, self.driver.granted())
-        self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
+        self.assertEqual("attaching", db_rows.get_volume(self.volume_id)["status"])
 
     def test_detach_twice_raises_not_found(self):
         attachment_id = self._connected()
@@ -98,17 +98,17 @@ class DetachTest(unittest.TestCase):
         self.backend.error = "the cable is out"
         with self.assertRaises(exception.Unavailable):
             self._detach(attachment_id)
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_detach_volume_in_error_restores_status_beside_doubtful_attachment(self):
-        doubtful = rows.add_attachment(self.volume_id, "connect_unknown")["id"]
-        attachment_id = rows.add_attachment(self.volume_id, "connect_failed")["id"]
-        rows.change_volume(self.volume_id, state="error", status="error")
+        doubtful = db_rows.add_attachment(self.volume_id, "connect_unknown")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        db_rows.change_volume(self.volume_id, state="error", status="error")
         self._detach(attachment_id)
-        volume = rows.volume(self.volume_id)
+        volume = db_rows.get_volume(self.volume_id)
         self.assertEqual(("ready", "error"), (volume["state"], volume["status"]))
         attach.attach_exclusive(self.backend, doubtful, self.volume_id, CONNECTOR)
-        self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
+        self.assertEqual("attaching", db_rows.get_volume(self.volume_id)["status"])
 
 
 class AllowedStatesTest(unittest.TestCase):
@@ -117,24 +117,26 @@ class AllowedStatesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        self.volume_id = rows.add_volume(multiattach=True)["id"]
+        self.volume_id = db_rows.add_volume(multiattach=True)["id"]
 
     def _detach(self, state, seen):
-        attachment_id = rows.add_attachment(self.volume_id, state)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, state)["id"]
         detach.detach(self.backend, attachment_id, self.volume_id, seen)
 
     def test_detach_in_allowed_state_removes_row(self):
         for state in ("reserved", "connect_failed"):
             self._detach(state, ["connect_failed", "reserved"])
-        self.assertEqual([], rows.attachments(self.volume_id))
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
 
     def test_detach_in_other_state_leaves_row(self):
         states = set(AttachmentState) - {AttachmentState.HELD, AttachmentState.CONNECT_FAILED}
         for state in states:
             with self.assertRaisesRegex(exception.InvalidTransition, f"become {state.wire} since"):
                 self._detach(state.value, ["connect_failed"])
-        self.assertEqual(states, {row["state"] for row in rows.attachments(self.volume_id)})
-        self.assertEqual([], self.backend.driver.handed)
+        self.assertEqual(
+            states, {row["state"] for row in db_rows.list_attachments(self.volume_id)}
+        )
+        self.assertEqual([], self.backend.driver.driver_calls)
 
 
 class ForceDetachTest(unittest.TestCase):
@@ -144,7 +146,7 @@ class ForceDetachTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume(multiattach=True)["id"]
+        self.volume_id = db_rows.add_volume(multiattach=True)["id"]
 
     def _force(self, attachment_id):
         return detach.force_detach(self.backend, attachment_id, self.volume_id, "root")
@@ -153,30 +155,30 @@ class ForceDetachTest(unittest.TestCase):
         return [(row["detail_id"], row["details"]) for row in messages.page({}, Page(limit=9))]
 
     def test_force_detach_in_any_state_removes_row_and_keeps_others(self):
-        other = rows.add_attachment(self.volume_id, "attached", connector=OTHER_CONNECTOR)["id"]
+        other = db_rows.add_attachment(self.volume_id, "attached", connector=OTHER_CONNECTOR)["id"]
         for state in set(AttachmentState) - {AttachmentState.HELD}:
-            attachment_id = rows.add_attachment(self.volume_id, state.value)["id"]
+            attachment_id = db_rows.add_attachment(self.volume_id, state.value)["id"]
             self.assertEqual([other], [row["id"] for row in self._force(attachment_id)], state)
             self.assertEqual(
                 {"user_id": "root", "attachment_id": attachment_id}, self._messages()[0][1]
             )
-        self.assertEqual("attached", rows.attachment(other)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(other)["state"])
 
     def test_force_detach_stores_message_before_driver_call(self):
-        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
         seen = []
         self.driver.script = lambda _call: seen.extend(self._messages())
         self._force(attachment_id)
         self.assertEqual([("102", {"user_id": "root", "attachment_id": attachment_id})], seen)
 
     def test_force_detach_failure_stores_message(self):
-        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
             self._force(attachment_id)
         self.assertEqual(["022", "102"], [detail for detail, _facts in self._messages()])
 
     def test_force_detach_without_effect_stores_no_message(self):
-        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
         self._force(attachment_id)
         with self.assertRaises(exception.AttachmentNotFound):
             self._force(attachment_id)
@@ -190,8 +192,8 @@ class FailingRevokeTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume()["id"]
-        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
+        self.volume_id = db_rows.add_volume()["id"]
+        self.attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         attach.attach(self.backend, self.attachment_id, self.volume_id, CONNECTOR)
 
     def _detach(self):
@@ -208,10 +210,10 @@ class FailingRevokeTest(unittest.TestCase):
             error = self._fail(final=final)
             self.assertIn(self.attachment_id, str(error))
             self.assertIn("burns", str(error))
-            row = rows.attachment(self.attachment_id)
+            row = db_rows.get_attachment(self.attachment_id)
             self.assertEqual("disconnect_failed", row["state"])
             self.assertIn("burns", row["error"])
-            volume = rows.volume(self.volume_id)
+            volume = db_rows.get_volume(self.volume_id)
             self.assertEqual(
                 ("error", "error_detaching"), (volume["status"], volume["attach_status"])
             )
@@ -221,7 +223,7 @@ class FailingRevokeTest(unittest.TestCase):
         self._fail()
         self.assertEqual([], self._detach())
         self.assertEqual(set(), self.driver.granted())
-        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+        self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
 
     def test_detach_failure_does_not_grant_again(self):
         self._fail()
@@ -229,20 +231,22 @@ class FailingRevokeTest(unittest.TestCase):
 
     def test_detach_failure_does_not_overwrite_changed_row(self):
         def script(call):
-            rows.change_attachment(self.attachment_id, generation=9)
+            db_rows.change_attachment(self.attachment_id, generation=9)
             raise exception.BackendError("late")
 
         self.driver.script = script
         with self.assertRaises(exception.DisconnectFailed):
             self._detach()
-        row = rows.attachment(self.attachment_id)
+        row = db_rows.get_attachment(self.attachment_id)
         self.assertEqual(("disconnecting", 9), (row["state"], row["generation"]))
 
     def test_detach_of_row_taken_over_does_not_remove_it(self):
-        self.driver.script = lambda _call: rows.change_attachment(self.attachment_id, generation=9)
+        self.driver.script = lambda _call: db_rows.change_attachment(
+            self.attachment_id, generation=9
+        )
         with self.assertRaises(exception.InvalidTransition):
             self._detach()
-        self.assertEqual("disconnecting", rows.attachment(self.attachment_id)["state"])
+        self.assertEqual("disconnecting", db_rows.get_attachment(self.attachment_id)["state"])
 
     def test_detach_with_removal_not_stored_can_be_repeated(self):
         silent = exception.Unavailable(reason="The database does not answer.")

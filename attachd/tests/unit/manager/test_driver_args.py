@@ -8,8 +8,8 @@ from attachd.db.types import qos_specs
 from attachd.db.types import store as types
 from attachd.manager import attach, driver_args
 from attachd.states import AttachmentState
-from attachd.tests import backends, databases, keys, rows
-from attachd.tests.rows import CONNECTOR
+from attachd.tests.fixtures import backends, databases, db_rows, key_files
+from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
 class LiveExportsTest(unittest.TestCase):
@@ -34,8 +34,10 @@ class SecretTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.file = keys.use(self)
-        self.row = rows.attachment(rows.add_attachment(rows.add_volume()["id"], "attached")["id"])
+        self.file = key_files.use(self)
+        self.row = db_rows.get_attachment(
+            db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]
+        )
 
     def test_export_has_secret_only_for_grant(self):
         self.assertEqual("5" * 32, driver_args.export_with_secret(self.row).secret)
@@ -48,11 +50,11 @@ class SecretTest(unittest.TestCase):
     def test_connection_info_is_decrypted(self):
         self.assertIsNone(driver_args.connection_info(self.row))
         info = {"driver_volume_type": "iscsi", "data": {"auth_password": "p"}}
-        rows.change_attachment(self.row["id"], connection_info=info)
-        self.assertEqual(info, driver_args.connection_info(rows.attachment(self.row["id"])))
+        db_rows.change_attachment(self.row["id"], connection_info=info)
+        self.assertEqual(info, driver_args.connection_info(db_rows.get_attachment(self.row["id"])))
 
     def test_export_with_lost_key_works_without_secret(self):
-        keys.lose(self.file)
+        key_files.replace_all_keys(self.file)
         with self.assertRaises(exception.SecretUnreadable):
             driver_args.export_with_secret(self.row)
         self.assertEqual(self.row["id"], driver_args.export(self.row).attachment_id)
@@ -69,10 +71,10 @@ class QosTest(unittest.TestCase):
         self.kind = types.create({"name": "fast", "qos_specs_id": self.qos})["id"]
 
     def qos_specs(self):
-        volume = rows.add_volume(volume_type_id=self.kind, size_gib=20)["id"]
-        attachment = rows.add_attachment(volume)["id"]
+        volume = db_rows.add_volume(volume_type_id=self.kind, size_gib=20)["id"]
+        attachment = db_rows.add_attachment(volume)["id"]
         answer = attach.attach(self.backend, attachment, volume, CONNECTOR)
-        stored = rows.attachment(attachment)["connection_info"]
+        stored = db_rows.get_attachment(attachment)["connection_info"]
         self.assertEqual(answer["connection_info"], stored)
         return stored["data"].get("qos_specs", "nothing")
 

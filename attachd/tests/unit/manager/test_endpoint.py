@@ -15,8 +15,8 @@ from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 from attachd.states import Event
-from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR
+from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
 class EndpointTest(unittest.TestCase):
@@ -27,10 +27,10 @@ class EndpointTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
         self.endpoint = Endpoint(self.backend)
-        self.context = context.RequestContext(project_id=rows.PROJECT)
+        self.context = context.RequestContext(project_id=db_rows.PROJECT)
 
     def _volume(self, state):
-        volume_id = rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
+        volume_id = db_rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
         return Volume.get(self.context, volume_id)
 
     def test_endpoint_version_is_that_of_manager_api(self):
@@ -38,8 +38,8 @@ class EndpointTest(unittest.TestCase):
 
     def test_attach_and_attach_exclusive_connect(self):
         for method in (self.endpoint.attach, self.endpoint.attach_exclusive):
-            volume_id = rows.add_volume()["id"]
-            attachment_id = rows.add_attachment(volume_id)["id"]
+            volume_id = db_rows.add_volume()["id"]
+            attachment_id = db_rows.add_attachment(volume_id)["id"]
             answer = method(
                 self.context, attachment_id=attachment_id, volume_id=volume_id, connector=CONNECTOR
             )
@@ -47,10 +47,10 @@ class EndpointTest(unittest.TestCase):
             self.assertIn(attachment_id, self.driver.granted())
 
     def test_only_attach_exclusive_refuses_other_connections(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         server = "11111111-1111-1111-1111-111111111111"
-        rows.add_attachment(volume_id, "connected", instance_uuid=server)
-        attachment_id = rows.add_attachment(volume_id, instance_uuid=server)["id"]
+        db_rows.add_attachment(volume_id, "connected", instance_uuid=server)
+        attachment_id = db_rows.add_attachment(volume_id, instance_uuid=server)["id"]
         arguments = {
             "attachment_id": attachment_id,
             "volume_id": volume_id,
@@ -62,10 +62,10 @@ class EndpointTest(unittest.TestCase):
         self.endpoint.attach(self.context, **arguments)
 
     def test_detach_returns_remaining_attachments_without_secrets(self):
-        volume_id = rows.add_volume(multiattach=True)["id"]
-        attachment_id = rows.add_attachment(volume_id, "attached")["id"]
+        volume_id = db_rows.add_volume(multiattach=True)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "attached")["id"]
         info = {"driver_volume_type": "iscsi", "data": {"auth_password": "x"}}
-        other = rows.add_attachment(volume_id, "attached", connection_info=info)["id"]
+        other = db_rows.add_attachment(volume_id, "attached", connection_info=info)["id"]
         (left,) = self.endpoint.detach(
             self.context, attachment_id=attachment_id, volume_id=volume_id
         )
@@ -76,22 +76,22 @@ class EndpointTest(unittest.TestCase):
         self.assertFalse(left.obj_what_changed())
 
     def test_force_detach_stores_message_with_caller(self):
-        volume_id = rows.add_volume(multiattach=True)["id"]
-        attachment_id = rows.add_attachment(volume_id, "attached")["id"]
-        other = rows.add_attachment(volume_id, "attached")["id"]
+        volume_id = db_rows.add_volume(multiattach=True)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "attached")["id"]
+        other = db_rows.add_attachment(volume_id, "attached")["id"]
         root = context.RequestContext(user_id="root", project_id="b" * 32, overwrite=False)
         (left,) = self.endpoint.force_detach(
             root, attachment_id=attachment_id, volume_id=volume_id
         )
         self.assertEqual(other, left.id)
         self.assertFalse(left.obj_attr_is_set("connector"))
-        (told,) = messages.page({"project_id": rows.PROJECT}, Page(limit=9))
+        (told,) = messages.page({"project_id": db_rows.PROJECT}, Page(limit=9))
         self.assertEqual(("VOLUME_VOLUME_102_102", volume_id),
                          (told["event_id"], told["resource_uuid"]))  # fmt: skip
         self.assertEqual({"user_id": "root", "attachment_id": attachment_id}, told["details"])
 
     def test_initialize_and_terminate_connection_succeed(self):
-        volume = Volume.get(self.context, rows.add_volume()["id"])
+        volume = Volume.get(self.context, db_rows.add_volume()["id"])
         answer = self.endpoint.initialize_connection(
             self.context, volume=volume, connector=CONNECTOR
         )
@@ -103,28 +103,28 @@ class EndpointTest(unittest.TestCase):
         self.assertEqual((1, set()), (closed, self.driver.granted()))
 
     def test_detach_returns_no_legacy_connections(self):
-        volume_id = rows.add_volume(multiattach=True)["id"]
-        attachment_id = rows.add_attachment(volume_id, "attached")["id"]
-        rows.add_attachment(volume_id, "held")
+        volume_id = db_rows.add_volume(multiattach=True)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "attached")["id"]
+        db_rows.add_attachment(volume_id, "held")
         left = self.endpoint.detach(self.context, attachment_id=attachment_id, volume_id=volume_id)
         self.assertEqual([], left)
 
     def test_create_volume_creates_it(self):
         volume = self._volume("creating")
         self.endpoint.create_volume(self.context, volume=volume)
-        self.assertEqual("available", rows.volume(volume.id)["status"])
+        self.assertEqual("available", db_rows.get_volume(volume.id)["status"])
         self.assertIn(volume.id, self.driver.sizes())
 
     def test_delete_volume_removes_it(self):
         volume = self._volume("deleting")
         self.endpoint.delete_volume(self.context, volume=volume)
-        self.assertEqual([], rows.volumes())
+        self.assertEqual([], db_rows.list_volumes())
 
     def test_extend_volume_uses_size_of_row(self):
         volume = self._volume("ready")
         db.move(volume.id, Event.EXTEND, {"new_size_gib": 4})
         self.endpoint.extend_volume(self.context, volume=volume)
-        self.assertEqual(4, rows.volume(volume.id)["size_gib"])
+        self.assertEqual(4, db_rows.get_volume(volume.id)["size_gib"])
 
 
 class LogLevelsTest(unittest.TestCase):

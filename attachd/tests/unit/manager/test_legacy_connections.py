@@ -6,8 +6,8 @@ import unittest
 from attachd import exception
 from attachd.db.attachments import legacy
 from attachd.manager import detach, legacy_connections
-from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 SERVER = "11111111-1111-4111-8111-111111111111"
 OTHER_SERVER = "22222222-2222-4222-8222-222222222222"
@@ -18,13 +18,13 @@ class Case(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume(provider={"lun": 7})["id"]
+        self.volume_id = db_rows.add_volume(provider={"lun": 7})["id"]
 
     def multiattach(self):
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
 
     def initialize(self, connector=CONNECTOR):
-        who = (rows.PROJECT, "u")
+        who = (db_rows.PROJECT, "u")
         return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
 
     def terminate(self, connector=CONNECTOR, *attachment_ids):
@@ -33,10 +33,10 @@ class Case(unittest.TestCase):
         )
 
     def reserve(self):
-        legacy.reserve(self.volume_id, rows.PROJECT, "u")
+        legacy.reserve(self.volume_id, db_rows.PROJECT, "u")
 
     def attach(self, server=SERVER, host=None):
-        claim = {"project_id": rows.PROJECT, "user_id": "u", "instance_uuid": server}
+        claim = {"project_id": db_rows.PROJECT, "user_id": "u", "instance_uuid": server}
         claim |= {"host": host, "mountpoint": "m", "mode": "rw"}
         return legacy.attach(self.volume_id, claim)["id"]
 
@@ -44,17 +44,17 @@ class Case(unittest.TestCase):
         return detach.detach(self.backend, attachment_id, self.volume_id)
 
     def status(self):
-        return rows.volume(self.volume_id)["status"]
+        return db_rows.get_volume(self.volume_id)["status"]
 
     def held(self):
-        return [(row["kind"], row["state"]) for row in rows.attachments(self.volume_id)]
+        return [(row["kind"], row["state"]) for row in db_rows.list_attachments(self.volume_id)]
 
 
 class InitializeTest(Case):
     def test_initialize_grants_access_and_returns_connection(self):
         answer = self.initialize()
-        (row,) = rows.attachments(self.volume_id)
-        (handed,) = self.driver.handed
+        (row,) = db_rows.list_attachments(self.volume_id)
+        (handed,) = self.driver.driver_calls
         self.assertEqual(row["id"], handed.export.attachment_id)
         self.assertEqual((row["secret"], 32), (handed.export.secret, len(row["secret"])))
         self.assertEqual(row["connection_info"], answer["connection_info"])
@@ -64,7 +64,7 @@ class InitializeTest(Case):
     def test_initialize_stores_row_before_driver_call(self):
         seen = []
         self.driver.script = lambda _call: seen.extend(
-            [*rows.attachments(self.volume_id), rows.volume(self.volume_id)]
+            [*db_rows.list_attachments(self.volume_id), db_rows.get_volume(self.volume_id)]
         )
         self.initialize()
         row, volume = seen
@@ -92,12 +92,12 @@ class InitializeTest(Case):
         self.assertEqual(2, len(self.driver.granted()))
 
     def test_initialize_readonly_volume_grants_ro(self):
-        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         self.assertEqual("ro", self.initialize()["mode"])
-        self.assertEqual("ro", self.driver.handed[0].export.mode)
+        self.assertEqual("ro", self.driver.driver_calls[0].export.mode)
 
     def test_initialize_volume_with_attachment_is_refused(self):
-        attachment_id = rows.add_attachment(self.volume_id, "reserved")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, f"attachment {attachment_id}"):
             self.initialize()
         self.multiattach()
@@ -108,25 +108,28 @@ class InitializeTest(Case):
         attachment_id = self.attach()
         self.initialize(OTHER_CONNECTOR)
         self.assertEqual(
-            {attachment_id}, {r["parent_id"] for r in rows.attachments(self.volume_id)} - {None}
+            {attachment_id},
+            {r["parent_id"] for r in db_rows.list_attachments(self.volume_id)} - {None},
         )
         self.assertEqual("in-use", self.status())
 
     def test_initialize_detaching_volume_is_refused(self):
-        rows.add_attachment(self.volume_id, "disconnecting", kind="legacy")
+        db_rows.add_attachment(self.volume_id, "disconnecting", kind="legacy")
         with self.assertRaisesRegex(exception.InvalidVolume, "is held by attachment"):
             self.initialize()
 
     def test_initialize_volume_in_other_state_is_refused(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
-            self.volume_id = rows.add_volume(state)["id"]
+            self.volume_id = db_rows.add_volume(state)["id"]
             with self.assertRaisesRegex(exception.InvalidVolume, state):
                 self.initialize()
             self.assertEqual([], self.held())
 
     def test_initialize_volume_with_doubtful_access_is_refused(self):
-        rows.add_attachment(self.volume_id, "connect_unknown", kind="connection", host="x")
-        rows.change_attachment(rows.attachments(self.volume_id)[0]["id"], connector={"host": "x"})
+        db_rows.add_attachment(self.volume_id, "connect_unknown", kind="connection", host="x")
+        db_rows.change_attachment(
+            db_rows.list_attachments(self.volume_id)[0]["id"], connector={"host": "x"}
+        )
         with self.assertRaisesRegex(exception.InvalidVolume, "error"):
             self.initialize()
 
@@ -156,7 +159,7 @@ class InitializeTest(Case):
             self.initialize()
         self.assertEqual("error", self.status())
         self.initialize({**CONNECTOR, "ip": "192.0.2.9"})
-        self.assertEqual(CONNECTOR, self.driver.handed[-1].export.connector)
+        self.assertEqual(CONNECTOR, self.driver.driver_calls[-1].export.connector)
         self.assertEqual("attaching", self.status())
 
 
@@ -184,7 +187,7 @@ class TerminateTest(Case):
 
     def test_terminate_keeps_reservation_of_other_caller(self):
         self.multiattach()
-        legacy.reserve(self.volume_id, rows.PROJECT, "other")
+        legacy.reserve(self.volume_id, db_rows.PROJECT, "other")
         self.initialize()
         self.terminate()
         self.assertEqual([("hold", "held")], self.held())
@@ -192,7 +195,7 @@ class TerminateTest(Case):
     def test_terminate_closes_only_named_connections(self):
         self.initialize()
         self.initialize(OTHER_CONNECTOR)
-        (one, two) = rows.attachments(self.volume_id)
+        (one, two) = db_rows.list_attachments(self.volume_id)
         closed = legacy_connections.terminate(self.backend, self.volume_id, None, (), [two["id"]])
         self.assertEqual((1, {one["id"]}), (closed, self.driver.granted()))
 
@@ -232,7 +235,7 @@ class TerminateTest(Case):
         self.initialize()
         self.initialize(OTHER_CONNECTOR)
         self.terminate()
-        (handed,) = [each for each in self.driver.handed if each.method == "revoke"]
+        (handed,) = [each for each in self.driver.driver_calls if each.method == "revoke"]
         self.assertEqual([OTHER_CONNECTOR], [each.connector for each in handed.others])
         self.assertEqual(1, len(self.driver.granted()))
         self.assertEqual("attaching", self.status())
@@ -302,7 +305,7 @@ class DetachTest(Case):
         self.initialize(OTHER_CONNECTOR)
         other = self.attach(OTHER_SERVER)
         self.assertEqual([other], [row["id"] for row in self.detach(attachment_id)])
-        (row,) = [each for each in rows.attachments(self.volume_id) if each["parent_id"]]
+        (row,) = [each for each in db_rows.list_attachments(self.volume_id) if each["parent_id"]]
         self.assertEqual({row["id"]}, self.driver.granted())
         self.assertEqual("in-use", self.status())
 
@@ -324,10 +327,10 @@ class DetachTest(Case):
 
     def test_detach_spares_no_closed_connection_in_next_revoke(self):
         self.multiattach()
-        attachment_id = rows.add_attachment(self.volume_id, "connected", instance_uuid=SERVER)[
+        attachment_id = db_rows.add_attachment(self.volume_id, "connected", instance_uuid=SERVER)[
             "id"
         ]
         self.initialize(OTHER_CONNECTOR)
         self.assertEqual(attachment_id, self.attach())
         self.detach(attachment_id)
-        self.assertEqual([0, 0], [len(each.others) for each in self.driver.handed[1:]])
+        self.assertEqual([0, 0], [len(each.others) for each in self.driver.driver_calls[1:]])

@@ -13,8 +13,8 @@ from attachd.db.engine.paging import Page
 from attachd.manager import attach, detach, notify, volumes
 from attachd.rpc import agent_api
 from attachd.states import AttachmentState, Event
-from attachd.tests import backends, hearing, rows
-from attachd.tests.backends import override
+from attachd.tests.fixtures import backends, captured_notifications, db_rows
+from attachd.tests.fixtures.conf_fixture import override
 
 
 class Case(unittest.TestCase):
@@ -22,10 +22,10 @@ class Case(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.heard = hearing.use(self)
+        self.heard = captured_notifications.use(self)
 
     def _add(self, state, **values):
-        return rows.add_volume(state, owner=backends.HOST, **values)["id"]
+        return db_rows.add_volume(state, owner=backends.HOST, **values)["id"]
 
     def seen(self, *names):
         return [
@@ -38,9 +38,9 @@ class VolumeEventTest(Case):
     def test_volume_events_cover_create_extend_and_delete(self):
         volume_id = self._add("creating", name="disk")
         volumes.create(self.backend, volume_id)
-        rows.change_volume(volume_id, state="extending", status="extending", new_size_gib=4)
+        db_rows.change_volume(volume_id, state="extending", status="extending", new_size_gib=4)
         volumes.extend(self.backend, volume_id)
-        rows.change_volume(volume_id, state="deleting", status="deleting")
+        db_rows.change_volume(volume_id, state="deleting", status="deleting")
         volumes.delete(self.backend, volume_id)
         self.assertEqual(
             [
@@ -57,7 +57,7 @@ class VolumeEventTest(Case):
     def test_volume_create_event_names_pool_then_backend(self):
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
-        rows.change_volume(volume_id, state="deleting", status="deleting")
+        db_rows.change_volume(volume_id, state="deleting", status="deleting")
         volumes.delete(self.backend, volume_id)
         publishers = [each["publisher_id"] for each in self.heard.messages()]
         whole, backend = f"volume.{backends.HOST}#pool", f"volume.{backends.HOST}"
@@ -71,21 +71,21 @@ class VolumeEventTest(Case):
             with self.driver.failing(method):
                 work(self.backend, volume_id)
         kinds = ["volume.create.start", "volume.delete.start", "volume.resize.start"]
-        self.assertEqual(kinds, self.heard.kinds())
+        self.assertEqual(kinds, self.heard.event_types())
 
     def test_volume_late_message_sends_no_event(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         for work in (volumes.create, volumes.extend, volumes.delete):
             work(self.backend, volume_id)
-        self.assertEqual([], self.heard.kinds())
+        self.assertEqual([], self.heard.event_types())
 
 
 class AttachmentEventTest(Case):
     def test_attach_and_detach_send_events(self):
-        volume = rows.add_volume()
-        row = rows.add_attachment(volume["id"])
-        attach.attach_exclusive(self.backend, row["id"], volume["id"], rows.CONNECTOR)
-        attach.attach_exclusive(self.backend, row["id"], volume["id"], rows.CONNECTOR)
+        volume = db_rows.add_volume()
+        row = db_rows.add_attachment(volume["id"])
+        attach.attach_exclusive(self.backend, row["id"], volume["id"], db_rows.CONNECTOR)
+        attach.attach_exclusive(self.backend, row["id"], volume["id"], db_rows.CONNECTOR)
         detach.detach(self.backend, row["id"], volume["id"])
         self.assertEqual(
             [
@@ -97,39 +97,39 @@ class AttachmentEventTest(Case):
         )
 
     def test_attach_refused_sends_no_event(self):
-        volume = rows.add_volume()
-        rows.add_attachment(volume["id"], "attached", instance_uuid="a")
-        other = rows.add_attachment(volume["id"], instance_uuid="b")
+        volume = db_rows.add_volume()
+        db_rows.add_attachment(volume["id"], "attached", instance_uuid="a")
+        other = db_rows.add_attachment(volume["id"], instance_uuid="b")
         with self.assertRaises(exception.NotMultiattach):
-            attach.attach(self.backend, other["id"], volume["id"], rows.OTHER_CONNECTOR)
-        self.assertEqual([], self.heard.kinds())
+            attach.attach(self.backend, other["id"], volume["id"], db_rows.OTHER_CONNECTOR)
+        self.assertEqual([], self.heard.event_types())
 
     def test_detach_failure_sends_no_end_and_retry_sends_start(self):
-        volume = rows.add_volume()
-        row = rows.add_attachment(volume["id"], "attached")
+        volume = db_rows.add_volume()
+        row = db_rows.add_attachment(volume["id"], "attached")
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
             detach.detach(self.backend, row["id"], volume["id"])
         detach.detach(self.backend, row["id"], volume["id"])
         start, end = "volume.detach.start", "volume.detach.end"
-        self.assertEqual([start, start, end], self.heard.kinds())
+        self.assertEqual([start, start, end], self.heard.event_types())
 
     def test_recovery_sends_start_event_again(self):
-        volume = rows.add_volume()
-        row = rows.add_attachment(volume["id"], "connecting")
-        attach.finish_attach(self.backend, rows.attachment(row["id"]))
-        self.assertEqual(["volume.attach.start"], self.heard.kinds())
+        volume = db_rows.add_volume()
+        row = db_rows.add_attachment(volume["id"], "connecting")
+        attach.finish_attach(self.backend, db_rows.get_attachment(row["id"]))
+        self.assertEqual(["volume.attach.start"], self.heard.event_types())
 
     def test_legacy_connection_sends_no_attachment_event(self):
-        volume = rows.add_volume()
-        row = rows.add_attachment(volume["id"], "connecting", kind="connection")
-        attach.finish_attach(self.backend, rows.attachment(row["id"]))
-        self.assertEqual([], self.heard.kinds())
+        volume = db_rows.add_volume()
+        row = db_rows.add_attachment(volume["id"], "connecting", kind="connection")
+        attach.finish_attach(self.backend, db_rows.get_attachment(row["id"]))
+        self.assertEqual([], self.heard.event_types())
 
     def test_attachment_event_shows_row_after_move(self):
-        volume = rows.add_volume()
-        row = rows.add_attachment(volume["id"])
+        volume = db_rows.add_volume()
+        row = db_rows.add_attachment(volume["id"])
         moved = attachments_db.move(
-            row["id"], volume["id"], Event.CONNECT, {"connector": rows.CONNECTOR}
+            row["id"], volume["id"], Event.CONNECT, {"connector": db_rows.CONNECTOR}
         )
         notify.attachment_event(self.backend, "attach.start", moved)
         (message,) = self.heard.messages()
@@ -139,8 +139,8 @@ class AttachmentEventTest(Case):
         self.assertEqual(f"volume.{backends.HOST}", message["publisher_id"])
 
     def test_attachment_removed_event_omits_removed_attachment(self):
-        volume = rows.add_volume()
-        row = rows.add_attachment(volume["id"])
+        volume = db_rows.add_volume()
+        row = db_rows.add_attachment(volume["id"])
         moved = attachments_db.move(row["id"], volume["id"], Event.CANCEL)
         notify.attachment_removed_event(self.backend, "detach.end", moved)
         (message,) = self.heard.messages()
@@ -165,7 +165,7 @@ class MessagesTest(unittest.TestCase):
         ]
 
     def fail(self, state, verb, method):
-        volume_id = rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
+        volume_id = db_rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
         with self.driver.failing(method):
             verb(self.backend, volume_id)
         return volume_id
@@ -177,17 +177,17 @@ class MessagesTest(unittest.TestCase):
             ("extending", volumes.extend, ("007", "010")),
         ):
             volume_id = self.fail(state, verb, verb.__name__)
-            self.assertEqual((volume_id, rows.PROJECT, *numbers), self.sent()[0])
+            self.assertEqual((volume_id, db_rows.PROJECT, *numbers), self.sent()[0])
 
     def test_message_about_failed_attachment_operations_is_stored(self):
-        volume_id = rows.add_volume()["id"]
-        attachment_id = rows.add_attachment(volume_id)["id"]
+        volume_id = db_rows.add_volume()["id"]
+        attachment_id = db_rows.add_attachment(volume_id)["id"]
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
-            attach.attach(self.backend, attachment_id, volume_id, rows.CONNECTOR)
-        self.assertEqual([(volume_id, rows.PROJECT, "004", "021")], self.sent())
+            attach.attach(self.backend, attachment_id, volume_id, db_rows.CONNECTOR)
+        self.assertEqual([(volume_id, db_rows.PROJECT, "004", "021")], self.sent())
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
             detach.detach(self.backend, attachment_id, volume_id)
-        self.assertEqual((volume_id, rows.PROJECT, "102", "022"), self.sent()[0])
+        self.assertEqual((volume_id, db_rows.PROJECT, "102", "022"), self.sent()[0])
 
     def test_message_with_backend_down_has_that_detail(self):
         self.backend.error = "the cable is out"
@@ -205,20 +205,20 @@ class MessagesTest(unittest.TestCase):
         self.assertEqual(7, (row["expires_at"] - row["created_at"]).total_seconds())
 
     def test_message_about_success_is_not_stored(self):
-        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
         volumes.create(self.backend, volume_id)
         self.assertEqual([], self.sent())
 
     def test_message_store_failure_does_not_affect_operation(self):
         with mock.patch.object(db, "create", side_effect=ZeroDivisionError):
             volume_id = self.fail("creating", volumes.create, "create")
-        self.assertEqual("error", rows.volume(volume_id)["status"])
+        self.assertEqual("error", db_rows.get_volume(volume_id)["status"])
 
     def test_message_about_row_changed_by_others_is_not_stored(self):
-        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
 
         def meddle(_call):
-            rows.change_volume(volume_id, state="error", status="error")
+            db_rows.change_volume(volume_id, state="error", status="error")
             raise exception.BackendError("The shelf burns.")
 
         self.driver.script = meddle

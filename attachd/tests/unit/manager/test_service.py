@@ -19,7 +19,7 @@ from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.membership import Membership
 from attachd.manager.service import ManagerService
 from attachd.rpc import agent_manager_api, transport
-from attachd.tests import backends, hearing
+from attachd.tests.fixtures import backends, captured_notifications, conf_fixture
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -27,7 +27,7 @@ class ManagerServiceTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         messaging.TransportURL(CONF)
-        backends.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+        conf_fixture.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
         transport.reset_after_fork()
         self.addCleanup(transport.reset_after_fork)
         self.backend = backends.use(self)
@@ -70,7 +70,7 @@ class ManagerServiceTest(unittest.TestCase):
         stopped.assert_called_once()
 
     def test_stop_sends_queued_notifications(self):
-        hearing.use(self)
+        captured_notifications.use(self)
         for number in range(20):
             notifications.volume(f"x{number}", "v1", {"name": "disk"}, [])
         self.manager.stop()
@@ -128,7 +128,7 @@ class ManagerServiceTest(unittest.TestCase):
         self.assertEqual([], members.list_living())
 
     def test_start_uses_configured_number_of_threads(self):
-        backends.override(self, "threads_per_backend", 2, group="manager")
+        conf_fixture.override(self, "threads_per_backend", 2, group="manager")
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         entered = threading.Semaphore(0)
@@ -254,7 +254,7 @@ class ManagerServiceTest(unittest.TestCase):
             calls.release()
             raise RuntimeError("odd")
 
-        backends.override(self, "report_interval", 1, group="manager")
+        conf_fixture.override(self, "report_interval", 1, group="manager")
         with mock.patch.object(BackendHeartbeat, "run_once", fail):
             self.manager.start()
             for _ in range(2):

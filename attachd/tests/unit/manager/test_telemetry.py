@@ -15,7 +15,7 @@ from attachd.manager import rpc_decorators, telemetry
 from attachd.manager.ha.membership import Membership
 from attachd.telemetry import exporter, recorder, tracing
 import attachd.telemetry.gmr
-from attachd.tests import backends, metrics, rows
+from attachd.tests.fixtures import backends, conf_fixture, db_rows, metrics
 from attachd.tests.wait import TIMEOUT
 
 
@@ -31,14 +31,16 @@ class LoadTest(unittest.TestCase):
         self.assertEqual([], exporter._exporters)
 
     def test_instrument_with_metrics_starts_exporter(self):
-        backends.override(self, "enabled", True, "metrics")
-        backends.override(self, "manager_port", 0, "metrics")
+        conf_fixture.override(self, "enabled", True, "metrics")
+        conf_fixture.override(self, "manager_port", 0, "metrics")
         recorder.stop()  # as before anybody has begun to count
         telemetry.instrument([self.backend])
         self.assertIn("grant", vars(self.backend.driver))
         self.assertEqual(1, len(exporter._exporters))
         labels = {"backend": backends.HOST, "step": "revoke", "outcome": "failed"}
-        self.assertEqual(0.0, metrics.value(recorder.start(), "attachd_steps_total", **labels))
+        self.assertEqual(
+            0.0, metrics.sample_value(recorder.start(), "attachd_steps_total", **labels)
+        )
 
     def test_instrument_with_traces_only_starts_no_exporter(self):
         with mock.patch.object(tracing, "is_on", return_value=True):
@@ -48,7 +50,7 @@ class LoadTest(unittest.TestCase):
 
     def test_load_backends_sets_report_sections_up(self):
         CONF([], project="attachd", default_config_files=[])
-        backends.override(self, "enabled_backends", [])
+        conf_fixture.override(self, "enabled_backends", [])
         with mock.patch.object(telemetry, "add_report_sections") as add_sections:
             self.assertEqual([], telemetry.load_backends(Membership()))
         add_sections.assert_called_once_with([])
@@ -58,7 +60,7 @@ class RowCountCollectorTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
-        backends.override(self, "count_interval", 1.0, "metrics")
+        conf_fixture.override(self, "count_interval", 1.0, "metrics")
         self.registry = prometheus_client.CollectorRegistry()
         collector = telemetry.RowCountCollector()
         collector._probe._patience = TIMEOUT
@@ -67,10 +69,10 @@ class RowCountCollectorTest(unittest.TestCase):
 
     def ask(self):
         text = prometheus_client.generate_latest(self.registry).decode()
-        return {name: value for (name, _labels), value in metrics.read(text).items()}
+        return {name: value for (name, _labels), value in metrics.parse_samples(text).items()}
 
     def test_collector_returns_row_counts(self):
-        rows.add_attachment(rows.add_volume()["id"], "connecting")
+        db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
         services.report(
             binary="m", host="a@x", availability_zone="nova", up=True, error=None, report=None
         )
@@ -114,7 +116,7 @@ class InstrumentDriverTest(unittest.TestCase):
         self.recorder = metrics.use(self)
 
     def value(self, name, **labels):
-        return metrics.value(self.recorder, name, **labels)
+        return metrics.sample_value(self.recorder, name, **labels)
 
     def test_instrument_driver_counts_steps_by_outcome(self):
         driver = self.backend.driver
@@ -163,7 +165,7 @@ class InstrumentDriverTest(unittest.TestCase):
         self.assertEqual(3.0, found)
 
     def test_waiting_for_volume_lock_is_a_step(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         with self.backend.lock(volume_id):
             pass
         labels = {"backend": backends.HOST, "step": "wait"}
@@ -190,11 +192,11 @@ class ReportSectionsTest(unittest.TestCase):
 
     def test_report_section_describes_volume_locks(self):
         self.assertEqual([], self.told["Volume locks"]())
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         with self.backend.lock(volume_id):
             (line,) = self.told["Volume locks"]()
         self.assertEqual(f"attachd-volume-{volume_id}: held by one thread, 0 waiting", line)
 
     def test_report_section_describes_database_connections(self):
-        rows.add_volume()
+        db_rows.add_volume()
         self.assertRegex("\n".join(self.told["Database"]()), "reading: .*\nwriting: ")

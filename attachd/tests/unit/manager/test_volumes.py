@@ -12,7 +12,7 @@ from attachd.db.volumes import store as db
 from attachd.manager import flow_runner, volumes
 from attachd.rpc import agent_api
 from attachd.states import Event, VolumeState
-from attachd.tests import backends, rows
+from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -23,19 +23,19 @@ class _VolumeCase(unittest.TestCase):
         self.driver = self.backend.driver
 
     def _add(self, state, **values):
-        return rows.add_volume(state, owner=backends.HOST, **values)["id"]
+        return db_rows.add_volume(state, owner=backends.HOST, **values)["id"]
 
     def _check_left_alone(self, work, state):
         """A late message does nothing."""
-        volume_id = rows.add_volume(state)["id"]
+        volume_id = db_rows.add_volume(state)["id"]
         before = self._at_rest(volume_id)
         work(self.backend, volume_id)
         self.assertEqual(before, self._at_rest(volume_id))
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def _at_rest(self, volume_id):
         """Return the row of a volume without the generation of its lease."""
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertIsNone(row["lease_holder"])
         return {**row, "lease_generation": None}
 
@@ -52,7 +52,7 @@ class CreateTest(_VolumeCase):
         volume_id = self._add("creating", size_gib=5)
         volumes.create(self.backend, volume_id)
         self.assertEqual({volume_id: 5}, self.driver.sizes())
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual(("ready", "available"), (row["state"], row["status"]))
         self.assertEqual(({"lun": 1}, None), (row["provider"], row["owner"]))
         self.assertIsNotNone(row["launched_at"])
@@ -61,7 +61,7 @@ class CreateTest(_VolumeCase):
         volume_id = self._add("creating")
         with self.driver.failing("create"):
             volumes.create(self.backend, volume_id)
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual(("error", "error", None), (row["state"], row["status"], row["owner"]))
         self.assertIn("burns", row["error"])
         self.assertEqual(["create", "delete"], self.driver.methods)
@@ -70,10 +70,10 @@ class CreateTest(_VolumeCase):
         self.backend.error = "the cable is out"
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual("error", row["status"])
         self.assertIn("cable", row["error"])
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_create_duplicate_message_does_nothing(self):
         volume_id = self._add("creating")
@@ -87,13 +87,13 @@ class CreateTest(_VolumeCase):
         for state in self._others("creating"):
             self._check_left_alone(volumes.create, state)
         volumes.create(self.backend, "gone")
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_create_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("creating")
         self.driver.script = lambda _call: db.reset(volume_id, "error", None)
         volumes.create(self.backend, volume_id)
-        self.assertEqual("error", rows.volume(volume_id)["state"])
+        self.assertEqual("error", db_rows.get_volume(volume_id)["state"])
 
 
 class CopyTest(_VolumeCase):
@@ -101,7 +101,7 @@ class CopyTest(_VolumeCase):
 
     def setUp(self):
         super().setUp()
-        self.source = rows.add_volume(size_gib=3, provider={"lun": 7})["id"]
+        self.source = db_rows.add_volume(size_gib=3, provider={"lun": 7})["id"]
 
     def add(self, **values):
         return self._add("creating", size_gib=5, source_volid=self.source, **values)
@@ -109,12 +109,12 @@ class CopyTest(_VolumeCase):
     def test_copy_passes_source_to_driver_and_stores_provider(self):
         volume_id = self.add()
         volumes.create(self.backend, volume_id)
-        (handed,) = self.driver.handed
+        (handed,) = self.driver.driver_calls
         self.assertEqual(
             ("clone", volume_id, 5), (handed.method, handed.volume.id, handed.volume.size_gib)
         )
         self.assertEqual((self.source, 3, {"lun": 7}), tuple(vars(handed.source).values()))
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual(("available", {"lun": 1}), (row["status"], row["provider"]))
 
     def test_copy_does_not_lock_source(self):
@@ -127,16 +127,16 @@ class CopyTest(_VolumeCase):
         volume_id = self.add()
         with self.driver.failing("clone"):
             volumes.create(self.backend, volume_id)
-        self.assertEqual("error", rows.volume(volume_id)["status"])
+        self.assertEqual("error", db_rows.get_volume(volume_id)["status"])
         self.assertEqual(["clone", "delete"], self.driver.methods)
 
     def test_copy_with_missing_source_fails(self):
         volume_id = self._add("creating", source_volid="gone")
         volumes.create(self.backend, volume_id)
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual("error", row["status"])
         self.assertIn("gone", row["error"])
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_copy_runs_in_background_task(self):
         volume_id = self.add()
@@ -150,10 +150,10 @@ class CopyTest(_VolumeCase):
         self.driver.script = script
         volumes.copy(self.backend, volume_id)
         self.assertTrue(begun.wait(TIMEOUT))
-        self.assertEqual("creating", rows.volume(volume_id)["status"])
+        self.assertEqual("creating", db_rows.get_volume(volume_id)["status"])
         volumes.copy(self.backend, volume_id)
         go_on.set()
-        wait_until(lambda: rows.volume(volume_id)["status"] == "available")
+        wait_until(lambda: db_rows.get_volume(volume_id)["status"] == "available")
         self.assertEqual(["clone"], self.driver.methods)
 
 
@@ -166,7 +166,7 @@ class DeleteTest(_VolumeCase):
         db.move(volume_id, Event.DELETE)
         volumes.delete(self.backend, volume_id)
         self.assertEqual({}, self.driver.sizes())
-        self.assertEqual([], rows.volumes())
+        self.assertEqual([], db_rows.list_volumes())
 
     def test_delete_removes_lock_files(self):
         volume_id = self._add("deleting")
@@ -181,38 +181,38 @@ class DeleteTest(_VolumeCase):
 
     def test_delete_removes_unconnected_attachments(self):
         volume_id = self._add("deleting")
-        rows.add_attachment(volume_id, "connect_failed")
+        db_rows.add_attachment(volume_id, "connect_failed")
         volumes.delete(self.backend, volume_id)
-        self.assertEqual(([], []), (rows.volumes(), rows.attachments()))
+        self.assertEqual(([], []), (db_rows.list_volumes(), db_rows.list_attachments()))
 
     def test_delete_failure_is_stored_and_can_be_repeated(self):
         volume_id = self._add("deleting")
         with self.driver.failing("delete"):
             volumes.delete(self.backend, volume_id)
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual(("error_deleting", None), (row["status"], row["owner"]))
         self.assertIn("burns", row["error"])
         db.move(volume_id, Event.DELETE)
         volumes.delete(self.backend, volume_id)
-        self.assertEqual([], rows.volumes())
+        self.assertEqual([], db_rows.list_volumes())
 
     def test_delete_with_backend_down_keeps_row(self):
         self.backend.error = "the cable is out"
         volume_id = self._add("deleting")
         volumes.delete(self.backend, volume_id)
-        self.assertIn("cable", rows.volume(volume_id)["error"])
+        self.assertIn("cable", db_rows.get_volume(volume_id)["error"])
 
     def test_delete_duplicate_or_late_message_does_nothing(self):
         for state in self._others("deleting"):
             self._check_left_alone(volumes.delete, state)
         volumes.delete(self.backend, "gone")
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_delete_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("deleting")
         self.driver.script = lambda _call: db.reset(volume_id, "error", None)
         volumes.delete(self.backend, volume_id)
-        self.assertEqual("error", rows.volume(volume_id)["state"])
+        self.assertEqual("error", db_rows.get_volume(volume_id)["state"])
 
 
 class ExtendTest(_VolumeCase):
@@ -222,28 +222,31 @@ class ExtendTest(_VolumeCase):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
         states = ("connected", "attached", "connecting", "disconnecting")
         told = [
-            rows.add_attachment(volume_id, state, agent=f"node-{state}")["id"] for state in states
+            db_rows.add_attachment(volume_id, state, agent=f"node-{state}")["id"]
+            for state in states
         ]
-        rows.add_attachment(volume_id, "attached")
+        db_rows.add_attachment(volume_id, "attached")
         away = exception.AgentUnavailable(host="node-1", since="yet")
         with mock.patch.object(agent_api, "request_reconcile", side_effect=[away, None]) as nudge:
             volumes.extend(self.backend, volume_id)
         self.assertEqual(told[:2], [call.args[2] for call in nudge.call_args_list])
-        self.assertEqual(3, rows.volume(volume_id)["size_gib"])
+        self.assertEqual(3, db_rows.get_volume(volume_id)["size_gib"])
         with mock.patch.object(agent_api, "request_reconcile") as nudge:
             volumes.extend(self.backend, volume_id)
         nudge.assert_not_called()
 
     def test_extend_passes_live_exports_to_driver(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
-        live = [rows.add_attachment(volume_id, state)["id"] for state in ("connected", "attached")]
+        live = [
+            db_rows.add_attachment(volume_id, state)["id"] for state in ("connected", "attached")
+        ]
         for state in ("reserved", "connect_failed", "disconnecting", "disconnect_failed"):
-            rows.add_attachment(volume_id, state)
+            db_rows.add_attachment(volume_id, state)
         volumes.extend(self.backend, volume_id)
-        (handed,) = self.driver.handed
+        (handed,) = self.driver.driver_calls
         self.assertEqual((1, 3), (handed.volume.size_gib, handed.size_gib))
         self.assertEqual(live, [each.attachment_id for each in handed.others])
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual(("ready", "in-use"), (row["state"], row["status"]))
         self.assertEqual((3, None, None), (row["size_gib"], row["new_size_gib"], row["owner"]))
 
@@ -251,7 +254,7 @@ class ExtendTest(_VolumeCase):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3)
         with self.driver.failing("extend"):
             volumes.extend(self.backend, volume_id)
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual(("error_extending", 1), (row["status"], row["size_gib"]))
         self.assertIn("burns", row["error"])
         self.assertIsNone(row["owner"])
@@ -260,33 +263,33 @@ class ExtendTest(_VolumeCase):
         self.backend.error = "the cable is out"
         volume_id = self._add("extending", new_size_gib=3)
         volumes.extend(self.backend, volume_id)
-        self.assertIn("cable", rows.volume(volume_id)["error"])
+        self.assertIn("cable", db_rows.get_volume(volume_id)["error"])
 
     def test_extend_duplicate_message_does_nothing(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3)
         volumes.extend(self.backend, volume_id)
         volumes.extend(self.backend, volume_id)
         self.assertEqual(["extend"], self.driver.methods)
-        self.assertEqual(3, rows.volume(volume_id)["size_gib"])
+        self.assertEqual(3, db_rows.get_volume(volume_id)["size_gib"])
 
     def test_extend_late_message_does_nothing(self):
         for state in self._others("extending"):
             self._check_left_alone(volumes.extend, state)
         volumes.extend(self.backend, "gone")
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_extend_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3)
         self.driver.script = lambda _call: db.reset(volume_id, "error", None)
         volumes.extend(self.backend, volume_id)
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         self.assertEqual(("error", 1), (row["state"], row["size_gib"]))
 
     def test_extend_unforeseen_driver_error_is_failure(self):
         volume_id = self._add("extending", new_size_gib=3)
         with self.driver.raising(ZeroDivisionError("bug"), "extend"):
             volumes.extend(self.backend, volume_id)
-        self.assertIn("ZeroDivisionError", rows.volume(volume_id)["error"])
+        self.assertIn("ZeroDivisionError", db_rows.get_volume(volume_id)["error"])
 
     def test_extend_final_failure_leaves_volume_in_error_extending(self):
         # The size that the user requested was not reached: an administrator has to check.
@@ -294,7 +297,7 @@ class ExtendTest(_VolumeCase):
         error = exception.BackendError("No room.", final=True)
         with self.driver.raising(error, "extend"):
             volumes.extend(self.backend, volume_id)
-        self.assertEqual("error_extending", rows.volume(volume_id)["status"])
+        self.assertEqual("error_extending", db_rows.get_volume(volume_id)["status"])
 
 
 class RecordResultTest(unittest.TestCase):
@@ -303,13 +306,13 @@ class RecordResultTest(unittest.TestCase):
         self.backend = backends.use(self)
 
     def test_get_in_state_returns_only_row_in_expected_state(self):
-        volume_id = rows.add_volume("creating")["id"]
+        volume_id = db_rows.add_volume("creating")["id"]
         self.assertEqual(volume_id, volumes.get_in_state(volume_id, VolumeState.CREATING)["id"])
         self.assertIsNone(volumes.get_in_state(volume_id, VolumeState.DELETING))
         self.assertIsNone(volumes.get_in_state("gone", VolumeState.CREATING))
 
     def test_record_result_is_stored_once(self):
-        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
         with self.backend.lock(volume_id) as lease:
             after = volumes.record_result(lease, Event.CREATED, {"size_gib": 3})
             self.assertEqual(("available", 3, None), (after["status"], after["size_gib"],
@@ -317,34 +320,34 @@ class RecordResultTest(unittest.TestCase):
             self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
 
     def test_record_result_of_row_changed_by_others_does_nothing(self):
-        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
         with self.backend.lock(volume_id) as lease:
-            rows.change_volume(volume_id, lease_holder="other", lease_generation=7)
-            before = rows.volume(volume_id)
+            db_rows.change_volume(volume_id, lease_holder="other", lease_generation=7)
+            before = db_rows.get_volume(volume_id)
             self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
             volumes.record_failure(
                 lease, Event.CREATE_FAILED, exception.Unavailable(reason="Broken.")
             )
-            self.assertEqual(before, rows.volume(volume_id))
-            rows.remove_all()
+            self.assertEqual(before, db_rows.get_volume(volume_id))
+            db_rows.remove_all()
             self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
 
     def test_record_failure_when_fenced_leaves_row(self):
-        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
         with self.backend.lock(volume_id) as lease:
-            before = rows.volume(volume_id)
+            before = db_rows.get_volume(volume_id)
             self.backend.membership.id = "another one by now"
             self.backend.membership.heartbeat()
             volumes.record_failure(
                 lease, Event.CREATE_FAILED, exception.Unavailable(reason="Late.")
             )
-            self.assertEqual(before, rows.volume(volume_id))
+            self.assertEqual(before, db_rows.get_volume(volume_id))
 
     def test_record_failure_stores_reason(self):
         unavailable = exception.Unavailable(reason="The cable is out.")
         for failed in (unavailable, flow_runner.FlowFailed(unavailable, clean=True)):
-            volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+            volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
             with self.backend.lock(volume_id) as lease:
                 volumes.record_failure(lease, Event.CREATE_FAILED, failed)
-            row = rows.volume(volume_id)
+            row = db_rows.get_volume(volume_id)
             self.assertEqual(("error", "The cable is out."), (row["status"], row["error"]))

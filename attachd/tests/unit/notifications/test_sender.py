@@ -14,7 +14,7 @@ from oslo_messaging.transport import NotificationTransport
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.notifications import sender
-from attachd.tests import backends, hearing
+from attachd.tests.fixtures import captured_notifications, conf_fixture
 from attachd.tests.wait import TIMEOUT, wait_until
 
 LOGGER = "attachd.notifications.sender"
@@ -24,7 +24,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
-        self.heard = hearing.use(self)
+        self.heard = captured_notifications.use(self)
 
     def tell(self, kind="volume.attach.start", about="v1", payload=None, **more):
         made = {"x": 1} if payload is None else payload
@@ -78,7 +78,7 @@ class SendingTest(Case):
         self.tell()
         self.assertEqual(0, sender._get_sender().sent, "it would have been the second one")
         go.set()
-        self.assertEqual(2, len(self.heard.kinds()))
+        self.assertEqual(2, len(self.heard.event_types()))
 
     def test_it_says_who_asked_and_nothing_that_proves_it(self):
         RequestContext(user_id="u", project_id="p", auth_token="secret", roles=["member"])
@@ -117,7 +117,7 @@ class LossTest(Case):
         return [record.getMessage() for record in logged.records]
 
     def test_a_full_queue_loses_what_comes_last(self):
-        backends.override(self, "queue_size", 2, "notifications")
+        conf_fixture.override(self, "queue_size", 2, "notifications")
         go = self.hold()
         self.tell("volume.one")
         self.tell("volume.two")
@@ -128,23 +128,25 @@ class LossTest(Case):
             self.lost(logged),
         )
         go.set()
-        self.assertEqual(["volume.slow", "volume.one", "volume.two"], self.heard.kinds())
+        self.assertEqual(["volume.slow", "volume.one", "volume.two"], self.heard.event_types())
 
     def test_nobody_hears_of_an_end_without_its_beginning(self):
-        backends.override(self, "queue_size", 1, "notifications")
+        conf_fixture.override(self, "queue_size", 1, "notifications")
         go = self.hold()
         self.tell("volume.other", "v9")
         with self.assertLogs(LOGGER, "ERROR") as logged:
             self.tell("volume.attach.start", "v1")
             go.set()
-            self.assertEqual(["volume.slow", "volume.other"], self.heard.kinds())
+            self.assertEqual(["volume.slow", "volume.other"], self.heard.event_types())
             CONF.set_override("queue_size", 10, "notifications")
             found = sender._get_sender()
             found._losses.add(sender.Event("volume.attach.start", "v2", "p", dict), "why")
             self.tell("volume.attach.end", "v2")
             self.tell("volume.detach.end", "v2")
             self.tell("volume.attach.end", "v2")
-            self.assertEqual(["volume.detach.end", "volume.attach.end"], self.heard.kinds()[2:])
+            self.assertEqual(
+                ["volume.detach.end", "volume.attach.end"], self.heard.event_types()[2:]
+            )
         self.assertIn("attach.end of v2 is lost, 2 so far: its beginning", self.lost(logged)[-1])
 
     def test_it_remembers_only_so_many_beginnings(self):
@@ -161,12 +163,12 @@ class LossTest(Case):
         with self.assertLogs(LOGGER, "ERROR") as logged:
             self.tell("volume.broken", "v1", broken)
             self.tell("volume.fine")
-            self.assertEqual(["volume.fine"], self.heard.kinds())
+            self.assertEqual(["volume.fine"], self.heard.event_types())
         self.assertIn("volume.broken of v1 is lost, 1 so far: KeyError", self.lost(logged)[0])
 
     def use_message_queue(self, retry):
         CONF.set_override("driver", ["messagingv2"], group=sender.GROUP)
-        backends.override(self, "retry", retry, sender.GROUP)
+        conf_fixture.override(self, "retry", retry, sender.GROUP)
         self.enterContext(mock.patch.object(sender, "LONGEST_PAUSE", 0.01))
 
     def test_what_the_message_queue_refuses_is_tried_again(self):
@@ -234,7 +236,7 @@ class LossTest(Case):
         CONF.set_override("driver", ["test", "carrier-pigeon"], group=sender.GROUP)
         with self.assertLogs(LOGGER, "ERROR") as logged:
             self.tell()
-            self.assertEqual([], self.heard.kinds())
+            self.assertEqual([], self.heard.event_types())
         self.assertIn("names what is not there: carrier-pigeon", logged.output[0])
 
 
@@ -274,7 +276,7 @@ class SettleTest(Case):
     def test_it_waits_for_no_broken_message_queue(self):
         CONF.set_override("driver", ["messagingv2"], group=sender.GROUP)
         # The queue stays broken: slow, nothing is sent either.
-        backends.override(self, "flush_timeout", 0.1, "notifications")
+        conf_fixture.override(self, "flush_timeout", 0.1, "notifications")
         refused = messaging.MessageDeliveryFailure("no broker")
         with (
             mock.patch.object(NotificationTransport, "_send_notification", side_effect=refused),
@@ -288,7 +290,7 @@ class SettleTest(Case):
 class EndTest(Case):
     def test_what_has_not_gone_in_time_is_lost_and_told(self):
         # What is held goes no sooner on a slow machine.
-        backends.override(self, "flush_timeout", 0.2, "notifications")
+        conf_fixture.override(self, "flush_timeout", 0.2, "notifications")
         go = self.hold()
         self.tell("volume.one", "v1")
         self.tell("volume.two", "v2")
@@ -305,8 +307,8 @@ class EndTest(Case):
         self.assertEqual(0, found.sent)
 
     def test_a_full_queue_does_not_make_it_wait_longer(self):
-        backends.override(self, "queue_size", 1, "notifications")
-        backends.override(self, "flush_timeout", 0.2, "notifications")
+        conf_fixture.override(self, "queue_size", 1, "notifications")
+        conf_fixture.override(self, "flush_timeout", 0.2, "notifications")
         self.hold()
         self.tell("volume.one", "v1")
         thread = sender._get_sender()._thread
@@ -322,7 +324,7 @@ class EndTest(Case):
         self.tell("volume.one")
         sender.stop()
         self.tell("volume.two")
-        self.assertEqual(["volume.one", "volume.two"], self.heard.kinds())
+        self.assertEqual(["volume.one", "volume.two"], self.heard.event_types())
 
     def test_a_forked_process_has_its_own(self):
         self.tell("volume.one")

@@ -7,15 +7,15 @@ from unittest import mock
 from attachd import exception
 from attachd.conf import CONF
 from attachd.notifications import types
-from attachd.tests import asking, hearing
+from attachd.tests.fixtures import api_context, captured_notifications
 
 
 class TypesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.heard = hearing.use(self)
-        self.row = asking.add_type(extra_specs={"a": "b"})
+        api_context.use(self)
+        self.heard = captured_notifications.use(self)
+        self.row = api_context.add_type(extra_specs={"a": "b"})
 
     def told(self):
         (message,) = self.heard.messages()
@@ -62,7 +62,7 @@ class TypesTest(unittest.TestCase):
 
 class OffTest(unittest.TestCase):
     def test_where_nobody_listens_nothing_is_done(self):
-        hearing.use(self, "noop")
+        captured_notifications.use(self, "noop")
         with mock.patch("attachd.notifications.sender.send") as tell:
             types.volume_type("create", {})
             with (

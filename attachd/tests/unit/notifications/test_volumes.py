@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db.volumes import store as db
 from attachd.notifications import volumes
-from attachd.tests import asking, hearing, rows
+from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
 KEYS = {
     "tenant_id", "host", "user_id", "availability_zone", "volume_id", "volume_type",
@@ -27,10 +27,10 @@ SECRETS = ("connector", "connection_info", "secret", "initiator", "5" * 32)
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.heard = hearing.use(self)
+        api_context.use(self)
+        self.heard = captured_notifications.use(self)
         volumes._recent.clear()
-        self.volume = rows.add_volume(name="disk", created_at=BORN, launched_at=BORN)
+        self.volume = db_rows.add_volume(name="disk", created_at=BORN, launched_at=BORN)
 
     def told(self):
         (message,) = self.heard.messages()
@@ -46,7 +46,7 @@ class PayloadTest(Case):
         payload = message["payload"]
         self.assertEqual(KEYS, set(payload))
         expected = {
-            "tenant_id": rows.PROJECT,
+            "tenant_id": db_rows.PROJECT,
             "host": "here@fake#pool",
             "volume_id": self.volume["id"],
             "display_name": "disk",
@@ -60,14 +60,14 @@ class PayloadTest(Case):
         self.assertEqual(expected, {key: payload[key] for key in expected})
 
     def test_it_tells_the_attachments_without_their_secrets(self):
-        row = rows.add_attachment(
+        row = db_rows.add_attachment(
             self.volume["id"],
             "attached",
             connection_info={"data": {"auth_password": "secret"}},
             attached_at=BORN,
             mode="rw",
         )
-        for attachments in (None, rows.attachments(self.volume["id"])):
+        for attachments in (None, db_rows.list_attachments(self.volume["id"])):
             volumes.volume("attach.end", self.volume["id"], attachments=attachments)
         for message in self.heard.messages():
             (shown,) = message["payload"]["volume_attachment"]
@@ -82,7 +82,7 @@ class PayloadTest(Case):
 
     def test_what_is_known_counts_more_than_what_is_read_later(self):
         volumes.volume("attach.start", self.volume["id"], {"status": "attaching"}, [])
-        rows.change_volume(self.volume["id"], status="in-use")
+        db_rows.change_volume(self.volume["id"], status="in-use")
         payload = self.told()["payload"]
         self.assertEqual(("attaching", "disk"), (payload["status"], payload["display_name"]))
 
@@ -95,7 +95,7 @@ class PayloadTest(Case):
 
     def test_rows_that_change_later_are_told_as_they_were(self):
         row = db.get(self.volume["id"], None)
-        attachment = rows.add_attachment(self.volume["id"])
+        attachment = db_rows.add_attachment(self.volume["id"])
         held = [attachment]
         volumes.volume("update.start", self.volume["id"], row, held)
         row["name"] = "later"
@@ -108,7 +108,7 @@ class PayloadTest(Case):
     def test_a_volume_that_is_gone_is_told_as_it_was_last(self):
         volumes.volume("detach.start", self.volume["id"])
         self.heard.messages()
-        rows.remove_all()
+        db_rows.remove_all()
         volumes.volume("detach.end", self.volume["id"], {"status": "available"}, [])
         payload = self.heard.messages()[-1]["payload"]
         self.assertEqual(("disk", "available"), (payload["display_name"], payload["status"]))
@@ -122,7 +122,7 @@ class PayloadTest(Case):
     def test_only_so_many_are_remembered(self):
         with mock.patch.object(volumes, "_MAX_REMEMBERED", 2):
             for _ in range(4):
-                volumes._read(rows.add_volume()["id"])
+                volumes._read(db_rows.add_volume()["id"])
         self.assertEqual(2, len(volumes._recent))
 
     def test_it_has_what_it_is_given_besides(self):
@@ -151,7 +151,7 @@ class TroubleTest(Case):
 
 class OffTest(unittest.TestCase):
     def test_where_nobody_listens_nothing_is_done(self):
-        hearing.use(self, "noop")
+        captured_notifications.use(self, "noop")
         with mock.patch("attachd.notifications.sender.send") as tell:
             volumes.volume("attach.start", "v1")
             volumes.urgent_volume("detach.override", "v1")

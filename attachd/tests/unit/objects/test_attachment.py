@@ -6,7 +6,7 @@ import unittest
 from attachd import context, exception
 from attachd.objects import Attachment, Volume
 from attachd.states import AttachmentState
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 SERVER = "11111111-1111-1111-1111-111111111111"
 
@@ -21,22 +21,22 @@ class AttachmentTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.context = context.RequestContext(user_id="u", project_id=rows.PROJECT)
-        self.volume_id = rows.add_volume()["id"]
+        self.context = context.RequestContext(user_id="u", project_id=db_rows.PROJECT)
+        self.volume_id = db_rows.add_volume()["id"]
 
     def _reserve(self, *args):
         return Attachment.reserve(self.context, Volume.get(self.context, self.volume_id), *args)
 
     def test_a_reservation_is_stored_and_takes_the_volume(self):
         mine = self._reserve(SERVER, "ro")
-        row = rows.attachment(mine.id)
+        row = db_rows.get_attachment(mine.id)
         expected = {"state": "reserved", "instance_uuid": SERVER, "mode": "ro", "user_id": "u"}
-        self.assertLessEqual(expected.items() | {("project_id", rows.PROJECT)}, _plain(row))
-        self.assertEqual("reserved", rows.volume(self.volume_id)["status"])
+        self.assertLessEqual(expected.items() | {("project_id", db_rows.PROJECT)}, _plain(row))
+        self.assertEqual("reserved", db_rows.get_volume(self.volume_id)["status"])
 
     def test_what_clients_do_not_know_as_an_attachment_is_not_found(self):
         for kind, state in (("hold", "held"), ("connection", "connected")):
-            mine = rows.add_attachment(self.volume_id, state, kind=kind)["id"]
+            mine = db_rows.add_attachment(self.volume_id, state, kind=kind)["id"]
             with self.assertRaisesRegex(exception.AttachmentNotFound, mine):
                 Attachment.get(self.context, mine)
 
@@ -48,12 +48,12 @@ class AttachmentTest(unittest.TestCase):
                 self.assertEqual(getattr(loaded, name), getattr(mine, name), name)
 
     def test_a_reservation_of_a_read_only_volume_is_for_reading(self):
-        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         self.assertEqual("ro", self._reserve(SERVER, "rw").mode)
 
     def test_an_administrators_reservation_belongs_to_the_volumes_project(self):
         self.context = context.RequestContext(project_id="ops", is_admin=True)
-        self.assertEqual(rows.PROJECT, self._reserve().project_id)
+        self.assertEqual(db_rows.PROJECT, self._reserve().project_id)
 
     def test_a_volume_that_is_taken_is_not_reserved(self):
         self._reserve()
@@ -61,7 +61,7 @@ class AttachmentTest(unittest.TestCase):
             self._reserve()
 
     def test_another_projects_attachment_is_not_found(self):
-        mine = rows.add_attachment(self.volume_id)["id"]
+        mine = db_rows.add_attachment(self.volume_id)["id"]
         stranger = context.RequestContext(project_id="other")
         with self.assertRaises(exception.AttachmentNotFound):
             Attachment.get(stranger, mine)
@@ -69,7 +69,7 @@ class AttachmentTest(unittest.TestCase):
         self.assertEqual(mine, Attachment.get(admin, mine).id)
 
     def test_it_knows_its_backend_and_its_volumes_status(self):
-        mine = Attachment.get(self.context, rows.add_attachment(self.volume_id)["id"])
+        mine = Attachment.get(self.context, db_rows.add_attachment(self.volume_id)["id"])
         self.assertEqual(("here@fake", "reserved"), (mine.backend, mine.volume_status))
 
     def test_it_is_called_what_the_wire_calls_it(self):
@@ -77,27 +77,31 @@ class AttachmentTest(unittest.TestCase):
             self.assertEqual(state.wire, Attachment(state=state.value).wire_state)
 
     def test_completing_is_stored_and_shown(self):
-        mine = Attachment.get(self.context, rows.add_attachment(self.volume_id, "connected")["id"])
+        mine = Attachment.get(
+            self.context, db_rows.add_attachment(self.volume_id, "connected")["id"]
+        )
         mine.complete()
         self.assertEqual("attached", mine.state)
-        self.assertEqual("attached", rows.attachment(mine.id)["state"])
-        self.assertEqual("in-use", rows.volume(self.volume_id)["status"])
+        self.assertEqual("attached", db_rows.get_attachment(mine.id)["state"])
+        self.assertEqual("in-use", db_rows.get_volume(self.volume_id)["status"])
 
     def test_completing_goes_by_the_row_and_not_by_what_was_loaded(self):
-        mine = Attachment.get(self.context, rows.add_attachment(self.volume_id, "connected")["id"])
-        rows.change_attachment(mine.id, state="disconnecting")
+        mine = Attachment.get(
+            self.context, db_rows.add_attachment(self.volume_id, "connected")["id"]
+        )
+        db_rows.change_attachment(mine.id, state="disconnecting")
         with self.assertRaises(exception.InvalidTransition):
             mine.complete()
         self.assertEqual("connected", mine.state)
 
     def test_a_reservation_can_be_given_up(self):
         self._reserve().cancel()
-        self.assertEqual([], rows.attachments())
-        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+        self.assertEqual([], db_rows.list_attachments())
+        self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
 
     def test_what_is_more_than_a_reservation_by_now_is_not_given_up(self):
         mine = self._reserve()
-        rows.change_attachment(mine.id, state="connecting")
+        db_rows.change_attachment(mine.id, state="connecting")
         with self.assertRaises(exception.InvalidTransition):
             mine.cancel()
-        self.assertEqual("connecting", rows.attachment(mine.id)["state"])
+        self.assertEqual("connecting", db_rows.get_attachment(mine.id)["state"])

@@ -8,7 +8,7 @@ import unittest
 from attachd.db.attachments import store as attachments
 from attachd.db.volumes import store as volumes
 from attachd.objects import Attachment, Volume
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001  rows have no zone
 
@@ -21,14 +21,14 @@ class RowsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume = rows.add_volume(
+        self.volume = db_rows.add_volume(
             multiattach=True,
             shared_targets=True,
             bootable=False,
             admin_metadata={"readonly": "True"},
             launched_at=WHEN,
         )["id"]
-        self.attachment = rows.add_attachment(
+        self.attachment = db_rows.add_attachment(
             self.volume,
             "attached",
             mode="ro",

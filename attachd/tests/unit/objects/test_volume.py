@@ -7,7 +7,7 @@ from attachd import context, exception
 from attachd.objects import Volume
 from attachd.objects.volume import backend_of
 from attachd.states import Event
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class VolumeTest(unittest.TestCase):
@@ -16,15 +16,15 @@ class VolumeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.context = context.RequestContext(user_id="u", project_id=rows.PROJECT)
+        self.context = context.RequestContext(user_id="u", project_id=db_rows.PROJECT)
 
     def _create(self, **values):
-        wanted = {"project_id": rows.PROJECT, "user_id": "u", "size_gib": 2, **values}
+        wanted = {"project_id": db_rows.PROJECT, "user_id": "u", "size_gib": 2, **values}
         return Volume.create(self.context, wanted)
 
     def test_a_new_volume_waits_for_its_backend(self):
         volume = self._create(host="here@fake#pool", metadata={"k": "v"})
-        row = rows.volume(volume.id)
+        row = db_rows.get_volume(volume.id)
         self.assertEqual(("creating", "here@fake"), (row["status"], row["owner"]))
         self.assertEqual({"k": "v"}, volume.metadata)
 
@@ -43,16 +43,16 @@ class VolumeTest(unittest.TestCase):
         self.assertEqual(volume.id, Volume.get(admin, volume.id).id)
 
     def test_an_event_is_stored_with_its_values_and_shown(self):
-        volume = Volume.get(self.context, rows.add_volume()["id"])
+        volume = Volume.get(self.context, db_rows.add_volume()["id"])
         volume.fire(Event.EXTEND, new_size_gib=5)
-        row = rows.volume(volume.id)
+        row = db_rows.get_volume(volume.id)
         stored = (row["state"], row["new_size_gib"], row["owner"])
         self.assertEqual(("extending", 5, "here@fake"), stored)
         self.assertEqual(("extending", "extending"), (volume.state, volume.status))
 
     def test_an_event_goes_by_the_row_and_not_by_what_was_loaded(self):
-        volume = Volume.get(self.context, rows.add_volume()["id"])
-        rows.change_volume(volume.id, state="deleting")
+        volume = Volume.get(self.context, db_rows.add_volume()["id"])
+        db_rows.change_volume(volume.id, state="deleting")
         with self.assertRaises(exception.InvalidTransition):
             volume.fire(Event.EXTEND, new_size_gib=5)
         self.assertEqual("ready", volume.state)

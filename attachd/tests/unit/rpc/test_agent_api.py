@@ -11,7 +11,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import agent_api, transport
-from attachd.tests.backends import override
+from attachd.tests.fixtures.conf_fixture import override
 
 CONTEXT = RequestContext(overwrite=False)
 BUSY = exception.DeviceBusy(device="/dev/sdb", users="postgres (4711)")

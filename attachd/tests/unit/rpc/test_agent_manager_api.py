@@ -9,7 +9,7 @@ import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.rpc import agent_manager_api, transport
-from attachd.tests.backends import override
+from attachd.tests.fixtures.conf_fixture import override
 
 CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
 MESSAGES = {

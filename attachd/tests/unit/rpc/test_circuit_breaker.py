@@ -9,13 +9,13 @@ import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.rpc import circuit_breaker
-from attachd.tests import backends
+from attachd.tests.fixtures import conf_fixture
 
 
 class QueueTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        backends.override(self, "max_calls_unresponsive", 2, "rpc")
+        conf_fixture.override(self, "max_calls_unresponsive", 2, "rpc")
         self.now = 100.0
         self.enterContext(mock.patch.object(circuit_breaker, "monotonic", lambda: self.now))
         self.queue = circuit_breaker.BackendCircuitBreaker("h@b")

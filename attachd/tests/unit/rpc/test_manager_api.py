@@ -10,7 +10,7 @@ from attachd import context, exception
 from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api, transport
 from attachd.rpc.version_compat import IntroducedIn
-from attachd.tests.backends import override
+from attachd.tests.fixtures.conf_fixture import override
 
 CONTEXT = context.RequestContext(project_id="p", overwrite=False)
 CONNECTOR = {"host": "h"}

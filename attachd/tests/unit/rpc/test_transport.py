@@ -19,7 +19,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import base
 from attachd.rpc import transport
-from attachd.tests import backends
+from attachd.tests.fixtures import conf_fixture
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -148,8 +148,8 @@ class PunctualityTest(unittest.TestCase):
         super().setUp()
         messaging.set_transport_defaults(service.EXCHANGE)
         messaging.TransportURL(CONF)
-        backends.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
-        backends.override(self, "attach_timeout", 1, "rpc")
+        conf_fixture.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+        conf_fixture.override(self, "attach_timeout", 1, "rpc")
         transport.reset_after_fork()
         self.addCleanup(transport.close)
         self.busy, self.free = threading.Event(), threading.Event()

@@ -11,7 +11,7 @@ from attachd import exception
 from attachd.context import RequestContext
 from attachd.rpc import transport, version_compat, version_pins
 from attachd.rpc.version_compat import IntroducedIn
-from attachd.tests.backends import override
+from attachd.tests.fixtures.conf_fixture import override
 
 SINCE = {"m": IntroducedIn("1.2", {"late": "1.4", "later": "1.10"})}
 CONTEXT = RequestContext(overwrite=False)

@@ -14,8 +14,8 @@ from attachd.db import models
 from attachd.db.cluster import services
 from attachd.objects import base
 from attachd.rpc import version_pins
-from attachd.tests import databases
-from attachd.tests.backends import override
+from attachd.tests.fixtures import databases
+from attachd.tests.fixtures.conf_fixture import override
 
 OLD_OBJECTS = "Attachment 1.1, Volume 1.1"
 

@@ -8,8 +8,7 @@ import urllib.request
 from attachd.conf import CONF
 from attachd.telemetry import exporter, recorder
 from attachd.telemetry.catalogue import BUILD, COMMITS, VOLUMES
-from attachd.tests import backends, metrics
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import conf_fixture, lifetime, metrics
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -24,7 +23,7 @@ class ExporterTest(unittest.TestCase):
         metrics.use(self)
         recorder.stop()
         CONF([], project="attachd", default_config_files=[])
-        backends.override(self, "api_port", 0, "metrics")
+        conf_fixture.override(self, "api_port", 0, "metrics")
         self.enterContext(mock.patch.object(exporter, "PAUSE", 0.05))
 
     def start(self, totals=dict):
@@ -35,7 +34,7 @@ class ExporterTest(unittest.TestCase):
 
     def ask(self, port):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT) as answer:
-            return metrics.read(answer.read().decode())
+            return metrics.parse_samples(answer.read().decode())
 
     def test_it_tells_what_is_counted_and_what_is_found_out(self):
         made = self.start(lambda: {COMMITS: 4.0})
@@ -47,10 +46,10 @@ class ExporterTest(unittest.TestCase):
         self.assertEqual(4.0, found[COMMITS.name, frozenset()])
 
     def test_whoever_comes_second_takes_over_when_the_first_ends(self):
-        backends.override(self, "directory", str(processes.folder(self)), "metrics")
+        conf_fixture.override(self, "directory", str(lifetime.temp_dir(self)), "metrics")
         first = self.start()
         port = wait_until(lambda: first.port)
-        backends.override(self, "api_port", port, "metrics")
+        conf_fixture.override(self, "api_port", port, "metrics")
         second = self.start()
         self.assertIsNone(second.port)
         first.stop()
@@ -59,7 +58,7 @@ class ExporterTest(unittest.TestCase):
 
     def test_a_taken_port_is_told_once_and_kept_from_nobody(self):
         first = self.start()
-        backends.override(self, "api_port", wait_until(lambda: first.port), "metrics")
+        conf_fixture.override(self, "api_port", wait_until(lambda: first.port), "metrics")
         with (
             self.assertLogs("attachd.telemetry.exporter", "WARNING") as said,
             mock.patch.object(recorder, "sync_external") as tried,

@@ -12,8 +12,7 @@ from oslo_utils import timeutils
 
 from attachd.conf import CONF
 from attachd.telemetry import gmr
-from attachd.tests import backends
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import conf_fixture, lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -24,8 +23,8 @@ class ReportTest(unittest.TestCase):
         before = signal.getsignal(signal.SIGUSR2)
         self.addCleanup(signal.signal, signal.SIGUSR2, before)
         gmr.setup("test")
-        self.folder = processes.folder(self)
-        backends.override(self, "log_dir", str(self.folder), "oslo_reports")
+        self.folder = lifetime.temp_dir(self)
+        conf_fixture.override(self, "log_dir", str(self.folder), "oslo_reports")
 
     def report(self):
         """Have one written by signal, and return it."""
@@ -56,7 +55,7 @@ class ReportTest(unittest.TestCase):
         self.assertIn("nothing", found)
 
     def test_it_shows_options_without_secrets(self):
-        backends.override(self, "connection", "mysql://user:hush@host/db", "database")
+        conf_fixture.override(self, "connection", "mysql://user:hush@host/db", "database")
         found = self.report()
         self.assertIn("member_timeout", found)
         self.assertNotIn("hush", found)
@@ -85,7 +84,7 @@ class ReportTest(unittest.TestCase):
             gmr.setup("test")
 
     def test_a_file_that_is_missing_is_told(self):
-        backends.override(self, "file_event_handler", "/nowhere/at/all", "oslo_reports")
+        conf_fixture.override(self, "file_event_handler", "/nowhere/at/all", "oslo_reports")
         self.enterContext(mock.patch.object(gmr._State, "watching", 0))
         with self.assertLogs("attachd.telemetry.gmr", "WARNING") as said:
             gmr.setup("test")
@@ -95,7 +94,7 @@ class ReportTest(unittest.TestCase):
         trigger = pathlib.Path(self.folder) / "trigger"
         trigger.touch()
         self.enterContext(mock.patch.object(gmr._State, "watching", 0))
-        backends.override(self, "file_event_handler", str(trigger), "oslo_reports")
+        conf_fixture.override(self, "file_event_handler", str(trigger), "oslo_reports")
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         gmr.setup("test")
 

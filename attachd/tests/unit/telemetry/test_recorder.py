@@ -9,8 +9,7 @@ from unittest import mock
 from attachd import exception
 from attachd.telemetry import recorder
 from attachd.telemetry.catalogue import API_REQUESTS, COMMITS, RPC_CALLS, RPC_DURATION
-from attachd.tests import metrics
-from attachd.tests.functional import processes
+from attachd.tests.fixtures import lifetime, metrics
 
 LABELS = {"method": "GET", "endpoint": "/x", "status": "200"}
 NAME = "attachd_api_requests_total"
@@ -26,7 +25,7 @@ class OffTest(unittest.TestCase):
         recorder.sync_external({COMMITS: 1.0})
         with recorder.timed(RPC_CALLS, RPC_DURATION, "attach"):
             pass
-        self.assertIsNone(metrics.value(recorder.start(), NAME, **LABELS))
+        self.assertIsNone(metrics.sample_value(recorder.start(), NAME, **LABELS))
 
 
 class OnTest(unittest.TestCase):
@@ -35,7 +34,7 @@ class OnTest(unittest.TestCase):
         self.recorder = metrics.use(self)
 
     def value(self, name, **labels):
-        return metrics.value(self.recorder, name, **labels)
+        return metrics.sample_value(self.recorder, name, **labels)
 
     def test_counters_count_by_labels(self):
         recorder.count(API_REQUESTS, *LABELS.values())
@@ -95,13 +94,13 @@ class SeveralTest(unittest.TestCase):
         self.assertEqual(0, os.waitpid(child, 0)[1])
 
     def test_they_are_told_as_one_and_the_dead_are_not_forgotten(self):
-        folder = processes.folder(self) / "shared"
+        folder = lifetime.temp_dir(self) / "shared"
         used = metrics.use(self, folder)
         recorder.count(API_REQUESTS, *LABELS.values())
         for times in (2, 3):
             self.count_in_a_child(times)
         recorder.count(API_REQUESTS, *LABELS.values())
-        self.assertEqual(7.0, metrics.value(used, NAME, **LABELS))
+        self.assertEqual(7.0, metrics.sample_value(used, NAME, **LABELS))
         # The second child went on with the file of the first.
         self.assertEqual(
             ["counter_0.db", "counter_1.db"],
@@ -109,7 +108,7 @@ class SeveralTest(unittest.TestCase):
         )
 
     def test_a_folder_that_cannot_be_used_is_named_with_its_option(self):
-        taken = processes.folder(self) / "taken"
+        taken = lifetime.temp_dir(self) / "taken"
         taken.touch()
         for folder in (taken, taken / "shared"):
             with self.assertRaises(exception.ConfigurationError) as caught:
@@ -118,14 +117,14 @@ class SeveralTest(unittest.TestCase):
             self.assertRegex(said, rf"^\[metrics\]directory: {folder} cannot be used: \w+")
 
     def test_a_folder_that_has_gone_does_not_end_what_is_measured(self):
-        folder = processes.folder(self) / "shared"
+        folder = lifetime.temp_dir(self) / "shared"
         metrics.use(self, folder)
         recorder.count(API_REQUESTS, *LABELS.values())
         shutil.rmtree(folder)
         self.count_in_a_child(3)
 
     def test_what_cannot_be_counted_is_complained_of_once(self):
-        used = metrics.use(self, processes.folder(self) / "shared")
+        used = metrics.use(self, lifetime.temp_dir(self) / "shared")
         with (
             mock.patch.object(used, "child", side_effect=OSError("no room")),
             self.assertLogs(recorder.LOG.logger, "WARNING") as logged,
@@ -139,7 +138,7 @@ class SeveralTest(unittest.TestCase):
 class MineTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = processes.folder(self)
+        self.folder = lifetime.temp_dir(self)
 
     def in_a_child(self, taken):
         """Return the number that a forked process gets."""

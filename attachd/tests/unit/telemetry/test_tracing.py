@@ -12,7 +12,7 @@ from oslo_middleware import tracing as oslo_tracing
 from attachd import exception
 from attachd.conf import CONF
 from attachd.telemetry import tracing
-from attachd.tests import backends
+from attachd.tests.fixtures import conf_fixture
 
 
 class SpanTest(unittest.TestCase):
@@ -43,7 +43,7 @@ class SpanTest(unittest.TestCase):
     def test_what_is_missing_is_named(self):
         CONF([], project="attachd", default_config_files=[])
         tracing.setup("test")
-        backends.override(self, "enabled", True, "oslo_middleware_tracing")
+        conf_fixture.override(self, "enabled", True, "oslo_middleware_tracing")
         missing = RuntimeError("install it")
         with (
             mock.patch.object(oslo_tracing, "init_tracing", side_effect=missing),

@@ -6,7 +6,7 @@ import json
 import unittest
 
 from attachd.agent.connectors.base import Device, HostConnector, Options
-from attachd.tests.hosts import FileConnector
+from attachd.tests.fixtures.fake_host import FileConnector
 
 
 class ValuesTest(unittest.TestCase):

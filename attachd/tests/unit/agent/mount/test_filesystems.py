@@ -10,7 +10,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.mount import filesystems, probe
-from attachd.tests import hosts, machine
+from attachd.tests.fixtures import fake_host, requirements
 
 _MIB = 2**20
 
@@ -21,8 +21,8 @@ class FilesystemsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         for tool in ("blkid", "mkfs.ext4", "mkfs.minix", "setpriv", "tune2fs", "wipefs"):
-            machine.need_tool(self, tool)
-        hosts.hide_other_processes(self)
+            requirements.require_tool(self, tool)
+        fake_host.hide_other_processes(self)
         temporary = fixtures.TempDir()
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)
@@ -34,15 +34,15 @@ class FilesystemsTest(unittest.TestCase):
 
     def test_an_empty_device_gets_a_file_system(self):
         self.assertIsNone(filesystems.get_type(self.device))
-        hosts.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
+        fake_host.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
         self.assertEqual("ext4", filesystems.get_type(self.device))
         self.assertEqual(self.uuid, probe.detect(self.device).uuid)
 
     def test_xfs_is_known_by_its_uuid_as_well(self):
-        machine.need_tool(self, "mkfs.xfs")
+        requirements.require_tool(self, "mkfs.xfs")
         with self.path.open("wb") as file:
             file.truncate(300 * _MIB)
-        hosts.make_filesystem(self.device, "xfs", self.told.append, uuid=self.uuid)
+        fake_host.make_filesystem(self.device, "xfs", self.told.append, uuid=self.uuid)
         self.assertEqual(probe.Contents("xfs", self.uuid, "xfs"), probe.detect(self.device))
         self.assertTrue(filesystems.is_own_remnant(self.device, "xfs", self.uuid))
         self.assertFalse(filesystems.is_own_remnant(self.device, "xfs", str(uuid.uuid4())))
@@ -53,14 +53,14 @@ class FilesystemsTest(unittest.TestCase):
         self.path.write_bytes(bytes(5 * _MIB) + b"precious" + bytes(3 * _MIB - 8))
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, f"carries data .at byte {5 * _MIB}"):
-            hosts.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.told.append)
         self.assertEqual(before, self.path.read_bytes())
 
     def test_one_with_a_file_system_stays_as_it_is(self):
-        hosts.make_filesystem(self.device, "ext4", self.told.append)
+        fake_host.make_filesystem(self.device, "ext4", self.told.append)
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, "carries ext4"):
-            hosts.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.told.append)
         self.assertEqual(before, self.path.read_bytes())
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
 
@@ -73,7 +73,7 @@ class FilesystemsTest(unittest.TestCase):
             filesystems.create(self.device, "ext4", self.told.append, self.uuid)
             self.assertEqual("ext4", filesystems.get_type(self.device), left)
             subprocess.run(
-                [machine.need_tool(self, "e2fsck"), "-fn", self.device],
+                [requirements.require_tool(self, "e2fsck"), "-fn", self.device],
                 check=True,
                 capture_output=True,
             )
@@ -85,18 +85,20 @@ class FilesystemsTest(unittest.TestCase):
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes(), left)
 
     def test_what_has_no_uuid_is_known_by_its_kind(self):
-        hosts.make_filesystem(self.device, "ext4", self.told.append)
+        fake_host.make_filesystem(self.device, "ext4", self.told.append)
         self.assertFalse(filesystems.is_own_remnant(self.device, "minix", self.uuid))
         filesystems.wipe(self.device)
         subprocess.run(
-            [machine.need_tool(self, "mkfs.minix"), self.device], check=True, capture_output=True
+            [requirements.require_tool(self, "mkfs.minix"), self.device],
+            check=True,
+            capture_output=True,
         )
         self.assertTrue(filesystems.is_own_remnant(self.device, "minix", self.uuid))
 
     def leave(self, what):
         self.path.write_bytes(bytes(8 * _MIB))
         if what != "nothing":
-            hosts.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
+            fake_host.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
         if what == "blocks without one":
             data = self.path.read_bytes()
             self.path.write_bytes(bytes(4096) + data[4096:])
@@ -111,20 +113,20 @@ class FilesystemsTest(unittest.TestCase):
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
 
     def test_what_is_no_file_system_is_data(self):
-        swap = machine.need_tool(self, "mkswap")
+        swap = requirements.require_tool(self, "mkswap")
         subprocess.run([swap, self.device], check=True, capture_output=True)
         self.assertEqual("data", filesystems.get_type(self.device))
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
         with self.assertRaisesRegex(exception.HostError, "swap space"):
-            hosts.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.told.append)
 
     def test_kinds_are_those_with_a_command(self):
         self.assertEqual("mkfs.ext4", filesystems.mkfs_command("ext4"))
         for kind in ("", "../ext4", "ext4 -F", "-F", "ext4\n", "EXT4", "e" * 40):
             with self.assertRaisesRegex(exception.HostError, "no kind of a file system"):
-                hosts.make_filesystem(self.device, kind, self.told.append)
+                fake_host.make_filesystem(self.device, kind, self.told.append)
         with self.assertRaisesRegex(exception.HostError, "have the command mkfs.nosuch"):
-            hosts.make_filesystem(self.device, "nosuch", self.told.append)
+            fake_host.make_filesystem(self.device, "nosuch", self.told.append)
 
     def test_kinds_are_known_by_what_blkid_calls_them(self):
         self.assertTrue(filesystems.is_type("vfat", "fat"))
@@ -134,8 +136,8 @@ class FilesystemsTest(unittest.TestCase):
     def test_what_mkfs_says_is_told(self):
         self.path.write_bytes(bytes(4096))
         with self.assertRaisesRegex(exception.HostError, r"mkfs\.ext4 failed on .*device"):
-            hosts.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.told.append)
 
     def test_a_device_in_use_is_refused(self):
         with self.path.open("rb"), self.assertRaises(exception.DeviceBusy):
-            hosts.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.told.append)

@@ -13,7 +13,7 @@ from attachd.agent import commands
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.mount import filesystems, format_and_mount, probe
-from attachd.tests import hosts, machine
+from attachd.tests.fixtures import fake_host, requirements
 
 _MIB = 2**20
 
@@ -24,8 +24,8 @@ class PlacingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         for tool in ("blkid", "mkfs.ext4", "setpriv", "wipefs"):
-            machine.need_tool(self, tool)
-        hosts.hide_other_processes(self)
+            requirements.require_tool(self, tool)
+        fake_host.hide_other_processes(self)
         temporary = fixtures.TempDir()
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)
@@ -84,7 +84,7 @@ class PlacingTest(unittest.TestCase):
 
     def test_what_somebody_else_has_made_meanwhile_stays(self):
         entry = self.entry(mkfs="ext4")
-        hosts.make_filesystem(self.device, "ext4", self.told.append)
+        fake_host.make_filesystem(self.device, "ext4", self.told.append)
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, "has other contents since"):
             self.place(self.journal.write(entry, formatting="ext4"))

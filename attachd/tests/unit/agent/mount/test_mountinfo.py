@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 from attachd.agent.mount import mountinfo
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 
 _LINE = (
     r"36 35 98:1 /sub /mnt/with\040space\134 rw,noatime master:1 shared:2 - ext3 /dev/a\011b "
@@ -49,9 +49,9 @@ class TableTest(unittest.TestCase):
         self.assertFalse(mount.is_of_device(os.makedev(0, 999999)))
 
     def test_another_namespace_is_seen(self):
-        machine.need_root(self)
-        machine.need_mount_namespaces(self)
-        unshare = machine.need_tool(self, "unshare")
+        requirements.require_root(self)
+        requirements.need_mount_namespaces(self)
+        unshare = requirements.require_tool(self, "unshare")
         script = "mount -t tmpfs ours /mnt && echo && exec sleep 600"
         process = subprocess.Popen([unshare, "-m", "sh", "-c", script], stdout=subprocess.PIPE)
         self.addCleanup(process.stdout.close)

@@ -9,7 +9,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.mount import device_nodes, mountinfo, open_handles
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 
 
 class UsersTest(unittest.TestCase):
@@ -40,7 +40,7 @@ class UsersTest(unittest.TestCase):
             self.assertLessEqual({"working directory", "root", "program", "open"}, whats)
 
     def test_a_mount_with_others_on_it_is_kept_by_them(self):
-        machine.need_mount_namespaces(self)
+        requirements.need_mount_namespaces(self)
         found = open_handles.list_mount_users(mountinfo.find_at("/"))
         self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
         self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)

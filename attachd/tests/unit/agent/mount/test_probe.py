@@ -10,7 +10,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.mount import probe
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 
 _GIB, _MIB, _KIB = 2**30, 2**20, 2**10
 _SMALLER = {"_MAX_READ_ALL": 16 * _MIB, "_FIRST": 8 * _MIB, "_LAST": 2 * _MIB}
@@ -24,7 +24,7 @@ class ContentsTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        machine.need_tool(self, "blkid")
+        requirements.require_tool(self, "blkid")
         temporary = fixtures.TempDir()
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)
@@ -66,7 +66,9 @@ class ContentsTest(unittest.TestCase):
 
     def test_signatures_are_told_by_name(self):
         swap = self.device(_MIB)
-        subprocess.run([machine.need_tool(self, "mkswap"), swap], check=True, capture_output=True)
+        subprocess.run(
+            [requirements.require_tool(self, "mkswap"), swap], check=True, capture_output=True
+        )
         self.assertEqual(probe.Contents(None, "", "swap space"), probe.detect(swap))
         with self.assertRaisesRegex(exception.HostError, "carries swap space: no file system"):
             probe.check_empty(swap, self.told.append)

@@ -7,15 +7,15 @@ from attachd import exception
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.agents import handlers
-from attachd.tests import agents, asking, rows
+from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 
 class HandlersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         for host in ("node-2", "node-1"):
-            agents.report(host)
+            fake_agent.report_agent(host)
 
     def test_agents_are_listed_by_name_and_shown(self):
         listed = handlers.index()["agents"]
@@ -28,7 +28,7 @@ class HandlersTest(unittest.TestCase):
                 call("node-3")
 
     def test_delete_agent_with_attachments_returns_409(self):
-        rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")
+        db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")
         self.assertIsNone(handlers.delete("node-2"))
         with self.assertRaises(exception.Conflict):
             handlers.delete("node-1")

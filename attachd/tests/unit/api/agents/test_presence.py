@@ -6,7 +6,7 @@ import unittest
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.db.agents import store as db
-from attachd.tests import agents, asking, rows
+from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 HOST = "node-1"
 ELSE = "Do without it."
@@ -15,11 +15,11 @@ ELSE = "Do without it."
 class PresenceTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def test_connector_has_name_of_host(self):
         reported = {"host": "node-1.example", "initiator": "iqn.x", "mountpoint": "/dev/vdb"}
-        agents.report(HOST, connector=reported)
+        fake_agent.report_agent(HOST, connector=reported)
         self.assertEqual({"host": HOST, "initiator": "iqn.x"}, presence.connector(HOST))
         presence.check(HOST, ELSE)
 
@@ -28,8 +28,8 @@ class PresenceTest(unittest.TestCase):
             presence.connector(HOST)
 
     def test_silent_agent_raises_agent_unavailable_with_time(self):
-        agents.report(HOST)
-        agents.silence(HOST)
+        fake_agent.report_agent(HOST)
+        fake_agent.expire_heartbeat(HOST)
         for ask in (lambda: presence.connector(HOST), lambda: presence.check(HOST, ELSE)):
             with self.assertRaisesRegex(
                 exception.AgentUnavailable, r"since 2\d\d\d-\d\d-\d\d .* UTC"
@@ -37,15 +37,15 @@ class PresenceTest(unittest.TestCase):
                 ask()
 
     def test_new_agent_raises_agent_unavailable(self):
-        db.create(HOST, agents.KEY)
+        db.create(HOST, fake_agent.KEY)
         with self.assertRaisesRegex(exception.AgentUnavailable, "has not been heard of yet"):
             presence.connector(HOST)
 
     def test_check_adds_alternative_to_error(self):
         with self.assertRaisesRegex(exception.AgentUnavailable, f"since it was removed.*{ELSE}$"):
             presence.check(HOST, ELSE)
-        agents.report(HOST)
-        agents.silence(HOST)
+        fake_agent.report_agent(HOST)
+        fake_agent.expire_heartbeat(HOST)
         with self.assertRaisesRegex(exception.AgentUnavailable, f"{ELSE}$") as raised:
             presence.check(HOST, ELSE)
         self.assertEqual(HOST, raised.exception.details["host"])
@@ -55,19 +55,19 @@ class PresenceTest(unittest.TestCase):
             ({"error": "iscsid does not run.", "connector": None}, "iscsid does not run"),
             ({"connector": None}, "does not say what to connect it with"),
         ):
-            agents.report(HOST, **values)
+            fake_agent.report_agent(HOST, **values)
             with self.assertRaisesRegex(exception.Conflict, f"{HOST}.*{why}"):
                 presence.connector(HOST)
             presence.check(HOST, ELSE)
 
     def test_host_with_error_and_connector_is_used(self):
-        agents.report(HOST, error="1 of 8 places for work hang.")
+        fake_agent.report_agent(HOST, error="1 of 8 places for work hang.")
         self.assertEqual(HOST, presence.connector(HOST)["host"])
 
     def test_orphan_device_on_other_host_raises_conflict(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         device = {"attachment_id": "a", "volume_id": volume, "path": "/dev/sdx", "size_bytes": 1}
-        agents.report("node-2", devices=[device])
+        fake_agent.report_agent("node-2", devices=[device])
         presence.check_nowhere_else(volume, "node-2")
         presence.check_nowhere_else("another", HOST)
         with self.assertRaisesRegex(exception.Conflict, "node-2 .*/dev/sdx.*end what does"):

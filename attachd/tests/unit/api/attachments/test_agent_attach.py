@@ -12,7 +12,7 @@ from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment, Volume
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api
-from attachd.tests import agents, asking, rows
+from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 HOST = "node-1"
 OWN = (1, 0)
@@ -22,10 +22,10 @@ SERVER = "11111111-2222-3333-4444-555555555555"
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        agents.report(HOST)
-        self.ctx = asking.context(*asking.ADMIN)
-        self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
+        api_context.use(self)
+        fake_agent.report_agent(HOST)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
+        self.volume = Volume.get(self.ctx, db_rows.add_volume()["id"])
         for name in ("reconcile", "request_reconcile"):
             self.patch(attachd.rpc.agent_api, name)
         for name in ("attach", "detach", "process_pending"):
@@ -38,16 +38,16 @@ class Case(unittest.TestCase):
         setattr(self, name, self.enterContext(mock.patch.object(where, name)))
 
     def connect(self, _ctx, attachment, connector):
-        rows.change_attachment(attachment.id, state="connected", connector=connector)
+        db_rows.change_attachment(attachment.id, state="connected", connector=connector)
 
     def revoke(self, _ctx, attachment, states):
-        if rows.attachment(attachment.id)["state"] not in states:
+        if db_rows.get_attachment(attachment.id)["state"] not in states:
             raise exception.InvalidTransition("It has become something else.")
-        rows.remove_attachment(attachment.id)
+        db_rows.remove_attachment(attachment.id)
         return []
 
     def work(self, _ctx, host, attachment_id):
-        row = rows.attachment(attachment_id)
+        row = db_rows.get_attachment(attachment_id)
         if row["state"] == "withdrawing":
             agent_transitions.release(attachment_id, host, row["generation"])
         else:
@@ -60,7 +60,7 @@ class Case(unittest.TestCase):
         )["attachment"]
 
     def state(self):
-        (row,) = rows.attachments()
+        (row,) = db_rows.list_attachments()
         return row["state"]
 
 
@@ -86,14 +86,14 @@ class CreateOnHostTest(Case):
     def test_create_with_host_enforces_create_on_host_rule(self):
         self.assertEqual("attached", self.create()["status"])
         with self.assertRaisesRegex(exception.Forbidden, policy.CREATE_ON_HOST):
-            self.create(ctx=asking.context())
+            self.create(ctx=api_context.make_context())
         with self.assertRaisesRegex(exception.Forbidden, f"{policy.CREATE} "):
-            self.create(ctx=asking.context("service"))
+            self.create(ctx=api_context.make_context("service"))
 
     def test_create_with_invalid_host_field_loads_no_volume(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attachment.host"):
             self.create(ext_version=None)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
 
 class AttachTest(Case):
@@ -104,44 +104,46 @@ class AttachTest(Case):
         )
         connector = self.attach.call_args.args[2]
         self.assertEqual(HOST, connector["host"])
-        self.assertEqual(connector, rows.attachments()[0]["connector"])
+        self.assertEqual(connector, db_rows.list_attachments()[0]["connector"])
 
     def test_attach_with_unavailable_agent_reserves_nothing(self):
-        agents.silence(HOST)
+        fake_agent.expire_heartbeat(HOST)
         with self.assertRaises(exception.AgentUnavailable):
             self.ask()
         with self.assertRaises(exception.AgentNotFound):
             self.ask(host="node-2")
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_attach_with_orphan_device_on_other_host_is_refused(self):
         device = {"attachment_id": "forgotten", "volume_id": self.volume.id}
         devices = [{**device, "path": "/dev/sdx", "size_bytes": 1}]
-        agents.report("node-2", devices=devices)
+        fake_agent.report_agent("node-2", devices=devices)
         with self.assertRaisesRegex(exception.Conflict, "node-2.*/dev/sdx.*forgotten"):
             self.ask()
-        self.assertEqual([], rows.attachments())
-        agents.report("node-2")
+        self.assertEqual([], db_rows.list_attachments())
+        fake_agent.report_agent("node-2")
         self.assertEqual("attached", self.ask()["status"])
 
     def test_attach_of_multiattach_volume_with_other_host_succeeds(self):
-        rows.change_volume(self.volume.id, multiattach=True)
+        db_rows.change_volume(self.volume.id, multiattach=True)
         self.volume = Volume.get(self.ctx, self.volume.id)
         device = {"attachment_id": "forgotten", "volume_id": self.volume.id}
-        agents.report("node-2", devices=[{**device, "path": "/dev/sdx", "size_bytes": 1}])
+        fake_agent.report_agent(
+            "node-2", devices=[{**device, "path": "/dev/sdx", "size_bytes": 1}]
+        )
         self.assertEqual("attached", self.ask()["status"])
 
     def test_attach_with_failed_manager_call_cancels_reservation(self):
         self.attach.side_effect = exception.Unavailable(reason="nobody there")
         with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
             self.ask()
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_repeated_attach_for_same_server_continues_attachment(self):
         first = self.ask(instance_uuid=SERVER)
         self.assertEqual(first, self.ask(instance_uuid=SERVER))
         self.reconcile.assert_called_once()
-        rows.change_attachment(first["id"], state="connected", device=None)
+        db_rows.change_attachment(first["id"], state="connected", device=None)
         self.assertEqual(first, self.ask(instance_uuid=SERVER))
         self.attach.assert_called_once()
 
@@ -152,13 +154,13 @@ class AttachTest(Case):
 
     def test_attach_deleted_meanwhile_raises_conflict(self):
         for state in ("withdrawing", "disconnecting", "disconnect_failed", None):
-            self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
+            self.volume = Volume.get(self.ctx, db_rows.add_volume()["id"])
 
             def delete(_ctx, _host, identity, becomes=state):
                 if becomes is None:
-                    rows.remove_attachment(identity)
+                    db_rows.remove_attachment(identity)
                 else:
-                    rows.change_attachment(identity, state=becomes)
+                    db_rows.change_attachment(identity, state=becomes)
 
             self.reconcile.side_effect = delete
             with self.subTest(state), self.assertRaisesRegex(exception.Conflict, "deleted"):
@@ -183,14 +185,14 @@ class AttachTest(Case):
 
     def test_attachment_attached_during_removal_stays(self):
         def reconcile(*args):
-            rows.change_attachment(args[2], state="connected", agent=HOST)
+            db_rows.change_attachment(args[2], state="connected", agent=HOST)
             raise exception.HostError(reason="no session")
 
         real = Attachment.get
 
         def get(ctx, identity):
             loaded = real(ctx, identity)
-            rows.change_attachment(identity, state="attached", device="/dev/sdb")
+            db_rows.change_attachment(identity, state="attached", device="/dev/sdb")
             return loaded
 
         self.reconcile.side_effect = reconcile
@@ -203,7 +205,7 @@ class AttachTest(Case):
 
     def test_attach_with_concurrent_change_returns_new_state(self):
         def reconcile(_ctx, _host, identity):
-            rows.remove_attachment(identity)
+            db_rows.remove_attachment(identity)
             raise exception.AttachmentNotFound(attachment_id=identity)
 
         self.reconcile.side_effect = reconcile
@@ -216,7 +218,7 @@ class AttachTest(Case):
 class FailedAttachTest(Case):
     def fail(self, error):
         def reconcile(ctx, host, attachment_id):
-            if rows.attachment(attachment_id)["state"] == "withdrawing":
+            if db_rows.get_attachment(attachment_id)["state"] == "withdrawing":
                 return self.work(ctx, host, attachment_id)
             raise error
 
@@ -226,7 +228,7 @@ class FailedAttachTest(Case):
         self.fail(exception.MissingRequirements(host=HOST, what="iscsid"))
         with self.assertRaisesRegex(exception.MissingRequirements, "lacks: iscsid"):
             self.ask()
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
         self.assertEqual(2, self.reconcile.call_count)  # it is not to try again meanwhile
 
     def test_failed_removal_names_attachment_and_next_step(self):
@@ -235,7 +237,7 @@ class FailedAttachTest(Case):
         self.detach.side_effect = stuck
         with self.assertRaises(exception.AttachFailed) as raised:
             self.ask()
-        (row,) = rows.attachments()
+        (row,) = db_rows.list_attachments()
         for part in (
             row["id"],
             "no session",
@@ -246,7 +248,7 @@ class FailedAttachTest(Case):
 
     def test_host_error_of_deleted_attachment_is_raised(self):
         def reconcile(_ctx, _host, attachment_id):
-            rows.remove_attachment(attachment_id)
+            db_rows.remove_attachment(attachment_id)
             raise exception.HostError(reason="no session")
 
         self.reconcile.side_effect = reconcile
@@ -259,11 +261,11 @@ class FailedAttachTest(Case):
             exception.AgentUnavailable(host=HOST, since="since noon"),
             exception.Unavailable(reason="The queue is away."),
         ):
-            self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
+            self.volume = Volume.get(self.ctx, db_rows.add_volume()["id"])
             self.reconcile.side_effect = error
             with self.subTest(type(error).__name__), self.assertRaises(type(error)) as raised:
                 self.ask()
-            (row,) = rows.attachments(self.volume.id)
+            (row,) = db_rows.list_attachments(self.volume.id)
             self.assertEqual("connected", row["state"])
             self.assertRegex(str(raised.exception), rf"{row['id']}|\(id\)")
 
@@ -285,8 +287,8 @@ class IdempotencyKeyTest(Case):
         self.reconcile.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
         with self.assertRaises(exception.AgentTimeout):
             self.ask(self.claim)
-        agents.silence(HOST)  # it has done its part
-        rows.change_attachment(self.claim.resource_id, state="attached", device="/dev/sdb")
+        fake_agent.expire_heartbeat(HOST)  # it has done its part
+        db_rows.change_attachment(self.claim.resource_id, state="attached", device="/dev/sdb")
         self.assertEqual("/dev/sdb", self.ask(self.next_claim())["device"])
         self.attach.assert_called_once()
 
@@ -301,21 +303,21 @@ class IdempotencyKeyTest(Case):
         self.reconcile.side_effect = self.refuse
         with self.assertRaises(exception.HostError):
             self.ask(self.claim)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
         self.reconcile.side_effect = self.work
         self.assertEqual(self.claim.resource_id, self.ask(self.next_claim())["id"])
 
     def refuse(self, ctx, host, attachment_id):
-        if rows.attachment(attachment_id)["state"] == "withdrawing":
+        if db_rows.get_attachment(attachment_id)["state"] == "withdrawing":
             return self.work(ctx, host, attachment_id)
         raise exception.HostError(reason="no session")
 
     def test_repeated_request_after_deletion_raises_key_resource_gone(self):
         self.ask(self.claim)
-        rows.change_attachment(self.claim.resource_id, state="withdrawing")
+        db_rows.change_attachment(self.claim.resource_id, state="withdrawing")
         with self.assertRaisesRegex(exception.Conflict, "is being deleted"):
             self.ask(self.next_claim())
-        rows.remove_attachment(self.claim.resource_id)
+        db_rows.remove_attachment(self.claim.resource_id)
         with self.assertRaises(idempotency.KeyResourceGone):
             self.ask(self.next_claim())
 
@@ -335,7 +337,7 @@ class AsyncTest(Case):
 
     def test_async_attach_of_connected_attachment_notifies_agent(self):
         identity = self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
-        rows.change_attachment(identity, state="connected")
+        db_rows.change_attachment(identity, state="connected")
         self.assertEqual(
             identity, self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
         )
@@ -356,4 +358,4 @@ class AsyncTest(Case):
             self.assertRaises(exception.AttachmentLimitExceeded),
         ):
             self.ask(async_response=self.async_response)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())

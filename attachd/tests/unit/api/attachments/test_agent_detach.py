@@ -11,7 +11,7 @@ from attachd.objects import Attachment
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api
 from attachd.states import AttachmentState
-from attachd.tests import agents, asking, rows
+from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 HOST = "node-1"
 WITH_DEVICE = ("connected", "attached", "withdrawing")
@@ -21,9 +21,9 @@ WITHOUT_DEVICE = sorted(set(AttachmentState) - {"held", *WITH_DEVICE})
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        agents.report(HOST)
-        self.ctx = asking.context()
+        api_context.use(self)
+        fake_agent.report_agent(HOST)
+        self.ctx = api_context.make_context()
         for name in ("reconcile", "request_reconcile"):
             self.patch(attachd.rpc.agent_api, name)
         for name in ("detach", "process_pending"):
@@ -36,16 +36,16 @@ class Case(unittest.TestCase):
 
     def release_device(self, _ctx, host, attachment_id):
         agent_transitions.release(
-            attachment_id, host, rows.attachment(attachment_id)["generation"]
+            attachment_id, host, db_rows.get_attachment(attachment_id)["generation"]
         )
 
     def attachment(self, state, **values):
         values = {"agent": HOST, "device": "/dev/sdb", **values}
-        row = rows.add_attachment(rows.add_volume()["id"], state, **values)
+        row = db_rows.add_attachment(db_rows.add_volume()["id"], state, **values)
         return Attachment.get(self.ctx, row["id"])
 
     def state(self, attachment):
-        return rows.attachment(attachment.id)["state"]
+        return db_rows.get_attachment(attachment.id)["state"]
 
     def disconnect(self, attachment, allowed_states=None):
         return agent_detach.disconnect(self.ctx, attachment, allowed_states)
@@ -79,7 +79,7 @@ class DisconnectTest(Case):
         def detach(_ctx, _attachment, states):
             allowed.append(states)
             if len(allowed) == 1:
-                rows.change_attachment(attachment.id, state="connected")
+                db_rows.change_attachment(attachment.id, state="connected")
                 raise exception.InvalidTransition("It has become attaching.")
             return []
 
@@ -104,7 +104,7 @@ class DisconnectTest(Case):
         self.reconcile.assert_not_called()
 
     def test_disconnect_with_unavailable_agent_changes_nothing_and_names_force(self):
-        agents.silence(HOST)
+        fake_agent.expire_heartbeat(HOST)
         for state in WITH_DEVICE:
             attachment = self.attachment(state)
             with self.assertRaisesRegex(exception.AgentUnavailable, f"{attachment.id}.force=true"):
@@ -187,11 +187,11 @@ class DisconnectTest(Case):
 
     def test_disconnect_deleted_by_other_request_succeeds(self):
         for remove in (
-            lambda attachment: rows.remove_attachment(attachment.id),
+            lambda attachment: db_rows.remove_attachment(attachment.id),
             lambda attachment: self.release_device(None, HOST, attachment.id),
         ):
             attachment = self.attachment("attached")
-            other = rows.add_attachment(attachment.volume_id)["id"]
+            other = db_rows.add_attachment(attachment.volume_id)["id"]
             self.reconcile.side_effect = lambda *_args, remove=remove, target=attachment: remove(
                 target
             )
@@ -202,7 +202,7 @@ class DisconnectTest(Case):
 
     def test_disconnect_of_deleted_attachment_is_not_found(self):
         attachment = self.attachment("attached")
-        rows.remove_attachment(attachment.id)
+        db_rows.remove_attachment(attachment.id)
         with self.assertRaises(exception.AttachmentNotFound):
             self.disconnect(attachment)
 
@@ -218,7 +218,7 @@ class ReleaseDeviceTest(Case):
 
     def test_release_device_of_deleted_attachment_succeeds(self):
         attachment = self.attachment("attached")
-        self.reconcile.side_effect = lambda *_args: rows.remove_attachment(attachment.id)
+        self.reconcile.side_effect = lambda *_args: db_rows.remove_attachment(attachment.id)
         agent_detach.release_device(self.ctx, attachment, None)
 
 
@@ -244,7 +244,7 @@ class AsyncTest(Case):
 
     def test_async_disconnect_with_unavailable_agent_changes_nothing(self):
         attachment = self.attachment("attached")
-        agents.silence(HOST)
+        fake_agent.expire_heartbeat(HOST)
         with self.assertRaises(exception.AgentUnavailable):
             self.disconnect(attachment)
         self.assertEqual("attached", self.state(attachment))
@@ -259,6 +259,6 @@ class AsyncTest(Case):
 
     def test_async_disconnect_of_attachment_with_new_device_withdraws_it(self):
         attachment = self.attachment("connecting")
-        rows.change_attachment(attachment.id, state="connected")
+        db_rows.change_attachment(attachment.id, state="connected")
         self.assertEqual("detaching", self.disconnect(attachment)["attachment"]["status"])
         self.assertEqual("withdrawing", self.state(attachment))

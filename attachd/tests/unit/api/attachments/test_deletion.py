@@ -13,7 +13,7 @@ from attachd.db import messages
 from attachd.db.engine.paging import Page
 from attachd.objects import Attachment
 from attachd.rpc import manager_api
-from attachd.tests import asking, hearing, rows
+from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 from attachd.tests.unit.api.attachments import test_view
 
 SEEN = frozenset({"reserved"})
@@ -135,14 +135,14 @@ class IsForceRequestedTest(unittest.TestCase):
 class ForceDeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.detach = self.enterContext(mock.patch.object(manager_api, "force_detach"))
         self.detach.return_value = []
-        self.ctx = asking.context(*asking.ADMIN)
-        self.volume = rows.add_volume(multiattach=True)["id"]
+        self.ctx = api_context.make_context(*api_context.ADMIN)
+        self.volume = db_rows.add_volume(multiattach=True)["id"]
 
     def attachment(self, state):
-        row = rows.add_attachment(self.volume, state, instance_uuid=SERVER)
+        row = db_rows.add_attachment(self.volume, state, instance_uuid=SERVER)
         return Attachment.get(self.ctx, row["id"])
 
     def remove(self, state, query="", allowed_states=None):
@@ -170,7 +170,7 @@ class ForceDeleteTest(unittest.TestCase):
     def test_force_delete_with_failed_message_succeeds(self):
         with mock.patch.object(messages, "create", side_effect=ZeroDivisionError):
             self.remove("reserved")
-        self.assertEqual([], rows.attachments(self.volume))
+        self.assertEqual([], db_rows.list_attachments(self.volume))
 
     def test_force_delete_is_logged(self):
         with self.assertLogs("attachd.api.attachments.deletion", "WARNING") as logged:
@@ -181,14 +181,14 @@ class ForceDeleteTest(unittest.TestCase):
             self.assertIn(word, text)
 
     def test_force_delete_sends_notification(self):
-        heard = hearing.use(self)
+        heard = captured_notifications.use(self)
         attachment, _answer = self.remove("attached", "override_reason=burnt")
         (message,) = heard.messages()
         self.assertEqual(
             ("volume.detach.force", "WARN"), (message["event_type"], message["priority"])
         )
         expected = {"attachment_id": attachment.id, "instance_uuid": SERVER,
-                    "attached_host": "compute-1", "user_id": "u", "project_id": rows.PROJECT,
+                    "attached_host": "compute-1", "user_id": "u", "project_id": db_rows.PROJECT,
                     "reason": "burnt"}  # fmt: skip
         self.assertEqual(expected, message["payload"]["force"])
 

@@ -12,7 +12,7 @@ from attachd.api.volumes import policy as volume_policy
 from attachd.db.types import store as types
 from attachd.objects import Volume
 from attachd.states import INACTIVE, AttachmentState
-from attachd.tests import backends, databases, rows
+from attachd.tests.fixtures import conf_fixture, databases, db_rows
 from attachd.tests.unit.api.attachments import test_view
 
 MOVED = exception.InvalidTransition(
@@ -160,7 +160,7 @@ class CheckModeTest(unittest.TestCase):
     def volume(self, specs=None, **values):
         if specs is not None:
             values["volume_type_id"] = types.create({"name": "t", "extra_specs": specs})["id"]
-        return Volume.from_row(None, rows.add_volume(**values))
+        return Volume.from_row(None, db_rows.add_volume(**values))
 
     def test_check_mode_of_read_only_volume_for_writing_is_refused(self):
         for volume, why in (
@@ -198,14 +198,14 @@ class ExpiryTest(unittest.TestCase):
         self.assertEqual(60, self._seconds({"expires_in": 60}))
 
     def test_expiry_time_defaults_to_option(self):
-        backends.override(self, "reservation_ttl", 600, "api")
+        conf_fixture.override(self, "reservation_ttl", 600, "api")
         self.assertEqual(600, self._seconds({}, None))
         self.assertEqual(600, self._seconds({"connector": {"host": "here"}}, None))
         self.assertEqual(60, self._seconds({"expires_in": 60}))
         self.assertEqual(600, self._seconds({"expires_in": 600}))
 
     def test_expiry_time_above_limit_is_refused(self):
-        backends.override(self, "reservation_ttl", 600, "api")
+        conf_fixture.override(self, "reservation_ttl", 600, "api")
         with self.assertRaisesRegex(exception.InvalidInput, "expires_in.*601.*600 seconds"):
             reservation.expiry_time({"expires_in": 601}, OWN)
 

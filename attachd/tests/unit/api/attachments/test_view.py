@@ -8,7 +8,7 @@ from unittest import mock
 from attachd.api import policy
 from attachd.api.attachments import view
 from attachd.objects import Attachment
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 MOMENT = datetime.datetime(2026, 1, 31)  # noqa: DTZ001  as the tables store it
 ISCSI = {
@@ -30,7 +30,7 @@ def row(**values):
         "agent": None,
         "device": None,
         "volume_id": "v1",
-        "project_id": rows.PROJECT,
+        "project_id": db_rows.PROJECT,
         "user_id": "u",
         "attached_at": None,
         "mode": None,
@@ -45,7 +45,7 @@ def row(**values):
 class ViewTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def test_summary_has_four_keys(self):
         self.assertEqual(
@@ -86,7 +86,9 @@ class ViewTest(unittest.TestCase):
         attached = row(state="attached", kind="legacy")
         self.assertIsNone(view.detail(attached)["connection_info"])
         self.assertEqual({}, view.detail(row(state="attached"))["connection_info"])
-        (shown,) = view.list_details(asking.context("reader"), [attached], None)["attachments"]
+        (shown,) = view.list_details(api_context.make_context("reader"), [attached], None)[
+            "attachments"
+        ]
         self.assertIsNone(shown["connection_info"])
 
     def test_enforce_multipath_comes_from_connector(self):
@@ -96,7 +98,7 @@ class ViewTest(unittest.TestCase):
     def test_show_connected_shows_previous_state(self):
         before = Attachment.from_row(None, row())
         answer = {"connection_info": ISCSI, "mode": "ro"}
-        ctx = asking.context()
+        ctx = api_context.make_context()
         shown = view.show_connected(ctx, before, answer, {"host": "h", **MULTIPATH}, None)[
             "attachment"
         ]
@@ -108,17 +110,17 @@ class ViewTest(unittest.TestCase):
         self.assertIs(True, shown["connection_info"]["enforce_multipath"])
 
     def test_ext_detail_shows_host_and_sharing_attachments(self):
-        volume = rows.add_volume(multiattach=True)["id"]
+        volume = db_rows.add_volume(multiattach=True)["id"]
         values = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
         values |= {"agent": "compute-1", "device": "/dev/sdc"}
         attachment, other = (
-            rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
+            db_rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
             for _each in range(2)
         )
-        ctx = asking.context("reader")
+        ctx = api_context.make_context("reader")
         shown = view.show(ctx, Attachment.get(ctx, attachment["id"]), (1, 0))["attachment"]
         expected = {
-            "project_id": rows.PROJECT,
+            "project_id": db_rows.PROJECT,
             "attached_host": "compute-1",
             "mountpoint": "/dev/vdb",
             "expires_at": None,
@@ -132,9 +134,9 @@ class ViewTest(unittest.TestCase):
         self.assertEqual(set(expected), set(shown) - set(plain))
 
     def test_show_connected_shows_host_of_connector(self):
-        volume = rows.add_volume()["id"]
-        ctx = asking.context()
-        before = Attachment.get(ctx, rows.add_attachment(volume)["id"])
+        volume = db_rows.add_volume()["id"]
+        ctx = api_context.make_context()
+        before = Attachment.get(ctx, db_rows.add_attachment(volume)["id"])
         answer = {"connection_info": ISCSI, "mode": "rw"}
         for values, mountpoint in (({}, "na"), ({"mountpoint": "/dev/vdc"}, "/dev/vdc")):
             connector = {"host": "compute-7", **values}
@@ -154,7 +156,7 @@ class ViewTest(unittest.TestCase):
         self.assertEqual(
             ["a1", "a2"], [each["id"] for each in view.list_summaries(page)["attachments"]]
         )
-        full = view.list_details(asking.context(), page, None)["attachments"]
+        full = view.list_details(api_context.make_context(), page, None)["attachments"]
         self.assertIn("connection_info", full[0])
 
     def test_connection_info_for_reader_has_no_secrets(self):
@@ -164,7 +166,7 @@ class ViewTest(unittest.TestCase):
             (("member", "reader"), (True, False)),
             (("admin",), (True, True)),
         ):
-            full = view.list_details(asking.context(*roles), page, None)["attachments"]
+            full = view.list_details(api_context.make_context(*roles), page, None)["attachments"]
             seen = tuple("auth_password" in each["connection_info"] for each in full)
             self.assertEqual(expected, seen, roles)
             self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})
@@ -209,10 +211,10 @@ class RedactTest(unittest.TestCase):
 class SecretVisibilityTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
-    def may_see(self, *roles, project=rows.PROJECT, service=()):
-        ctx = asking.context(*roles)
+    def may_see(self, *roles, project=db_rows.PROJECT, service=()):
+        ctx = api_context.make_context(*roles)
         ctx.service_roles = list(service)
         return view.SecretVisibility(ctx).may_see(project, "u")
 
@@ -228,7 +230,7 @@ class SecretVisibilityTest(unittest.TestCase):
         self.assertFalse(self.may_see("member", project="other"))
 
     def test_policy_is_asked_once_per_project(self):
-        seer = view.SecretVisibility(asking.context())
+        seer = view.SecretVisibility(api_context.make_context())
         with mock.patch.object(policy, "allows", return_value=True) as allows:
             for _ in range(10):
                 seer.may_see("p", "u")
@@ -242,15 +244,15 @@ KEY = "1" * 64
 class SharedConnectionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.own, self.same, self.others = (
-            rows.add_attachment(
-                rows.add_volume(project_id=project)["id"],
+            db_rows.add_attachment(
+                db_rows.add_volume(project_id=project)["id"],
                 "attached",
                 project_id=project,
                 connection_key=KEY,
             )
-            for project in (rows.PROJECT, rows.PROJECT, asking.OTHER_PROJECT)
+            for project in (db_rows.PROJECT, db_rows.PROJECT, api_context.OTHER_PROJECT)
         )
         self.all = [self.same["id"], self.others["id"]]
 
@@ -258,24 +260,24 @@ class SharedConnectionTest(unittest.TestCase):
         return view.sharing_ids(ctx, [self.own])[self.own["id"]]
 
     def test_member_sees_sharing_attachments_of_own_project(self):
-        self.assertEqual([self.same["id"]], self.beside(asking.context()))
+        self.assertEqual([self.same["id"]], self.beside(api_context.make_context()))
 
     def test_admin_sees_sharing_attachments_of_all_projects(self):
-        self.assertEqual(self.all, self.beside(asking.context(*asking.ADMIN)))
+        self.assertEqual(self.all, self.beside(api_context.make_context(*api_context.ADMIN)))
 
     def test_service_token_sees_sharing_attachments_of_all_projects(self):
-        ctx = asking.context()
+        ctx = api_context.make_context()
         ctx.service_roles = ["service"]
         self.assertEqual(self.all, self.beside(ctx))
 
     def test_users_exclude_deleted_attachment(self):
         for ctx, expected in (
-            (asking.context(), [self.same["id"]]),
-            (asking.context(*asking.ADMIN), self.all),
+            (api_context.make_context(), [self.same["id"]]),
+            (api_context.make_context(*api_context.ADMIN), self.all),
         ):
             connection = view.SharedConnection(ctx, Attachment.get(ctx, self.own["id"]))
             self.assertEqual(expected, [row["id"] for row in connection.users()])
-        rows.remove_attachment(self.own["id"])
+        db_rows.remove_attachment(self.own["id"])
         self.assertEqual(self.all, [row["id"] for row in connection.users()])
-        rows.change_attachment(self.same["id"], state="disconnecting")
+        db_rows.change_attachment(self.same["id"], state="disconnecting")
         self.assertEqual([self.others["id"]], [row["id"] for row in connection.users()])

@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.clusters import handlers
 from attachd.db.cluster import services
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class ClustersTest(unittest.TestCase):
@@ -38,10 +38,10 @@ class ClustersTest(unittest.TestCase):
 class CleanupTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("h@a")
-        asking.report("h@down", up=False, report=None)
-        asking.report("other@a", binary="attachd-agent", report=None)
+        api_context.use(self)
+        api_context.report_backend("h@a")
+        api_context.report_backend("h@down", up=False, report=None)
+        api_context.report_backend("other@a", binary="attachd-agent", report=None)
 
     def hosts(self, **body):
         answer = handlers.cleanup(body)
@@ -54,7 +54,7 @@ class CleanupTest(unittest.TestCase):
         self.assertEqual({"cleaning": ["h@a"], "unavailable": []}, self.hosts(is_up=True))
 
     def test_cleanup_filters(self):
-        services.disable(asking.BINARY, "h@down", None)
+        services.disable(api_context.BINARY, "h@down", None)
         cases = [
             ({"host": "h"}, ["h@down"]),
             ({"host": "h@down"}, ["h@down"]),
@@ -71,12 +71,12 @@ class CleanupTest(unittest.TestCase):
             self.assertEqual(expected, self.hosts(**body)["unavailable"], body)
 
     def test_cleanup_of_volume_selects_its_backend(self):
-        volume = rows.add_volume(host="h@down#p")["id"]
-        elsewhere = rows.add_volume(host="h@a#p")["id"]
+        volume = db_rows.add_volume(host="h@down#p")["id"]
+        elsewhere = db_rows.add_volume(host="h@a#p")["id"]
         self.assertEqual(["h@down"], self.hosts(resource_id=volume)["unavailable"])
         self.assertEqual([], self.hosts(resource_id=elsewhere)["unavailable"])
         with self.assertRaisesRegex(exception.BadRequest, "no resource with UUID"):
-            handlers.cleanup({"resource_id": asking.new_id()})
+            handlers.cleanup({"resource_id": api_context.new_id()})
 
     def test_cleanup_describes_service(self):
         (shown,) = handlers.cleanup({})["unavailable"]

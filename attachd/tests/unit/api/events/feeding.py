@@ -7,13 +7,13 @@ from attachd.api.events.broadcaster import Broadcaster
 from attachd.db import models
 from attachd.db.attachments import events
 from attachd.db.engine import session
-from attachd.tests import rows
+from attachd.tests.fixtures import db_rows
 from attachd.tests.wait import TIMEOUT
 
 
 def tell(number=1, **values):
     """Record an event of an attachment, and return its id."""
-    row = {"id": models.new_id(), "project_id": rows.PROJECT, "volume_id": models.new_id()}
+    row = {"id": models.new_id(), "project_id": db_rows.PROJECT, "volume_id": models.new_id()}
     row |= values
     for _ in range(number):
         with session.writer() as connection:

@@ -15,8 +15,8 @@ from attachd.api.events import broadcaster
 from attachd.db import models
 from attachd.db.attachments import events
 from attachd.db.engine import session
-from attachd.tests import databases
-from attachd.tests.backends import override
+from attachd.tests.fixtures import databases
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.api.events.feeding import end, tell
 from attachd.tests.wait import TIMEOUT, wait_until
 

@@ -14,15 +14,15 @@ from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.events import broadcaster, handlers, parameters, sse
 from attachd.db.attachments import events
-from attachd.tests import asking
-from attachd.tests.backends import override
+from attachd.tests.fixtures import api_context
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.api.events.feeding import end, tell
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         override(self, "interval", 0.02, group="events")
         # The broadcaster of the process may have events of another test's database.
         self.broadcaster = own = broadcaster.Broadcaster()
@@ -32,7 +32,7 @@ class Case(unittest.TestCase):
     def watch(self, *roles, headers=None, **query):
         request = webob.Request.blank("/", headers=headers or {})
         self.response = webob.Response()
-        return handlers.watch(asking.context(*roles), query, request, self.response)
+        return handlers.watch(api_context.make_context(*roles), query, request, self.response)
 
     def places(self, **query):
         answer = self.watch(**query)
@@ -53,11 +53,11 @@ class PollTest(Case):
     def test_revision_passes_events_that_do_not_match(self):
         tell(2)
         mine = tell()
-        tell(1, project_id=asking.OTHER_PROJECT)
+        tell(1, project_id=api_context.OTHER_PROJECT)
         self.assertEqual(([3], 4), self.places(since="0", attachment_id=mine))
 
     def test_events_of_other_projects_are_filtered_by_database(self):
-        tell(3, project_id=asking.OTHER_PROJECT)
+        tell(3, project_id=api_context.OTHER_PROJECT)
         tell(1)
         with mock.patch.object(parameters.EventQuery, "matches", return_value=True) as matches:
             self.assertEqual(([4], 4), self.places(since="0"))
@@ -95,7 +95,7 @@ class PollTest(Case):
             now += 60
             return found
 
-        later = threading.Timer(0.1, tell, kwargs={"project_id": asking.OTHER_PROJECT})
+        later = threading.Timer(0.1, tell, kwargs={"project_id": api_context.OTHER_PROJECT})
         with (
             mock.patch.object(handlers, "time", mock.Mock(monotonic=lambda: now)),
             mock.patch.object(self.broadcaster, "read_after", pass_time),
@@ -146,21 +146,21 @@ class DeclaredTest(unittest.TestCase):
 class TimelineTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def test_timeline_is_ordered_and_limited_to_project(self):
         mine = tell(2)
-        told = handlers.timeline(asking.context(), mine)["timeline"]
+        told = handlers.timeline(api_context.make_context(), mine)["timeline"]
         self.assertEqual([None, None], [each["revision"] for each in told])
         events.assign_sequence()
-        told = handlers.timeline(asking.context(), mine)["timeline"]
+        told = handlers.timeline(api_context.make_context(), mine)["timeline"]
         self.assertEqual([1, 2], [each["revision"] for each in told])
         self.assertNotIn("process", told[0])
-        stranger = asking.context(project=asking.OTHER_PROJECT)
+        stranger = api_context.make_context(project=api_context.OTHER_PROJECT)
         with self.assertRaises(exception.AttachmentNotFound):
             handlers.timeline(stranger, mine)
 
     def test_timeline_for_administrators_has_all_projects_and_internals(self):
-        mine = tell(project_id=asking.OTHER_PROJECT)
-        (told,) = handlers.timeline(asking.context(*asking.ADMIN), mine)["timeline"]
+        mine = tell(project_id=api_context.OTHER_PROJECT)
+        (told,) = handlers.timeline(api_context.make_context(*api_context.ADMIN), mine)["timeline"]
         self.assertIn("process", told)

@@ -6,14 +6,14 @@ import unittest
 from attachd import exception
 from attachd.api.events import parameters
 from attachd.db.attachments import events
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 ROW = {
     "revision": 1,
     "type": "reserved",
     "attachment_id": "a" * 8,
     "volume_id": "v",
-    "project_id": rows.PROJECT,
+    "project_id": db_rows.PROJECT,
     "created_at": None,
     "details": {"error": "burnt"},
 }
@@ -22,10 +22,10 @@ ROW = {
 class EventQueryTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def read(self, *roles, last_seen=None, **query):
-        return parameters.read(asking.context(*roles), query, last_seen)
+        return parameters.read(api_context.make_context(*roles), query, last_seen)
 
     def test_default_is_own_project_without_past_events(self):
         event_query = self.read()
@@ -34,7 +34,7 @@ class EventQueryTest(unittest.TestCase):
             (event_query.since, event_query.wait, event_query.limit),
         )
         self.assertIsNotNone(event_query.shown(ROW))
-        self.assertIsNone(event_query.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
+        self.assertIsNone(event_query.shown(ROW | {"project_id": api_context.OTHER_PROJECT}))
 
     def test_numbers_have_bounds(self):
         event_query = self.read(since="7", wait="60", limit="1")
@@ -64,12 +64,12 @@ class EventQueryTest(unittest.TestCase):
         self.assertIsNone(self.read(attachment_id="b").shown(ROW))
 
     def test_administrators_get_all_projects_and_internals(self):
-        event_query = self.read(*asking.ADMIN, all_tenants="1")
-        shown = event_query.shown(ROW | {"project_id": asking.OTHER_PROJECT})
+        event_query = self.read(*api_context.ADMIN, all_tenants="1")
+        shown = event_query.shown(ROW | {"project_id": api_context.OTHER_PROJECT})
         self.assertEqual("burnt", shown["error"])
         self.assertNotIn("error", self.read().shown(ROW))
         mine = self.read(all_tenants="1")
-        self.assertIsNone(mine.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
+        self.assertIsNone(mine.shown(ROW | {"project_id": api_context.OTHER_PROJECT}))
 
     def test_expired_revision_raises_events_expired(self):
         there = events.Sequence(assigned=9, purged=3)

@@ -10,19 +10,19 @@ from attachd import exception
 from attachd.api.events import broadcaster, parameters, sse
 from attachd.db import models
 from attachd.db.attachments import events
-from attachd.tests import asking
-from attachd.tests.backends import override
+from attachd.tests.fixtures import api_context
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.api.events.feeding import end, tell
 
 
 class StreamTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         override(self, "interval", 0.02, group="events")
         self.broadcaster = broadcaster.Broadcaster()
         self.addCleanup(end, self.broadcaster)
-        self.event_query = parameters.read(asking.context(), {})
+        self.event_query = parameters.read(api_context.make_context(), {})
 
     def open(self, place=0):
         made = sse.EventStream(self.broadcaster, self.event_query, place)
@@ -30,7 +30,7 @@ class StreamTest(unittest.TestCase):
         return made, iter(made)
 
     def test_event_id_is_revision(self):
-        mine, _theirs = tell(), tell(project_id=asking.OTHER_PROJECT)
+        mine, _theirs = tell(), tell(project_id=api_context.OTHER_PROJECT)
         events.assign_sequence()
         _stream, pieces = self.open()
         self.assertEqual(b"retry: 1000\nid: 0\n\n", next(pieces))
@@ -40,7 +40,7 @@ class StreamTest(unittest.TestCase):
         self.assertTrue(rest.endswith("}\n\n"))
 
     def test_hidden_events_advance_revision(self):
-        tell(project_id=asking.OTHER_PROJECT)
+        tell(project_id=api_context.OTHER_PROJECT)
         events.assign_sequence()
         _stream, pieces = self.open()
         next(pieces)

@@ -7,17 +7,17 @@ from attachd import exception
 from attachd.api.hosts import handlers
 from attachd.db.cluster import services
 from attachd.db.cluster.services import ProjectUsage
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class HostsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("h@a")
-        asking.report("h@b", availability_zone="other")
-        asking.report("h@off")
-        services.disable(asking.BINARY, "h@off", None)
+        api_context.use(self)
+        api_context.report_backend("h@a")
+        api_context.report_backend("h@b", availability_zone="other")
+        api_context.report_backend("h@off")
+        services.disable(api_context.BINARY, "h@off", None)
 
     def names(self, **query):
         return [each["host_name"] for each in handlers.index(query)["hosts"]]
@@ -27,12 +27,12 @@ class HostsTest(unittest.TestCase):
         self.assertEqual(["h@b"], self.names(zone="other"))
 
     def test_host_shows_usage_by_project(self):
-        rows.add_volume(host="h@a#p", size_gib=3)
-        rows.add_volume(host="h@a#q", size_gib=4, project_id=asking.OTHER_PROJECT)
-        rows.add_volume(host="h@ab#p", size_gib=100)
+        db_rows.add_volume(host="h@a#p", size_gib=3)
+        db_rows.add_volume(host="h@a#q", size_gib=4, project_id=api_context.OTHER_PROJECT)
+        db_rows.add_volume(host="h@ab#p", size_gib=100)
         told = [each["resource"] for each in handlers.show("h@a")["host"]]
         self.assertEqual(
-            [("(total)", "7"), (rows.PROJECT, "3"), (asking.OTHER_PROJECT, "4")],
+            [("(total)", "7"), (db_rows.PROJECT, "3"), (api_context.OTHER_PROJECT, "4")],
             [(each["project"], each["total_volume_gb"]) for each in told],
         )
 
@@ -51,7 +51,7 @@ class HostsTest(unittest.TestCase):
 
 ROW = {
     "host": "h@a",
-    "binary": asking.BINARY,
+    "binary": api_context.BINARY,
     "availability_zone": "nova",
     "alive": True,
     "disabled": False,

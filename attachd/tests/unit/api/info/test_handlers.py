@@ -10,13 +10,13 @@ from attachd.api.info import handlers
 from attachd.db import quotas
 from attachd.db.cluster import services
 from attachd.db.quotas import ResourceUsage
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
 
 class ExtensionsTest(Case):
@@ -42,43 +42,45 @@ class ZonesTest(Case):
 
     def test_zone_is_available_if_any_backend_is(self):
         self.assertEqual({}, self.zones())
-        asking.report("h@a", availability_zone="west")
-        asking.report("h@b", availability_zone="west")
-        asking.report("h@c", availability_zone="east")
-        services.disable(asking.BINARY, "h@a", None)
-        services.disable(asking.BINARY, "h@c", None)
+        api_context.report_backend("h@a", availability_zone="west")
+        api_context.report_backend("h@b", availability_zone="west")
+        api_context.report_backend("h@c", availability_zone="east")
+        services.disable(api_context.BINARY, "h@a", None)
+        services.disable(api_context.BINARY, "h@c", None)
         self.assertEqual({"east": False, "west": True}, self.zones())
 
 
 class LimitsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def used(self, *roles, version=mv.LATEST, **query):
-        shown = handlers.limits(asking.context(*roles), query, version)["limits"]
+        shown = handlers.limits(api_context.make_context(*roles), query, version)["limits"]
         self.assertEqual([], shown["rate"])
         names = ("totalVolumesUsed", "totalGigabytesUsed")
         return tuple(shown["absolute"].get(name) for name in names)
 
     def test_limits_have_usage(self):
-        rows.add_volume(size_gib=3)
-        rows.add_volume(size_gib=4)
-        rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
+        db_rows.add_volume(size_gib=3)
+        db_rows.add_volume(size_gib=4)
+        db_rows.add_volume(size_gib=9, project_id=api_context.OTHER_PROJECT)
         self.assertEqual((2, 7), self.used())
 
     def test_limits_of_other_project_need_administrator_and_3_39(self):
-        rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
-        query = {"project_id": asking.OTHER_PROJECT}
+        db_rows.add_volume(size_gib=9, project_id=api_context.OTHER_PROJECT)
+        query = {"project_id": api_context.OTHER_PROJECT}
         self.assertEqual((0, 0), self.used(**query))
-        self.assertEqual((1, 9), self.used(*asking.ADMIN, **query))
-        self.assertEqual((0, 0), self.used(*asking.ADMIN, version=mv.Version(3, 38), **query))
-        self.assertEqual((1, 9), self.used(*asking.ADMIN, tenant_id=asking.OTHER_PROJECT))
+        self.assertEqual((1, 9), self.used(*api_context.ADMIN, **query))
+        self.assertEqual((0, 0), self.used(*api_context.ADMIN, version=mv.Version(3, 38), **query))
+        self.assertEqual(
+            (1, 9), self.used(*api_context.ADMIN, tenant_id=api_context.OTHER_PROJECT)
+        )
 
     def test_limits_have_quotas(self):
-        quotas.set_limits(asking.OTHER_PROJECT, {"volumes": 5, "snapshots": 6})
-        query = {"project_id": asking.OTHER_PROJECT}
-        ctx = asking.context(*asking.ADMIN)
+        quotas.set_limits(api_context.OTHER_PROJECT, {"volumes": 5, "snapshots": 6})
+        query = {"project_id": api_context.OTHER_PROJECT}
+        ctx = api_context.make_context(*api_context.ADMIN)
         absolute = handlers.limits(ctx, query, mv.LATEST)["limits"]["absolute"]
         self.assertEqual(10, len(absolute))
         shown = {key: value for key, value in absolute.items() if key.startswith("max")}

@@ -8,7 +8,7 @@ import webob
 
 from attachd.api.legacy import handlers
 from attachd.rpc import manager_api
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 SERVER = "11111111-1111-4111-8111-111111111111"
 ISCSI = {"driver_volume_type": "iscsi", "data": {"target_lun": 1}}
@@ -20,7 +20,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         """Create a volume."""
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.manager_api = mock.Mock(spec=manager_api)
         for name in ("initialize_connection", "terminate_connections", "detach", "force_detach"):
             self.enterContext(
@@ -32,8 +32,8 @@ class Case(unittest.TestCase):
         }
         self.manager_api.detach.return_value = self.manager_api.force_detach.return_value = []
         self.request = webob.Request.blank("/")
-        self.ctx = asking.context()
-        self.volume_id = rows.add_volume()["id"]
+        self.ctx = api_context.make_context()
+        self.volume_id = db_rows.add_volume()["id"]
 
     def attach(self, **body):
         """Call os-attach."""
@@ -42,22 +42,22 @@ class Case(unittest.TestCase):
 
     def other_user(self):
         """Return another user of the same project."""
-        ctx = asking.context()
+        ctx = api_context.make_context()
         ctx.user_id = "other"
         return ctx
 
     def connect(self, **values):
         """Add a connection; return its id."""
         values = {"kind": "connection", "user_id": self.ctx.user_id, **values}
-        return rows.add_attachment(self.volume_id, "connected", **values)["id"]
+        return db_rows.add_attachment(self.volume_id, "connected", **values)["id"]
 
     def status(self):
         """Return the volume's status."""
-        return rows.volume(self.volume_id)["status"]
+        return db_rows.get_volume(self.volume_id)["status"]
 
     def kinds(self):
         """Return the kinds of the volume's rows."""
-        return [row["kind"] for row in rows.attachments(self.volume_id)]
+        return [row["kind"] for row in db_rows.list_attachments(self.volume_id)]
 
     def closed(self):
         """Return the arguments of the calls that close connections."""

@@ -7,8 +7,8 @@ from unittest import mock
 from attachd import exception
 from attachd.api import detach_guard
 from attachd.api.legacy import handlers
-from attachd.tests import asking, rows
-from attachd.tests.rows import CONNECTOR
+from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR
 from attachd.tests.unit.api.legacy import case
 
 
@@ -41,7 +41,7 @@ class ReserveTest(Case):
         self.assertEqual([], self.closed())
 
     def test_unreserve_keeps_rows_of_other_users(self):
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
         self.reserve()
         self.reserve()
         self.connect()
@@ -57,7 +57,7 @@ class ReserveTest(Case):
         self.assertEqual(["hold", "connection"], self.kinds())
 
     def test_failed_attachment_does_not_block_unreserve(self):
-        rows.add_attachment(self.volume_id, "connect_failed")
+        db_rows.add_attachment(self.volume_id, "connect_failed")
         opened = self.connect()
         self.unreserve()
         self.assertEqual([(None, (), [opened])], self.closed())
@@ -75,7 +75,7 @@ class DetachingTest(Case):
 class AttachTest(Case):
     def test_attach_records_request(self):
         self.attach(host_name="compute-1", mode="ro")
-        (row,) = rows.attachments(self.volume_id)
+        (row,) = db_rows.list_attachments(self.volume_id)
         self.assertEqual(
             ("legacy", "attached", case.SERVER, "compute-1", "/dev/vdb", "ro", "u"),
             tuple(row[name] for name in (
@@ -83,27 +83,27 @@ class AttachTest(Case):
         )  # fmt: skip
 
     def test_attach_by_admin_belongs_to_project_of_volume(self):
-        self.ctx = asking.context(*asking.ADMIN, project=asking.OTHER_PROJECT)
+        self.ctx = api_context.make_context(*api_context.ADMIN, project=api_context.OTHER_PROJECT)
         self.attach()
-        (row,) = rows.attachments(self.volume_id)
-        self.assertEqual(rows.PROJECT, row["project_id"])
+        (row,) = db_rows.list_attachments(self.volume_id)
+        self.assertEqual(db_rows.PROJECT, row["project_id"])
 
     def test_attach_canonicalises_server_id(self):
         server = "abcdefab-cdef-4abc-8def-abcdefabcdef"
         for written in (server.upper(), server.replace("-", ""), server):
             self.attach(instance_uuid=written)
-        (row,) = rows.attachments(self.volume_id)
+        (row,) = db_rows.list_attachments(self.volume_id)
         self.assertEqual(server, row["instance_uuid"])
 
     def test_attach_in_maintenance_is_refused(self):
-        rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
+        db_rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
         with self.assertRaisesRegex(exception.InvalidVolume, "maintenance"):
             self.attach()
 
 
 class PermissionTest(Case):
     def test_all_actions_for_reader_are_forbidden(self):
-        self.ctx = asking.context("reader")
+        self.ctx = api_context.make_context("reader")
         for call, rule in (
             (self.reserve, "volume_actions:reserve"),
             (self.unreserve, "volume_actions:unreserve"),
@@ -115,7 +115,7 @@ class PermissionTest(Case):
                 call()
 
     def test_all_actions_on_volume_of_other_project_are_not_found(self):
-        self.ctx = asking.context(project=asking.OTHER_PROJECT)
+        self.ctx = api_context.make_context(project=api_context.OTHER_PROJECT)
         for call in (self.reserve, self.unreserve, self.attach):
             self.assertRaises(exception.VolumeNotFound, call)
 
@@ -133,8 +133,8 @@ class DetachCase(case.Case):
         return [(call.args[1].id, call.args[1].backend) for call in calls]
 
     def attach_two(self):
-        rows.change_volume(self.volume_id, multiattach=True)
-        return [rows.add_attachment(self.volume_id, "attached")["id"] for _ in range(2)]
+        db_rows.change_volume(self.volume_id, multiattach=True)
+        return [db_rows.add_attachment(self.volume_id, "attached")["id"] for _ in range(2)]
 
 
 class DetachTest(DetachCase):
@@ -142,7 +142,7 @@ class DetachTest(DetachCase):
         handlers.detach(self.ctx, self.volume_id, body, self.request)
 
     def test_detach_without_id_removes_only_attachment(self):
-        attachment_id = rows.add_attachment(self.volume_id, "connected")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "connected")["id"]
         for body in (None, {}, {"attachment_id": None}, {"attachment_id": attachment_id}):
             self.detach(body)
         self.assertEqual([(attachment_id, "here@fake")] * 4, self.detached())
@@ -157,14 +157,14 @@ class DetachTest(DetachCase):
         self.assertEqual([(first, "here@fake")], self.detached())
 
     def test_detach_without_id_prefers_used_over_failed_attachment(self):
-        failed = rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        failed = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         self.detach()
-        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
         self.detach()
         self.assertEqual([failed, attachment_id], [each for each, _backend in self.detached()])
 
     def test_detach_of_attachment_of_other_volume_is_refused(self):
-        other = rows.add_attachment(rows.add_volume()["id"], "attached")["id"]
+        other = db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]
         with self.assertRaisesRegex(exception.InvalidInput, "an attachment of volume"):
             self.detach({"attachment_id": other})
 
@@ -182,12 +182,12 @@ class DetachTest(DetachCase):
         self.assertEqual(("attaching", []), (self.status(), self.closed()))
 
     def test_detach_deleted_by_other_request_succeeds(self):
-        rows.add_attachment(self.volume_id, "attached")
+        db_rows.add_attachment(self.volume_id, "attached")
         self.manager_api.detach.side_effect = exception.AttachmentNotFound(attachment_id="a")
         self.detach()
 
     def test_detach_with_failed_disconnect_raises(self):
-        rows.add_attachment(self.volume_id, "attached")
+        db_rows.add_attachment(self.volume_id, "attached")
         self.manager_api.detach.side_effect = exception.Unavailable(reason="no")
         self.assertRaises(exception.Unavailable, self.detach)
 
@@ -203,7 +203,7 @@ class DetachTest(DetachCase):
         self.assertEqual([(None, (), [opened])], self.closed())
 
     def test_detach_keeps_rows_of_other_users(self):
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
         handlers.reserve(self.ctx, self.volume_id)
         handlers.reserve(self.other_user(), self.volume_id)
         self.connect(user_id="other")
@@ -212,12 +212,12 @@ class DetachTest(DetachCase):
         self.assertEqual(["hold", "connection"], self.kinds())
 
     def test_detach_in_maintenance_is_refused(self):
-        rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
+        db_rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
         with self.assertRaisesRegex(exception.InvalidVolume, "maintenance"):
             self.detach()
 
     def test_detach_of_volume_in_use_changes_nothing(self):
-        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
         refused = exception.AttachmentInUse(reason="no")
         with (
             mock.patch.object(detach_guard, "check_volume", side_effect=refused) as check,
@@ -228,7 +228,7 @@ class DetachTest(DetachCase):
         self.assertEqual([], self.detached())
 
     def test_detach_for_reader_is_forbidden(self):
-        self.ctx = asking.context("reader")
+        self.ctx = api_context.make_context("reader")
         with self.assertRaisesRegex(exception.Forbidden, "volume_actions:detach"):
             self.detach()
 
@@ -236,7 +236,7 @@ class DetachTest(DetachCase):
 class ForceDetachTest(DetachCase):
     def setUp(self):
         super().setUp()
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
 
     def detached(self):
         """Return the attachments whose deletion by force was recorded."""
@@ -258,7 +258,7 @@ class ForceDetachTest(DetachCase):
 
     def test_force_detach_with_connector_closes_unused_connection(self):
         first, second = self.attach_two()
-        rows.change_attachment(first, user_id="u")
+        db_rows.change_attachment(first, user_id="u")
         attachment_id = self.connect(user_id="u")
         self.connect(user_id="u", parent_id=second)
         self.connect(user_id="other")
@@ -279,7 +279,7 @@ class ForceDetachTest(DetachCase):
         self.assertEqual([(None, ())], self.closed())
 
     def test_force_detach_releases_rows_of_all_users(self):
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
         handlers.reserve(self.ctx, self.volume_id)
         handlers.reserve(self.other_user(), self.volume_id)
         self.force()
@@ -290,7 +290,7 @@ class ForceDetachTest(DetachCase):
             self.force(attachment_id=UNKNOWN)
 
     def test_force_detach_without_admin_is_forbidden(self):
-        self.ctx = asking.context()
+        self.ctx = api_context.make_context()
         with self.assertRaisesRegex(exception.Forbidden, "force_detach"):
             self.force()
 
@@ -319,12 +319,12 @@ class InitializeTest(case.Case):
         self.manager_api.initialize_connection.assert_not_called()
 
     def test_initialize_connection_in_maintenance_is_refused(self):
-        rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
+        db_rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
         with self.assertRaisesRegex(exception.InvalidVolume, "maintenance"):
             self.open()
 
     def test_initialize_connection_without_permission_is_forbidden(self):
-        self.ctx = asking.context("reader")
+        self.ctx = api_context.make_context("reader")
         with self.assertRaisesRegex(exception.Forbidden, "initialize_connection"):
             self.open()
         self.manager_api.initialize_connection.assert_not_called()
@@ -339,7 +339,7 @@ class TerminateTest(case.Case):
         self.connect()
         self.attach()
         (attachment_id,) = [
-            row["id"] for row in rows.attachments(self.volume_id) if not row["connector"]
+            row["id"] for row in db_rows.list_attachments(self.volume_id) if not row["connector"]
         ]
         self.close()
         self.close(None)
@@ -353,12 +353,12 @@ class TerminateTest(case.Case):
         self.assertEqual([], self.closed())
 
     def test_terminate_connection_without_connector_of_several_is_refused(self):
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
         self.connect()
         self.connect(host="compute-2")
         with self.assertRaisesRegex(exception.InvalidInput, "or connections: name the host"):
             self.close(None)
-        rows.change_volume(self.volume_id, multiattach=False)
+        db_rows.change_volume(self.volume_id, multiattach=False)
         self.close(None)
         self.assertEqual([(None, [])], self.closed())
 
@@ -368,7 +368,7 @@ class TerminateTest(case.Case):
         self.assertEqual("in-use", self.status())
 
     def test_terminate_connection_without_connector_of_several_servers_is_refused(self):
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
         self.attach()
         self.attach(instance_uuid=self.volume_id)
         self.connect()
@@ -390,7 +390,7 @@ class TerminateTest(case.Case):
         self.assertEqual([], self.closed())
 
     def test_terminate_connection_without_permission_is_forbidden(self):
-        self.ctx = asking.context("reader")
+        self.ctx = api_context.make_context("reader")
         with self.assertRaisesRegex(exception.Forbidden, "terminate_connection"):
             self.close()
 

@@ -4,14 +4,14 @@
 from attachd.api.legacy import handlers, release
 from attachd.api.legacy.holders import VolumeHolders
 from attachd.objects import Volume
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 from attachd.tests.unit.api.legacy import case
 
 
 class Case(case.Case):
     def setUp(self):
         super().setUp()
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
 
     def reserve(self, ctx=None):
         handlers.reserve(ctx or self.ctx, self.volume_id)
@@ -43,7 +43,7 @@ class ReleaseCallersTest(Case):
         self.reserve(self.other_user())
         self.release_callers()
         self.assertEqual(["hold"], self.kinds())
-        self.release_callers(asking.context(*asking.ADMIN))
+        self.release_callers(api_context.make_context(*api_context.ADMIN))
         self.assertEqual([], self.kinds())
 
     def test_release_callers_with_ambiguous_connection_keeps_it(self):

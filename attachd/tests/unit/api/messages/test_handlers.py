@@ -7,18 +7,18 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.messages import handlers
 from attachd.db import messages
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class HandlersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.mine = self.add()
-        self.strange = self.add(asking.OTHER_PROJECT)
+        self.strange = self.add(api_context.OTHER_PROJECT)
 
-    def add(self, project=rows.PROJECT):
-        volume_id = asking.new_id()
+    def add(self, project=db_rows.PROJECT):
+        volume_id = api_context.new_id()
         news = messages.NewMessage(volume_id, project, messages.CREATE, messages.UNKNOWN, None)
         messages.create(news, 60)
         return next(
@@ -28,21 +28,23 @@ class HandlersTest(unittest.TestCase):
         )
 
     def index(self, *roles, version=mv.LATEST, **query):
-        answer = handlers.index(asking.context(*roles), query, version, asking.links())
+        answer = handlers.index(
+            api_context.make_context(*roles), query, version, api_context.make_links()
+        )
         return [each["id"] for each in answer["messages"]], answer
 
     def test_users_list_messages_of_their_project(self):
-        for roles in ((), ("reader",), asking.ADMIN):
+        for roles in ((), ("reader",), api_context.ADMIN):
             self.assertEqual([self.mine], self.index(*roles)[0])
 
     def test_administrators_may_list_all_projects(self):
-        found = self.index(*asking.ADMIN, all_tenants="1")[0]
+        found = self.index(*api_context.ADMIN, all_tenants="1")[0]
         self.assertEqual({self.mine, self.strange}, set(found))
         self.assertEqual([self.mine], self.index(all_tenants="1")[0])
 
     def test_administrators_may_list_other_project(self):
-        other = asking.OTHER_PROJECT
-        self.assertEqual([self.strange], self.index(*asking.ADMIN, project_id=other)[0])
+        other = api_context.OTHER_PROJECT
+        self.assertEqual([self.strange], self.index(*api_context.ADMIN, project_id=other)[0])
         with self.assertRaises(exception.BadRequest):
             self.index(project_id=other)
         early = mv.Version(3, 30)
@@ -67,20 +69,22 @@ class HandlersTest(unittest.TestCase):
 
     def test_message_is_shown_to_project_and_administrators(self):
         for roles in ((), ("reader",)):
-            ctx = asking.context(*roles)
-            shown = handlers.show(ctx, self.mine, asking.links())["message"]
+            ctx = api_context.make_context(*roles)
+            shown = handlers.show(ctx, self.mine, api_context.make_links())["message"]
             self.assertEqual(self.mine, shown["id"])
             with self.assertRaises(exception.MessageNotFound):
-                handlers.show(ctx, self.strange, asking.links())
-        shown = handlers.show(asking.context(*asking.ADMIN), self.strange, asking.links())
+                handlers.show(ctx, self.strange, api_context.make_links())
+        shown = handlers.show(
+            api_context.make_context(*api_context.ADMIN), self.strange, api_context.make_links()
+        )
         self.assertEqual(self.strange, shown["message"]["id"])
 
     def test_message_is_deleted_by_members(self):
         with self.assertRaisesRegex(exception.Forbidden, "message:delete"):
-            handlers.delete(asking.context("reader"), self.mine)
+            handlers.delete(api_context.make_context("reader"), self.mine)
         with self.assertRaises(exception.MessageNotFound):
-            handlers.delete(asking.context(), self.strange)
-        handlers.delete(asking.context(), self.mine)
+            handlers.delete(api_context.make_context(), self.strange)
+        handlers.delete(api_context.make_context(), self.mine)
         self.assertEqual([], self.index()[0])
 
 
@@ -102,10 +106,10 @@ ROW = {
 class ViewTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def test_ids_become_text(self):
-        shown = handlers.message_view(ROW, asking.links())
+        shown = handlers.message_view(ROW, api_context.make_links())
         said = "extend volume:The backend could not extend the volume. Have an administrator reset"
         self.assertEqual(said, shown["user_message"][: len(said)])
         self.assertEqual(("then", "later"), (shown["created_at"], shown["guaranteed_until"]))
@@ -117,11 +121,11 @@ class ViewTest(unittest.TestCase):
         row = ROW | {"action_id": "102", "detail_id": "102", "details": details}
         self.assertEqual(
             "delete attachment:User 100% had attachment a deleted by force.",
-            handlers.message_view(row, asking.links())["user_message"],
+            handlers.message_view(row, api_context.make_links())["user_message"],
         )
 
     def test_unknown_ids_have_default_text(self):
         shown = handlers.message_view(
-            ROW | {"action_id": "999", "detail_id": "999"}, asking.links()
+            ROW | {"action_id": "999", "detail_id": "999"}, api_context.make_links()
         )
         self.assertRegex(shown["user_message"], "^unknown action:Something went wrong")

@@ -7,32 +7,33 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.qos_specs import handlers
 from attachd.db.types import qos_specs
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def create(self, name="gold", **specs):
         body = {"qos_specs": {"name": name, **specs}}
-        return handlers.create(body, asking.links())["qos_specs"]
+        return handlers.create(body, api_context.make_links())["qos_specs"]
 
     def show(self, one):
-        return handlers.show(one["id"], asking.links())["qos_specs"]
+        return handlers.show(one["id"], api_context.make_links())["qos_specs"]
 
 
 class SpecsTest(Case):
     def test_create_shows_given_specs(self):
         made = handlers.create(
-            {"qos_specs": {"name": " gold ", "consumer": "both", "k": "v"}}, asking.links()
+            {"qos_specs": {"name": " gold ", "consumer": "both", "k": "v"}},
+            api_context.make_links(),
         )
         shown = made["qos_specs"]
         self.assertEqual(
             {"id": shown["id"], "name": "gold", "consumer": "both", "specs": {"k": "v"}}, shown
         )
-        self.assertEqual(made, handlers.show(shown["id"], asking.links()))
+        self.assertEqual(made, handlers.show(shown["id"], api_context.make_links()))
         self.assertIn(f"/qos-specs/{shown['id']}", made["links"][0]["href"])
 
     def test_create_without_consumer_defaults_to_back_end(self):
@@ -68,7 +69,7 @@ class SpecsTest(Case):
 
 class ListTest(Case):
     def index(self, version=mv.LATEST, **query):
-        return handlers.index(query, version, asking.links())
+        return handlers.index(query, version, api_context.make_links())
 
     def test_list_is_paged(self):
         for name in "abc":
@@ -91,9 +92,9 @@ class ListTest(Case):
 class AssociationsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.one = qos_specs.create("gold", "front-end", {})["id"]
-        self.type_id = asking.add_type("fast")["id"]
+        self.type_id = api_context.add_type("fast")["id"]
         self.query = {"vol_type_id": self.type_id}
 
     def listed(self):

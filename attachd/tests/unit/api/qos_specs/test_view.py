@@ -4,14 +4,14 @@
 import unittest
 
 from attachd.api.qos_specs import view
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 ROW = {"id": "q", "name": "n", "consumer": "both", "specs": {"k": "v"}, "created_at": 1}
 
 
 class ViewTest(unittest.TestCase):
     def test_detail_has_links_beside_specs(self):
-        shown = view.detail(ROW, asking.links())
+        shown = view.detail(ROW, api_context.make_links())
         self.assertEqual({"qos_specs", "links"}, set(shown))
         self.assertEqual(view.summary(ROW), shown["qos_specs"])
 

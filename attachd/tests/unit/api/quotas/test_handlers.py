@@ -8,20 +8,20 @@ from attachd.api.quotas import handlers
 from attachd.conf import CONF
 from attachd.db import quotas
 from attachd.db.types import store as types
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.ctx = asking.context(*asking.ADMIN)
+        api_context.use(self)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
 
-    def show(self, *roles, project=rows.PROJECT, **query):
-        return handlers.show(asking.context(*roles), project, query)["quota_set"]
+    def show(self, *roles, project=db_rows.PROJECT, **query):
+        return handlers.show(api_context.make_context(*roles), project, query)["quota_set"]
 
     def update(self, query=None, **body):
-        shown = handlers.update(self.ctx, rows.PROJECT, {"quota_set": body}, query or {})
+        shown = handlers.update(self.ctx, db_rows.PROJECT, {"quota_set": body}, query or {})
         return shown["quota_set"]
 
 
@@ -31,7 +31,7 @@ class ShowTest(Case):
         CONF.set_override("quota_gigabytes", 1000, group="quota")
         self.assertEqual(
             {
-                "id": rows.PROJECT,
+                "id": db_rows.PROJECT,
                 "volumes": 10,
                 "gigabytes": 1000,
                 "per_volume_gigabytes": -1,
@@ -44,42 +44,44 @@ class ShowTest(Case):
         )
 
     def test_show_has_limits_of_each_type(self):
-        asking.add_type("gold")
-        quotas.set_limits(rows.PROJECT, {"volumes_gold": 3})
+        api_context.add_type("gold")
+        quotas.set_limits(db_rows.PROJECT, {"volumes_gold": 3})
         shown = self.show()
         self.assertEqual(
             [3, -1, -1], [shown[f"{part}_gold"] for part in ("volumes", "gigabytes", "snapshots")]
         )
 
     def test_show_has_private_types_of_project_only(self):
-        black = asking.add_type("black", is_public=False)["id"]
+        black = api_context.add_type("black", is_public=False)["id"]
         self.assertNotIn("volumes_black", self.show())
-        self.assertIn("volumes_black", self.show(*asking.ADMIN))
-        types.add_access(black, rows.PROJECT)
+        self.assertIn("volumes_black", self.show(*api_context.ADMIN))
+        types.add_access(black, db_rows.PROJECT)
         self.assertIn("volumes_black", self.show())
 
     def test_show_with_usage(self):
-        asking.add_type("gold")
-        rows.add_volume("extending", size_gib=3, new_size_gib=5)
+        api_context.add_type("gold")
+        db_rows.add_volume("extending", size_gib=3, new_size_gib=5)
         shown = self.show(usage="True")
         self.assertEqual({"limit": -1, "in_use": 1, "reserved": 0}, shown["volumes"])
         self.assertEqual({"limit": -1, "in_use": 3, "reserved": 2}, shown["gigabytes"])
         self.assertEqual({"limit": 10, "in_use": 0, "reserved": 0}, shown["snapshots"])
         self.assertEqual({"limit": -1, "in_use": 0, "reserved": 0}, shown["volumes_gold"])
-        self.assertEqual(rows.PROJECT, shown["id"])
+        self.assertEqual(db_rows.PROJECT, shown["id"])
 
     def test_show_of_other_project_needs_admin(self):
         with self.assertRaises(exception.Forbidden):
-            self.show(project=asking.OTHER_PROJECT)
-        self.assertEqual("x", self.show(*asking.ADMIN, project="x")["id"])
+            self.show(project=api_context.OTHER_PROJECT)
+        self.assertEqual("x", self.show(*api_context.ADMIN, project="x")["id"])
         with self.assertRaises(exception.Forbidden):
-            handlers.defaults(asking.context(), asking.OTHER_PROJECT)
+            handlers.defaults(api_context.make_context(), api_context.OTHER_PROJECT)
 
     def test_defaults_ignore_quotas_of_project(self):
         quotas.set_class_limits("default", {"volumes": 5, "gigabytes": 6})
-        quotas.set_limits(rows.PROJECT, {"volumes": 7})
-        shown = handlers.defaults(asking.context(), rows.PROJECT)["quota_set"]
-        self.assertEqual((5, 6, rows.PROJECT), (shown["volumes"], shown["gigabytes"], shown["id"]))
+        quotas.set_limits(db_rows.PROJECT, {"volumes": 7})
+        shown = handlers.defaults(api_context.make_context(), db_rows.PROJECT)["quota_set"]
+        self.assertEqual(
+            (5, 6, db_rows.PROJECT), (shown["volumes"], shown["gigabytes"], shown["id"])
+        )
         self.assertEqual(7, self.show()["volumes"])
 
 
@@ -89,18 +91,18 @@ class UpdateTest(Case):
         self.assertEqual((5, 7, -1), (shown["volumes"], shown["gigabytes"], shown["backups"]))
         self.assertNotIn("id", shown)
         self.assertEqual(
-            {"volumes": 5, "gigabytes": 7, "backups": -1}, quotas.project_limits(rows.PROJECT)
+            {"volumes": 5, "gigabytes": 7, "backups": -1}, quotas.project_limits(db_rows.PROJECT)
         )
 
     def test_update_of_unknown_resource_is_refused_by_name(self):
         with self.assertRaisesRegex(exception.BadRequest, "quota set: 'cores', 'volumes_gold'$"):
             self.update(volumes=5, cores=1, volumes_gold=1)
-        self.assertEqual({}, quotas.project_limits(rows.PROJECT))
-        asking.add_type("gold")
+        self.assertEqual({}, quotas.project_limits(db_rows.PROJECT))
+        api_context.add_type("gold")
         self.assertEqual(1, self.update(volumes_gold=1)["volumes_gold"])
 
     def test_update_below_usage_needs_force(self):
-        rows.add_volume(size_gib=2)
+        db_rows.add_volume(size_gib=2)
         for query in ({}, {"skip_validation": "False"}):
             with self.assertRaisesRegex(exception.BadRequest, "2 are used already"):
                 self.update(query, gigabytes=1)
@@ -115,15 +117,15 @@ class UpdateTest(Case):
 class DeleteTest(Case):
     def test_delete_restores_defaults(self):
         self.update(volumes=5)
-        handlers.delete(self.ctx, rows.PROJECT)
-        handlers.delete(self.ctx, rows.PROJECT)
+        handlers.delete(self.ctx, db_rows.PROJECT)
+        handlers.delete(self.ctx, db_rows.PROJECT)
         self.assertEqual(-1, self.show()["volumes"])
 
 
 class ClassesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def update(self, name, **body):
         return handlers.update_class(name, {"quota_class_set": body})["quota_class_set"]
@@ -132,7 +134,7 @@ class ClassesTest(unittest.TestCase):
         return handlers.show_class(name)["quota_class_set"]
 
     def test_update_class_is_shown(self):
-        asking.add_type("gold")
+        api_context.add_type("gold")
         shown = self.update("default", volumes=5, gigabytes_gold="9")
         self.assertEqual((5, 9, -1), tuple(shown[name] for name in
                          ("volumes", "gigabytes_gold", "gigabytes")))  # fmt: skip

@@ -6,13 +6,13 @@ from unittest import mock
 
 from attachd.api import filters
 from attachd.api.resource_filters import handlers
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 
 class ResourceFiltersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def told(self, **query):
         found = handlers.index(query)["resource_filters"]

@@ -5,7 +5,7 @@ import unittest
 
 from attachd import scheduler
 from attachd.api.services import binaries
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 
 class NamesTest(unittest.TestCase):
@@ -14,7 +14,7 @@ class NamesTest(unittest.TestCase):
         self.assertEqual("attachd-agent", binaries.to_wire("attachd-agent"))
 
     def test_requests_accept_both_names(self):
-        for name in (binaries.MANAGER, asking.BINARY):
+        for name in (binaries.MANAGER, api_context.BINARY):
             self.assertEqual(scheduler.BINARY, binaries.to_internal(name))
         self.assertEqual("nonsense", binaries.to_internal("nonsense"))
 
@@ -25,11 +25,11 @@ class NamesTest(unittest.TestCase):
 class ManagersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("h@a")
-        asking.report("h@b")
-        asking.report("i@a")
-        asking.report("h@agent", binary="attachd-agent", report=None)
+        api_context.use(self)
+        api_context.report_backend("h@a")
+        api_context.report_backend("h@b")
+        api_context.report_backend("i@a")
+        api_context.report_backend("h@agent", binary="attachd-agent", report=None)
 
     def test_host_selects_its_backends_and_backend_itself(self):
         cases = {

@@ -7,16 +7,16 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.services import handlers
 from attachd.db.cluster import services
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 
 class ServicesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("h@a")
-        asking.report("h@b")
-        asking.report("other@a", binary="attachd-agent", report=None)
+        api_context.use(self)
+        api_context.report_backend("h@a")
+        api_context.report_backend("h@b")
+        api_context.report_backend("other@a", binary="attachd-agent", report=None)
 
     def hosts(self, **query):
         return [each["host"] for each in handlers.index(query, mv.LATEST)["services"]]
@@ -31,11 +31,11 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual(["h@b"], self.hosts(host="h@b"))
         self.assertEqual(["other@a"], self.hosts(binary="attachd-agent"))
         self.assertEqual([], self.hosts(binary="attachd-agent", host="h"))
-        for name in (asking.BINARY, "cinder-volume"):
+        for name in (api_context.BINARY, "cinder-volume"):
             self.assertEqual(["h@a", "h@b"], self.hosts(binary=name))
 
     def test_backend_is_disabled_and_enabled(self):
-        body = {"host": "h@a", "binary": asking.BINARY}
+        body = {"host": "h@a", "binary": api_context.BINARY}
         shown = handlers.disable(body)
         self.assertEqual(("disabled", True), (shown["status"], shown["disabled"]))
         self.assertEqual(("disabled", None), self.status("h@a"))
@@ -45,7 +45,7 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual(("enabled", None), self.status("h@a"))
 
     def test_reason_is_kept_until_enabled(self):
-        body = {"host": "h@a", "binary": asking.BINARY}
+        body = {"host": "h@a", "binary": api_context.BINARY}
         shown = handlers.disable_with_reason({**body, "disabled_reason": "smoke"})
         self.assertEqual("smoke", shown["disabled_reason"])
         self.assertEqual(("disabled", "smoke"), self.status("h@a"))
@@ -60,7 +60,7 @@ class ServicesTest(unittest.TestCase):
     def test_unknown_service_returns_404(self):
         for act in (handlers.enable, handlers.disable, handlers.disable_with_reason):
             with self.assertRaisesRegex(exception.NotFound, "nowhere"):
-                act({"host": "nowhere", "binary": asking.BINARY})
+                act({"host": "nowhere", "binary": api_context.BINARY})
 
 
 ALL = (handlers.freeze, handlers.thaw, handlers.failover, handlers.failover_host)
@@ -69,9 +69,9 @@ ALL = (handlers.freeze, handlers.thaw, handlers.failover, handlers.failover_host
 class FreezeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("h@a")
-        self.admin = asking.context(*asking.ADMIN)
+        api_context.use(self)
+        api_context.report_backend("h@a")
+        self.admin = api_context.make_context(*api_context.ADMIN)
 
     def refused(self, act, body, version=mv.LATEST):
         with self.assertRaises(exception.BadRequest) as caught:
@@ -81,13 +81,13 @@ class FreezeTest(unittest.TestCase):
     def test_backend_is_frozen_and_thawed(self):
         for act, expected in ((handlers.freeze, True), (handlers.thaw, False)):
             self.assertIsNone(act(self.admin, {"host": "h@a"}, mv.LATEST))
-            self.assertEqual(expected, services.is_frozen(asking.BINARY, "h@a"))
+            self.assertEqual(expected, services.is_frozen(api_context.BINARY, "h@a"))
             self.assertIn("h@a is", self.refused(act, {"host": "h@a"}))
 
     def test_freeze_needs_administrator(self):
         for act in ALL:
             with self.assertRaises(exception.Forbidden):
-                act(asking.context(), {"host": "h@a"}, mv.LATEST)
+                act(api_context.make_context(), {"host": "h@a"}, mv.LATEST)
 
     def test_failover_returns_400(self):
         for act in (handlers.failover, handlers.failover_host):
@@ -108,13 +108,13 @@ class FreezeTest(unittest.TestCase):
     def test_cluster_is_ignored_before_3_26(self):
         body = {"host": "h@a", "cluster": "c"}
         handlers.freeze(self.admin, body, mv.Version(3, 25))
-        self.assertTrue(services.is_frozen(asking.BINARY, "h@a"))
+        self.assertTrue(services.is_frozen(api_context.BINARY, "h@a"))
 
 
 class CapabilitiesTest(unittest.TestCase):
     def test_capabilities_of_backend_and_pool(self):
-        asking.use(self)
-        asking.report("h@a")
+        api_context.use(self)
+        api_context.report_backend("h@a")
         for host in ("h@a", "h@a#a"):
             self.assertEqual("a", handlers.show_capabilities(host)["volume_backend_name"])
         with self.assertRaisesRegex(exception.NotFound, "h@z"):
@@ -124,12 +124,14 @@ class CapabilitiesTest(unittest.TestCase):
 class PoolsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("h@a")
-        asking.report("h@b", report={**asking.ROOMY, "capabilities": {}})
-        asking.report("h@down", up=False, report=None)
-        asking.report("h@agent", binary="attachd-agent", report=None)
-        self.ctx = asking.context(*asking.ADMIN)
+        api_context.use(self)
+        api_context.report_backend("h@a")
+        api_context.report_backend(
+            "h@b", report={**api_context.BACKEND_REPORT, "capabilities": {}}
+        )
+        api_context.report_backend("h@down", up=False, report=None)
+        api_context.report_backend("h@agent", binary="attachd-agent", report=None)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
 
     def names(self, version=mv.LATEST, **query):
         found = handlers.get_pools(self.ctx, query, version)["pools"]
@@ -148,7 +150,7 @@ class PoolsTest(unittest.TestCase):
         self.assertEqual(["h@a#a", "h@b#b"], self.names(mv.Version(3, 27), name="h@b#b"))
 
     def test_pool_type_filter_exists_since_3_35(self):
-        kind = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        kind = api_context.add_type("shared", extra_specs={"multiattach": "<is> True"})
         for wanted in ("shared", kind["id"]):
             self.assertEqual(["h@a#a"], self.names(volume_type=wanted))
         self.assertEqual(2, len(self.names(mv.Version(3, 34), volume_type="shared")))

@@ -9,8 +9,8 @@ from oslo_log import log
 
 from attachd.api.services import logs
 from attachd.conf import CONF
-from attachd.tests import asking
-from attachd.tests.backends import override
+from attachd.tests.fixtures import api_context
+from attachd.tests.fixtures.conf_fixture import override
 
 PREFIX = "attachd.tests.logs"
 
@@ -18,16 +18,16 @@ PREFIX = "attachd.tests.logs"
 class LogsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         override(self, "host", "h")
         self.logger = log.getLogger(PREFIX).logger
         self.logger.setLevel("ERROR")
         self.addCleanup(self.logger.setLevel, logging.NOTSET)
         self.manager_api = self.enterContext(mock.patch.object(logs, "manager_api"))
         self.manager_api.get_log_levels.return_value = {PREFIX: "INFO"}
-        self.ctx = asking.context(*asking.ADMIN)
-        asking.report("h@a")
-        asking.report("i@b")
+        self.ctx = api_context.make_context(*api_context.ADMIN)
+        api_context.report_backend("h@a")
+        api_context.report_backend("i@b")
 
     def told(self, **body):
         """Set a level; return whether this process has it now, and which backends were told."""
@@ -72,7 +72,7 @@ class LogsTest(unittest.TestCase):
             self.assertEqual({"log_levels": wanted}, answer)
 
     def test_silent_manager_is_not_asked(self):
-        asking.report("j@c")
+        api_context.report_backend("j@c")
         with mock.patch.object(logs.binaries, "of_host") as at:
             at.return_value = [{"host": "j@c", "alive": False}]
             self.assertEqual((True, []), self.told())

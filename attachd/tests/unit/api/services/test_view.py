@@ -7,7 +7,7 @@ import unittest
 from attachd.api import microversions as mv
 from attachd.api.services import view
 from attachd.conf import CONF
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 NOW = datetime.datetime.fromisoformat("2026-01-31T12:00:00")
 KEYS = {
@@ -18,7 +18,7 @@ KEYS = {
 
 def row(**values):
     return {
-        "binary": asking.BINARY,
+        "binary": api_context.BINARY,
         "host": "h@shelf",
         "availability_zone": "nova",
         "disabled": False,
@@ -27,7 +27,7 @@ def row(**values):
         "up": True,
         "alive": True,
         "seen_at": NOW,
-        "report": asking.ROOMY,
+        "report": api_context.BACKEND_REPORT,
         **values,
     }
 
@@ -89,7 +89,7 @@ class PoolTest(unittest.TestCase):
         self.assertLessEqual(told.items(), shown["capabilities"].items())
 
     def test_unlimited_capacity_is_infinite(self):
-        report = {**asking.ROOMY, "total_gib": None, "free_gib": None}
+        report = {**api_context.BACKEND_REPORT, "total_gib": None, "free_gib": None}
         shown = view.pool_detail(row(report=report))["capabilities"]
         self.assertEqual("infinite", shown["total_capacity_gb"])
         self.assertEqual("infinite", shown["free_capacity_gb"])

@@ -5,16 +5,16 @@ import unittest
 
 from attachd import exception
 from attachd.api.types import access
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 
 class AccessTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.admin = asking.context(*asking.ADMIN)
-        self.hidden = asking.add_type("hidden", is_public=False)["id"]
-        self.public = asking.add_type("gold")["id"]
+        api_context.use(self)
+        self.admin = api_context.make_context(*api_context.ADMIN)
+        self.hidden = api_context.add_type("hidden", is_public=False)["id"]
+        self.public = api_context.add_type("gold")["id"]
 
     def listed(self):
         return access.index(self.admin, self.hidden)["volume_type_access"]
@@ -42,7 +42,7 @@ class AccessTest(unittest.TestCase):
 
     def test_access_of_unknown_type_is_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
-            access.index(self.admin, asking.new_id())
+            access.index(self.admin, api_context.new_id())
         for act in (access.add_access, access.remove_access):
             with self.assertRaises(exception.VolumeTypeNotFound):
-                act(self.admin, asking.new_id(), {"project": "p"})
+                act(self.admin, api_context.new_id(), {"project": "p"})

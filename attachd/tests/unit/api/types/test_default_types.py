@@ -5,16 +5,16 @@ import unittest
 
 from attachd import exception
 from attachd.api.types import default_types
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 
 class DefaultTypesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.admin = asking.context(*asking.ADMIN)
-        self.gold = asking.add_type("gold")["id"]
-        self.hidden = asking.add_type("hidden", is_public=False)["id"]
+        api_context.use(self)
+        self.admin = api_context.make_context(*api_context.ADMIN)
+        self.gold = api_context.add_type("gold")["id"]
+        self.hidden = api_context.add_type("hidden", is_public=False)["id"]
 
     def put(self, project, kind):
         body = {"default_type": {"volume_type": kind}}
@@ -47,7 +47,7 @@ class DefaultTypesTest(unittest.TestCase):
             default_types.show("p")
 
     def test_put_with_unknown_type_is_bad_request(self):
-        for wanted in ("silver", asking.new_id()):
+        for wanted in ("silver", api_context.new_id()):
             with self.assertRaisesRegex(exception.BadRequest, wanted):
                 self.put("p", wanted)
 

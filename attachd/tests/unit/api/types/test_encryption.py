@@ -5,15 +5,15 @@ import unittest
 
 from attachd import exception
 from attachd.api.types import encryption
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 
 class EncryptionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.admin = asking.context(*asking.ADMIN)
-        self.gold = asking.add_type("gold")["id"]
+        api_context.use(self)
+        self.admin = api_context.make_context(*api_context.ADMIN)
+        self.gold = api_context.add_type("gold")["id"]
 
     def test_index_returns_nothing(self):
         self.assertEqual({}, encryption.index(self.admin, self.gold))
@@ -23,7 +23,7 @@ class EncryptionTest(unittest.TestCase):
             encryption.create(self.admin, self.gold)
 
     def test_create_for_multiattach_type_names_reason(self):
-        shared = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})["id"]
+        shared = api_context.add_type("shared", extra_specs={"multiattach": "<is> True"})["id"]
         with self.assertRaisesRegex(exception.BadRequest, "no encrypted .* multiattach one"):
             encryption.create(self.admin, shared)
 
@@ -35,4 +35,4 @@ class EncryptionTest(unittest.TestCase):
     def test_encryption_of_unknown_type_is_not_found(self):
         for act in (encryption.index, encryption.show, encryption.create):
             with self.assertRaises(exception.VolumeTypeNotFound):
-                act(self.admin, asking.new_id())
+                act(self.admin, api_context.new_id())

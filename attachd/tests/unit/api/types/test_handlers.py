@@ -8,8 +8,8 @@ from attachd.api import microversions as mv
 from attachd.api.types import handlers
 from attachd.db.types import default_types, qos_specs
 from attachd.db.types import store as types
-from attachd.tests import asking, rows
-from attachd.tests.backends import override
+from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures.conf_fixture import override
 
 PUBLIC = "os-volume-type-access:is_public"
 
@@ -17,8 +17,8 @@ PUBLIC = "os-volume-type-access:is_public"
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.admin = asking.context(*asking.ADMIN)
+        api_context.use(self)
+        self.admin = api_context.make_context(*api_context.ADMIN)
 
     def create(self, **fields):
         return handlers.create(self.admin, {"volume_type": {"name": "gold", **fields}})[
@@ -65,7 +65,7 @@ class ShowTest(Case):
     def test_show_private_type_for_member_is_not_found(self):
         volume_type = self.create(**{PUBLIC: False})
         with self.assertRaises(exception.VolumeTypeNotFound):
-            handlers.show(asking.context(), volume_type["id"])
+            handlers.show(api_context.make_context(), volume_type["id"])
 
 
 class UpdateTest(Case):
@@ -96,7 +96,7 @@ class UpdateTest(Case):
 
     def test_update_of_unknown_type_is_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
-            self.update(asking.new_id(), name="n")
+            self.update(api_context.new_id(), name="n")
 
 
 class DeleteTest(Case):
@@ -108,7 +108,7 @@ class DeleteTest(Case):
 
     def test_delete_with_volumes_is_refused(self):
         volume_type = self.create()
-        rows.add_volume(volume_type_id=volume_type["id"])
+        db_rows.add_volume(volume_type_id=volume_type["id"])
         with self.assertRaises(exception.TypeInUse):
             handlers.delete(self.admin, volume_type["id"])
 
@@ -128,17 +128,17 @@ class DeleteTest(Case):
 class ListTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.add_type("gold", extra_specs={"multiattach": "<is> True", "inner": "x"})
-        asking.add_type("silver")
+        api_context.use(self)
+        api_context.add_type("gold", extra_specs={"multiattach": "<is> True", "inner": "x"})
+        api_context.add_type("silver")
         self.qos = qos_specs.create("fast", "both", {})
-        self.hidden = asking.add_type(
+        self.hidden = api_context.add_type(
             "hidden", is_public=False, description="deep", qos_specs_id=self.qos["id"]
         )
-        self.ctx = asking.context()
+        self.ctx = api_context.make_context()
 
     def index(self, version=mv.LATEST, **query):
-        return handlers.index(self.ctx, query, version, asking.links())
+        return handlers.index(self.ctx, query, version, api_context.make_links())
 
     def names(self, *arguments, **query):
         shown = self.index(*arguments, **query)["volume_types"]
@@ -149,15 +149,15 @@ class ListTest(unittest.TestCase):
             self.assertEqual({"gold", "silver"}, self.names(**query))
 
     def test_list_for_member_shows_accessible_private_types(self):
-        types.add_access(self.hidden["id"], rows.PROJECT)
+        types.add_access(self.hidden["id"], db_rows.PROJECT)
         self.assertEqual({"gold", "silver", "hidden"}, self.names())
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
         self.assertEqual({"gold", "silver", "hidden"}, self.names(is_public="True"))
-        self.ctx = asking.context(*asking.ADMIN, project=asking.OTHER_PROJECT)
+        self.ctx = api_context.make_context(*api_context.ADMIN, project=api_context.OTHER_PROJECT)
         self.assertEqual({"gold", "silver"}, self.names())
 
     def test_list_for_admin_takes_any_filter(self):
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
         for query in (
             {"id": self.hidden["id"]},
             {"name": "hidden"},
@@ -167,7 +167,7 @@ class ListTest(unittest.TestCase):
             self.assertEqual({"hidden"}, self.names(is_public="None", **query), query)
 
     def test_list_for_admin_filters_by_visibility(self):
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
         self.assertEqual({"gold", "silver"}, self.names())
         self.assertEqual({"hidden"}, self.names(is_public="False"))
         self.assertEqual({"gold", "silver", "hidden"}, self.names(is_public="None"))
@@ -177,13 +177,13 @@ class ListTest(unittest.TestCase):
         query = {"extra_specs": "{'multiattach': '<is> True'}"}
         self.assertEqual({"gold"}, self.names(**query))
         self.assertEqual({"gold", "silver"}, self.names(mv.Version(3, 51), **query))
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
         self.assertEqual({"gold"}, self.names(mv.Version(3, 51), **query))
 
     def test_list_filter_by_hidden_spec_matches_nothing(self):
         query = {"extra_specs": "{'inner': 'x'}"}
         self.assertEqual(set(), self.names(**query))
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
         self.assertEqual({"gold"}, self.names(**query))
 
     def test_list_with_unknown_filter_is_refused_since_3_52(self):

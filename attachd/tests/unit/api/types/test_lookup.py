@@ -7,17 +7,20 @@ from attachd import exception
 from attachd.api.types import lookup
 from attachd.db.types import default_types
 from attachd.db.types import store as types
-from attachd.tests import asking, rows
-from attachd.tests.backends import override
+from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures.conf_fixture import override
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.gold = asking.add_type("gold")
-        self.hidden = asking.add_type("hidden", is_public=False)
-        self.member, self.admin = asking.context(), asking.context(*asking.ADMIN)
+        api_context.use(self)
+        self.gold = api_context.add_type("gold")
+        self.hidden = api_context.add_type("hidden", is_public=False)
+        self.member, self.admin = (
+            api_context.make_context(),
+            api_context.make_context(*api_context.ADMIN),
+        )
 
 
 class LookupTest(Case):
@@ -31,12 +34,12 @@ class LookupTest(Case):
             self.assertEqual("gold", lookup.get_by_id_or_name(self.member, wanted)["name"])
 
     def test_get_by_id_or_name_prefers_id(self):
-        asking.add_type(self.gold["id"])
+        api_context.add_type(self.gold["id"])
         self.assertEqual("gold", lookup.get_by_id_or_name(self.member, self.gold["id"])["name"])
 
     def test_get_by_id_or_name_takes_name_in_form_of_id(self):
-        name = asking.new_id()
-        volume_type = asking.add_type(name)
+        name = api_context.new_id()
+        volume_type = api_context.add_type(name)
         self.assertEqual(volume_type["id"], lookup.get_by_id_or_name(self.member, name)["id"])
 
     def test_private_type_is_visible_to_admins(self):
@@ -46,15 +49,15 @@ class LookupTest(Case):
             self.assertEqual("hidden", lookup.get_by_id_or_name(self.admin, wanted)["name"])
 
     def test_private_type_is_visible_to_projects_with_access(self):
-        types.add_access(self.hidden["id"], rows.PROJECT)
-        stranger = asking.context(project=asking.OTHER_PROJECT)
+        types.add_access(self.hidden["id"], db_rows.PROJECT)
+        stranger = api_context.make_context(project=api_context.OTHER_PROJECT)
         for wanted in (self.hidden["id"], "hidden"):
             self.assertEqual("hidden", lookup.get_by_id_or_name(self.member, wanted)["name"])
             with self.assertRaises(exception.VolumeTypeNotFound):
                 lookup.get_by_id_or_name(stranger, wanted)
 
     def test_caller_without_project_sees_public_types(self):
-        nobody = asking.context(project=None)
+        nobody = api_context.make_context(project=None)
         self.assertEqual("gold", lookup.get_by_id_or_name(nobody, "gold")["name"])
         with self.assertRaises(exception.VolumeTypeNotFound):
             lookup.get(nobody, self.hidden["id"])
@@ -74,13 +77,13 @@ class DefaultTest(Case):
 
     def test_default_of_project_wins_over_configured_one(self):
         override(self, "default_volume_type", "gold")
-        silver = asking.add_type("silver")["id"]
-        default_types.set_default(asking.OTHER_PROJECT, self.gold["id"])
-        default_types.set_default(rows.PROJECT, silver)
+        silver = api_context.add_type("silver")["id"]
+        default_types.set_default(api_context.OTHER_PROJECT, self.gold["id"])
+        default_types.set_default(db_rows.PROJECT, silver)
         self.assertEqual("silver", self.default())
 
     def test_default_of_project_may_be_private(self):
-        default_types.set_default(rows.PROJECT, self.hidden["id"])
+        default_types.set_default(db_rows.PROJECT, self.hidden["id"])
         self.assertEqual("hidden", self.default())
 
     def test_default_with_unknown_name_raises(self):

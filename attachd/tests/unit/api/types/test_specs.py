@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api.types import specs
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 SPECS = {"multiattach": "<is> True", "inner": "x"}
 
@@ -13,15 +13,15 @@ SPECS = {"multiattach": "<is> True", "inner": "x"}
 class SpecsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.type_id = asking.add_type(extra_specs=SPECS)["id"]
-        self.admin = asking.context(*asking.ADMIN)
+        api_context.use(self)
+        self.type_id = api_context.add_type(extra_specs=SPECS)["id"]
+        self.admin = api_context.make_context(*api_context.ADMIN)
 
     def all(self):
         return specs.index(self.admin, self.type_id)["extra_specs"]
 
     def test_index_for_member_shows_visible_specs(self):
-        member = asking.context()
+        member = api_context.make_context()
         shown = specs.index(member, self.type_id)
         self.assertEqual({"extra_specs": {"multiattach": "<is> True"}}, shown)
         shown = specs.show(member, self.type_id, "multiattach")
@@ -51,7 +51,7 @@ class SpecsTest(unittest.TestCase):
             specs.delete(self.admin, self.type_id, "inner")
 
     def test_changes_with_volumes_of_type_are_refused(self):
-        rows.add_volume(volume_type_id=self.type_id)
+        db_rows.add_volume(volume_type_id=self.type_id)
         acts = (
             lambda: specs.create(self.admin, self.type_id, {"extra_specs": {"new": "1"}}),
             lambda: specs.update(self.admin, self.type_id, "inner", {"inner": "y"}),
@@ -65,4 +65,4 @@ class SpecsTest(unittest.TestCase):
     def test_specs_of_unknown_type_are_not_found(self):
         for act in (specs.index, lambda *args: specs.delete(*args, "k")):
             with self.assertRaises(exception.VolumeTypeNotFound):
-                act(self.admin, asking.new_id())
+                act(self.admin, api_context.new_id())

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd.api.types import view
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context
 
 SPECS = {"multiattach": "<is> True", "volume_backend_name": "shelf"}
 ROW = {
@@ -21,10 +21,10 @@ KEYS = {"id", "name", "description", "is_public"}
 class ViewTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def shown(self, *roles):
-        return view.detail(ROW, view.Viewer.from_context(asking.context(*roles)))
+        return view.detail(ROW, view.Viewer.from_context(api_context.make_context(*roles)))
 
     def test_detail_for_member_shows_visible_specs(self):
         shown = self.shown()
@@ -32,7 +32,7 @@ class ViewTest(unittest.TestCase):
         self.assertEqual({"multiattach": "<is> True"}, shown["extra_specs"])
 
     def test_detail_for_admin_shows_all_specs(self):
-        shown = self.shown(*asking.ADMIN)
+        shown = self.shown(*api_context.ADMIN)
         self.assertEqual(KEYS | {view.IS_PUBLIC, "extra_specs", "qos_specs_id"}, set(shown))
         self.assertEqual((SPECS, "q"), (shown["extra_specs"], shown["qos_specs_id"]))
 
@@ -43,10 +43,10 @@ class ViewTest(unittest.TestCase):
         self.assertEqual(KEYS, set(self.shown("guest")))
 
     def test_updated_has_one_name_of_is_public(self):
-        viewer = view.Viewer.from_context(asking.context(*asking.ADMIN))
+        viewer = view.Viewer.from_context(api_context.make_context(*api_context.ADMIN))
         self.assertNotIn(view.IS_PUBLIC, view.updated(ROW, viewer))
 
     def test_updated_has_no_qos_specs_id(self):
-        viewer = view.Viewer.from_context(asking.context(*asking.ADMIN))
+        viewer = view.Viewer.from_context(api_context.make_context(*api_context.ADMIN))
         for shown in (view.created(ROW, viewer), view.updated(ROW, viewer)):
             self.assertNotIn("qos_specs_id", shown)

@@ -11,143 +11,149 @@ from attachd.api import microversions as mv
 from attachd.api.volumes import actions, backend_calls
 from attachd.db.types import qos_specs
 from attachd.objects import Volume
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class ResetStatusTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def reset(self, volume, *roles, **claims):
-        ctx = asking.context(*(roles or asking.ADMIN))
+        ctx = api_context.make_context(*(roles or api_context.ADMIN))
         actions.reset_status(ctx, volume["id"], claims)
-        return rows.volume(volume["id"])["status"]
+        return db_rows.get_volume(volume["id"])["status"]
 
     def test_reset_status_sets_status(self):
-        volume = rows.add_volume("creating")
+        volume = db_rows.add_volume("creating")
         for status in ("error", "available", "maintenance", "creating"):
             self.assertEqual(status, self.reset(volume, status=status.upper()))
 
     def test_reset_status_to_manager_state_is_refused(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         for status in ("deleting", "error_deleting", "detaching", "extending", "nonsense"):
             with self.assertRaisesRegex(exception.InvalidInput, "os-reset_status.status"):
                 self.reset(volume, status=status)
-        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
 
     def test_reset_status_contradicting_attachments_is_refused(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.assertRaisesRegex(exception.BadRequest, "in-use"):
             self.reset(volume, status="in-use")
-        attachment = rows.add_attachment(volume["id"], "attached")
+        attachment = db_rows.add_attachment(volume["id"], "attached")
         for claims in ({"status": "available"}, {"attach_status": "detached"}):
             with self.assertRaisesRegex(exception.BadRequest, attachment["id"]):
                 self.reset(volume, **claims)
         self.assertEqual("in-use", self.reset(volume, attach_status="attached"))
 
     def test_reset_migration_status_takes_only_none(self):
-        self.assertEqual("available", self.reset(rows.add_volume(), migration_status="none"))
+        self.assertEqual("available", self.reset(db_rows.add_volume(), migration_status="none"))
         with self.assertRaises(exception.InvalidInput):
-            self.reset(rows.add_volume(), migration_status="migrating")
+            self.reset(db_rows.add_volume(), migration_status="migrating")
 
     def test_reset_status_without_field_is_refused(self):
         for claims in ({"status": None}, {"status": ""}, {"attach_status": None, "status": None}):
             with self.assertRaisesRegex(exception.BadRequest, "Must specify"):
-                self.reset(rows.add_volume(), **claims)
+                self.reset(db_rows.add_volume(), **claims)
 
     def test_reset_status_without_admin_is_forbidden(self):
         with self.assertRaisesRegex(exception.Forbidden, "reset_status"):
-            self.reset(rows.add_volume(), *asking.MEMBER, status="error")
+            self.reset(db_rows.add_volume(), *api_context.MEMBER, status="error")
 
 
 class ForceDeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def test_force_delete_in_any_status_succeeds(self):
         for state in ("ready", "creating", "deleting", "maintenance", "error", "extending"):
-            volume_id = rows.add_volume(state)["id"]
+            volume_id = db_rows.add_volume(state)["id"]
             actions.force_delete(
-                asking.context(*asking.ADMIN), volume_id, webob.Request.blank("/")
+                api_context.make_context(*api_context.ADMIN), volume_id, webob.Request.blank("/")
             )
-            self.assertEqual("deleting", rows.volume(volume_id)["status"])
+            self.assertEqual("deleting", db_rows.get_volume(volume_id)["status"])
             self.assertEqual(volume_id, self.manager_api.delete_volume.call_args.args[1].id)
 
     def test_force_delete_of_attached_volume_is_refused(self):
-        volume_id = rows.add_volume()["id"]
-        rows.add_attachment(volume_id, "attached")
+        volume_id = db_rows.add_volume()["id"]
+        db_rows.add_attachment(volume_id, "attached")
         with self.assertRaisesRegex(exception.InvalidVolume, "is attached"):
             actions.force_delete(
-                asking.context(*asking.ADMIN), volume_id, webob.Request.blank("/")
+                api_context.make_context(*api_context.ADMIN), volume_id, webob.Request.blank("/")
             )
-        self.assertEqual("in-use", rows.volume(volume_id)["status"])
+        self.assertEqual("in-use", db_rows.get_volume(volume_id)["status"])
 
     def test_force_delete_without_admin_is_forbidden(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         with self.assertRaisesRegex(exception.Forbidden, "admin_actions:force_delete"):
-            actions.force_delete(asking.context(), volume_id, webob.Request.blank("/"))
+            actions.force_delete(api_context.make_context(), volume_id, webob.Request.blank("/"))
 
 
 class BootableTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def test_set_bootable_sets_and_clears_flag(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         for said, expected in (("true", True), (False, False), ("on", True), ("0", False)):
-            actions.set_bootable(asking.context(), volume_id, {"bootable": said})
-            self.assertIs(expected, rows.volume(volume_id)["bootable"])
+            actions.set_bootable(api_context.make_context(), volume_id, {"bootable": said})
+            self.assertIs(expected, db_rows.get_volume(volume_id)["bootable"])
 
     def test_set_bootable_in_maintenance_is_refused(self):
-        volume_id = rows.add_volume("maintenance")["id"]
+        volume_id = db_rows.add_volume("maintenance")["id"]
         with self.assertRaises(exception.InvalidVolume):
-            actions.set_bootable(asking.context(), volume_id, {"bootable": True})
+            actions.set_bootable(api_context.make_context(), volume_id, {"bootable": True})
 
     def test_set_bootable_for_reader_is_forbidden(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         with self.assertRaisesRegex(exception.Forbidden, "volume:update"):
-            actions.set_bootable(asking.context("reader"), volume_id, {"bootable": True})
+            actions.set_bootable(api_context.make_context("reader"), volume_id, {"bootable": True})
 
 
 class ReadonlyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def test_update_readonly_flag_sets_and_clears_flag(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         for said, expected in (("True", "True"), (False, "False"), (True, "True")):
-            actions.update_readonly_flag(asking.context(), volume_id, {"readonly": said})
-            self.assertEqual({"readonly": expected}, rows.volume(volume_id)["admin_metadata"])
+            actions.update_readonly_flag(api_context.make_context(), volume_id, {"readonly": said})
+            self.assertEqual(
+                {"readonly": expected}, db_rows.get_volume(volume_id)["admin_metadata"]
+            )
 
     def test_update_readonly_flag_for_reader_is_forbidden(self):
-        volume_id = rows.add_volume()["id"]
+        volume_id = db_rows.add_volume()["id"]
         with self.assertRaisesRegex(exception.Forbidden, "update_readonly_flag"):
-            actions.update_readonly_flag(asking.context("reader"), volume_id, {"readonly": True})
+            actions.update_readonly_flag(
+                api_context.make_context("reader"), volume_id, {"readonly": True}
+            )
 
     def test_update_readonly_flag_of_other_project_is_not_found(self):
-        volume_id = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
+        volume_id = db_rows.add_volume(project_id=api_context.OTHER_PROJECT)["id"]
         for act, body in (
             (actions.update_readonly_flag, {"readonly": True}),
             (actions.set_bootable, {"bootable": True}),
         ):
             with self.assertRaises(exception.VolumeNotFound):
-                act(asking.context(), volume_id, body)
+                act(api_context.make_context(), volume_id, body)
 
 
 class ImageMetadataTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.ctx = asking.context()
-        self.volume_id = rows.add_volume()["id"]
+        api_context.use(self)
+        self.ctx = api_context.make_context()
+        self.volume_id = db_rows.add_volume()["id"]
 
     def merge(self, volume_id, *roles, **pairs):
-        return actions.set_image_metadata(asking.context(*roles), volume_id, {"metadata": pairs})
+        return actions.set_image_metadata(
+            api_context.make_context(*roles), volume_id, {"metadata": pairs}
+        )
 
     def test_image_metadata_is_set_shown_and_removed(self):
         self.merge(self.volume_id, os_type="linux")
@@ -156,7 +162,7 @@ class ImageMetadataTest(unittest.TestCase):
             self.merge(self.volume_id, min_disk="1"),
         )
         actions.unset_image_metadata(self.ctx, self.volume_id, {"key": "os_type"})
-        shown = actions.show_image_metadata(asking.context("reader"), self.volume_id)
+        shown = actions.show_image_metadata(api_context.make_context("reader"), self.volume_id)
         self.assertEqual({"metadata": {"min_disk": "1"}}, shown)
         with self.assertRaisesRegex(exception.NotFound, "os_type"):
             actions.unset_image_metadata(self.ctx, self.volume_id, {"key": "os_type"})
@@ -169,17 +175,19 @@ class ImageMetadataTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.Forbidden, "image_metadata:set"):
             self.merge(self.volume_id, "reader", a="b")
         with self.assertRaisesRegex(exception.Forbidden, "image_metadata:remove"):
-            actions.unset_image_metadata(asking.context("reader"), self.volume_id, {"key": "a"})
+            actions.unset_image_metadata(
+                api_context.make_context("reader"), self.volume_id, {"key": "a"}
+            )
 
     def test_set_image_metadata_in_maintenance_is_refused(self):
-        volume_id = rows.add_volume("maintenance")["id"]
+        volume_id = db_rows.add_volume("maintenance")["id"]
         with self.assertRaises(exception.InvalidVolume):
             self.merge(volume_id, a="b")
         with self.assertRaises(exception.InvalidVolume):
             actions.unset_image_metadata(self.ctx, volume_id, {"key": "a"})
 
     def test_image_metadata_of_other_project_is_not_found(self):
-        volume_id = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
+        volume_id = db_rows.add_volume(project_id=api_context.OTHER_PROJECT)["id"]
         for act in (
             lambda: self.merge(volume_id, a="b"),
             lambda: actions.unset_image_metadata(self.ctx, volume_id, {"key": "a"}),
@@ -192,21 +200,21 @@ class ImageMetadataTest(unittest.TestCase):
 class ExtendTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report()
+        api_context.use(self)
+        api_context.report_backend()
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def extend(self, volume, size, *roles, version=mv.LATEST):
-        actions.extend(asking.context(*roles), volume["id"], {"new_size": size}, version)
-        return rows.volume(volume["id"])
+        actions.extend(api_context.make_context(*roles), volume["id"], {"new_size": size}, version)
+        return db_rows.get_volume(volume["id"])
 
     def attached(self):
-        volume = rows.add_volume()
-        rows.add_attachment(volume["id"], "attached")
+        volume = db_rows.add_volume()
+        db_rows.add_attachment(volume["id"], "attached")
         return volume
 
     def test_extend_available_volume_marks_and_sends(self):
-        row = self.extend(rows.add_volume(), "2")
+        row = self.extend(db_rows.add_volume(), "2")
         self.assertEqual(("extending", 2), (row["status"], row["new_size_gib"]))
         self.manager_api.extend_volume.assert_called_once()
 
@@ -219,30 +227,30 @@ class ExtendTest(unittest.TestCase):
     def test_extend_to_smaller_size_is_refused(self):
         for size in (2, 1):
             with self.assertRaisesRegex(exception.InvalidInput, "greater than current"):
-                self.extend(rows.add_volume(size_gib=2), size)
+                self.extend(db_rows.add_volume(size_gib=2), size)
 
     def test_extend_in_wrong_status_names_status(self):
-        reserved = rows.add_volume()
-        rows.add_attachment(reserved["id"])
-        for volume in (reserved, *map(rows.add_volume, ("error", "creating", "extending"))):
-            status = rows.volume(volume["id"])["status"]
+        reserved = db_rows.add_volume()
+        db_rows.add_attachment(reserved["id"])
+        for volume in (reserved, *map(db_rows.add_volume, ("error", "creating", "extending"))):
+            status = db_rows.get_volume(volume["id"])["status"]
             with self.subTest(status), self.assertRaisesRegex(exception.InvalidVolume, status):
                 self.extend(volume, 2)
         self.manager_api.extend_volume.assert_not_called()
 
     def test_extend_without_free_capacity_is_refused(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.assertRaisesRegex(exception.NoValidBackend, "GiB are asked for"):
             self.extend(volume, 200)
-        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
 
     def test_extend_for_reader_is_forbidden(self):
         with self.assertRaisesRegex(exception.Forbidden, "volume:extend"):
-            self.extend(rows.add_volume(), 2, "reader")
+            self.extend(db_rows.add_volume(), 2, "reader")
 
     def test_extend_beyond_limits_of_type_is_refused(self):
-        volume_type = asking.add_type(extra_specs={"provisioning:max_vol_size": "3"})
-        volume = rows.add_volume(volume_type_id=volume_type["id"])
+        volume_type = api_context.add_type(extra_specs={"provisioning:max_vol_size": "3"})
+        volume = db_rows.add_volume(volume_type_id=volume_type["id"])
         with self.assertRaisesRegex(exception.InvalidInput, "at most 3 GiB"):
             self.extend(volume, 4)
         self.assertEqual("extending", self.extend(volume, 3)["status"])
@@ -251,14 +259,14 @@ class ExtendTest(unittest.TestCase):
 class CompletionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def refused(self, state):
-        volume_id = rows.add_volume(state, new_size_gib=5)["id"]
-        before = rows.volume(volume_id)
+        volume_id = db_rows.add_volume(state, new_size_gib=5)["id"]
+        before = db_rows.get_volume(volume_id)
         with self.assertRaises(exception.InvalidVolume) as caught:
-            actions.complete_extend(asking.context(*asking.ADMIN), volume_id)
-        self.assertEqual(before, rows.volume(volume_id))
+            actions.complete_extend(api_context.make_context(*api_context.ADMIN), volume_id)
+        self.assertEqual(before, db_rows.get_volume(volume_id))
         return str(caught.exception)
 
     def test_complete_extend_of_volume_not_extending_names_status(self):
@@ -270,7 +278,9 @@ class CompletionTest(unittest.TestCase):
 
     def test_complete_extend_without_admin_is_forbidden(self):
         with self.assertRaisesRegex(exception.Forbidden, "extend_volume_completion"):
-            actions.complete_extend(asking.context(), rows.add_volume("extending")["id"])
+            actions.complete_extend(
+                api_context.make_context(), db_rows.add_volume("extending")["id"]
+            )
 
 
 SEVERAL = {"multiattach": "<is> True"}
@@ -279,29 +289,31 @@ SEVERAL = {"multiattach": "<is> True"}
 class RetypeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report()
-        self.plain = asking.add_type("plain")
-        self.volume = rows.add_volume(volume_type_id=self.plain["id"], availability_zone="nova")
+        api_context.use(self)
+        api_context.report_backend()
+        self.plain = api_context.add_type("plain")
+        self.volume = db_rows.add_volume(volume_type_id=self.plain["id"], availability_zone="nova")
 
     def retype(self, to, *roles, volume=None, **policy):
         volume = volume or self.volume
-        actions.retype(asking.context(*roles), volume["id"], {"new_type": to, **policy})
-        return rows.volume(volume["id"])
+        actions.retype(api_context.make_context(*roles), volume["id"], {"new_type": to, **policy})
+        return db_rows.get_volume(volume["id"])
 
     def refused(self, error, says, to, *roles, volume=None, **policy):
         volume = volume or self.volume
         with self.assertRaisesRegex(error, says):
             self.retype(to, *roles, volume=volume, **policy)
-        self.assertEqual(volume["volume_type_id"], rows.volume(volume["id"])["volume_type_id"])
+        self.assertEqual(
+            volume["volume_type_id"], db_rows.get_volume(volume["id"])["volume_type_id"]
+        )
 
     def attached(self):
-        volume = rows.add_volume(volume_type_id=self.plain["id"])
-        rows.add_attachment(volume["id"], "attached")
+        volume = db_rows.add_volume(volume_type_id=self.plain["id"])
+        db_rows.add_attachment(volume["id"], "attached")
         return volume
 
     def test_retype_by_name_or_id_ignores_migration_policy(self):
-        gold = asking.add_type("gold")
+        gold = api_context.add_type("gold")
         for to, policy, expected in (
             ("gold", {}, gold["id"]),
             (self.plain["id"], {"migration_policy": "never"}, self.plain["id"]),
@@ -312,38 +324,38 @@ class RetypeTest(unittest.TestCase):
             self.assertEqual((expected, "available"), (row["volume_type_id"], row["status"]))
 
     def test_retype_in_use_to_equivalent_type_succeeds(self):
-        gold = asking.add_type("gold")
+        gold = api_context.add_type("gold")
         self.assertEqual(gold["id"], self.retype("gold", volume=self.attached())["volume_type_id"])
 
     def test_retype_available_changes_multiattach(self):
-        asking.add_type("shared", extra_specs=SEVERAL)
+        api_context.add_type("shared", extra_specs=SEVERAL)
         self.assertIs(True, self.retype("shared")["multiattach"])
         self.assertIs(False, self.retype("plain")["multiattach"])
 
     def test_retype_in_use_changing_multiattach_is_refused(self):
-        asking.add_type("shared", extra_specs=SEVERAL)
+        api_context.add_type("shared", extra_specs=SEVERAL)
         self.refused(exception.InvalidInput, "how often", "shared", volume=self.attached())
 
     def test_retype_to_multiattach_without_permission_is_forbidden(self):
-        asking.add_type("shared", extra_specs=SEVERAL)
+        api_context.add_type("shared", extra_specs=SEVERAL)
         self.refused(exception.Forbidden, "volume:retype", "shared", "reader")
 
     def test_retype_to_same_type_is_refused(self):
         self.refused(exception.InvalidVolume, "that type already", "plain")
 
     def test_retype_to_unknown_or_private_type_is_not_found(self):
-        asking.add_type("private", is_public=False)
-        for to in ("nothing", asking.new_id(), "private"):
+        api_context.add_type("private", is_public=False)
+        for to in ("nothing", api_context.new_id(), "private"):
             self.refused(exception.VolumeTypeNotFound, to, to)
 
     def test_retype_in_wrong_status_names_status(self):
-        asking.add_type("gold")
+        api_context.add_type("gold")
         for state in ("creating", "error", "extending", "maintenance"):
-            volume = rows.add_volume(state, volume_type_id=self.plain["id"])
+            volume = db_rows.add_volume(state, volume_type_id=self.plain["id"])
             self.refused(exception.InvalidVolume, f"currently {state}", "gold", volume=volume)
 
     def test_retype_of_other_project_is_not_found(self):
-        strange = rows.add_volume(project_id=asking.OTHER_PROJECT)
+        strange = db_rows.add_volume(project_id=api_context.OTHER_PROJECT)
         with self.assertRaises(exception.VolumeNotFound):
             self.retype("plain", volume=strange)
 
@@ -354,14 +366,16 @@ ANY = ("available", "in-use")
 class CheckRetypeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report()
-        self.plain = asking.add_type("plain")["id"]
+        api_context.use(self)
+        api_context.report_backend()
+        self.plain = api_context.add_type("plain")["id"]
 
     def check(self, volume_type, status="available", **values):
         values = {"volume_type_id": self.plain, "availability_zone": "nova", **values}
-        volume = rows.add_volume(status=status, **values)
-        return actions.check_retype(Volume.get(asking.context(), volume["id"]), volume_type)
+        volume = db_rows.add_volume(status=status, **values)
+        return actions.check_retype(
+            Volume.get(api_context.make_context(), volume["id"]), volume_type
+        )
 
     def refused(self, says, volume_type, status="available", **values):
         with self.assertRaisesRegex(exception.BadRequest, says):
@@ -369,21 +383,21 @@ class CheckRetypeTest(unittest.TestCase):
 
     def limited(self, consumer):
         specs = qos_specs.create(consumer, consumer, {"total_iops_sec": "1"})
-        return asking.add_type(f"limited-{consumer}", qos_specs_id=specs["id"])
+        return api_context.add_type(f"limited-{consumer}", qos_specs_id=specs["id"])
 
     def test_check_retype_to_equivalent_type_allows_in_use(self):
-        gold = asking.add_type("gold")
+        gold = api_context.add_type("gold")
         for status in ANY:
             self.assertEqual((False, ANY), self.check(gold, status))
 
     def test_check_retype_to_multiattach_allows_available_only(self):
-        shared = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        shared = api_context.add_type("shared", extra_specs={"multiattach": "<is> True"})
         self.assertEqual((True, ("available",)), self.check(shared))
         self.refused("how often and by whom .* in-use", shared, "in-use")
 
     def test_check_retype_in_use_between_multiattach_types_succeeds(self):
         own, other = (
-            asking.add_type(name, extra_specs={"multiattach": "<is> True", "mode": "RO"})
+            api_context.add_type(name, extra_specs={"multiattach": "<is> True", "mode": "RO"})
             for name in ("mine", "other")
         )
         of_own_type = {"multiattach": True, "volume_type_id": own["id"]}
@@ -391,7 +405,7 @@ class CheckRetypeTest(unittest.TestCase):
         for key, value in (("mode", "RW"), ("max_attachments", "3"),
                            ("max_attachments_per_host", "1")):  # fmt: skip
             specs = {"multiattach": "<is> True", "mode": "RO", key: value}
-            volume_type = asking.add_type(f"with {key}", extra_specs=specs)
+            volume_type = api_context.add_type(f"with {key}", extra_specs=specs)
             self.refused("how often and by whom .* in-use", volume_type, "in-use", **of_own_type)
             self.assertEqual((True, ("available",)), self.check(volume_type, **of_own_type))
 
@@ -405,16 +419,16 @@ class CheckRetypeTest(unittest.TestCase):
         self.assertEqual((False, ANY), self.check(self.limited("back-end"), "in-use"))
 
     def test_check_retype_with_missing_capability_names_it(self):
-        gold = asking.add_type("gold", extra_specs={"colour": "gold"})
+        gold = api_context.add_type("gold", extra_specs={"colour": "gold"})
         self.refused("does not migrate.*asks for: colour", gold)
 
     def test_check_retype_to_other_zone_is_refused(self):
-        far = asking.add_type("far", extra_specs={"RESKEY:availability_zones": "far"})
+        far = api_context.add_type("far", extra_specs={"RESKEY:availability_zones": "far"})
         self.refused("does not migrate.*zone nova", far)
 
     def test_check_retype_with_unknown_backend_is_refused(self):
-        self.refused("has not reported", asking.add_type("gold"), host="gone@fake#p")
+        self.refused("has not reported", api_context.add_type("gold"), host="gone@fake#p")
 
     def test_check_retype_with_size_outside_limits_is_refused(self):
-        large = asking.add_type("large", extra_specs={"provisioning:min_vol_size": "100"})
+        large = api_context.add_type("large", extra_specs={"provisioning:min_vol_size": "100"})
         self.refused("at least 100 GiB", large)

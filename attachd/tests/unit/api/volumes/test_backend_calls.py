@@ -9,7 +9,7 @@ from attachd.api.volumes import backend_calls
 from attachd.db.cluster import services
 from attachd.objects import Volume
 from attachd.states import Event
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 AWAY = exception.Unavailable(reason="The message queue does not answer. Try again later.")
 
@@ -17,16 +17,16 @@ AWAY = exception.Unavailable(reason="The message queue does not answer. Try agai
 class BackendCallsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.ctx = asking.context()
+        api_context.use(self)
+        self.ctx = api_context.make_context()
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def create(self):
-        values = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#p"}
+        values = {"project_id": db_rows.PROJECT, "size_gib": 1, "host": "here@fake#p"}
         return backend_calls.create(self.ctx, values)
 
     def loaded(self, state="ready"):
-        return Volume.get(self.ctx, rows.add_volume(state)["id"])
+        return Volume.get(self.ctx, db_rows.add_volume(state)["id"])
 
     def failing(self, meanwhile=None):
         def fail(_ctx, volume):
@@ -40,7 +40,7 @@ class BackendCallsTest(unittest.TestCase):
     def test_create_stores_row_before_message(self):
         states = []
         self.manager_api.create_volume.side_effect = lambda _ctx, volume: states.append(
-            (rows.volume(volume.id)["state"], rows.volume(volume.id)["owner"])
+            (db_rows.get_volume(volume.id)["state"], db_rows.get_volume(volume.id)["owner"])
         )
         self.create()
         self.assertEqual([("creating", "here@fake")], states)
@@ -49,54 +49,54 @@ class BackendCallsTest(unittest.TestCase):
         self.failing()
         with self.assertRaises(exception.Unavailable) as caught:
             self.create()
-        (row,) = rows.volumes()
+        (row,) = db_rows.list_volumes()
         self.assertEqual(("error", None), (row["status"], row["owner"]))
         self.assertIn("message queue", row["error"])
         self.assertIn(row["id"], str(caught.exception))
         self.assertEqual(503, caught.exception.code)
 
     def test_frozen_backend_refuses_delete_and_extend(self):
-        asking.report("here@fake")
-        services.freeze(asking.BINARY, "here@fake")
+        api_context.report_backend("here@fake")
+        services.freeze(api_context.BINARY, "here@fake")
         volume = self.loaded()
         for act in (backend_calls.delete, lambda *given: backend_calls.extend(*given, 2)):
             with self.assertRaisesRegex(exception.BackendFrozen, "The backend is frozen"):
                 act(self.ctx, volume)
-        self.assertEqual("ready", rows.volume(volume.id)["state"])
+        self.assertEqual("ready", db_rows.get_volume(volume.id)["state"])
         self.assertEqual([], self.manager_api.mock_calls)
 
     def test_create_with_failed_message_and_created_volume_stays_available(self):
         self.failing(meanwhile=Event.CREATED)
         made = self.create()
-        self.assertEqual(made.id, rows.volumes()[0]["id"])
-        self.assertEqual("available", rows.volumes()[0]["status"])
+        self.assertEqual(made.id, db_rows.list_volumes()[0]["id"])
+        self.assertEqual("available", db_rows.list_volumes()[0]["status"])
 
     def test_delete_with_failed_message_can_be_repeated(self):
         volume = self.loaded()
         self.failing()
         with self.assertRaises(exception.Unavailable):
             backend_calls.delete(self.ctx, volume)
-        self.assertEqual("error_deleting", rows.volume(volume.id)["status"])
+        self.assertEqual("error_deleting", db_rows.get_volume(volume.id)["status"])
         self.manager_api.delete_volume.side_effect = None
         backend_calls.delete(self.ctx, Volume.get(self.ctx, volume.id))
-        self.assertEqual("deleting", rows.volume(volume.id)["status"])
+        self.assertEqual("deleting", db_rows.get_volume(volume.id)["status"])
 
     def test_delete_with_failed_message_and_deleted_volume_succeeds(self):
         volume = self.loaded()
         self.failing(meanwhile=Event.DELETED)
         backend_calls.delete(self.ctx, volume)
-        self.assertEqual([], rows.volumes())
+        self.assertEqual([], db_rows.list_volumes())
 
     def test_extend_with_failed_message_and_extended_volume_succeeds(self):
         volume = self.loaded()
         self.failing(meanwhile=Event.EXTENDED)
         backend_calls.extend(self.ctx, volume, 5)
-        self.assertEqual("available", rows.volume(volume.id)["status"])
+        self.assertEqual("available", db_rows.get_volume(volume.id)["status"])
 
     def test_extend_records_new_size(self):
         volume = self.loaded()
         backend_calls.extend(self.ctx, volume, 5)
-        row = rows.volume(volume.id)
+        row = db_rows.get_volume(volume.id)
         self.assertEqual(
             ("extending", 5, 1), (row["status"], row["new_size_gib"], row["size_gib"])
         )
@@ -107,7 +107,7 @@ class BackendCallsTest(unittest.TestCase):
         self.failing()
         with self.assertRaises(exception.Unavailable):
             backend_calls.extend(self.ctx, volume, 5)
-        row = rows.volume(volume.id)
+        row = db_rows.get_volume(volume.id)
         self.assertEqual(
             ("available", 1, None), (row["status"], row["size_gib"], row["new_size_gib"])
         )

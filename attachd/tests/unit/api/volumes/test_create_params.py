@@ -5,19 +5,19 @@ import unittest
 
 from attachd import exception
 from attachd.api.volumes import create_params, schema
-from attachd.tests import asking, rows
-from attachd.tests.backends import override
+from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures.conf_fixture import override
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("here@shelf")
-        self.ctx = asking.context()
+        api_context.use(self)
+        api_context.report_backend("here@shelf")
+        self.ctx = api_context.make_context()
 
     def new(self, *roles, **requested):
-        ctx = asking.context(*roles) if roles else self.ctx
+        ctx = api_context.make_context(*roles) if roles else self.ctx
         return create_params.build(ctx, {"size": 1, **requested})
 
 
@@ -55,8 +55,8 @@ class ValuesTest(Case):
         self.assertEqual(self.new(), self.new(**nothing, multiattach=None))
 
     def test_build_of_clone_takes_values_of_source(self):
-        volume_type = asking.add_type("gold")
-        source = rows.add_volume(
+        volume_type = api_context.add_type("gold")
+        source = db_rows.add_volume(
             host="here@shelf#p", size_gib=2, bootable=True, volume_type_id=volume_type["id"]
         )
         values = create_params.build(self.ctx, {"source_volid": source["id"]})
@@ -77,7 +77,7 @@ class ValuesTest(Case):
             by_id = field in schema.FOUND_NOWHERE
             error = exception.NotFound if by_id else exception.BadRequest
             with self.subTest(field), self.assertRaisesRegex(error, field):
-                self.new(**{field: asking.new_id()})
+                self.new(**{field: api_context.new_id()})
             with self.subTest(field), self.assertRaisesRegex(exception.BadRequest, field):
                 self.new(**{field: "words"})
 
@@ -93,7 +93,7 @@ class ValuesTest(Case):
 
 class TypesTest(Case):
     def test_type_is_found_by_name_or_id(self):
-        volume_type = asking.add_type("gold")
+        volume_type = api_context.add_type("gold")
         for requested in (volume_type["id"], "gold"):
             values = self.new(volume_type=requested)
             self.assertEqual(
@@ -101,7 +101,7 @@ class TypesTest(Case):
             )
 
     def test_default_type_applies_without_type(self):
-        volume_type = asking.add_type("usual")
+        volume_type = api_context.add_type("usual")
         override(self, "default_volume_type", "usual")
         for requested in (None, ""):
             self.assertEqual(volume_type["id"], self.new(volume_type=requested)["volume_type_id"])
@@ -111,19 +111,19 @@ class TypesTest(Case):
             self.new(volume_type="gold")
 
     def test_private_type_for_member_is_not_found(self):
-        asking.add_type("hidden", is_public=False)
+        api_context.add_type("hidden", is_public=False)
         with self.assertRaises(exception.VolumeTypeNotFound):
             self.new(volume_type="hidden")
         self.assertEqual(
-            "hidden", self.new(*asking.ADMIN, volume_type="hidden")["volume_type_name"]
+            "hidden", self.new(*api_context.ADMIN, volume_type="hidden")["volume_type_name"]
         )
 
     def test_multiattach_type_makes_volume_multiattach(self):
-        asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        api_context.add_type("shared", extra_specs={"multiattach": "<is> True"})
         self.assertIs(True, self.new(volume_type="shared")["multiattach"])
 
     def test_multiattach_type_for_reader_is_forbidden(self):
-        asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        api_context.add_type("shared", extra_specs={"multiattach": "<is> True"})
         with self.assertRaisesRegex(exception.Forbidden, "volume:multiattach"):
             self.new("reader", volume_type="shared")
 
@@ -137,14 +137,14 @@ class TypesTest(Case):
 class SourcesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report("here@shelf")
-        asking.report("there@shelf")
-        self.ctx = asking.context()
-        self.type_id = asking.add_type("gold", is_public=False)["id"]
+        api_context.use(self)
+        api_context.report_backend("here@shelf")
+        api_context.report_backend("there@shelf")
+        self.ctx = api_context.make_context()
+        self.type_id = api_context.add_type("gold", is_public=False)["id"]
 
     def source(self, state="ready", ctx=None, **values):
-        row = rows.add_volume(
+        row = db_rows.add_volume(
             state,
             **{
                 "host": "here@shelf#p",
@@ -161,8 +161,8 @@ class SourcesTest(unittest.TestCase):
             self.assertIsNone(create_params.source_volume(self.ctx, requested))
 
     def test_source_must_be_available_or_in_use(self):
-        volume = rows.add_volume()["id"]
-        rows.add_attachment(volume, "attached")
+        volume = db_rows.add_volume()["id"]
+        db_rows.add_attachment(volume, "attached")
         self.assertEqual(
             volume, create_params.source_volume(self.ctx, {"source_volid": volume}).id
         )
@@ -173,12 +173,12 @@ class SourcesTest(unittest.TestCase):
 
     def test_source_of_other_project_is_not_found(self):
         with self.assertRaises(exception.VolumeNotFound):
-            self.source(project_id=asking.OTHER_PROJECT)
-        admin = asking.context(*asking.ADMIN)
-        self.assertIsNotNone(self.source(ctx=admin, project_id=asking.OTHER_PROJECT))
+            self.source(project_id=api_context.OTHER_PROJECT)
+        admin = api_context.make_context(*api_context.ADMIN)
+        self.assertIsNotNone(self.source(ctx=admin, project_id=api_context.OTHER_PROJECT))
 
     def test_type_defaults_to_type_of_source(self):
-        asking.add_type("silver")
+        api_context.add_type("silver")
         source = self.source()
         self.assertEqual("gold", create_params.requested_type(self.ctx, {}, source)["name"])
         requested = {"volume_type": "silver"}
@@ -214,6 +214,6 @@ class SourcesTest(unittest.TestCase):
             create_params.select_destination(source, 200, {})
 
     def test_destination_with_source_backend_down_is_refused(self):
-        asking.report("here@shelf", up=False)
+        api_context.report_backend("here@shelf", up=False)
         with self.assertRaisesRegex(exception.NoValidBackend, "down"):
             create_params.select_destination(self.source(), 1, {})

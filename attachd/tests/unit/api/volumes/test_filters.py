@@ -10,17 +10,17 @@ from attachd.api import microversions as mv
 from attachd.api.volumes import filters
 from attachd.db.engine.paging import Comparison
 from attachd.db.volumes.queries import Filters
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
-OWN = {"project_id": rows.PROJECT}
+OWN = {"project_id": db_rows.PROJECT}
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.member = asking.context()
-        self.admin = asking.context(*asking.ADMIN)
+        api_context.use(self)
+        self.member = api_context.make_context()
+        self.admin = api_context.make_context(*api_context.ADMIN)
 
     def refused(self, ctx, query, version=mv.LATEST):
         with self.assertRaises(exception.BadRequest) as caught:

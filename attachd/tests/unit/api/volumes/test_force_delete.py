@@ -9,45 +9,45 @@ import webob
 from attachd import exception
 from attachd.api.volumes import backend_calls, force_delete
 from attachd.objects import Volume
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class ForceDeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
         self.enterContext(mock.patch.object(force_delete, "manager_api", self.manager_api))
         self.manager_api.detach.side_effect = self.detached
 
     def detached(self, _ctx, attachment, _among):
         self.assertEqual("here@fake", attachment.backend)
-        rows.remove_attachment(attachment.id)
+        db_rows.remove_attachment(attachment.id)
 
     def delete(self, volume_id):
-        ctx = asking.context(*asking.ADMIN)
+        ctx = api_context.make_context(*api_context.ADMIN)
         force_delete.delete(ctx, Volume.get(ctx, volume_id), webob.Request.blank("/"))
 
     def test_force_delete_of_attached_volume_is_refused_by_name(self):
-        volume = rows.add_volume(multiattach=True)
-        rows.add_attachment(volume["id"], "connecting")
-        attached = rows.add_attachment(volume["id"], "attached")["id"]
+        volume = db_rows.add_volume(multiattach=True)
+        db_rows.add_attachment(volume["id"], "connecting")
+        attached = db_rows.add_attachment(volume["id"], "attached")["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, attached):
             self.delete(volume["id"])
         self.manager_api.detach.assert_not_called()
-        self.assertEqual(2, len(rows.attachments(volume["id"])))
+        self.assertEqual(2, len(db_rows.list_attachments(volume["id"])))
 
     def test_force_delete_with_possible_agent_device_is_refused(self):
         for state in ("connected", "attached", "withdrawing"):
-            volume = rows.add_volume()
-            attachment_id = rows.add_attachment(volume["id"], state, agent="node-1")["id"]
+            volume = db_rows.add_volume()
+            attachment_id = db_rows.add_attachment(volume["id"], state, agent="node-1")["id"]
             with self.assertRaisesRegex(exception.InvalidVolume, attachment_id):
                 self.delete(volume["id"])
         self.manager_api.detach.assert_not_called()
 
     def test_force_delete_with_agent_device_made_meanwhile_is_refused(self):
-        volume = rows.add_volume()
-        rows.add_attachment(volume["id"], "connecting", agent="node-1")
+        volume = db_rows.add_volume()
+        db_rows.add_attachment(volume["id"], "connecting", agent="node-1")
         allowed = []
 
         def detach(ctx, attachment, states):
@@ -60,37 +60,39 @@ class ForceDeleteTest(unittest.TestCase):
         self.assertFalse({"connected", "attached", "withdrawing"} & set(allowed))
 
     def test_force_delete_removes_unfinished_attachments(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         unfinished = ("connecting", "connected", "disconnecting", "connect_unknown")
-        attachment_ids = [rows.add_attachment(volume["id"], state)["id"] for state in unfinished]
+        attachment_ids = [
+            db_rows.add_attachment(volume["id"], state)["id"] for state in unfinished
+        ]
         for state in ("reserved", "held", "connect_failed"):
-            rows.add_attachment(volume["id"], state)
+            db_rows.add_attachment(volume["id"], state)
         self.delete(volume["id"])
         self.assertEqual(
             attachment_ids, [each.args[1].id for each in self.manager_api.detach.mock_calls]
         )
-        left = [row["state"] for row in rows.attachments(volume["id"])]
+        left = [row["state"] for row in db_rows.list_attachments(volume["id"])]
         self.assertEqual(["connect_failed"], left)
-        self.assertEqual("deleting", rows.volume(volume["id"])["status"])
+        self.assertEqual("deleting", db_rows.get_volume(volume["id"])["status"])
 
     def test_force_delete_with_host_still_connected_keeps_volume(self):
-        volume = rows.add_volume()
-        rows.add_attachment(volume["id"], "disconnect_failed")
+        volume = db_rows.add_volume()
+        db_rows.add_attachment(volume["id"], "disconnect_failed")
         stuck = exception.DisconnectFailed(attachment_id="a", reason="It is stuck.")
         self.manager_api.detach.side_effect = stuck
         with self.assertRaises(exception.DisconnectFailed):
             self.delete(volume["id"])
-        self.assertEqual("error", rows.volume(volume["id"])["status"])
+        self.assertEqual("error", db_rows.get_volume(volume["id"])["status"])
         self.manager_api.delete_volume.assert_not_called()
 
     def test_force_delete_with_attachment_deleted_meanwhile_succeeds(self):
-        volume = rows.add_volume()
-        attachment_id = rows.add_attachment(volume["id"], "disconnecting")["id"]
+        volume = db_rows.add_volume()
+        attachment_id = db_rows.add_attachment(volume["id"], "disconnecting")["id"]
 
         def gone(_ctx, attachment, _among):
-            rows.remove_attachment(attachment.id)
+            db_rows.remove_attachment(attachment.id)
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
 
         self.manager_api.detach.side_effect = gone
         self.delete(volume["id"])
-        self.assertEqual("deleting", rows.volume(volume["id"])["status"])
+        self.assertEqual("deleting", db_rows.get_volume(volume["id"])["status"])

@@ -15,19 +15,21 @@ from attachd.db.engine import session
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.objects import Volume
 from attachd.states import Event
-from attachd.tests import asking, hearing, rows
+from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        asking.report()
-        self.ctx = asking.context()
+        api_context.use(self)
+        api_context.report_backend()
+        self.ctx = api_context.make_context()
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def call(self, handler, *arguments, ctx=None):
-        return handler(ctx or self.ctx, *arguments, mv.LATEST, asking.links(), None)["volume"]
+        return handler(ctx or self.ctx, *arguments, mv.LATEST, api_context.make_links(), None)[
+            "volume"
+        ]
 
 
 class CreateTest(Case):
@@ -40,28 +42,30 @@ class CreateTest(Case):
         )
         (_, sent), _ = self.manager_api.create_volume.call_args
         self.assertEqual(shown["id"], sent.id)
-        self.assertEqual("here@fake#fake", rows.volume(shown["id"])["host"])
+        self.assertEqual("here@fake#fake", db_rows.get_volume(shown["id"])["host"])
 
     def test_refused_create_stores_nothing(self):
         with self.assertRaises(exception.NoValidBackend):
             self.call(handlers.create, {"volume": {"size": 10**6}})
-        self.assertEqual([], rows.volumes())
+        self.assertEqual([], db_rows.list_volumes())
         self.manager_api.create_volume.assert_not_called()
 
 
 class ShowTest(Case):
     def test_show_includes_attachments(self):
-        volume = rows.add_volume()
-        attachment = rows.add_attachment(volume["id"], "attached")
+        volume = db_rows.add_volume()
+        attachment = db_rows.add_attachment(volume["id"], "attached")
         shown = self.call(handlers.show, volume["id"])
         self.assertEqual("in-use", shown["status"])
         self.assertEqual([attachment["id"]], [a["attachment_id"] for a in shown["attachments"]])
 
     def test_show_for_other_project_is_not_found(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.assertRaises(exception.VolumeNotFound):
             self.call(
-                handlers.show, volume["id"], ctx=asking.context(project=asking.OTHER_PROJECT)
+                handlers.show,
+                volume["id"],
+                ctx=api_context.make_context(project=api_context.OTHER_PROJECT),
             )
 
 
@@ -70,7 +74,7 @@ class UpdateTest(Case):
         return self.call(handlers.update, volume["id"], {"volume": changes})
 
     def test_update_changes_only_given_fields(self):
-        volume = rows.add_volume(name="old", description="text")
+        volume = db_rows.add_volume(name="old", description="text")
         volume_metadata.merge(volume["id"], {"k": "v"})
         shown = self.update(volume, name="new")
         self.assertEqual(
@@ -81,33 +85,35 @@ class UpdateTest(Case):
 
     def test_update_clears_name_and_description(self):
         shown = self.update(
-            rows.add_volume(name="old", description="d"), name=None, description=""
+            db_rows.add_volume(name="old", description="d"), name=None, description=""
         )
         self.assertEqual((None, ""), (shown["name"], shown["description"]))
 
     def test_update_replaces_metadata(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         volume_metadata.merge(volume["id"], {"a": "1", "b": "2"})
         self.assertEqual({"b": "3"}, self.update(volume, metadata={"b": "3"})["metadata"])
 
     def test_update_in_maintenance_is_refused(self):
         with self.assertRaises(exception.InvalidVolume):
-            self.update(rows.add_volume("maintenance"), name="n")
+            self.update(db_rows.add_volume("maintenance"), name="n")
 
     def test_update_answer_lacks_extended_attributes(self):
-        self.assertNotIn("os-vol-tenant-attr:tenant_id", self.update(rows.add_volume(), name="n"))
+        self.assertNotIn(
+            "os-vol-tenant-attr:tenant_id", self.update(db_rows.add_volume(), name="n")
+        )
 
 
 class ApplyUpdateTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.heard = hearing.use(self)
-        self.volume = rows.add_volume(name="disk")["id"]
+        api_context.use(self)
+        self.heard = captured_notifications.use(self)
+        self.volume = db_rows.add_volume(name="disk")["id"]
 
     def updated(self, **wanted):
-        handlers._apply_update(Volume.get(asking.context(), self.volume), wanted)
-        volume = Volume.get(asking.context(), self.volume)
+        handlers._apply_update(Volume.get(api_context.make_context(), self.volume), wanted)
+        volume = Volume.get(api_context.make_context(), self.volume)
         return volume.name, volume.description, volume.metadata
 
     def test_apply_update_keeps_other_fields(self):
@@ -124,13 +130,13 @@ class ApplyUpdateTest(unittest.TestCase):
 class ListCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.ctx = asking.context()
+        api_context.use(self)
+        self.ctx = api_context.make_context()
 
     def add(self, name, **values):
         first = datetime.datetime.fromisoformat("2026-01-01")
-        day = first + datetime.timedelta(days=len(rows.volumes()))
-        return rows.add_volume(name=name, created_at=day, **values)
+        day = first + datetime.timedelta(days=len(db_rows.list_volumes()))
+        return db_rows.add_volume(name=name, created_at=day, **values)
 
     def remove(self, volume_id):
         volume = Volume.get(self.ctx, volume_id)
@@ -138,7 +144,7 @@ class ListCase(unittest.TestCase):
         volume.fire(Event.DELETED)
 
     def list(self, handler=handlers.detail, version=mv.LATEST, own=None, **query):
-        return handler(self.ctx, query, version, asking.links(), own)
+        return handler(self.ctx, query, version, api_context.make_links(), own)
 
     def names(self, **query):
         return "".join(each["name"] for each in self.list(**query)["volumes"])
@@ -149,8 +155,8 @@ class ExtListTest(ListCase):
         often = self.add("a", multiattach=True)["id"]
         self.add("b")
         for _each in range(3):
-            rows.add_attachment(often, "attached")
-        rows.add_attachment(often, "reserved")
+            db_rows.add_attachment(often, "attached")
+        db_rows.add_attachment(often, "reserved")
         for handler in (handlers.index, handlers.detail):
             shown = self.list(handler, own=mv.EXT_BASE)["volumes"]
             self.assertEqual([0, 3], [each["attachment_count"] for each in shown])
@@ -175,13 +181,13 @@ class PagesTest(ListCase):
                 query = {}
                 for link in answer.get("volumes_links", ()):
                     url = urllib.parse.urlsplit(link["href"])
-                    self.assertEqual(f"/v3/{rows.PROJECT}/{path}", url.path)
+                    self.assertEqual(f"/v3/{db_rows.PROJECT}/{path}", url.path)
                     query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
                     self.assertIn("consumes_quota", query)
             self.assertEqual("edcba", seen)
 
     def test_next_links_stay_valid_with_concurrent_changes(self):
-        ids = {row["name"]: row["id"] for row in rows.volumes()}
+        ids = {row["name"]: row["id"] for row in db_rows.list_volumes()}
         answer = self.list(limit="2")
         self.assertEqual(["e", "d"], [each["name"] for each in answer["volumes"]])
         self.add("new")
@@ -191,7 +197,7 @@ class PagesTest(ListCase):
         self.assertEqual("ca", self.names(**dict(urllib.parse.parse_qsl(url.query))))
 
     def test_link_with_deleted_marker_is_refused(self):
-        query = {"limit": "2", "marker": rows.volumes()[1]["id"]}
+        query = {"limit": "2", "marker": db_rows.list_volumes()[1]["id"]}
         self.remove(query["marker"])
         with self.assertRaisesRegex(exception.MarkerNotFound, "start again"):
             self.list(**query)
@@ -214,7 +220,7 @@ class PagesTest(ListCase):
         self.assertNotIn("count", self.list())
 
     def test_detail_page_takes_three_statements(self):
-        volume_metadata.merge(rows.volumes()[0]["id"], {"k": "v"})
+        volume_metadata.merge(db_rows.list_volumes()[0]["id"], {"k": "v"})
         before = session.counters().statements
         self.list()
         self.assertEqual(3, session.counters().statements - before)
@@ -223,7 +229,7 @@ class PagesTest(ListCase):
         for number in range(50):
             volume = self.add(str(number))
             volume_metadata.merge(volume["id"], {"k": "v"})
-            rows.add_attachment(volume["id"], "attached")
+            db_rows.add_attachment(volume["id"], "attached")
         before = session.counters().statements
         self.assertEqual(55, len(self.list()["volumes"]))
         self.assertEqual(3, session.counters().statements - before)
@@ -248,9 +254,9 @@ class FiltersTest(ListCase):
     def test_index_applies_filters(self):
         self.add("free", availability_zone="z")
         shared = self.add("used", size_gib=7)
-        rows.add_attachment(shared["id"], "attached")
+        db_rows.add_attachment(shared["id"], "attached")
         volume_metadata.merge(shared["id"], {"k": "v"})
-        self.add("other", project_id=asking.OTHER_PROJECT)
+        self.add("other", project_id=api_context.OTHER_PROJECT)
         cases = {
             "free": {"status": "available"},
             "used": {"metadata": "{'k': 'v'}"},
@@ -261,10 +267,12 @@ class FiltersTest(ListCase):
                 self.assertEqual(expected, self.names(**query))
         self.assertEqual("used", self.names(size="7"))
         self.assertEqual("free", self.names(created_at="lt:2026-01-02"))
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
         self.assertEqual("usedfree", self.names(**{"name~": "e"}))
         self.assertEqual("otherusedfree", self.names(all_tenants="1"))
-        self.assertEqual("other", self.names(all_tenants="1", project_id=asking.OTHER_PROJECT))
+        self.assertEqual(
+            "other", self.names(all_tenants="1", project_id=api_context.OTHER_PROJECT)
+        )
 
 
 class SummaryTest(ListCase):
@@ -275,11 +283,11 @@ class SummaryTest(ListCase):
         for size in (1, 2):
             volume = self.add("v", size_gib=size)
             volume_metadata.merge(volume["id"], {"k": str(size)})
-        self.add("x", project_id=asking.OTHER_PROJECT, size_gib=4)
+        self.add("x", project_id=api_context.OTHER_PROJECT, size_gib=4)
         own = {"total_count": 2, "total_size": 3, "metadata": {"k": ["1", "2"]}}
         self.assertEqual(own, self.summary())
         self.assertEqual(own, self.summary(all_tenants="1"))
-        self.ctx = asking.context(*asking.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN)
         self.assertEqual((3, 7), tuple(self.summary(all_tenants="1").values())[:2])
 
     def test_summary_has_metadata_since_3_36(self):
@@ -292,67 +300,67 @@ class SummaryTest(ListCase):
 class DeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def delete(self, volume_id, *roles, version=mv.LATEST, **query):
         request = webob.Request.blank("/")
-        handlers.delete(asking.context(*roles), volume_id, query, version, request)
+        handlers.delete(api_context.make_context(*roles), volume_id, query, version, request)
 
     def test_delete_available_volume_marks_and_sends(self):
         for state in ("ready", "error", "error_deleting", "error_extending"):
             with self.subTest(state):
-                volume = rows.add_volume(state)
+                volume = db_rows.add_volume(state)
                 self.delete(volume["id"], cascade="True")
-                shown = rows.volume(volume["id"])
+                shown = db_rows.get_volume(volume["id"])
                 self.assertEqual(("deleting", "here@fake"), (shown["status"], shown["owner"]))
                 self.assertEqual(volume["id"], self.manager_api.delete_volume.call_args.args[1].id)
 
     def test_delete_in_wrong_status_names_status(self):
         for state in ("creating", "extending", "deleting", "maintenance"):
-            volume = rows.add_volume(state)
+            volume = db_rows.add_volume(state)
             with self.subTest(state), self.assertRaisesRegex(exception.InvalidVolume, state):
                 self.delete(volume["id"])
         self.manager_api.delete_volume.assert_not_called()
 
     def test_delete_with_attachments_names_them(self):
-        volume = rows.add_volume()
-        attachment = rows.add_attachment(volume["id"], "attached")
+        volume = db_rows.add_volume()
+        attachment = db_rows.add_attachment(volume["id"], "attached")
         with self.assertRaisesRegex(exception.InvalidVolume, attachment["id"]):
             self.delete(volume["id"])
-        self.assertEqual("in-use", rows.volume(volume["id"])["status"])
+        self.assertEqual("in-use", db_rows.get_volume(volume["id"])["status"])
 
     def test_force_delete_without_admin_is_forbidden(self):
-        volume = rows.add_volume("creating")
+        volume = db_rows.add_volume("creating")
         with self.assertRaisesRegex(exception.Forbidden, "volume:force_delete"):
             self.delete(volume["id"], force="True")
-        self.delete(volume["id"], *asking.ADMIN, force="True")
-        self.assertEqual("deleting", rows.volume(volume["id"])["status"])
+        self.delete(volume["id"], *api_context.ADMIN, force="True")
+        self.assertEqual("deleting", db_rows.get_volume(volume["id"])["status"])
 
     def test_force_before_3_23_is_ignored(self):
-        volume = rows.add_volume("creating")
+        volume = db_rows.add_volume("creating")
         with self.assertRaises(exception.InvalidVolume):
-            self.delete(volume["id"], *asking.ADMIN, version=mv.Version(3, 22), force="True")
+            self.delete(volume["id"], *api_context.ADMIN, version=mv.Version(3, 22), force="True")
 
     def test_force_delete_of_attached_volume_is_refused(self):
-        volume = rows.add_volume()
-        rows.add_attachment(volume["id"], "attached")
+        volume = db_rows.add_volume()
+        db_rows.add_attachment(volume["id"], "attached")
         with self.assertRaises(exception.InvalidVolume):
-            self.delete(volume["id"], *asking.ADMIN, force="True")
-        self.assertEqual("in-use", rows.volume(volume["id"])["status"])
+            self.delete(volume["id"], *api_context.ADMIN, force="True")
+        self.assertEqual("in-use", db_rows.get_volume(volume["id"])["status"])
 
     def test_delete_with_invalid_parameter_changes_nothing(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         for query in ({"force": "perhaps"}, {"cascade": ""}):
             with self.assertRaises(exception.InvalidInput):
                 self.delete(volume["id"], **query)
-        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
 
     def test_delete_by_other_project_or_reader_is_refused(self):
-        volume = rows.add_volume()
+        volume = db_rows.add_volume()
         with self.assertRaises(exception.Forbidden):
             self.delete(volume["id"], "reader")
-        strange = rows.add_volume(project_id=asking.OTHER_PROJECT)
+        strange = db_rows.add_volume(project_id=api_context.OTHER_PROJECT)
         with self.assertRaises(exception.VolumeNotFound):
             self.delete(strange["id"])
 

@@ -8,15 +8,15 @@ import webob
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.volumes import metadata
-from attachd.tests import asking, rows
+from attachd.tests.fixtures import api_context, db_rows
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.ctx = asking.context()
-        self.volume = rows.add_volume()["id"]
+        api_context.use(self)
+        self.ctx = api_context.make_context()
+        self.volume = db_rows.add_volume()["id"]
         metadata.merge(self.ctx, self.volume, {"metadata": {"a": "1", "b": "2"}})
 
     def read(self, version=mv.LATEST):
@@ -62,7 +62,7 @@ class PairsTest(Case):
             self.assertEqual(404, caught.exception.code)
 
     def test_write_in_maintenance_is_refused(self):
-        rows.change_volume(self.volume, state="maintenance", status="maintenance")
+        db_rows.change_volume(self.volume, state="maintenance", status="maintenance")
         acts = (
             lambda: metadata.merge(self.ctx, self.volume, {"metadata": {}}),
             lambda: self.replace({}),
@@ -75,7 +75,7 @@ class PairsTest(Case):
         self.assertEqual({"a": "1", "b": "2"}, self.read()[0])
 
     def test_reader_may_only_read(self):
-        self.ctx = asking.context("reader")
+        self.ctx = api_context.make_context("reader")
         self.read()
         with self.assertRaisesRegex(exception.Forbidden, "delete_volume_metadata"):
             metadata.delete(self.ctx, self.volume, "a")

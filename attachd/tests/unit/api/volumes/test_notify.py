@@ -6,20 +6,20 @@ import unittest
 from attachd import exception
 from attachd.api.volumes import notify
 from attachd.objects import Volume
-from attachd.tests import asking, hearing, rows
+from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
 
 class NotifyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
-        self.heard = hearing.use(self)
-        row = rows.add_volume(name="before")
-        self.volume = Volume.get(asking.context(), row["id"])
+        api_context.use(self)
+        self.heard = captured_notifications.use(self)
+        row = db_rows.add_volume(name="before")
+        self.volume = Volume.get(api_context.make_context(), row["id"])
 
     def test_change_sends_state_before_and_after(self):
         with notify.change(self.volume, "update"):
-            rows.change_volume(self.volume.id, name="after")
+            db_rows.change_volume(self.volume.id, name="after")
         events = [(each["event_type"], each["payload"]["display_name"])
                 for each in self.heard.messages()]  # fmt: skip
         self.assertEqual(
@@ -29,7 +29,7 @@ class NotifyTest(unittest.TestCase):
     def test_failed_change_sends_no_end(self):
         with self.assertRaises(exception.BadRequest), notify.change(self.volume, "update"):
             raise exception.BadRequest(reason="no")
-        self.assertEqual(["volume.update.start"], self.heard.kinds())
+        self.assertEqual(["volume.update.start"], self.heard.event_types())
 
     def test_retype_sends_new_type(self):
         notify.retype(self.volume, "gold")

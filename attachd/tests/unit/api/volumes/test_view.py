@@ -7,7 +7,7 @@ import unittest
 from attachd.api import microversions as mv
 from attachd.api.volumes import view
 from attachd.objects import Volume
-from attachd.tests import asking
+from attachd.tests.fixtures import api_context, db_rows
 
 NOW = datetime.datetime.fromisoformat("2026-01-31T12:00:00")
 BASE = {
@@ -59,11 +59,11 @@ def attachment(state="attached", **values):
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        asking.use(self)
+        api_context.use(self)
 
     def viewer(self, version=mv.LATEST, *roles, ext_version=None):
         return view.Viewer.from_context(
-            asking.context(*roles), version, asking.links(), ext_version
+            api_context.make_context(*roles), version, api_context.make_links(), ext_version
         )
 
     def detail(
@@ -93,11 +93,11 @@ class KeysTest(Case):
         for row in mv.table():
             expected = expected | added.get(tuple(row.version), set())
             with self.subTest(str(row.version)):
-                shown = set(self.detail(row.version, *asking.ADMIN))
+                shown = set(self.detail(row.version, *api_context.ADMIN))
                 self.assertEqual(expected, shown - set(self.detail(row.version)))
 
     def test_created_volume_lacks_extended_attributes(self):
-        for roles in (asking.MEMBER, asking.ADMIN):
+        for roles in (api_context.MEMBER, api_context.ADMIN):
             shown = view.created(volume(), self.viewer(mv.LATEST, *roles))
             missing = set(self.detail(mv.LATEST, *roles)) - set(shown)
             self.assertLessEqual(missing, {TENANT, *FOR_ADMINS})
@@ -159,8 +159,8 @@ class ValuesTest(Case):
         hrefs = [link["href"] for link in self.detail()["links"]]
         self.assertEqual(
             [
-                f"http://api.example/v3/{asking.rows.PROJECT}/volumes/v",
-                f"http://api.example/{asking.rows.PROJECT}/volumes/v",
+                f"http://api.example/v3/{db_rows.PROJECT}/volumes/v",
+                f"http://api.example/{db_rows.PROJECT}/volumes/v",
             ],
             hrefs,
         )
@@ -205,8 +205,8 @@ class AttachmentsTest(Case):
 
     def test_host_name_is_shown_to_admins_and_services(self):
         for roles, expected in (
-            (asking.MEMBER, None),
-            (asking.ADMIN, "compute"),
+            (api_context.MEMBER, None),
+            (api_context.ADMIN, "compute"),
             (("reader", "service"), "compute"),
         ):
             (shown,) = self.detail(mv.LATEST, *roles, attachments=[attachment()])["attachments"]

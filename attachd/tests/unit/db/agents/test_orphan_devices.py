@@ -6,7 +6,7 @@ import unittest
 from attachd.db.agents import orphan_devices
 from attachd.db.attachments import store as attachments
 from attachd.states import Event
-from attachd.tests import agents, databases, rows
+from attachd.tests.fixtures import databases, db_rows, fake_agent
 
 GONE = "11111111-2222-4333-8444-555555555555"
 
@@ -17,12 +17,12 @@ class ForgottenTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume = rows.add_volume()["id"]
-        agents.report("node-1")
+        self.volume = db_rows.add_volume()["id"]
+        fake_agent.report_agent("node-1")
 
     def report(self, attachment_id, path="/dev/sdb", volume=None, host="node-2"):
         device = {"attachment_id": attachment_id, "volume_id": volume or self.volume}
-        agents.report(host, devices=[{**device, "path": path, "size_bytes": 1}])
+        fake_agent.report_agent(host, devices=[{**device, "path": path, "size_bytes": 1}])
 
     def forgotten(self, host="node-1"):
         return orphan_devices.find_orphan(self.volume, host)
@@ -38,20 +38,20 @@ class ForgottenTest(unittest.TestCase):
             self.assertIsNone(self.forgotten())
 
     def test_what_has_a_row_is_known(self):
-        mine = rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
+        mine = db_rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
         self.report(mine)
         self.assertIsNone(self.forgotten())
 
     def test_what_was_deleted_a_moment_ago_is_its_hosts(self):
-        mine = rows.add_attachment(self.volume, "reserved")["id"]
+        mine = db_rows.add_attachment(self.volume, "reserved")["id"]
         self.report(mine)
         attachments.move(mine, self.volume, Event.CANCEL)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
         self.assertIsNone(self.forgotten())
 
     def test_what_was_reported_before_all_that_is_remembered_is_not_asked(self):
         self.report(GONE)
-        agents.silence("node-2", 3600)
+        fake_agent.expire_heartbeat("node-2", 3600)
         self.assertIsNotNone(self.forgotten())
-        agents.silence("node-2", 8 * 24 * 3600)
+        fake_agent.expire_heartbeat("node-2", 8 * 24 * 3600)
         self.assertIsNone(self.forgotten())

@@ -13,7 +13,7 @@ from attachd.db.agents import store as db
 from attachd.db.attachments import store as attachments
 from attachd.db.attachments import transitions as steps
 from attachd.db.engine import session
-from attachd.tests import agents, databases, rows
+from attachd.tests.fixtures import databases, db_rows, fake_agent
 from attachd.tests.wait import TIMEOUT
 
 HOST = "compute-1"
@@ -103,10 +103,10 @@ class WorkTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume = rows.add_volume(size_gib=3, shared_targets=True)["id"]
+        self.volume = db_rows.add_volume(size_gib=3, shared_targets=True)["id"]
 
     def add(self, state, agent=HOST):
-        return rows.add_attachment(self.volume, state, agent=agent)["id"]
+        return db_rows.add_attachment(self.volume, state, agent=agent)["id"]
 
     def test_it_sees_to_what_its_host_was_let_in_for(self):
         states = ("reserved", "connecting", "connected", "attached", "withdrawing")
@@ -144,17 +144,19 @@ class AgentRemovalTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        agents.report(AGENT_REMOVAL_HOST)
+        fake_agent.report_agent(AGENT_REMOVAL_HOST)
 
     def known(self):
         return [row["host"] for row in db.list_all()]
 
     def attachments(self, count, agent=AGENT_REMOVAL_HOST):
-        volume = rows.add_volume(multiattach=True)["id"]
-        return [rows.add_attachment(volume, "attached", agent=agent)["id"] for _ in range(count)]
+        volume = db_rows.add_volume(multiattach=True)["id"]
+        return [
+            db_rows.add_attachment(volume, "attached", agent=agent)["id"] for _ in range(count)
+        ]
 
     def test_a_host_without_attachments_is_forgotten(self):
-        agents.report("node-2")
+        fake_agent.report_agent("node-2")
         self.attachments(1, "node-2")
         self.attachments(1, None)
         db.delete(AGENT_REMOVAL_HOST)
@@ -182,17 +184,17 @@ class AgentRemovalTest(unittest.TestCase):
                 remove("node-2")
 
     def reserve(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         return attachments.reserve(
-            volume, {"project_id": rows.PROJECT, "agent": AGENT_REMOVAL_HOST}
+            volume, {"project_id": db_rows.PROJECT, "agent": AGENT_REMOVAL_HOST}
         )
 
     def test_one_that_is_forgotten_gets_no_attachment_any_more(self):
         db.delete(AGENT_REMOVAL_HOST)
         with self.assertRaises(exception.AgentNotFound):
             self.reserve()
-        self.assertEqual([], rows.attachments())
-        self.assertEqual({"available"}, {row["status"] for row in rows.volumes()})
+        self.assertEqual([], db_rows.list_attachments())
+        self.assertEqual({"available"}, {row["status"] for row in db_rows.list_volumes()})
 
     def test_one_that_is_about_to_get_an_attachment_is_not_forgotten(self):
         refused = []

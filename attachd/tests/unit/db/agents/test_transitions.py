@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.attachments import async_requests
 from attachd.states import AttachmentState
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 HOST = "compute-1"
 MOVES = {
@@ -27,13 +27,13 @@ class AgentMovesTest(unittest.TestCase):
         databases.use(self, self.kind)
 
     def attachment(self, state, **values):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         values = {"agent": HOST, "generation": 3, **values}
-        return rows.add_attachment(volume, state, **values)["id"]
+        return db_rows.add_attachment(volume, state, **values)["id"]
 
     def seen(self, attachment_id, *names):
-        row = rows.attachment(attachment_id)
-        volume = rows.volume(row["volume_id"])["status"]
+        row = db_rows.get_attachment(attachment_id)
+        volume = db_rows.get_volume(row["volume_id"])["status"]
         return (row["state"], volume, *(row[name] for name in names))
 
     def test_a_device_completes_an_attachment(self):
@@ -76,13 +76,13 @@ class AgentMovesTest(unittest.TestCase):
         for name, (states, *rest) in MOVES.items():
             for host, generation in (("compute-2", 3), (HOST, 2), (HOST, 4)):
                 mine = self.attachment(states[0], error="as before")
-                before = rows.attachment(mine)
+                before = db_rows.get_attachment(mine)
                 with (
                     self.subTest(name, host=host, generation=generation),
                     self.assertRaises(exception.InvalidTransition),
                 ):
                     getattr(agent_transitions, name)(mine, host, generation, *rest)
-                self.assertEqual(before, rows.attachment(mine))
+                self.assertEqual(before, db_rows.get_attachment(mine))
 
     def test_nobody_is_the_agent_of_what_its_caller_connects(self):
         for name, (states, *rest) in MOVES.items():
@@ -97,18 +97,18 @@ class AgentMovesTest(unittest.TestCase):
                 mine = self.attachment(state.value)
                 with self.subTest(name, state=state), self.assertRaises(exception.Conflict):
                     getattr(agent_transitions, name)(mine, HOST, 3, *rest)
-                self.assertEqual(state, rows.attachment(mine)["state"])
+                self.assertEqual(state, db_rows.get_attachment(mine)["state"])
 
     def test_whatever_is_withdrawn_since_is_not_completed(self):
         mine = self.attachment("connected")
-        async_requests.withdraw(mine, rows.attachment(mine)["volume_id"])
+        async_requests.withdraw(mine, db_rows.get_attachment(mine)["volume_id"])
         with self.assertRaisesRegex(exception.InvalidTransition, "Fetch the desired state again"):
             agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
         self.assertEqual("disconnecting", agent_transitions.release(mine, HOST, 4)["state"])
 
     def test_what_is_gone_is_not_found(self):
         mine = self.attachment("withdrawing")
-        rows.remove_attachment(mine)
+        db_rows.remove_attachment(mine)
         for name, (_states, *rest) in MOVES.items():
             with self.subTest(name), self.assertRaises(exception.AttachmentNotFound):
                 getattr(agent_transitions, name)(mine, HOST, 3, *rest)

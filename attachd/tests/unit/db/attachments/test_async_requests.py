@@ -6,7 +6,7 @@ import unittest
 from attachd import exception
 from attachd.db.attachments import async_requests
 from attachd.states import AttachmentState
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 SERVER = "11111111-1111-1111-1111-111111111111"
 
@@ -19,29 +19,29 @@ class Case(unittest.TestCase):
         databases.use(self, self.kind)
 
     def attachment(self, state="reserved", volume=None, **values):
-        volume = volume or rows.add_volume()["id"]
-        return rows.add_attachment(volume, state, instance_uuid=SERVER, **values)
+        volume = volume or db_rows.add_volume()["id"]
+        return db_rows.add_attachment(volume, state, instance_uuid=SERVER, **values)
 
     def now(self, row):
-        return rows.attachment(row["id"])
+        return db_rows.get_attachment(row["id"])
 
 
 class ConnectTest(Case):
     def connect(
-        self, row, connector=rows.CONNECTOR, how=async_requests.connect_shared, **denied_rule
+        self, row, connector=db_rows.CONNECTOR, how=async_requests.connect_shared, **denied_rule
     ):
         how(row["id"], row["volume_id"], connector, **denied_rule)
 
     def test_all_that_a_manager_needs_is_in_the_row(self):
         row = self.attachment()
-        self.connect(row, {**rows.CONNECTOR, "mountpoint": "/dev/vdb"})
+        self.connect(row, {**db_rows.CONNECTOR, "mountpoint": "/dev/vdb"})
         kept = self.now(row)
         self.assertEqual(
             ("connecting", "compute-1", "/dev/vdb", "rw", None),
             tuple(kept[name] for name in ("state", "host", "mountpoint", "mode", "secret")),
         )
         self.assertEqual("/dev/vdb", kept["connector"]["mountpoint"])
-        self.assertEqual("attaching", rows.volume(row["volume_id"])["status"])
+        self.assertEqual("attaching", db_rows.get_volume(row["volume_id"])["status"])
 
     def test_it_is_noted_once(self):
         row = self.attachment()
@@ -53,7 +53,7 @@ class ConnectTest(Case):
     def test_another_host_has_to_wait_for_ever(self):
         for state in ("connecting", "connected", "attached"):
             with self.subTest(state), self.assertRaises(exception.ConnectorConflict):
-                self.connect(self.attachment(state), rows.OTHER_CONNECTOR)
+                self.connect(self.attachment(state), db_rows.OTHER_CONNECTOR)
 
     def test_what_is_connected_says_so(self):
         for state in ("connected", "attached"):
@@ -63,18 +63,18 @@ class ConnectTest(Case):
             self.assertEqual(row["id"], found.exception.row["id"])
 
     def test_who_else_is_there_matters_to_those_who_are_alone(self):
-        volume = rows.add_volume()["id"]
+        volume = db_rows.add_volume()["id"]
         self.attachment("connected", volume)
         second = self.attachment(volume=volume)
         with self.assertRaises(exception.NotMultiattach):
-            self.connect(second, rows.OTHER_CONNECTOR, async_requests.connect_exclusive)
+            self.connect(second, db_rows.OTHER_CONNECTOR, async_requests.connect_exclusive)
         self.assertEqual("reserved", self.now(second)["state"])
-        self.connect(second, rows.OTHER_CONNECTOR)
+        self.connect(second, db_rows.OTHER_CONNECTOR)
         self.assertEqual("connecting", self.now(second)["state"])
 
     def test_company_is_denied_to_whoever_had_given_the_volume_back(self):
-        volume = rows.add_volume(multiattach=True)["id"]
-        rows.add_attachment(volume, "attached", instance_uuid=SERVER[::-1])
+        volume = db_rows.add_volume(multiattach=True)["id"]
+        db_rows.add_attachment(volume, "attached", instance_uuid=SERVER[::-1])
         failed = self.attachment("connect_failed", volume)
         with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
             self.connect(failed, denied_rule="a:rule")
@@ -109,7 +109,7 @@ class DisconnectTest(Case):
 
     def test_what_is_gone_is_not_found(self):
         row = self.attachment("connected")
-        rows.remove_attachment(row["id"])
+        db_rows.remove_attachment(row["id"])
         with self.assertRaises(exception.AttachmentNotFound):
             self.disconnect(row)
 
@@ -126,7 +126,7 @@ class WithdrawTest(Case):
             self.assertEqual(
                 ("withdrawing", 1, None), (kept["state"], kept["generation"], kept["error"])
             )
-            self.assertEqual("detaching", rows.volume(row["volume_id"])["status"])
+            self.assertEqual("detaching", db_rows.get_volume(row["volume_id"])["status"])
 
     def test_it_is_noted_once(self):
         row = self.attachment("attached", agent="compute-1")

@@ -6,7 +6,8 @@ import unittest
 from attachd.db.attachments import duplicates
 from attachd.db.attachments import store as attachments
 from attachd.states import AttachmentState
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 
 WANTED = {
     "project_id": "p",
@@ -94,15 +95,15 @@ class ReserveTest(unittest.TestCase):
 
     def test_the_same_request_again_gets_the_same_attachment(self):
         wanted = {
-            "project_id": rows.PROJECT,
+            "project_id": db_rows.PROJECT,
             "user_id": "u",
             "instance_uuid": "server",
-            "connector": rows.CONNECTOR,
+            "connector": db_rows.CONNECTOR,
         }
         for multiattach in (False, True):
-            volume = rows.add_volume(multiattach=multiattach)["id"]
-            found = databases.together(*[lambda v=volume: attachments.reserve(v, wanted)] * 4)
+            volume = db_rows.add_volume(multiattach=multiattach)["id"]
+            found = concurrency.run_at_once(*[lambda v=volume: attachments.reserve(v, wanted)] * 4)
             self.assertEqual(1, len({row["id"] for row in found}), found)
-            elsewhere = {**wanted, "connector": rows.OTHER_CONNECTOR}
+            elsewhere = {**wanted, "connector": db_rows.OTHER_CONNECTOR}
             self.assertNotEqual(found[0]["id"], attachments.reserve(volume, elsewhere)["id"])
-            self.assertEqual(2, len(rows.attachments(volume)))
+            self.assertEqual(2, len(db_rows.list_attachments(volume)))

@@ -17,9 +17,10 @@ from attachd.db.engine import session
 from attachd.db.volumes import store as volumes
 from attachd.states import Event
 from attachd.telemetry import step_timer
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 
-WHO = {"project_id": rows.PROJECT, "user_id": "u"}
+WHO = {"project_id": db_rows.PROJECT, "user_id": "u"}
 
 
 class Case(unittest.TestCase):
@@ -28,7 +29,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
 
     def told(self):
         with session.reader() as connection:
@@ -38,7 +39,7 @@ class Case(unittest.TestCase):
     def types(self):
         return [each["type"] for each in self.told()]
 
-    def tell(self, number, project_id=rows.PROJECT, **values):
+    def tell(self, number, project_id=db_rows.PROJECT, **values):
         row = {"id": models.new_id(), "project_id": project_id, "volume_id": self.volume_id}
         for _ in range(number):
             with session.writer() as connection:
@@ -53,10 +54,10 @@ class TellTest(Case):
         moved = attachments.move(row["id"], self.volume_id, Event.CONNECT, lease=lease)
         mine = moved.attachment
         attachments.move_without_volume(mine, Event.GRANTED, {}, mine["generation"], lease)
-        attachments.complete(rows.attachment(row["id"]))
+        attachments.complete(db_rows.get_attachment(row["id"]))
         begun = attachments.move(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
         attachments.finish_disconnect(begun, lease)
-        found = events.list_of_attachment(row["id"], rows.PROJECT)
+        found = events.list_of_attachment(row["id"], db_rows.PROJECT)
         expected = ["reserved", "connected", "attached", "deleted"]
         self.assertEqual(expected, [each["type"] for each in found])
         self.assertEqual({self.volume_id}, {each["volume_id"] for each in found})
@@ -64,19 +65,19 @@ class TellTest(Case):
 
     def test_what_is_asked_for_but_not_begun_is_told_at_once(self):
         row = attachments.reserve(self.volume_id, WHO)
-        async_requests.connect_shared(row["id"], self.volume_id, rows.CONNECTOR)
+        async_requests.connect_shared(row["id"], self.volume_id, db_rows.CONNECTOR)
         async_requests.disconnect(row["id"], self.volume_id)
         self.assertEqual(["reserved", "connecting", "disconnecting"], self.types())
-        self.assertEqual(rows.CONNECTOR["host"], self.told()[1]["details"]["host"])
+        self.assertEqual(db_rows.CONNECTOR["host"], self.told()[1]["details"]["host"])
 
     def test_a_failure_is_told_with_its_error(self):
-        mine = rows.add_attachment(self.volume_id, "connecting")["id"]
+        mine = db_rows.add_attachment(self.volume_id, "connecting")["id"]
         attachments.move(mine, self.volume_id, Event.CONNECT_LOST, {"error": "gone"})
         (event,) = self.told()
         self.assertEqual(("connect_unknown", "gone"), (event["type"], event["details"]["error"]))
 
     def test_an_agent_that_keeps_a_device_is_no_second_attach(self):
-        mine = rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
+        mine = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
         attachments.move(mine, self.volume_id, Event.KEEP)
         (event,) = self.told()
         self.assertEqual(("kept", "h"), (event["type"], event["details"]["agent"]))
@@ -86,18 +87,20 @@ class TellTest(Case):
             self.assertIn(events.event_type(event, move.target), events.TYPES, event)
 
     def test_nothing_is_told_of_what_clients_know_nothing_of(self):
-        legacy.reserve(self.volume_id, rows.PROJECT, "u")
-        rows.add_attachment(self.volume_id, "connecting", kind="connection")
+        legacy.reserve(self.volume_id, db_rows.PROJECT, "u")
+        db_rows.add_attachment(self.volume_id, "connecting", kind="connection")
         (connection,) = [
-            each for each in rows.attachments(self.volume_id) if each["kind"] == "connection"
+            each
+            for each in db_rows.list_attachments(self.volume_id)
+            if each["kind"] == "connection"
         ]
         attachments.move(connection["id"], self.volume_id, Event.GRANTED)
         self.assertEqual([], self.told())
 
     def test_what_is_done_twice_is_told_once(self):
-        mine = rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
+        mine = db_rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
         for _ in range(2):
-            attachments.complete(rows.attachment(mine))
+            attachments.complete(db_rows.get_attachment(mine))
         for _ in range(2):
             attachments.move(mine, self.volume_id, Event.WITHDRAW)
         self.assertEqual(["attached", "withdrawing"], self.types())
@@ -111,15 +114,15 @@ class TellTest(Case):
         self.assertEqual(["reserved"], self.types())
 
     def test_what_goes_with_its_volume_is_told_too(self):
-        mine = rows.add_attachment(self.volume_id, "connect_failed")["id"]
-        rows.change_volume(self.volume_id, state="deleting", status="deleting")
+        mine = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        db_rows.change_volume(self.volume_id, state="deleting", status="deleting")
         volumes.move(self.volume_id, Event.DELETED)
         (event,) = self.told()
         self.assertEqual(("deleted", mine), (event["type"], event["attachment_id"]))
 
     def test_who_asked_and_how_long_it_took_is_known(self):
         asking = context.RequestContext(
-            user_id="alice", project_id=rows.PROJECT, global_request_id="req-" + "1" * 36
+            user_id="alice", project_id=db_rows.PROJECT, global_request_id="req-" + "1" * 36
         )
         with step_timer.operation() as at, step_timer.step("grant"):
             pass
@@ -158,7 +161,7 @@ class PlacesTest(Case):
 
     def test_many_who_give_places_at_once_give_each_one_once(self):
         ids = [self.tell(3) for _ in range(5)]
-        done = databases.together(*[events.assign_sequence] * 6, *[lambda: self.tell(2)] * 3)
+        done = concurrency.run_at_once(*[events.assign_sequence] * 6, *[lambda: self.tell(2)] * 3)
         self.assertFalse([each for each in done if isinstance(each, Exception)])
         events.assign_sequence()
         found = events.list_after(0, 100)

@@ -7,8 +7,8 @@ from attachd import exception
 from attachd.db.attachments import legacy
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
-from attachd.tests import databases, rows
-from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 SERVER = "11111111-1111-4111-8111-111111111111"
 OTHER_SERVER = "22222222-2222-4222-8222-222222222222"
@@ -16,7 +16,7 @@ OTHER_SERVER = "22222222-2222-4222-8222-222222222222"
 
 def claim(server=SERVER, **values):
     return {
-        "project_id": rows.PROJECT,
+        "project_id": db_rows.PROJECT,
         "user_id": "u",
         "instance_uuid": server,
         "host": None,
@@ -40,20 +40,20 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
 
     def multiattach(self):
-        rows.change_volume(self.volume_id, multiattach=True)
+        db_rows.change_volume(self.volume_id, multiattach=True)
 
     def status(self):
-        row = rows.volume(self.volume_id)
+        row = db_rows.get_volume(self.volume_id)
         return row["status"], row["attach_status"]
 
     def kinds(self):
-        return [(row["kind"], row["state"]) for row in rows.attachments(self.volume_id)]
+        return [(row["kind"], row["state"]) for row in db_rows.list_attachments(self.volume_id)]
 
     def hold(self):
-        legacy.reserve(self.volume_id, rows.PROJECT, "u")
+        legacy.reserve(self.volume_id, db_rows.PROJECT, "u")
 
     def hold_ids(self):
         return [row["id"] for row in legacy.list_rows(self.volume_id) if row["kind"] == "hold"]
@@ -63,7 +63,7 @@ class Case(unittest.TestCase):
 
     def connect(self, connector=CONNECTOR, **values):
         """Put a connection there; return its id."""
-        row = rows.add_attachment(
+        row = db_rows.add_attachment(
             self.volume_id,
             "connected",
             kind="connection",
@@ -99,14 +99,14 @@ class HoldTest(Case):
 
     def test_a_multiattach_volume_is_held_as_often_as_wanted(self):
         self.multiattach()
-        rows.add_attachment(self.volume_id, "attached")
+        db_rows.add_attachment(self.volume_id, "attached")
         self.hold()
         self.hold()
         self.assertEqual(("in-use", "attached"), self.status())
 
     def test_a_volume_in_another_state_is_not_held(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
-            self.volume_id = rows.add_volume(state)["id"]
+            self.volume_id = db_rows.add_volume(state)["id"]
             with self.assertRaisesRegex(exception.VolumeNotAvailable, state):
                 self.hold()
 
@@ -148,7 +148,7 @@ class DetachingTest(Case):
         with self.assertRaisesRegex(exception.InvalidVolume, "status is detaching"):
             legacy.begin_detaching(self.volume_id)
         for state in ("ready", "error", "extending"):
-            self.volume_id = rows.add_volume(state)["id"]
+            self.volume_id = db_rows.add_volume(state)["id"]
             with self.assertRaises(exception.InvalidVolume):
                 legacy.begin_detaching(self.volume_id)
 
@@ -164,9 +164,9 @@ class DetachingTest(Case):
         self.assertEqual(("in-use", "attached"), self.status())
 
     def test_rolling_back_what_was_not_begun_changes_nothing(self):
-        before = rows.volume(self.volume_id)
+        before = db_rows.get_volume(self.volume_id)
         legacy.roll_detaching(self.volume_id)
-        self.assertEqual(before, rows.volume(self.volume_id))
+        self.assertEqual(before, db_rows.get_volume(self.volume_id))
 
 
 class AttachTest(Case):
@@ -175,12 +175,12 @@ class AttachTest(Case):
         row = self.attach(host="compute-1", mode="ro")
         self.assertEqual(("in-use", "attached"), self.status())
         self.assertEqual([("legacy", "attached")], self.kinds())
-        stored = rows.attachment(row["id"])
+        stored = db_rows.get_attachment(row["id"])
         self.assertEqual(claim(host="compute-1", mode="ro"), {k: stored[k] for k in claim()})
         self.assertIsNotNone(stored["attached_at"])
         self.assertEqual(
             {"readonly": "False", "attached_mode": "ro"},
-            rows.volume(self.volume_id)["admin_metadata"],
+            db_rows.get_volume(self.volume_id)["admin_metadata"],
         )
 
     def test_a_free_volume_needs_no_hold(self):
@@ -189,11 +189,11 @@ class AttachTest(Case):
 
     def test_saying_it_again_changes_nothing(self):
         for who in (claim(), claim(None, host="compute-1")):
-            self.volume_id = rows.add_volume()["id"]
+            self.volume_id = db_rows.add_volume()["id"]
             first = legacy.attach(self.volume_id, who)
             again = legacy.attach(self.volume_id, {**who, "mountpoint": "elsewhere"})
             self.assertEqual(first["id"], again["id"])
-            self.assertEqual("/dev/vdb", rows.attachment(first["id"])["mountpoint"])
+            self.assertEqual("/dev/vdb", db_rows.get_attachment(first["id"])["mountpoint"])
 
     def test_another_one_is_told_who_has_an_ordinary_volume(self):
         mine = self.attach()["id"]
@@ -209,7 +209,7 @@ class AttachTest(Case):
         self.assertEqual([("legacy", "attached")] * 3, self.kinds())
 
     def test_a_read_only_volume_is_attached_for_reading(self):
-        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         with self.assertRaisesRegex(exception.BadRequest, "Invalid attaching mode 'rw'"):
             self.attach()
         self.attach(mode="ro")
@@ -228,18 +228,18 @@ class AttachTest(Case):
         self.assertEqual(("reserved", "reserved"), self.status())
 
     def test_what_is_just_being_connected_cannot_be_attached_by_a_word(self):
-        rows.add_attachment(self.volume_id, "connecting", instance_uuid=SERVER)
+        db_rows.add_attachment(self.volume_id, "connecting", instance_uuid=SERVER)
         with self.assertRaisesRegex(exception.InvalidTransition, "connecting"):
             self.attach()
 
     def test_a_connect_that_failed_is_in_nobodys_way(self):
-        rows.add_attachment(self.volume_id, "connect_failed", instance_uuid=SERVER)
+        db_rows.add_attachment(self.volume_id, "connect_failed", instance_uuid=SERVER)
         self.attach()
         self.assertIn(("legacy", "attached"), self.kinds())
 
     def test_a_volume_in_another_state_is_not_attached(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
-            self.volume_id = rows.add_volume(state)["id"]
+            self.volume_id = db_rows.add_volume(state)["id"]
             with self.assertRaisesRegex(exception.InvalidVolume, state):
                 self.attach()
 
@@ -248,13 +248,13 @@ class BindTest(Case):
     """Which connections belong to an attachment."""
 
     def serves(self, *ids):
-        return [rows.attachment(each)["parent_id"] for each in ids]
+        return [db_rows.get_attachment(each)["parent_id"] for each in ids]
 
     def test_on_an_ordinary_volume_all_connections_are_the_holders(self):
         one, two = self.connect(), self.connect(OTHER_CONNECTOR)
         mine = self.attach()["id"]
         self.assertEqual([mine, mine], self.serves(one, two))
-        self.assertEqual(SERVER, rows.attachment(one)["instance_uuid"])
+        self.assertEqual(SERVER, db_rows.get_attachment(one)["instance_uuid"])
 
     def test_on_a_multiattach_volume_the_host_tells(self):
         self.multiattach()
@@ -293,20 +293,20 @@ class BindTest(Case):
 
     def test_what_is_opened_later_serves_whoever_has_the_volume(self):
         mine = self.attach()["id"]
-        volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
+        volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         self.assertEqual(
             mine, legacy.parent_values(volume, held, "anywhere", "other")["parent_id"]
         )
         self.multiattach()
-        volume = rows.volume(self.volume_id)
+        volume = db_rows.get_volume(self.volume_id)
         self.assertEqual({}, legacy.parent_values(volume, held, "anywhere", "other"))
         self.attach(OTHER_SERVER, host="compute-2")
-        held = rows.attachments(self.volume_id)
+        held = db_rows.list_attachments(self.volume_id)
         bound = legacy.parent_values(volume, held, "compute-2", "other")
         self.assertEqual(OTHER_SERVER, bound["instance_uuid"])
 
     def closed(self, mine):
-        held = rows.attachments(self.volume_id)
+        held = db_rows.list_attachments(self.volume_id)
         (row,) = [each for each in held if each["id"] == mine]
         return {
             each["id"]
@@ -332,7 +332,7 @@ class BindTest(Case):
         self.multiattach()
         mine = self.attach()["id"]
         nobodys = self.connect()
-        rows.add_attachment(self.volume_id, "attached", user_id="u")
+        db_rows.add_attachment(self.volume_id, "attached", user_id="u")
         self.assertEqual({nobodys}, self.closed(mine))
 
     def test_what_somebody_else_opened_stays_open(self):
@@ -349,26 +349,26 @@ class BindTest(Case):
         self.assertEqual(({one}, {two}), (self.closed(mine), self.closed(theirs)))
 
     def test_what_the_attachments_api_made_takes_only_its_own_along(self):
-        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        mine = db_rows.add_attachment(self.volume_id, "attached")["id"]
         self.connect()
         self.assertEqual(set(), self.closed(mine))
 
 
 class ConnectionTest(Case):
     def open(self, choose=lambda _rows: None, guard=begin):
-        return legacy.begin_connection(self.volume_id, rows.PROJECT, "u", choose, guard)
+        return legacy.begin_connection(self.volume_id, db_rows.PROJECT, "u", choose, guard)
 
     def test_a_new_one_is_connecting_when_it_is_first_seen(self):
         moved = self.open()
         self.assertEqual([("connection", "connecting")], self.kinds())
         self.assertEqual(("attaching", "attaching"), self.status())
-        stored = rows.attachment(moved.attachment["id"])
+        stored = db_rows.get_attachment(moved.attachment["id"])
         self.assertEqual((1, CONNECTOR), (stored["generation"], stored["connector"]))
-        self.assertEqual((rows.PROJECT, "u"), (stored["project_id"], stored["user_id"]))
+        self.assertEqual((db_rows.PROJECT, "u"), (stored["project_id"], stored["user_id"]))
 
     def test_one_that_is_there_is_chosen_among_the_connections(self):
-        rows.add_attachment(self.volume_id, "connect_failed")
-        there = rows.add_attachment(self.volume_id, "connect_failed", kind="connection")["id"]
+        db_rows.add_attachment(self.volume_id, "connect_failed")
+        there = db_rows.add_attachment(self.volume_id, "connect_failed", kind="connection")["id"]
         moved = self.open(lambda found: found[0])
         self.assertEqual(there, moved.attachment["id"])
         self.assertEqual(2, len(self.kinds()))

@@ -8,8 +8,8 @@ from attachd.db.attachments import legacy
 from attachd.db.attachments import store as attachments
 from attachd.db.types import store as types
 from attachd.states import Event
-from attachd.tests import rows
-from attachd.tests.rows import OTHER_CONNECTOR
+from attachd.tests.fixtures import db_rows
+from attachd.tests.fixtures.db_rows import OTHER_CONNECTOR
 from attachd.tests.unit.db.attachments import test_legacy as test_attachments_legacy
 
 
@@ -19,7 +19,7 @@ class HoldOfTest(test_attachments_legacy.Case):
     def setUp(self):
         super().setUp()
         self.multiattach()
-        legacy.reserve(self.volume_id, rows.PROJECT, "other")
+        legacy.reserve(self.volume_id, db_rows.PROJECT, "other")
 
     def test_the_hold_of_somebody_else_is_left_to_them(self):
         self.attach()
@@ -54,14 +54,16 @@ class ModeTest(test_attachments_legacy.Case):
     """How an attachment is attached, and what that means for its connections."""
 
     def told(self, row):
-        stored = rows.attachment(row["id"])
+        stored = db_rows.get_attachment(row["id"])
         return stored["mode"], stored["asked_mode"]
 
     def test_a_host_that_may_write_is_told_of_whatever_is_asked(self):
         opened = self.connect(mode="rw")
         mine = self.attach(mode="ro")
         self.assertEqual(("rw", "ro"), self.told(mine))
-        self.assertEqual("rw", rows.volume(self.volume_id)["admin_metadata"]["attached_mode"])
+        self.assertEqual(
+            "rw", db_rows.get_volume(self.volume_id)["admin_metadata"]["attached_mode"]
+        )
         attachments.move(opened, self.volume_id, Event.DISCONNECT)
         self.assertEqual(("rw", "ro"), self.told(mine))
         attachments.move(opened, self.volume_id, Event.REVOKED)
@@ -84,14 +86,14 @@ class ModeTest(test_attachments_legacy.Case):
 
     def test_whoever_does_not_say_how_is_told_how_the_host_was_let_in(self):
         for mode in ("ro", "rw"):
-            self.volume_id = rows.add_volume()["id"]
+            self.volume_id = db_rows.add_volume()["id"]
             self.connect(mode=mode)
             self.assertEqual((mode, mode), self.told(self.attach(mode=None)))
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
         self.assertEqual(("rw", "rw"), self.told(self.attach(mode=None)))
 
     def test_a_read_only_volume_wants_to_be_told_so(self):
-        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         self.connect(mode="ro")
         with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, "read-only"):
             self.attach(mode=None)
@@ -100,7 +102,7 @@ class ModeTest(test_attachments_legacy.Case):
         kind = types.create(
             {"name": "one writer", "extra_specs": {"multiattach": "<is> True", "mode": "RO"}}
         )
-        rows.change_volume(self.volume_id, multiattach=True, volume_type_id=kind["id"])
+        db_rows.change_volume(self.volume_id, multiattach=True, volume_type_id=kind["id"])
 
     def test_where_one_may_write_a_connection_is_a_writer(self):
         self.one_writer()
@@ -128,7 +130,7 @@ class LaterTest(test_attachments_legacy.Case):
 
     def later(self, user="u"):
         """Return what a connection would serve that this user opens now."""
-        volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
+        volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         return legacy.parent_values(volume, held, "anywhere", user).get("parent_id")
 
     def test_what_is_opened_later_serves_the_only_one_that_waits_for_it(self):
@@ -155,8 +157,10 @@ class ServingTest(test_attachments_legacy.Case):
         self.mine = self.attach(server=None, host="compute-1")["id"]
 
     def serves(self, user="u", host="compute-1"):
-        held = rows.attachments(self.volume_id)
-        return legacy.parent_values(rows.volume(self.volume_id), held, host, user).get("parent_id")
+        held = db_rows.list_attachments(self.volume_id)
+        return legacy.parent_values(db_rows.get_volume(self.volume_id), held, host, user).get(
+            "parent_id"
+        )
 
     def test_it_is_for_what_is_at_its_host_and_not_connected(self):
         self.assertEqual(self.mine, self.serves("other"))
@@ -166,14 +170,14 @@ class ServingTest(test_attachments_legacy.Case):
         self.assertIsNone(self.serves("other"))
 
     def test_a_connection_that_surely_failed_serves_nobody(self):
-        rows.add_attachment(
+        db_rows.add_attachment(
             self.volume_id, "connect_failed", kind="connection", parent_id=self.mine, user_id="u"
         )
         self.assertEqual(self.mine, self.serves())
 
     def test_what_is_on_its_way_out_gets_none(self):
         for state in ("disconnecting", "disconnect_failed"):
-            rows.change_attachment(self.mine, state=state)
+            db_rows.change_attachment(self.mine, state=state)
             self.assertIsNone(self.serves(), state)
 
 
@@ -181,10 +185,10 @@ class ReservedTest(test_attachments_legacy.Case):
     """A reservation of the newer calls that os-attach completes."""
 
     def test_it_tells_what_its_host_may_do(self):
-        mine = rows.add_attachment(
+        mine = db_rows.add_attachment(
             self.volume_id, mode="ro", instance_uuid=test_attachments_legacy.SERVER, user_id="u"
         )["id"]
         self.connect(mode="rw")
         self.attach(mode=None)
-        row = rows.attachment(mine)
+        row = db_rows.get_attachment(mine)
         self.assertEqual(("attached", "rw", "ro"), (row["state"], row["mode"], row["asked_mode"]))

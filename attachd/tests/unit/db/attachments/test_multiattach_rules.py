@@ -12,7 +12,7 @@ from attachd.db.attachments import multiattach_rules, statements
 from attachd.db.attachments import transitions as steps
 from attachd.db.engine import session
 from attachd.db.types import store as types
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 SEVERAL = {"multiattach": "<is> True"}
 
@@ -28,7 +28,7 @@ class Case(unittest.TestCase):
         kind = types.create({"name": models.new_id(), "extra_specs": specs})
         several = specs.get("multiattach") == "<is> True"
         values = {"volume_type_id": kind["id"], "multiattach": several, **values}
-        return rows.add_volume(**values)["id"]
+        return db_rows.add_volume(**values)["id"]
 
     def locked(self, connection, volume_id):
         wanted = statements.LOCK_VOLUME_TO_RESERVE
@@ -49,12 +49,12 @@ class JoinTest(Case):
     def test_any_number_may_have_a_multiattach_volume(self):
         volume = self.volume()
         for state in ("attached", "reserved", "connecting", "disconnecting"):
-            rows.add_attachment(volume, state)
+            db_rows.add_attachment(volume, state)
             self.join(volume)
 
     def test_a_second_one_is_refused_an_ordinary_volume_unless_it_is_the_same_server(self):
         volume = self.volume({})
-        mine = rows.add_attachment(volume, instance_uuid="s")["id"]
+        mine = db_rows.add_attachment(volume, instance_uuid="s")["id"]
         with self.assertRaisesRegex(exception.VolumeNotAvailable, f"held by attachment {mine}"):
             self.join(volume, "other")
         self.join(volume, "s")
@@ -62,18 +62,18 @@ class JoinTest(Case):
     def test_whoever_must_not_be_one_of_several_may_be_the_only_one(self):
         volume = self.volume()
         self.join(volume, denied_rule="volume:multiattach")
-        rows.add_attachment(volume, instance_uuid="s")
+        db_rows.add_attachment(volume, instance_uuid="s")
         with self.assertRaisesRegex(exception.Forbidden, "volume:multiattach"):
             self.join(volume, "other", "volume:multiattach")
         self.join(volume, "s", "volume:multiattach")
 
     def test_a_type_says_how_many(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
-        rows.add_attachment(volume, "attached", instance_uuid="s")
-        rows.add_attachment(volume, "attached", instance_uuid="s")
-        rows.add_attachment(volume, "connect_failed", instance_uuid="x")
+        db_rows.add_attachment(volume, "attached", instance_uuid="s")
+        db_rows.add_attachment(volume, "attached", instance_uuid="s")
+        db_rows.add_attachment(volume, "connect_failed", instance_uuid="x")
         self.join(volume, "other")
-        rows.add_attachment(volume, "reserved")
+        db_rows.add_attachment(volume, "reserved")
         full = f"Volume {volume} has 2 attachments, and may have 2 .max_att"
         for server in ("other", "s"):
             with self.assertRaisesRegex(exception.AttachmentLimitExceeded, full):
@@ -81,9 +81,9 @@ class JoinTest(Case):
 
     def test_a_server_that_moves_counts_once_and_not_for_more_than_that(self):
         volume = self.volume({**SEVERAL, "max_attachments": "1"})
-        rows.add_attachment(volume, "attached", instance_uuid="s")
+        db_rows.add_attachment(volume, "attached", instance_uuid="s")
         self.join(volume, "s", "volume:multiattach")
-        rows.add_attachment(volume, "attached", instance_uuid="s")
+        db_rows.add_attachment(volume, "attached", instance_uuid="s")
         with self.assertRaises(exception.AttachmentLimitExceeded):
             self.join(volume, "s")
         with self.assertRaises(exception.Forbidden):
@@ -91,17 +91,17 @@ class JoinTest(Case):
 
     def test_a_hold_counts_as_well_and_its_connection_does_not_count_twice(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
-        rows.add_attachment(volume, "held")
-        rows.add_attachment(volume, "connected", kind="connection")
+        db_rows.add_attachment(volume, "held")
+        db_rows.add_attachment(volume, "connected", kind="connection")
         self.join(volume, kind="hold")
-        rows.add_attachment(volume, "held")
+        db_rows.add_attachment(volume, "held")
         with self.assertRaisesRegex(exception.AttachmentLimitExceeded, "has 2 attachments"):
             self.join(volume, kind="hold")
 
     def test_a_connection_does_not_count_with_the_hold_of_another_user(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
-        rows.add_attachment(volume, "held", user_id="other")
-        rows.add_attachment(volume, "connected", kind="connection")
+        db_rows.add_attachment(volume, "held", user_id="other")
+        db_rows.add_attachment(volume, "connected", kind="connection")
         with self.assertRaisesRegex(exception.AttachmentLimitExceeded, "has 2 attachments"):
             self.join(volume, "s")
 
@@ -116,11 +116,11 @@ class ConnectTest(Case):
 
     def test_a_type_says_how_many_may_be_on_one_host(self):
         volume = self.volume({**SEVERAL, "max_attachments_per_host": "1"})
-        rows.add_attachment(volume, "attached", kind="legacy", host="h")
-        rows.add_attachment(volume, "connect_failed", host="h")
-        rows.add_attachment(volume, "attached", host="other")
+        db_rows.add_attachment(volume, "attached", kind="legacy", host="h")
+        db_rows.add_attachment(volume, "connect_failed", host="h")
+        db_rows.add_attachment(volume, "attached", host="other")
         self.connect(volume)
-        rows.add_attachment(volume, "disconnect_failed", host="h")
+        db_rows.add_attachment(volume, "disconnect_failed", host="h")
         with self.assertRaisesRegex(
             exception.AttachmentLimitExceeded, "on host h has 1 .*may have 1"
         ):
@@ -131,7 +131,7 @@ class ConnectTest(Case):
         CONF.set_override("max_attachments_per_host", 2, "manager")
         for _ in range(2):
             self.connect(self.volume())
-            rows.add_attachment(self.volume({}), "attached", host="h")
+            db_rows.add_attachment(self.volume({}), "attached", host="h")
         with self.assertRaisesRegex(
             exception.AttachmentLimitExceeded, "Host h has 2 .*may have 2 .*manager"
         ):
@@ -139,7 +139,7 @@ class ConnectTest(Case):
         self.connect(self.volume(), "other")
 
     def test_without_a_limit_nothing_is_counted(self):
-        rows.add_attachment(self.volume({}), "attached", host="h")
+        db_rows.add_attachment(self.volume({}), "attached", host="h")
         volume = self.volume()
         before = session.counters()[0]
         self.connect(volume)
@@ -164,11 +164,11 @@ class ModeTest(Case):
 
     def test_without_a_word_all_write(self):
         volume = self.volume()
-        rows.add_attachment(volume, "attached", mode="rw")
+        db_rows.add_attachment(volume, "attached", mode="rw")
         self.assertEqual(["rw", "rw", "ro"], [self.mode(volume, x) for x in (None, "rw", "ro")])
 
     def test_a_volume_without_a_type_is_written(self):
-        self.assertEqual("rw", self.mode(rows.add_volume()["id"], "rw"))
+        self.assertEqual("rw", self.mode(db_rows.add_volume()["id"], "rw"))
 
     def test_a_read_only_volume_has_no_writer(self):
         self.refused("it is read-only", self.volume(admin_metadata={"readonly": "True"}))
@@ -179,34 +179,34 @@ class ModeTest(Case):
 
     def test_a_shared_read_only_type_has_one_writer(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
-        rows.add_attachment(volume, "attached", mode="ro")
-        rows.add_attachment(volume, "connect_failed", mode="rw")
+        db_rows.add_attachment(volume, "attached", mode="ro")
+        db_rows.add_attachment(volume, "connect_failed", mode="rw")
         self.assertEqual("rw", self.mode(volume))
-        writer = rows.add_attachment(volume, "connected", mode="rw")
+        writer = db_rows.add_attachment(volume, "connected", mode="rw")
         self.refused(f"one writer, .* attachment {writer['id']}", volume)
-        rows.change_attachment(writer["id"], state="disconnect_failed")
+        db_rows.change_attachment(writer["id"], state="disconnect_failed")
         self.refused("one writer", volume)
-        rows.remove_attachment(writer["id"])
+        db_rows.remove_attachment(writer["id"])
         self.assertEqual("rw", self.mode(volume, "rw"))
 
     def test_a_reservation_for_a_writer_counts(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
-        rows.add_attachment(volume, mode="rw")
+        db_rows.add_attachment(volume, mode="rw")
         self.refused("one writer", volume)
 
     def test_a_server_that_moves_goes_on_writing(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
-        rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
+        db_rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
         self.assertEqual("rw", self.mode(volume, "rw", instance_uuid="s"))
         self.refused("one writer", volume, instance_uuid="other")
-        rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
+        db_rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
         self.refused("one writer", volume, instance_uuid="s")
 
     def test_a_connection_and_what_it_serves_are_one_writer(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
-        legacy = rows.add_attachment(volume, "attached", kind="legacy", mode="rw")["id"]
+        legacy = db_rows.add_attachment(volume, "attached", kind="legacy", mode="rw")["id"]
         self.assertEqual("rw", self.mode(volume, parent_id=legacy))
-        rows.add_attachment(volume, "connected", kind="connection", mode="rw", parent_id=legacy)
+        db_rows.add_attachment(volume, "connected", kind="connection", mode="rw", parent_id=legacy)
         self.assertEqual("rw", self.mode(volume, "rw", id=legacy))
         self.refused("one writer", volume)
 
@@ -215,7 +215,7 @@ class StatementTest(Case):
     def test_what_is_locked_to_join_tells_the_types_extra_specs(self):
         for volume, expected in (
             (self.volume({"mode": "RO"}), {"mode": "RO"}),
-            (rows.add_volume()["id"], None),
+            (db_rows.add_volume()["id"], None),
         ):
             with session.writer() as connection:
                 self.assertEqual(expected, self.locked(connection, volume)["type_specs"])

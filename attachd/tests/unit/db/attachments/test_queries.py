@@ -9,7 +9,7 @@ from attachd.db.attachments import queries as attachment_queries
 from attachd.db.engine import session
 from attachd.db.engine.paging import Comparison, Page
 from attachd.states import AttachmentState
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class QueriesTest(unittest.TestCase):
@@ -18,11 +18,11 @@ class QueriesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.one = rows.add_volume(multiattach=True)["id"]
-        self.two = rows.add_volume(multiattach=True)["id"]
-        self.first = rows.add_attachment(self.one, "attached", instance_uuid="i1")["id"]
-        self.second = rows.add_attachment(self.one, "reserved", instance_uuid="i2")["id"]
-        self.third = rows.add_attachment(
+        self.one = db_rows.add_volume(multiattach=True)["id"]
+        self.two = db_rows.add_volume(multiattach=True)["id"]
+        self.first = db_rows.add_attachment(self.one, "attached", instance_uuid="i1")["id"]
+        self.second = db_rows.add_attachment(self.one, "reserved", instance_uuid="i2")["id"]
+        self.third = db_rows.add_attachment(
             self.two, "attached", instance_uuid="i1", host="Compute-2", project_id="other"
         )["id"]
 
@@ -33,7 +33,7 @@ class QueriesTest(unittest.TestCase):
     def test_each_filter_finds_its_own_newest_first(self):
         cases = [
             ({}, [self.third, self.second, self.first]),
-            ({"project_id": rows.PROJECT}, [self.second, self.first]),
+            ({"project_id": db_rows.PROJECT}, [self.second, self.first]),
             ({"volume_id": self.one}, [self.second, self.first]),
             ({"instance_uuid": "i1"}, [self.third, self.first]),
             ({"host": "compute-1"}, [self.first]),
@@ -51,7 +51,7 @@ class QueriesTest(unittest.TestCase):
         noon = datetime.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - the tables' times have no zone
         hour = datetime.timedelta(hours=1)
         times = {"created_at": noon, "updated_at": noon + hour, "attached_at": noon - hour / 2}
-        rows.change_attachment(self.first, agent="n1", **times)
+        db_rows.change_attachment(self.first, agent="n1", **times)
         cases = [
             ("created_at", "lte", noon, [self.first]),
             ("created_at", "lt", noon, []),
@@ -74,13 +74,13 @@ class QueriesTest(unittest.TestCase):
         (brief,) = attachment_queries.page({"host": "compute-1"}, Page(limit=1))
         self.assertFalse({"connector", "connection_info", "secret"} & brief.keys())
         (full,) = attachment_queries.page_with_secrets({"host": "compute-1"}, Page(limit=1))
-        self.assertEqual(rows.attachment(self.first), full)
+        self.assertEqual(db_rows.get_attachment(self.first), full)
         self.assertEqual({**full, **brief}, full)
 
     def test_what_clients_do_not_know_as_attachments_is_in_no_list(self):
-        rows.add_attachment(self.one, "held")
-        rows.add_attachment(self.one, "connected", kind="connection")
-        legacy = rows.add_attachment(self.two, "attached", kind="legacy")["id"]
+        db_rows.add_attachment(self.one, "held")
+        db_rows.add_attachment(self.one, "connected", kind="connection")
+        legacy = db_rows.add_attachment(self.two, "attached", kind="legacy")["id"]
         self.assertEqual([legacy, self.third, self.second, self.first], self._ids())
         self.assertEqual([self.second, self.first], self._ids(volume_id=self.one))
         found = attachment_queries.list_of_volumes([self.one, self.two])
@@ -89,17 +89,17 @@ class QueriesTest(unittest.TestCase):
 
     def test_a_marker_of_another_project_is_refused(self):
         page = Page(limit=10, marker=self.third)
-        self.assertRaises(exception.MarkerNotFound, self._ids, page, project_id=rows.PROJECT)
+        self.assertRaises(exception.MarkerNotFound, self._ids, page, project_id=db_rows.PROJECT)
 
     def test_pages_follow_each_other(self):
         self.assertEqual([self.third], self._ids(Page(limit=1)))
         self.assertEqual([self.second], self._ids(Page(limit=1, marker=self.third)))
 
     def test_those_that_are_attached_are_counted_in_one_statement(self):
-        volumes = [rows.add_volume(multiattach=True)["id"] for _each in range(2)]
+        volumes = [db_rows.add_volume(multiattach=True)["id"] for _each in range(2)]
         for state in ("attached", "connected", "attached", "disconnecting"):
-            rows.add_attachment(volumes[0], state)
-        rows.add_attachment(volumes[0], "attached", kind="legacy")
+            db_rows.add_attachment(volumes[0], state)
+        db_rows.add_attachment(volumes[0], "attached", kind="legacy")
         before = session.counters().statements
         counted = attachment_queries.count_attached(volumes)
         self.assertEqual(1, session.counters().statements - before)
@@ -128,8 +128,8 @@ class Case(unittest.TestCase):
         databases.use(self, self.kind)
 
     def attached(self, key=KEY, state="attached", volume=None, **values):
-        volume = volume or rows.add_volume(multiattach=True)["id"]
-        return rows.add_attachment(volume, state, connection_key=key, **values)
+        volume = volume or db_rows.add_volume(multiattach=True)["id"]
+        return db_rows.add_attachment(volume, state, connection_key=key, **values)
 
     def beside(self, *attachments, project=None):
         return attachment_queries.list_sharing(attachments, project)
@@ -175,7 +175,7 @@ class BesideTest(Case):
     def test_one_project_sees_its_own_only(self):
         mine = self.attached()
         self.attached(project_id="b" * 32)
-        self.assertEqual({mine["id"]: []}, self.beside(mine, project=rows.PROJECT))
+        self.assertEqual({mine["id"]: []}, self.beside(mine, project=db_rows.PROJECT))
         self.assertEqual(1, len(self.beside(mine)[mine["id"]]))
 
     def test_what_the_older_calls_made_shares_what_serves_it(self):
@@ -193,7 +193,7 @@ class UsersTest(Case):
     def test_a_connection_is_known_when_its_attachment_is_gone(self):
         mine, other = self.attached(), self.attached()
         keys = attachment_queries.connection_keys(mine["id"], mine["volume_id"])
-        rows.remove_attachment(mine["id"])
+        db_rows.remove_attachment(mine["id"])
         (left,) = attachment_queries.list_users_of(keys, None)
         self.assertEqual(other["id"], left["id"])
         self.assertNotIn("connector", left)
@@ -205,7 +205,7 @@ class UsersTest(Case):
 
     def test_one_project_sees_its_own_only(self):
         mine, other = self.attached(), self.attached(project_id="b" * 32)
-        self.assertEqual([mine["id"]], self.users(mine, rows.PROJECT))
+        self.assertEqual([mine["id"]], self.users(mine, db_rows.PROJECT))
         self.assertEqual([mine["id"], other["id"]], self.users(mine))
 
     def test_without_a_connection_there_are_none(self):

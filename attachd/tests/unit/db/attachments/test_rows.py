@@ -10,7 +10,7 @@ from attachd.db import models
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.engine import session
 from attachd.states import AttachmentKind, AttachmentState
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 def row(state="attached", kind="attachment", **values):
@@ -94,28 +94,28 @@ class HoldingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
 
     def found(self):
         with session.reader() as connection:
             return attachment_rows.list_holding(connection, self.volume_id)
 
     def test_what_surely_reaches_nothing_does_not_count(self):
-        rows.add_attachment(self.volume_id, "connect_failed")
-        mine = rows.add_attachment(self.volume_id, "connected")["id"]
+        db_rows.add_attachment(self.volume_id, "connect_failed")
+        mine = db_rows.add_attachment(self.volume_id, "connected")["id"]
         self.assertEqual([mine], [each["id"] for each in self.found()])
 
     def test_who_holds_it_is_named_with_the_state_that_clients_know(self):
-        rows.add_attachment(self.volume_id, "connected")
+        db_rows.add_attachment(self.volume_id, "connected")
         with self.assertRaisesRegex(exception.InvalidVolume, r"attachment .* \(attaching\)"):
-            attachment_rows.check_detached(rows.volume(self.volume_id), self.found())
-        attachment_rows.check_detached(rows.volume(self.volume_id), [])
+            attachment_rows.check_detached(db_rows.get_volume(self.volume_id), self.found())
+        attachment_rows.check_detached(db_rows.get_volume(self.volume_id), [])
 
     def test_what_goes_with_the_volume_is_told(self):
-        mine = rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        mine = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         with session.writer() as connection:
             attachment_rows.delete_of_volume(connection, self.volume_id)
-        self.assertEqual([], rows.attachments(self.volume_id))
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
         with session.reader() as connection:
             (told,) = connection.execute(sa.select(models.events))
         self.assertEqual(("deleted", mine), (told.type, told.attachment_id))

@@ -6,7 +6,7 @@ import unittest
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
 from attachd.states import Event
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 SERVER = "11111111-1111-4111-8111-111111111111"
 
@@ -20,11 +20,11 @@ class ConsequencesTest(unittest.TestCase):
 
     def volume(self, *states, **values):
         """Make a volume; return its id and those of its attachments."""
-        volume_id = rows.add_volume(multiattach=True, **values)["id"]
-        return volume_id, [rows.add_attachment(volume_id, each)["id"] for each in states]
+        volume_id = db_rows.add_volume(multiattach=True, **values)["id"]
+        return volume_id, [db_rows.add_attachment(volume_id, each)["id"] for each in states]
 
     def seen(self, volume_id):
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         return row["status"], row["pending_detaches"]
 
     def test_a_detach_is_the_one_that_was_begun(self):
@@ -49,7 +49,7 @@ class ConsequencesTest(unittest.TestCase):
 
     def test_completing_means_that_the_volume_stays_in_use(self):
         for complete in (
-            lambda mine, _volume_id: attachments.complete(rows.attachment(mine)),
+            lambda mine, _volume_id: attachments.complete(db_rows.get_attachment(mine)),
             lambda mine, volume_id: attachments.move(mine, volume_id, Event.COMPLETE),
         ):
             volume_id, (mine,) = self.volume("attached", pending_detaches=1)
@@ -60,16 +60,16 @@ class ConsequencesTest(unittest.TestCase):
         told = {"readonly": "False", "attached_mode": "rw"}
         volume_id, (mine,) = self.volume("attached", admin_metadata=told)
         attachments.move(mine, volume_id, Event.DISCONNECT)
-        self.assertEqual(told, rows.volume(volume_id)["admin_metadata"])
+        self.assertEqual(told, db_rows.get_volume(volume_id)["admin_metadata"])
         attachments.move(mine, volume_id, Event.REVOKED)
-        self.assertEqual({"readonly": "False"}, rows.volume(volume_id)["admin_metadata"])
+        self.assertEqual({"readonly": "False"}, db_rows.get_volume(volume_id)["admin_metadata"])
 
     def test_only_what_clients_know_of_mends_a_volume_in_error(self):
         for kind, left in (("connection", "error"), ("attachment", "ready"), ("legacy", "ready")):
-            volume_id = rows.add_volume("error")["id"]
-            mine = rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
+            volume_id = db_rows.add_volume("error")["id"]
+            mine = db_rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
             attachments.move(mine, volume_id, Event.REVOKED)
-            self.assertEqual(left, rows.volume(volume_id)["state"], kind)
+            self.assertEqual(left, db_rows.get_volume(volume_id)["state"], kind)
 
 
 class NameTest(unittest.TestCase):

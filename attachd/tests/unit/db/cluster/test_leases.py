@@ -14,7 +14,8 @@ from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
 from attachd.db.volumes import store as volumes
 from attachd.states import Event
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.wait import TIMEOUT
 
 _V = models.volumes
@@ -30,16 +31,16 @@ class LeasesTest(unittest.TestCase):
         databases.use(self, self.kind)
         for each in ("us", "them"):
             members.join(each, f"{each}:1")
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
         self.ours = Lease(self.volume_id, "us")
         self.theirs = Lease(self.volume_id, "them")
 
     def stored(self):
-        row = rows.volume(self.volume_id)
+        row = db_rows.get_volume(self.volume_id)
         return row["lease_holder"], row["lease_generation"]
 
     def add_volume(self, holder=None, **values):
-        return rows.add_volume(lease_holder=holder, **values)["id"]
+        return db_rows.add_volume(lease_holder=holder, **values)["id"]
 
     def test_it_is_taken_and_given_back(self):
         leases.acquire_committed(self.ours)
@@ -87,7 +88,7 @@ class LeasesTest(unittest.TestCase):
         members.expire("them")
         volumes.move(extending, Event.EXTENDED, {"new_size_gib": None})
         volumes.reset(deleting, "available", None)
-        self.assertEqual("available", rows.volume(deleting)["status"])
+        self.assertEqual("available", db_rows.get_volume(deleting)["status"])
 
     def test_each_time_it_is_taken_its_generation_is_higher(self):
         for generation in (1, 2, 3):
@@ -109,13 +110,13 @@ class LeasesTest(unittest.TestCase):
         self.assertEqual((("us", 2), 2), (self.stored(), again.generation))
 
     def test_users_do_not_see_that_it_changed_hands(self):
-        before = rows.volume(self.volume_id)["updated_at"]
+        before = db_rows.get_volume(self.volume_id)["updated_at"]
         leases.acquire_committed(self.ours)
         leases.release(self.ours)
         leases.acquire_committed(self.ours)
         with session.writer() as connection:
             leases.release_with_result(connection, self.ours)
-        self.assertEqual(before, rows.volume(self.volume_id)["updated_at"])
+        self.assertEqual(before, db_rows.get_volume(self.volume_id)["updated_at"])
 
     def test_what_a_living_one_has_is_its_own(self):
         leases.acquire_committed(self.theirs)
@@ -133,11 +134,11 @@ class LeasesTest(unittest.TestCase):
         self.assertEqual((("us", 2), 2), (self.stored(), self.ours.generation))
 
     def test_who_was_taken_over_can_write_nothing_any_more(self):
-        attachment_id = rows.add_attachment(self.volume_id, "reserved")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         attachments.move(attachment_id, self.volume_id, Event.CONNECT, lease=self.theirs)
         members.expire("them")
         leases.acquire_committed(self.ours)
-        before = rows.volume(self.volume_id), rows.attachment(attachment_id)
+        before = db_rows.get_volume(self.volume_id), db_rows.get_attachment(attachment_id)
         mine = before[1]
         late = (
             lambda: leases.acquire_committed(self.theirs),
@@ -154,7 +155,7 @@ class LeasesTest(unittest.TestCase):
             with self.subTest(number):
                 self.assertRaises(exception.TakenOver, write)
         leases.release(self.theirs)
-        after = rows.volume(self.volume_id), rows.attachment(attachment_id)
+        after = db_rows.get_volume(self.volume_id), db_rows.get_attachment(attachment_id)
         self.assertEqual(before, after)
 
     def test_nor_can_a_thread_whose_own_process_has_taken_it_anew(self):
@@ -170,7 +171,7 @@ class LeasesTest(unittest.TestCase):
             leases.release_with_result(connection, self.theirs)
 
     def test_it_is_taken_by_the_first_move_and_given_back_by_the_last(self):
-        attachment_id = rows.add_attachment(self.volume_id, "reserved")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         moved = attachments.move(
             attachment_id, self.volume_id, Event.CONNECT, lease=self.ours
         ).attachment
@@ -185,13 +186,13 @@ class LeasesTest(unittest.TestCase):
         self.assertEqual(((None, 2), None), (self.stored(), self.ours.generation))
 
     def test_a_move_that_is_forbidden_takes_nothing(self):
-        attachment_id = rows.add_attachment(self.volume_id, "reserved")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaises(exception.InvalidTransition):
             attachments.move(attachment_id, self.volume_id, Event.GRANTED, lease=self.ours)
         self.assertEqual(((None, 0), None), (self.stored(), self.ours.generation))
 
     def test_an_end_that_could_not_be_written_down_keeps_it(self):
-        mine = rows.add_attachment(self.volume_id, "reserved")
+        mine = db_rows.add_attachment(self.volume_id, "reserved")
         leases.acquire_committed(self.ours)
         with self.assertRaises(exception.InvalidTransition):
             attachments.move_without_volume(mine, Event.GRANTED, {}, 0, self.ours)
@@ -238,7 +239,7 @@ class LeasesTest(unittest.TestCase):
             members.join(each, each)
         wanted = [Lease(self.volume_id, each) for each in names]
         calls = [lambda lease=lease: leases.acquire_committed(lease) for lease in wanted]
-        answers = databases.together(*calls)
+        answers = concurrency.run_at_once(*calls)
         lost = [each for each in answers if isinstance(each, leases.LeaseHeld)]
         self.assertEqual((7, 1), (len(lost), answers.count(None)), answers)
         (winner,) = (lease for lease in wanted if lease.generation is not None)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from attachd.db import models
 from attachd.db.cluster import members
 from attachd.db.engine import session
-from attachd.tests import databases
+from attachd.tests.fixtures import databases
 
 
 class ProcessesTest(unittest.TestCase):

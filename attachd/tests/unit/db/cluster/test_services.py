@@ -11,7 +11,8 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import services
 from attachd.db.engine import session
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 
 
 def report(host="h@b", **values):
@@ -131,7 +132,7 @@ class ServicesTest(unittest.TestCase):
     def test_only_one_of_two_freezes_at_the_same_time(self):
         report()
         freeze = functools.partial(services.freeze, "attachd-manager", "h@b")
-        outcomes = databases.together(freeze, freeze)
+        outcomes = concurrency.run_at_once(freeze, freeze)
         self.assertEqual(1, outcomes.count(None))
 
     def test_a_backend_that_never_reported_is_not_frozen(self):
@@ -147,6 +148,6 @@ class ServicesTest(unittest.TestCase):
             ("q", 3, "h@b"),
             ("q", 4, "h@bb#x"),
         ):
-            rows.add_volume(project_id=project, size_gib=size, host=host)
+            db_rows.add_volume(project_id=project, size_gib=size, host=host)
         self.assertEqual({"p": (2, 3), "q": (1, 3)}, services.usage_by_project("h@b"))
         self.assertEqual({}, services.usage_by_project("h"))

@@ -7,7 +7,7 @@ from unittest import mock
 
 from attachd.db import models
 from attachd.db.engine import clock_skew
-from attachd.tests import databases
+from attachd.tests.fixtures import databases
 
 HOUR = datetime.timedelta(hours=1)
 

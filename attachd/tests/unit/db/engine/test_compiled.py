@@ -18,7 +18,7 @@ from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
 from attachd.db.volumes import store as volumes
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 V = models.volumes
 A = models.attachments
@@ -59,7 +59,7 @@ def some_values(name, statement):
     """Values that a statement can be executed with, to no effect but that of a new row."""
     if isinstance(statement, sa.Insert):
         if statement.table is A:
-            return {**EVERYTHING, "id": models.new_id(), "volume_id": rows.add_volume()["id"]}
+            return {**EVERYTHING, "id": models.new_id(), "volume_id": db_rows.add_volume()["id"]}
         names = ("project_id", "volume_id", "attachment_id", "type")
         return {**dict.fromkeys(names, "x"), "created_at": MOMENT, "details": {}}
     bound = {each.key: each.type for each in sa_visitors.iterate(statement) if is_asked(each)}
@@ -82,7 +82,7 @@ class PreparedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume = rows.add_volume(provider={"a": [1]}, multiattach=True)["id"]
+        self.volume = db_rows.add_volume(provider={"a": [1]}, multiattach=True)["id"]
         self.the = {"match_id": self.volume}
 
     def insert(self, **values):
@@ -108,7 +108,7 @@ class PreparedTest(unittest.TestCase):
             (statements.LOCK_VOLUME_TO_RESERVE, self.the),
             (statements.LOCK_VOLUME_TO_CONNECT, self.the),
             (volumes._GET, self.the),
-            (volumes._GET_IN_PROJECT, {**self.the, "match_project": rows.PROJECT}),
+            (volumes._GET_IN_PROJECT, {**self.the, "match_project": db_rows.PROJECT}),
         ):
             expected = self.ordinarily(prepared.statement, values, session.writer)
             with session.writer() as connection:
@@ -129,7 +129,7 @@ class PreparedTest(unittest.TestCase):
                 values = {**self.the, "name": "x", **LATER}
                 self.assertEqual(1, RENAME.execute(connection, values))
             self.assertEqual(0, RENAME.execute(connection, {**values, "match_id": "none"}))
-        self.assertEqual("x", rows.volume(self.volume)["name"])
+        self.assertEqual("x", db_rows.get_volume(self.volume)["name"])
 
     def test_it_belongs_to_the_transaction(self):
         with self.assertRaises(LookupError), session.writer() as connection:
@@ -137,7 +137,7 @@ class PreparedTest(unittest.TestCase):
             (seen,) = volumes._GET.fetch_all(connection, self.the)
             raise LookupError
         self.assertEqual("x", seen["name"])
-        self.assertIsNone(rows.volume(self.volume)["name"])
+        self.assertIsNone(db_rows.get_volume(self.volume)["name"])
 
     def test_an_error_is_what_it_is_otherwise(self):
         row = self.insert()
@@ -206,7 +206,7 @@ class PreparedTest(unittest.TestCase):
         with session._engines().writer.connect() as connection:
             connection.begin().rollback()
             self.assertRaises(sa.exc.InvalidRequestError, RENAME.execute, connection, values)
-        self.assertIsNone(rows.volume(self.volume)["name"])
+        self.assertIsNone(db_rows.get_volume(self.volume)["name"])
 
     def test_a_connection_that_was_lost_in_a_transaction_is_not_used_on(self):
         with self.assertRaises(sa.exc.PendingRollbackError), session.writer() as connection:
@@ -290,7 +290,7 @@ class CompileTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, "sqlite")
-        self.volume = rows.add_volume()["id"]
+        self.volume = db_rows.add_volume()["id"]
 
     def test_a_value_that_is_missing_is_named(self):
         with (

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from attachd.conf import CONF
 from attachd.db.engine import factory, session
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.wait import TIMEOUT
 
 
@@ -28,7 +28,7 @@ class SqliteTest(unittest.TestCase):
         return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
     def test_nobody_else_may_read_the_files(self):
-        self.file = Path(databases.use_empty(self, "sqlite").removeprefix("sqlite:///"))
+        self.file = Path(databases.use_without_tables(self, "sqlite").removeprefix("sqlite:///"))
         with session.writer() as connection:
             connection.exec_driver_sql("CREATE TABLE t (x INTEGER)")
         with session.reader() as connection:
@@ -63,7 +63,7 @@ class SqliteTest(unittest.TestCase):
         other.execute("ROLLBACK")
 
     def test_many_threads_that_read_and_then_write_all_come_through(self):
-        volume = rows.add_volume(size_gib=0)
+        volume = db_rows.add_volume(size_gib=0)
         together = threading.Barrier(32, timeout=TIMEOUT)
 
         def grow():
@@ -76,7 +76,7 @@ class SqliteTest(unittest.TestCase):
         with futures.ThreadPoolExecutor(32) as pool:
             for done in [pool.submit(grow) for _ in range(32)]:
                 done.result()
-        self.assertEqual(160, rows.volume(volume["id"])["size_gib"])
+        self.assertEqual(160, db_rows.get_volume(volume["id"])["size_gib"])
 
 
 class OptionsTest(unittest.TestCase):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.db import models
 from attachd.db.engine import paging, session
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 V = models.volumes
 START = datetime.datetime(2026, 1, 1)  # noqa: DTZ001 - the tables' times have no zone
@@ -25,7 +25,9 @@ class PagesTest(unittest.TestCase):
         for number in range(12):
             name = None if number % 4 == 0 else f"n{number % 3}"
             moment = START + datetime.timedelta(seconds=number // 2)
-            rows.add_volume(id=f"{number:02}", name=name, created_at=moment, size_gib=number % 2)
+            db_rows.add_volume(
+                id=f"{number:02}", name=name, created_at=moment, size_gib=number % 2
+            )
 
     def _page(self, project=None, **page):
         visible = [] if project is None else [V.c.project_id == project]
@@ -82,7 +84,7 @@ class PagesTest(unittest.TestCase):
 
     def test_what_comes_and_goes_meanwhile_repeats_and_hides_nothing(self):
         first = self._page(limit=4)
-        rows.add_volume(id="99")
+        db_rows.add_volume(id="99")
         with session.writer() as connection:
             connection.execute(sa.delete(V).where(V.c.id == first[0]))
         self.assertEqual(["07", "06"], self._page(limit=2, marker=first[-1]))
@@ -94,11 +96,11 @@ class PagesTest(unittest.TestCase):
                 self._page(limit=2, marker="nowhere", sort=sort)
 
     def test_a_marker_that_the_caller_may_not_see_is_refused(self):
-        rows.add_volume(id="zz", project_id="other")
+        db_rows.add_volume(id="zz", project_id="other")
         self.assertEqual([], self._page("other", limit=2, marker="zz"))
         for sort in ((("created_at", "desc"),), (("name", "asc"),)):
             with self.assertRaises(exception.MarkerNotFound):
-                self._page(rows.PROJECT, limit=2, marker="zz", sort=sort)
+                self._page(db_rows.PROJECT, limit=2, marker="zz", sort=sort)
 
     def test_behind_the_last_item_there_is_an_empty_page(self):
         self.assertEqual([], self._page(limit=2, marker="00"))
@@ -134,7 +136,7 @@ class ConditionsTest(unittest.TestCase):
 
     def test_a_text_is_searched_literally(self):
         for number, name in enumerate(("100%", "100 percent", "a_b", "axb", "back\\slash", None)):
-            rows.add_volume(id=str(number), name=name)
+            db_rows.add_volume(id=str(number), name=name)
         found = {
             text: self._ids(*paging.like(V, {"name": text}, {"name"}))
             for text in ("100%", "a_b", "\\", "100")
@@ -153,8 +155,8 @@ class ConditionsTest(unittest.TestCase):
         self.assertIsNone(paging.order_index(V, {}, by_name, {"name"}))
 
     def test_only_filters_that_are_there_count(self):
-        rows.add_volume(id="0", name=None)
-        rows.add_volume(id="1", name="n", size_gib=2)
+        db_rows.add_volume(id="0", name=None)
+        db_rows.add_volume(id="1", name="n", size_gib=2)
         wanted = {"name": None, "other": 1}
         self.assertEqual({"0"}, self._ids(*paging.equal(V, wanted, ("name", "size_gib"))))
         self.assertEqual({"0", "1"}, self._ids(*paging.equal(V, {}, ("name", "size_gib"))))

@@ -13,7 +13,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.engine import retry, session
 from attachd.db.engine.retry import retried
-from attachd.tests import databases
+from attachd.tests.fixtures import databases
 
 
 class RetriedTest(unittest.TestCase):
@@ -109,7 +109,7 @@ class MissingTablesTest(unittest.TestCase):
     kind = "sqlite"
 
     def test_a_database_without_tables_is_told_from_one_that_is_away(self):
-        databases.use_empty(self, self.kind)
+        databases.use_without_tables(self, self.kind)
 
         @retried
         def read():

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from attachd.db import models
 from attachd.db.engine import row_locks, session
-from attachd.tests import databases
+from attachd.tests.fixtures import databases
 
 
 class TakeTest(unittest.TestCase):

@@ -12,7 +12,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import session
-from attachd.tests import databases
+from attachd.tests.fixtures import databases
 
 SERVICES = models.services
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db.secrets import encryption, key_file
-from attachd.tests import keys
+from attachd.tests.fixtures import key_files, lifetime
 
 SECRET = "f" * 32
 
@@ -16,7 +16,7 @@ SECRET = "f" * 32
 class SealingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.file = keys.use(self)
+        self.file = key_files.use(self)
         self.path = str(self.file)
 
     def look(self):
@@ -33,7 +33,7 @@ class SealingTest(unittest.TestCase):
         for text in ("", SECRET, '{"é": "日本語 🗻"}', "x" * 100_000):
             sealed = encryption.encrypt(text)
             self.assertTrue(encryption.is_encrypted(sealed))
-            self.assertTrue(sealed.startswith(f"encrypted:1:{keys.ids(self.file)[0]}:"))
+            self.assertTrue(sealed.startswith(f"encrypted:1:{key_files.key_ids(self.file)[0]}:"))
             self.assertEqual(text, encryption.decrypt(sealed))
 
     def test_the_same_is_sealed_differently_each_time(self):
@@ -44,7 +44,7 @@ class SealingTest(unittest.TestCase):
         self.assertLessEqual(len(encryption.encrypt("x" * 64)), 255)
 
     def test_without_a_file_it_stays_what_it_is(self):
-        keys.configure(self, None)
+        key_files.configure(self, None)
         self.assertEqual(SECRET, encryption.encrypt(SECRET))
         self.assertIsNone(encryption.keys())
 
@@ -53,18 +53,18 @@ class SealingTest(unittest.TestCase):
             self.assertEqual(value, encryption.decrypted(value))
 
     def test_a_missing_key_is_named_with_the_file_and_what_to_do(self):
-        sealed, name = encryption.encrypt(SECRET), keys.ids(self.file)[0]
-        keys.lose(self.file)
+        sealed, name = encryption.encrypt(SECRET), key_files.key_ids(self.file)[0]
+        key_files.replace_all_keys(self.file)
         said = self.unreadable(sealed)
         for part in (name, self.path, "[secrets] key_file", "Put it back", "connect again"):
             self.assertIn(part, said)
-        keys.configure(self, None)
+        key_files.configure(self, None)
         said = self.unreadable(sealed)
         self.assertIn(f"key {name}, and [secrets] key_file is not set", said)
 
     def test_what_was_damaged_is_said_to_be(self):
         sealed = encryption.encrypt(SECRET)
-        for wrong in (keys.tampered(sealed), sealed[:-1], sealed[:20]):
+        for wrong in (key_files.tamper(sealed), sealed[:-1], sealed[:20]):
             self.assertIn("damaged", self.unreadable(wrong))
 
     def test_nothing_shows_in_what_is_logged(self):
@@ -74,7 +74,7 @@ class SealingTest(unittest.TestCase):
         self.assertNotIn(self.file.read_text().strip(), str(vars(encryption._key_ring)))
 
     def test_a_changed_file_is_noticed_after_a_while(self):
-        one = keys.ids(self.file)[0]
+        one = key_files.key_ids(self.file)[0]
         first = encryption.encrypt(SECRET)
         two = key_file.add(self.path)
         key_file.promote(self.path, two)
@@ -98,12 +98,12 @@ class SealingTest(unittest.TestCase):
     def test_an_unknown_key_is_looked_for_at_once(self):
         encryption.encrypt(SECRET)
         two = key_file.generate()
-        other = keys.folder(self) / "other.keys"
+        other = lifetime.temp_dir(self) / "other.keys"
         other.write_text(f"{two}\n")
         other.chmod(0o600)
-        keys.configure(self, other)
+        key_files.configure(self, other)
         sealed = encryption.encrypt(SECRET)
-        keys.configure(self, self.file)
+        key_files.configure(self, self.file)
         self.assertIn("which is not in", self.unreadable(sealed))
         with self.file.open("a") as file:
             file.write(f"{two}\n")
@@ -150,7 +150,7 @@ class SealingTest(unittest.TestCase):
                 encryption.start()
 
     def test_a_start_without_a_file_warns(self):
-        keys.configure(self, None)
+        key_files.configure(self, None)
         with self.assertLogs(encryption.LOG.logger, "WARNING") as logged:
             encryption.start()
         self.assertIn("[secrets] key_file is not set", logged.output[0])

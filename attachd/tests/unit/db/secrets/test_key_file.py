@@ -10,13 +10,13 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db.secrets import key_file
-from attachd.tests import keys
+from attachd.tests.fixtures import key_files, lifetime
 
 
 class KeyFileTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.file = keys.folder(self) / "secrets.keys"
+        self.file = lifetime.temp_dir(self) / "secrets.keys"
         self.path = str(self.file)
 
     def write(self, text, mode=0o600):
@@ -86,13 +86,13 @@ class ChangingTest(KeyFileTest):
     def test_a_new_file_is_for_its_owner_alone(self):
         name = key_file.create(self.path)
         self.assertEqual(0o600, stat.S_IMODE(self.file.stat().st_mode))
-        self.assertEqual([name], keys.ids(self.file))
+        self.assertEqual([name], key_files.key_ids(self.file))
 
     def test_a_file_that_is_there_is_kept(self):
         name = key_file.create(self.path)
         with self.assertRaises(exception.Conflict):
             key_file.create(self.path)
-        self.assertEqual([name], keys.ids(self.file))
+        self.assertEqual([name], key_files.key_ids(self.file))
 
     def test_where_no_file_can_be_made_the_option_is_named(self):
         for path in ("secrets.keys", str(self.file.parent / "missing" / "secrets.keys")):
@@ -103,20 +103,20 @@ class ChangingTest(KeyFileTest):
     def test_keys_are_added_at_the_end_promoted_and_removed(self):
         one = key_file.create(self.path)
         two, three = key_file.add(self.path), key_file.add(self.path)
-        self.assertEqual([one, two, three], keys.ids(self.file))
+        self.assertEqual([one, two, three], key_files.key_ids(self.file))
         key_file.promote(self.path, three)
-        self.assertEqual([three, one, two], keys.ids(self.file))
+        self.assertEqual([three, one, two], key_files.key_ids(self.file))
         key_file.promote(self.path, three)
-        self.assertEqual([three, one, two], keys.ids(self.file))
+        self.assertEqual([three, one, two], key_files.key_ids(self.file))
         key_file.remove(self.path, one)
-        self.assertEqual([three, two], keys.ids(self.file))
+        self.assertEqual([three, two], key_files.key_ids(self.file))
 
     def test_the_key_that_seals_is_not_removed(self):
         one = key_file.create(self.path)
         with self.assertRaises(exception.Conflict) as caught:
             key_file.remove(self.path, one)
         self.assertIn(f"Key {one} is the first", str(caught.exception))
-        self.assertEqual([one], keys.ids(self.file))
+        self.assertEqual([one], key_files.key_ids(self.file))
 
     def test_a_key_that_is_not_there_is_not_found(self):
         key_file.create(self.path)
@@ -133,7 +133,7 @@ class ChangingTest(KeyFileTest):
         self.assertTrue(link.is_symlink())
         self.assertEqual(0o640, stat.S_IMODE(self.file.stat().st_mode))
         self.assertEqual("# made in May", self.file.read_text().splitlines()[0])
-        self.assertEqual(two, keys.ids(self.file)[0])
+        self.assertEqual(two, key_files.key_ids(self.file)[0])
         self.assertEqual(
             {"link", "secrets.keys"}, {each.name for each in self.file.parent.iterdir()}
         )
@@ -144,13 +144,13 @@ class ChangingTest(KeyFileTest):
         self.file.write_bytes(remarks + f"{key_file.generate()}\n".encode())
         two = key_file.add(self.path)
         key_file.promote(self.path, two)
-        self.assertEqual(two, keys.ids(self.file)[0])
+        self.assertEqual(two, key_files.key_ids(self.file)[0])
         self.assertTrue(self.file.read_bytes().startswith(remarks))
 
     def test_a_file_without_a_key_gets_one_that_seals(self):
         for nothing in ("", "# later\n"):
             self.write(nothing)
-            self.assertEqual([key_file.add(self.path)], keys.ids(self.file))
+            self.assertEqual([key_file.add(self.path)], key_files.key_ids(self.file))
 
     def test_who_is_killed_leaves_no_file_without_a_key(self):
         with (
@@ -190,14 +190,14 @@ class ChangingTest(KeyFileTest):
                 each.start()
             for each in threads:
                 each.join()
-        self.assertEqual({one, *added}, set(keys.ids(self.file)))
+        self.assertEqual({one, *added}, set(key_files.key_ids(self.file)))
         self.assertEqual(2, len(added))
 
     def test_where_files_cannot_be_locked_they_are_changed_all_the_same(self):
         one = key_file.create(self.path)
         with mock.patch("fcntl.flock", side_effect=OSError("no locks available")):
             two = key_file.add(self.path)
-        self.assertEqual([one, two], keys.ids(self.file))
+        self.assertEqual([one, two], key_files.key_ids(self.file))
 
     def test_what_is_no_key_file_is_not_changed(self):
         self.write("precious\n")

@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.db.engine import session
 from attachd.db.secrets import encryption, key_file, rotation
 from attachd.db.secrets.encryption import decrypted
-from attachd.tests import databases, keys, rows
+from attachd.tests.fixtures import databases, db_rows, key_files
 
 INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "p" * 8}}
 
@@ -19,16 +19,16 @@ class RotationTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.file = keys.use(self)
+        self.file = key_files.use(self)
         self.path = str(self.file)
-        self.volume = rows.add_volume(multiattach=True)["id"]
+        self.volume = db_rows.add_volume(multiattach=True)["id"]
         patch = mock.patch.object(rotation, "BATCH", 2)
         patch.start()
         self.addCleanup(patch.stop)
 
     def add(self, number):
         secret = f"{number:032}"
-        return rows.add_attachment(
+        return db_rows.add_attachment(
             self.volume, "attached", connection_info={**INFO, "number": number}, secret=secret
         )["id"]
 
@@ -40,17 +40,17 @@ class RotationTest(unittest.TestCase):
 
     def assert_whole(self, attachments):
         for number, each in enumerate(attachments):
-            row = rows.attachment(each)
+            row = db_rows.get_attachment(each)
             self.assertEqual({**INFO, "number": number}, decrypted(row["connection_info"]))
             self.assertEqual(f"{number:032}", decrypted(row["secret"]))
 
     def test_all_is_sealed_by_the_first_key_whatever_it_was_before(self):
-        one = keys.ids(self.file)[0]
+        one = key_files.key_ids(self.file)[0]
         added = [self.add(0), self.add(1)]
-        keys.configure(self, None)
+        key_files.configure(self, None)
         added += [self.add(2), self.add(3), self.add(4)]
-        rows.add_attachment(self.volume)
-        keys.configure(self, self.file)
+        db_rows.add_attachment(self.volume)
+        key_files.configure(self, self.file)
         self.assertEqual({one: 4, "": 6}, rotation.count_by_key())
         two = self.change_key()
         done = rotation.rotate()
@@ -62,10 +62,10 @@ class RotationTest(unittest.TestCase):
 
     def test_it_does_not_look_as_if_somebody_had_worked_on_a_row(self):
         attachment = self.add(0)
-        before = rows.attachment(attachment)["updated_at"]
+        before = db_rows.get_attachment(attachment)["updated_at"]
         self.change_key()
         self.assertEqual(2, rotation.rotate().encrypted)
-        self.assertEqual(before, rows.attachment(attachment)["updated_at"])
+        self.assertEqual(before, db_rows.get_attachment(attachment)["updated_at"])
 
     def test_what_is_broken_off_is_gone_on_with(self):
         added = [self.add(number) for number in range(5)]
@@ -94,27 +94,27 @@ class RotationTest(unittest.TestCase):
         real = rotation._swap
 
         def be_late(row, new):
-            rows.change_attachment(attachment, secret="n" * 32)
+            db_rows.change_attachment(attachment, secret="n" * 32)
             return real(row, new)
 
         with mock.patch.object(rotation, "_swap", be_late):
             done = rotation.rotate()
         self.assertEqual((0, 1), (done.encrypted, done.changed))
-        self.assertEqual("n" * 32, decrypted(rows.attachment(attachment)["secret"]))
+        self.assertEqual("n" * 32, decrypted(db_rows.get_attachment(attachment)["secret"]))
 
     def test_what_cannot_be_opened_is_told_and_left_as_it_is(self):
         lost = self.add(0)
-        before = keys.stored("secret")
-        keys.lose(self.file)
+        before = key_files.stored_column("secret")
+        key_files.replace_all_keys(self.file)
         kept = self.add(1)
         done = rotation.rotate()
         self.assertEqual([lost], list(done.unreadable))
         self.assertIn("which is not in", done.unreadable[lost])
-        self.assertEqual(before, keys.stored("secret")[:1])
-        self.assertEqual(f"{1:032}", decrypted(rows.attachment(kept)["secret"]))
+        self.assertEqual(before, key_files.stored_column("secret")[:1])
+        self.assertEqual(f"{1:032}", decrypted(db_rows.get_attachment(kept)["secret"]))
 
     def test_without_keys_there_is_nothing_to_seal_with(self):
-        keys.configure(self, None)
+        key_files.configure(self, None)
         with self.assertRaises(exception.ConfigurationError) as caught:
             rotation.rotate()
         self.assertIn("[secrets] key_file is not set", str(caught.exception))

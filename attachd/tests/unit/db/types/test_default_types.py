@@ -7,7 +7,7 @@ from unittest import mock
 from attachd import exception
 from attachd.db.types import default_types
 from attachd.db.types import store as types
-from attachd.tests import databases
+from attachd.tests.fixtures import databases
 
 
 class DefaultTypesTest(unittest.TestCase):

@@ -10,7 +10,7 @@ from attachd.db.engine import session
 from attachd.db.engine.paging import Page
 from attachd.db.types import qos_specs
 from attachd.db.types import store as types
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class Case(unittest.TestCase):
@@ -117,7 +117,7 @@ class ConnectTest(Case):
     def setUp(self):
         super().setUp()
         fast = types.create({"name": "fast", "qos_specs_id": self.gold})["id"]
-        self.volume = rows.add_volume(volume_type_id=fast)["id"]
+        self.volume = db_rows.add_volume(volume_type_id=fast)["id"]
 
     def told(self, volume=None):
         with session.writer() as connection:
@@ -136,7 +136,7 @@ class ConnectTest(Case):
     def test_without_a_type_or_without_qos_there_is_nothing(self):
         slow = types.create({"name": "slow"})["id"]
         for kind in (slow, None):
-            self.assertIsNone(self.told(rows.add_volume(volume_type_id=kind)["id"]))
+            self.assertIsNone(self.told(db_rows.add_volume(volume_type_id=kind)["id"]))
 
     def test_other_moves_do_not_ask(self):
         with session.writer() as connection:

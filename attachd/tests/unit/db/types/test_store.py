@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.db.engine import session
 from attachd.db.engine.paging import Page
 from attachd.db.types import store as types
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class TypesTest(unittest.TestCase):
@@ -91,9 +91,9 @@ class TypesTest(unittest.TestCase):
         self.assertIsNotNone(row["updated_at"])
 
     def test_a_type_that_volumes_have_stays(self):
-        volume = rows.add_volume(volume_type_id=self.fast["id"])
+        volume = db_rows.add_volume(volume_type_id=self.fast["id"])
         self.assertRaises(exception.TypeInUse, types.delete, self.fast["id"])
-        rows.change_volume(volume["id"], volume_type_id=None)
+        db_rows.change_volume(volume["id"], volume_type_id=None)
         types.delete(self.fast["id"])
         self.assertRaises(exception.VolumeTypeNotFound, types.get, self.fast["id"])
 
@@ -108,12 +108,12 @@ class TypesTest(unittest.TestCase):
             types.delete_spec(self.fast["id"], "b")
 
     def test_extra_specs_stay_while_a_volume_has_the_type(self):
-        volume = rows.add_volume(volume_type_id=self.fast["id"])
+        volume = db_rows.add_volume(volume_type_id=self.fast["id"])
         for function, argument in ((types.merge_specs, {"b": "2"}), (types.delete_spec, "a")):
             with self.assertRaisesRegex(exception.BadRequest, "currently in use"):
                 function(self.fast["id"], argument)
         self.assertEqual({"a": "1"}, types.get(self.fast["id"])["extra_specs"])
-        rows.change_volume(volume["id"], volume_type_id=None)
+        db_rows.change_volume(volume["id"], volume_type_id=None)
         types.delete_spec(self.fast["id"], "a")
 
     def test_a_type_is_kept_as_it_was_judged_or_not_at_all(self):

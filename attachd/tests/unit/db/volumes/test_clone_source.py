@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
 from attachd.states import Event
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class CopiesTest(unittest.TestCase):
@@ -16,11 +16,11 @@ class CopiesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.source = rows.add_volume(size_gib=2)["id"]
+        self.source = db_rows.add_volume(size_gib=2)["id"]
 
     def copy(self, source=None, **values):
         wanted = {
-            "project_id": rows.PROJECT,
+            "project_id": db_rows.PROJECT,
             "size_gib": 2,
             "host": "here@fake#pool",
             "source_volid": source or self.source,
@@ -30,28 +30,28 @@ class CopiesTest(unittest.TestCase):
 
     def test_a_copy_knows_its_source_and_what_is_known_of_the_image_on_it(self):
         volume_metadata.merge_image_metadata(self.source, {"os_type": "linux", "long": "x" * 9999})
-        volume_metadata.merge_image_metadata(rows.add_volume()["id"], {"os_type": "other"})
+        volume_metadata.merge_image_metadata(db_rows.add_volume()["id"], {"os_type": "other"})
         copy = self.copy()
-        self.assertEqual(self.source, rows.volume(copy["id"])["source_volid"])
+        self.assertEqual(self.source, db_rows.get_volume(copy["id"])["source_volid"])
         self.assertEqual("creating", copy["status"])
         expected = {"os_type": "linux", "long": "x" * 9999}
         self.assertEqual(expected, volume_metadata.get_image_metadata(copy["id"]))
 
     def test_what_is_in_use_can_be_copied(self):
-        rows.add_attachment(self.source, "attached")
+        db_rows.add_attachment(self.source, "attached")
         self.assertEqual(self.source, self.copy()["source_volid"])
 
     def test_what_is_in_no_state_for_it_cannot(self):
-        reserved = rows.add_volume()["id"]
-        rows.add_attachment(reserved)
-        others = [rows.add_volume(state)["id"] for state in ("creating", "deleting", "error")]
+        reserved = db_rows.add_volume()["id"]
+        db_rows.add_attachment(reserved)
+        others = [db_rows.add_volume(state)["id"] for state in ("creating", "deleting", "error")]
         for source in (reserved, *others):
-            status = rows.volume(source)["status"]
+            status = db_rows.get_volume(source)["status"]
             with self.assertRaisesRegex(exception.InvalidVolume, f"currently {status}"):
                 self.copy(source)
         with self.assertRaises(exception.VolumeNotFound):
             self.copy("gone")
-        self.assertEqual(5, len(rows.volumes()))
+        self.assertEqual(5, len(db_rows.list_volumes()))
 
     def test_what_has_grown_meanwhile_cannot(self):
         with self.assertRaisesRegex(exception.InvalidVolume, "grown to 2 GiB"):
@@ -63,9 +63,9 @@ class CopiesTest(unittest.TestCase):
             volumes.move(self.source, Event.DELETE)
         volumes.move(copy, Event.CREATED)
         volumes.move(self.source, Event.DELETE)
-        self.assertEqual("deleting", rows.volume(self.source)["status"])
+        self.assertEqual("deleting", db_rows.get_volume(self.source)["status"])
         volumes.move(self.source, Event.DELETED)
-        self.assertEqual(self.source, rows.volume(copy)["source_volid"])
+        self.assertEqual(self.source, db_rows.get_volume(copy)["source_volid"])
 
     def test_a_copy_that_failed_keeps_nothing(self):
         copy = self.copy()["id"]

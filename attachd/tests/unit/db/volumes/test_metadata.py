@@ -6,7 +6,8 @@ import unittest
 from attachd import exception
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
-from attachd.tests import databases, rows
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
 
 
 class MetadataTest(unittest.TestCase):
@@ -15,8 +16,8 @@ class MetadataTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume_id = rows.add_volume()["id"]
-        self.other = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
+        self.other = db_rows.add_volume()["id"]
         volume_metadata.merge(self.other, {"a": "untouched"})
 
     def _stored(self):
@@ -53,7 +54,9 @@ class MetadataTest(unittest.TestCase):
         def replace(value):
             return volume_metadata.replace(self.volume_id, {"a": value}, {"a": "1"})
 
-        results = databases.together(*(lambda value=value: replace(value) for value in "23456"))
+        results = concurrency.run_at_once(
+            *(lambda value=value: replace(value) for value in "23456")
+        )
         right = [each for each in results if isinstance(each, dict)]
         wrong = [each for each in results if isinstance(each, exception.PreconditionFailed)]
         self.assertEqual((1, 4), (len(right), len(wrong)), results)
@@ -86,8 +89,8 @@ class ImageMetadataTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.volume_id = rows.add_volume()["id"]
-        self.other = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
+        self.other = db_rows.add_volume()["id"]
         volume_metadata.merge_image_metadata(self.other, {"os_type": "untouched"})
 
     def tearDown(self):

@@ -11,7 +11,7 @@ from attachd.db.engine.paging import Comparison, Page
 from attachd.db.types import store as types
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import queries as volume_queries
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 
 class QueriesTest(unittest.TestCase):
@@ -21,12 +21,12 @@ class QueriesTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
         self.type_id = types.create({"name": "fast"})["id"]
-        self.a = rows.add_volume(name="a", size_gib=2, bootable=True, host="h@b#p")["id"]
-        self.b = rows.add_volume(
+        self.a = db_rows.add_volume(name="a", size_gib=2, bootable=True, host="h@b#p")["id"]
+        self.b = db_rows.add_volume(
             "error", name="b", volume_type_id=self.type_id, multiattach=True, host="h@c#p"
         )["id"]
-        self.c = rows.add_volume(name=None, project_id="other", availability_zone="z")["id"]
-        rows.add_attachment(self.a, "attached")
+        self.c = db_rows.add_volume(name=None, project_id="other", availability_zone="z")["id"]
+        db_rows.add_attachment(self.a, "attached")
         volume_metadata.merge(self.a, {"k": "v", "l": "w"})
         volume_metadata.merge(self.b, {"k": "v", "l": "x"})
         volume_metadata.merge_image_metadata(self.b, {"k": "w", "m": "long" * 9999})
@@ -37,7 +37,7 @@ class QueriesTest(unittest.TestCase):
     def test_each_filter_finds_its_own_newest_first(self):
         cases = [
             ({}, [self.c, self.b, self.a]),
-            ({"project_id": rows.PROJECT}, [self.b, self.a]),
+            ({"project_id": db_rows.PROJECT}, [self.b, self.a]),
             ({"name": "a"}, [self.a]),
             ({"name": "A"}, []),
             ({"name": None}, [self.c]),
@@ -69,11 +69,11 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual({"k": "v", "l": "x"}, page[0]["metadata"])
         self.assertEqual({"k": "w", "m": "long" * 9999}, page[0]["image_metadata"])
         self.assertEqual("fast", page[0]["volume_type_name"])
-        self.assertEqual({**rows.volume(self.b), **page[0]}, page[0])
+        self.assertEqual({**db_rows.get_volume(self.b), **page[0]}, page[0])
 
     def test_a_page_is_two_statements_whatever_its_size(self):
         for _ in range(30):
-            rows.add_volume()
+            db_rows.add_volume()
         for limit, marker in ((1, None), (100, None), (100, self.c)):
             before = session.counters().statements
             volume_queries.page({}, Page(limit=limit, marker=marker))
@@ -88,7 +88,7 @@ class QueriesTest(unittest.TestCase):
                 self.assertEqual(3, len(self._ids({}, sort=((key, direction),))), key)
 
     def test_usage_is_number_and_size(self):
-        self.assertEqual((2, 3), volume_queries.usage({"project_id": rows.PROJECT}))
+        self.assertEqual((2, 3), volume_queries.usage({"project_id": db_rows.PROJECT}))
         self.assertEqual((0, 0), volume_queries.usage({"project_id": "none"}))
 
     def test_metadata_is_summed_up_by_key(self):
@@ -96,7 +96,7 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual({}, volume_queries.list_metadata_values({"project_id": "other"}))
 
     def test_times_are_compared_with_each_verb(self):
-        moment = rows.volume(self.b)["created_at"]
+        moment = db_rows.get_volume(self.b)["created_at"]
         expected = {
             "lt": [self.a],
             "lte": [self.b, self.a],
@@ -112,10 +112,10 @@ class QueriesTest(unittest.TestCase):
     def test_what_a_backend_was_given_since_its_report_is_promised(self):
         seen = models.now()
         old = seen - datetime.timedelta(hours=1)
-        rows.add_volume(host="h@b#p", size_gib=100, created_at=old)
-        rows.add_volume("creating", host="h@b#p", size_gib=10, created_at=old)
-        rows.add_volume(host="h@b#q", size_gib=1, created_at=seen)
-        rows.add_volume(host="h@bb#p", size_gib=1000)
+        db_rows.add_volume(host="h@b#p", size_gib=100, created_at=old)
+        db_rows.add_volume("creating", host="h@b#p", size_gib=10, created_at=old)
+        db_rows.add_volume(host="h@b#q", size_gib=1, created_at=seen)
+        db_rows.add_volume(host="h@bb#p", size_gib=1000)
         promised = volume_queries.allocated_since({"h@b": seen, "h@d": seen})
         self.assertEqual({"h@b": 11, "h@d": 0}, promised)
         self.assertEqual({}, volume_queries.allocated_since({}))

@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.db import quotas
 from attachd.db.types import store as types
 from attachd.db.volumes import updates as volume_updates
-from attachd.tests import databases, rows
+from attachd.tests.fixtures import databases, db_rows
 
 SEVERAL = {"multiattach": "<is> True"}
 
@@ -20,21 +20,21 @@ class ReadonlyTest(unittest.TestCase):
         databases.use(self, self.kind)
 
     def told(self, volume_id):
-        return rows.volume(volume_id)["admin_metadata"]
+        return db_rows.get_volume(volume_id)["admin_metadata"]
 
     def test_it_is_set_and_taken_back(self):
-        volume_id = rows.add_volume(admin_metadata={"attached_mode": "rw"})["id"]
+        volume_id = db_rows.add_volume(admin_metadata={"attached_mode": "rw"})["id"]
         volume_updates.set_read_only(volume_id)
         self.assertEqual({"attached_mode": "rw", "readonly": "True"}, self.told(volume_id))
         volume_updates.set_writable(volume_id)
         self.assertEqual({"attached_mode": "rw", "readonly": "False"}, self.told(volume_id))
 
     def test_only_of_a_volume_that_nobody_holds(self):
-        reserved = rows.add_volume()["id"]
-        rows.add_attachment(reserved)
-        others = [rows.add_volume(state)["id"] for state in ("creating", "error", "extending")]
+        reserved = db_rows.add_volume()["id"]
+        db_rows.add_attachment(reserved)
+        others = [db_rows.add_volume(state)["id"] for state in ("creating", "error", "extending")]
         for volume_id in (reserved, *others):
-            status = rows.volume(volume_id)["status"]
+            status = db_rows.get_volume(volume_id)["status"]
             for change in (volume_updates.set_read_only, volume_updates.set_writable):
                 with self.assertRaisesRegex(exception.InvalidVolume, status):
                     change(volume_id)
@@ -53,21 +53,21 @@ class SharedTargetsTest(unittest.TestCase):
         databases.use(self, self.kind)
 
     def test_only_what_differs_and_is_of_the_backend_is_changed(self):
-        changed = [rows.add_volume(shared_targets=each)["id"] for each in (True, None)]
-        kept = rows.add_volume(shared_targets=False)["id"]
-        other = rows.add_volume(shared_targets=True, host="here@fake2#pool")["id"]
+        changed = [db_rows.add_volume(shared_targets=each)["id"] for each in (True, None)]
+        kept = db_rows.add_volume(shared_targets=False)["id"]
+        other = db_rows.add_volume(shared_targets=True, host="here@fake2#pool")["id"]
         self.assertEqual(2, volume_updates.set_shared_targets("here@fake", False))
         self.assertEqual(0, volume_updates.set_shared_targets("here@fake", False))
         for volume_id, expected in ((changed[0], False), (changed[1], False), (kept, False),
                                     (other, True)):  # fmt: skip
-            self.assertIs(expected, rows.volume(volume_id)["shared_targets"])
+            self.assertIs(expected, db_rows.get_volume(volume_id)["shared_targets"])
         self.assertEqual(3, volume_updates.set_shared_targets("here@fake", None))
-        self.assertIsNone(rows.volume(kept)["shared_targets"])
+        self.assertIsNone(db_rows.get_volume(kept)["shared_targets"])
 
     def test_it_is_no_update_that_users_see(self):
-        volume_id = rows.add_volume(shared_targets=True)["id"]
+        volume_id = db_rows.add_volume(shared_targets=True)["id"]
         volume_updates.set_shared_targets("here@fake", False)
-        self.assertIsNone(rows.volume(volume_id)["updated_at"])
+        self.assertIsNone(db_rows.get_volume(volume_id)["updated_at"])
 
 
 class RetypeTest(unittest.TestCase):
@@ -81,7 +81,7 @@ class RetypeTest(unittest.TestCase):
         self.volume_id = self.add()
 
     def add(self, state="ready", **values):
-        return rows.add_volume(state, volume_type_id=self.old, size_gib=5, **values)["id"]
+        return db_rows.add_volume(state, volume_type_id=self.old, size_gib=5, **values)["id"]
 
     def retype(self, volume_id, **values):
         wanted = {
@@ -91,10 +91,10 @@ class RetypeTest(unittest.TestCase):
             "statuses": ("available", "in-use"),
             **values,
         }
-        volume_updates.retype(volume_id, rows.PROJECT, volume_updates.RetypeRequest(**wanted))
+        volume_updates.retype(volume_id, db_rows.PROJECT, volume_updates.RetypeRequest(**wanted))
 
     def kept(self, volume_id):
-        row = rows.volume(volume_id)
+        row = db_rows.get_volume(volume_id)
         return (row["volume_type_id"], row["multiattach"])
 
     def test_the_flag_follows_the_type(self):
@@ -104,15 +104,15 @@ class RetypeTest(unittest.TestCase):
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
     def test_a_volume_without_a_type_gets_one(self):
-        rows.change_volume(self.volume_id, volume_type_id=None)
+        db_rows.change_volume(self.volume_id, volume_type_id=None)
         self.retype(self.volume_id, before=None)
         self.assertEqual((self.new, True), self.kept(self.volume_id))
 
     def test_another_status_is_told(self):
         attached = self.add()
-        rows.add_attachment(attached, "attached")
+        db_rows.add_attachment(attached, "attached")
         for volume_id in (attached, *map(self.add, ("error", "extending", "maintenance"))):
-            status = rows.volume(volume_id)["status"]
+            status = db_rows.get_volume(volume_id)["status"]
             with self.assertRaisesRegex(exception.InvalidVolume, f"currently {status}"):
                 self.retype(volume_id, statuses=("available",))
             self.assertEqual((self.old, False), self.kept(volume_id))
@@ -138,7 +138,7 @@ class RetypeTest(unittest.TestCase):
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
     def test_a_project_keeps_within_its_quota_of_the_type(self):
-        quotas.set_limits(rows.PROJECT, {"gigabytes_new": 9})
+        quotas.set_limits(db_rows.PROJECT, {"gigabytes_new": 9})
         self.retype(self.volume_id)
         another = self.add()
         with self.assertRaisesRegex(exception.QuotaExceeded, "gigabytes_new"):

@@ -9,7 +9,7 @@ from attachd.context import RequestContext
 from attachd.manager.agents import desired_state
 from attachd.objects import connection_info
 from attachd.rpc import manager_api
-from attachd.tests import databases, hearing, keys, rows
+from attachd.tests.fixtures import captured_notifications, databases, db_rows, key_files
 
 HOST = "compute-1"
 CONTEXT = RequestContext(overwrite=False)
@@ -20,11 +20,11 @@ class _Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.volume = rows.add_volume(size_gib=3, shared_targets=True)["id"]
+        self.volume = db_rows.add_volume(size_gib=3, shared_targets=True)["id"]
 
     def add(self, state, **values):
         values = {"agent": HOST, "generation": 2, "mode": "ro", "connection_info": INFO, **values}
-        return rows.add_attachment(self.volume, state, **values)["id"]
+        return db_rows.add_attachment(self.volume, state, **values)["id"]
 
 
 class ListDesiredTest(_Case):
@@ -36,7 +36,7 @@ class ListDesiredTest(_Case):
             "volume_id": self.volume,
             "target_state": "connected",
             "complete": False,
-            "connection_info": connection_info.flat(rows.attachment(attachment_id)),
+            "connection_info": connection_info.flat(db_rows.get_attachment(attachment_id)),
             "mode": "ro",
             "size_gib": 3,
             "generation": 2,
@@ -63,9 +63,9 @@ class LostKeyTest(_Case):
 
     def setUp(self):
         super().setUp()
-        file = keys.use(self)
+        file = key_files.use(self)
         self.lost = {state: self.add(state) for state in ("attached", "withdrawing")}
-        keys.lose(file)
+        key_files.replace_all_keys(file)
         self.kept = self.add("connected")
 
     def test_list_desired_with_lost_key_omits_connection(self):
@@ -87,14 +87,14 @@ class LostKeyTest(_Case):
 class RecordConnectedTest(_Case):
     def setUp(self):
         super().setUp()
-        self.heard = hearing.use(self).kinds
+        self.heard = captured_notifications.use(self).event_types
 
     def test_record_connected_sends_one_notification(self):
         attachment_id = self.add("connected")
         for _ in range(2):
             desired_state.record_connected(attachment_id, HOST, 2, "/dev/sdb")
         self.assertEqual(["volume.attach.end"], self.heard())
-        self.assertEqual("attached", rows.attachment(attachment_id)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(attachment_id)["state"])
 
     def test_record_connected_refused_sends_no_notification(self):
         attachment_id = self.add("connected")
@@ -114,7 +114,7 @@ class RecordDisconnectedTest(_Case):
     def test_record_disconnected_calls_manager(self):
         attachment_id = self.add("withdrawing")
         desired_state.record_disconnected(CONTEXT, attachment_id, HOST, 2)
-        self.assertEqual("disconnecting", rows.attachment(attachment_id)["state"])
+        self.assertEqual("disconnecting", db_rows.get_attachment(attachment_id)["state"])
         (_context, asked) = self.process_pending.call_args.args
         self.assertEqual((attachment_id, "here@fake"), (asked.id, asked.backend))
 
@@ -122,7 +122,7 @@ class RecordDisconnectedTest(_Case):
         attachment_id = self.add("withdrawing")
         self.process_pending.side_effect = exception.Unavailable(reason="gone")
         desired_state.record_disconnected(CONTEXT, attachment_id, HOST, 2)
-        self.assertEqual("disconnecting", rows.attachment(attachment_id)["state"])
+        self.assertEqual("disconnecting", db_rows.get_attachment(attachment_id)["state"])
 
     def test_record_disconnected_refused_does_not_call_manager(self):
         attachment_id = self.add("attached")

@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.manager.agents import report_schema
-from attachd.tests.backends import override
+from attachd.tests.fixtures.conf_fixture import override
 
 KEY = "k" * 43
 DEVICE = {"attachment_id": "a", "volume_id": "v", "path": None, "size_bytes": None}

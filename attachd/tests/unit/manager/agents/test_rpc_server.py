@@ -14,8 +14,8 @@ from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
 from attachd.rpc import agent_manager_api, manager_api
-from attachd.tests import databases, rows
-from attachd.tests.backends import override
+from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT
 
 
@@ -85,11 +85,11 @@ class _Case(unittest.TestCase):
         patched = mock.patch.object(manager_api, "process_pending")
         patched.start()
         self.addCleanup(patched.stop)
-        self.volume = rows.add_volume()["id"]
+        self.volume = db_rows.add_volume()["id"]
 
     def add(self, state, **values):
         values = {"agent": HOST, "generation": 2, "connection_info": INFO, **values}
-        return rows.add_attachment(self.volume, state, **values)["id"]
+        return db_rows.add_attachment(self.volume, state, **values)["id"]
 
     def ask(self, method, host=HOST, key=KEY, **arguments):
         """Call as RPC does; raise what the caller would receive."""
@@ -192,7 +192,7 @@ class ResultsTest(_Case):
         for method, (state, _arguments, after) in METHODS.items():
             attachment_id = self.add(state)
             self.say(method, attachment_id)
-            self.assertEqual(after, rows.attachment(attachment_id)["state"], method)
+            self.assertEqual(after, db_rows.get_attachment(attachment_id)["state"], method)
 
     def test_results_of_other_caller_are_forbidden(self):
         proofs = (
@@ -203,11 +203,11 @@ class ResultsTest(_Case):
         )
         for method, (state, _arguments, _after) in METHODS.items():
             attachment_id = self.add(state)
-            before = rows.attachment(attachment_id)
+            before = db_rows.get_attachment(attachment_id)
             for refusal, proof in proofs:
                 with self.assertRaises(refusal, msg=(method, proof)):
                     self.say(method, attachment_id, **proof)
-            self.assertEqual(before, rows.attachment(attachment_id), method)
+            self.assertEqual(before, db_rows.get_attachment(attachment_id), method)
 
     def test_results_with_old_generation_are_refused(self):
         for method, (state, _arguments, _after) in METHODS.items():
@@ -218,7 +218,7 @@ class ResultsTest(_Case):
             self.assertEqual((state, None), self.seen(attachment_id), method)
 
     def seen(self, attachment_id):
-        row = rows.attachment(attachment_id)
+        row = db_rows.get_attachment(attachment_id)
         return row["state"], row["error"]
 
     def test_results_of_missing_attachment_are_not_found(self):

@@ -10,7 +10,7 @@ from attachd.db import models
 from attachd.db.agents import store as agents
 from attachd.manager.audit import hosts
 from attachd.manager.audit.rules import Kind
-from attachd.tests import backends, rows
+from attachd.tests.fixtures import backends, conf_fixture, db_rows
 
 
 class HostsTest(unittest.TestCase):
@@ -19,9 +19,9 @@ class HostsTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.enterContext(mock.patch.object(hosts, "_POLL_INTERVAL", 0.0))
         # Agents report in time on a slow machine too; a test that needs a silent one changes this.
-        backends.override(self, "report_interval", 3600, "agent")
-        self.volume = rows.add_volume()["id"]
-        self.row = rows.add_attachment(self.volume, "attached", agent="h1")
+        conf_fixture.override(self, "report_interval", 3600, "agent")
+        self.volume = db_rows.add_volume()["id"]
+        self.row = db_rows.add_attachment(self.volume, "attached", agent="h1")
         agents.create("h1", "key")
         self.report()
 
@@ -72,7 +72,7 @@ class HostsTest(unittest.TestCase):
         def all_():
             found = real()
             self.report()
-            rows.change_attachment(self.row["id"], updated_at=models.now())
+            db_rows.change_attachment(self.row["id"], updated_at=models.now())
             return found
 
         with mock.patch.object(agents, "list_all", all_):
@@ -80,7 +80,7 @@ class HostsTest(unittest.TestCase):
 
     def test_compare_connected_or_withdrawing_attachment_finds_no_difference(self):
         for state in ("connected", "withdrawing"):
-            rows.change_attachment(self.row["id"], state=state)
+            db_rows.change_attachment(self.row["id"], state=state)
             self.assertEqual([], self.found())
 
     def test_compare_device_without_attachment_finds_leftover_device(self):
@@ -96,7 +96,7 @@ class HostsTest(unittest.TestCase):
         self.assertEqual([], self.found(self.device(), elsewhere))
 
     def test_compare_host_without_next_report_is_not_compared(self):
-        backends.override(self, "report_interval", 1, "agent")
+        conf_fixture.override(self, "report_interval", 1, "agent")
         verdict = hosts.compare(self.backend)
         self.assertEqual([], verdict.differences)
         self.assertRegex(verdict.not_compared[0], "^Host h1: its agent has not reported since")
@@ -104,17 +104,17 @@ class HostsTest(unittest.TestCase):
     def test_compare_host_with_agent_down_is_not_compared(self):
         with mock.patch.object(models, "now", return_value=datetime.datetime(2020, 1, 1)):  # noqa: DTZ001
             self.report()
-        backends.override(self, "report_interval", 1, "agent")
+        conf_fixture.override(self, "report_interval", 1, "agent")
         verdict = hosts.compare(self.backend)
         self.assertEqual([], verdict.differences)
         self.assertIn("2020-01-01", verdict.not_compared[0])
 
     def test_compare_unregistered_host_is_not_compared(self):
         agents._delete("h1")
-        backends.override(self, "report_interval", 1, "agent")
+        conf_fixture.override(self, "report_interval", 1, "agent")
         (told,) = hosts.compare(self.backend).not_compared
         self.assertIn("h1", told)
 
     def test_compare_attachment_without_agent_finds_no_difference(self):
-        rows.change_attachment(self.row["id"], agent=None)
+        db_rows.change_attachment(self.row["id"], agent=None)
         self.assertEqual([], self.found())

@@ -12,7 +12,7 @@ from attachd.db import models
 from attachd.drivers import base
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import REPAIRED, Kind
-from attachd.tests import backends, rows
+from attachd.tests.fixtures import backends, db_rows
 
 GIB = 2**30
 
@@ -22,10 +22,10 @@ class AuditTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume = rows.add_volume()
+        self.volume = db_rows.add_volume()
         self.ref = base.VolumeRef(self.volume["id"], 1)
         self.driver.create(self.ref)
-        self.row = rows.add_attachment(self.ref.id, "attached")
+        self.row = db_rows.add_attachment(self.ref.id, "attached")
         self.driver.grant(self.ref, base.Export(self.row["id"], {}))
 
     def found(self, work=runner.compare):
@@ -52,17 +52,19 @@ class AuditTest(unittest.TestCase):
     def test_repair_runs_under_lock_and_is_reported(self):
         self.driver.restart()
         held = []
-        self.driver.script = lambda _call: held.append(rows.volume(self.ref.id)["lease_holder"])
+        self.driver.script = lambda _call: held.append(
+            db_rows.get_volume(self.ref.id)["lease_holder"]
+        )
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, REPAIRED)], self.found(runner.repair))
         self.driver.script = None
         self.assertIn(self.backend.membership.id, held)
-        self.assertIsNone(rows.volume(self.ref.id)["lease_holder"])
+        self.assertIsNone(db_rows.get_volume(self.ref.id)["lease_holder"])
         self.assertEqual({self.row["id"]}, self.driver.granted())
         self.assertEqual([], self.found())
 
     def test_repair_of_data_without_row_does_nothing(self):
         """The database may be the wrong one, or an old backup."""
-        rows.remove_all()
+        db_rows.remove_all()
         found = self.found(runner.repair)
         self.assertEqual(
             {(Kind.LEFTOVER_EXPORT, ""), (Kind.DATA_WITHOUT_VOLUME, "")},
@@ -71,20 +73,20 @@ class AuditTest(unittest.TestCase):
         self.assertEqual({self.row["id"]}, self.driver.granted())
 
     def test_repair_revokes_export_without_row_and_data(self):
-        rows.remove_all()
+        db_rows.remove_all()
         with mock.patch.object(self.driver, "list_volumes", return_value={}):
             found = self.found(runner.repair)
         self.assertEqual([(Kind.LEFTOVER_EXPORT, self.ref.id, REPAIRED)], found)
         self.assertEqual(set(), self.driver.granted())
 
     def test_repair_failure_has_reason(self):
-        rows.remove_attachment(self.row["id"])
+        db_rows.remove_attachment(self.row["id"])
         with self.driver.failing("revoke_all_except"):
             ((_kind, _volume, outcome),) = self.found(runner.repair)
         self.assertIn("The shelf burns", outcome)
 
     def test_repair_of_volume_of_other_backend_does_nothing(self):
-        rows.change_volume(self.ref.id, host="here@other#pool")
+        db_rows.change_volume(self.ref.id, host="here@other#pool")
         self.assertEqual([(Kind.ELSEWHERE, self.ref.id, "")], self.found(runner.repair))
         self.assertEqual({self.row["id"]}, self.driver.granted())
 
@@ -98,37 +100,37 @@ class AuditTest(unittest.TestCase):
 
     def test_compare_volumes_without_expected_data_finds_no_difference(self):
         for state in ("creating", "deleting", "error", "error_deleting"):
-            rows.add_volume(state)
+            db_rows.add_volume(state)
         self.assertEqual([], self.found())
 
     def test_repair_of_interrupted_operation_keeps_lease_of_dead_manager(self):
-        rows.change_attachment(self.row["id"], state="disconnecting")
+        db_rows.change_attachment(self.row["id"], state="disconnecting")
         dead = str(uuid.uuid4())
-        rows.change_volume(self.ref.id, lease_holder=dead, status="detaching")
+        db_rows.change_volume(self.ref.id, lease_holder=dead, status="detaching")
         self.assertEqual([(Kind.HALF_WAY, self.ref.id, "")], self.found(runner.repair))
-        self.assertEqual(dead, rows.volume(self.ref.id)["lease_holder"])
+        self.assertEqual(dead, db_rows.get_volume(self.ref.id)["lease_holder"])
 
     def test_compare_operation_not_begun_is_half_way_after_timeout(self):
-        deleting = rows.add_volume("deleting")
+        deleting = db_rows.add_volume("deleting")
         self.assertEqual([], self.found())
         old = models.now() - datetime.timedelta(hours=1)
-        rows.change_volume(deleting["id"], created_at=old, updated_at=old)
+        db_rows.change_volume(deleting["id"], created_at=old, updated_at=old)
         self.assertEqual([(Kind.HALF_WAY, deleting["id"], "")], self.found())
 
     def test_repair_corrects_status(self):
-        rows.change_volume(self.ref.id, status="available")
+        db_rows.change_volume(self.ref.id, status="available")
         self.assertEqual([(Kind.STATUS, self.ref.id, REPAIRED)], self.found(runner.repair))
-        self.assertEqual("in-use", rows.volume(self.ref.id)["status"])
+        self.assertEqual("in-use", db_rows.get_volume(self.ref.id)["status"])
 
     def test_compare_status_changed_while_reading_finds_no_difference(self):
         real = audit_db.list_attachments_of_volume
 
         def complete_meanwhile(volume_id):
             found = real(volume_id)
-            rows.add_attachment(volume_id, "reserved")
+            db_rows.add_attachment(volume_id, "reserved")
             return found
 
-        rows.change_volume(self.ref.id, status="available")
+        db_rows.change_volume(self.ref.id, status="available")
         with (
             mock.patch.object(audit_db, "list_attachments_of_volume", complete_meanwhile),
             mock.patch.object(self.backend, "lock", self._corrected_before_the_lock),
@@ -148,7 +150,7 @@ class AuditTest(unittest.TestCase):
         self.assertIn("fake is down", why)
 
     def test_compare_locked_volume_does_not_block_others(self):
-        other = rows.add_volume()
+        other = db_rows.add_volume()
         self.driver.restart()
         busy = exception.Unavailable(reason="It is busy.")
         real = self.backend.lock

@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import flow_runner
 from attachd.manager.flows import attachment
-from attachd.tests.backends import RecordingDriver
+from attachd.tests.fixtures.backends import RecordingDriver
 
 VOLUME = VolumeRef("volume", 2, {"lun": 1})
 EXPORT = Export("attachment", {"host": "h"})
@@ -48,7 +48,7 @@ class AttachFlowTest(unittest.TestCase):
         self.assertIs(self.save.side_effect, failed.cause)
         self.assertTrue(failed.clean)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
-        undone = self.driver.handed[1]
+        undone = self.driver.driver_calls[1]
         self.assertEqual((VOLUME, EXPORT, OTHERS), (undone.volume, undone.export, undone.others))
 
     def test_attach_flow_with_final_grant_failure_does_not_revoke(self):
@@ -94,7 +94,7 @@ class DetachFlowTest(unittest.TestCase):
 
     def test_detach_flow_passes_all_arguments_to_driver(self):
         self._run()
-        (handed,) = self.driver.handed
+        (handed,) = self.driver.driver_calls
         self.assertEqual(("revoke", VOLUME), (handed.method, handed.volume))
         self.assertEqual((EXPORT, OTHERS), (handed.export, handed.others))
 

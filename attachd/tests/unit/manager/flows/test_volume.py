@@ -6,7 +6,7 @@ import unittest
 from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import flow_runner
 from attachd.manager.flows import volume
-from attachd.tests.backends import RecordingDriver
+from attachd.tests.fixtures.backends import RecordingDriver
 
 VOLUME = VolumeRef("volume", 2, {"lun": 1})
 OTHERS = [Export("other", {"host": "i"})]
@@ -30,7 +30,8 @@ class CreateFlowTest(unittest.TestCase):
         flow = volume.build_copy(self.driver, VOLUME, source)
         self.assertEqual({"lun": 1}, flow_runner.run(flow, {})["provider"])
         self.assertEqual(
-            (VOLUME, source), (self.driver.handed[0].volume, self.driver.handed[0].source)
+            (VOLUME, source),
+            (self.driver.driver_calls[0].volume, self.driver.driver_calls[0].source),
         )
         with self.driver.failing("clone"), self.assertRaises(flow_runner.FlowFailed) as failed:
             flow_runner.run(volume.build_copy(self.driver, VOLUME, source), {})
@@ -63,7 +64,7 @@ class DeleteFlowTest(unittest.TestCase):
     def test_delete_flow_passes_volume_to_driver(self):
         flow_runner.run(volume.build_delete(self.driver, VOLUME), {})
         self.assertEqual(
-            [("delete", VOLUME)], [(each.method, each.volume) for each in self.driver.handed]
+            [("delete", VOLUME)], [(each.method, each.volume) for each in self.driver.driver_calls]
         )
 
     def test_delete_flow_failure_does_not_create_again(self):
@@ -83,7 +84,7 @@ class ExtendFlowTest(unittest.TestCase):
 
     def test_extend_flow_passes_all_arguments_to_driver(self):
         flow_runner.run(volume.build_extend(self.driver, VOLUME, 5, OTHERS), {})
-        (handed,) = self.driver.handed
+        (handed,) = self.driver.driver_calls
         self.assertEqual(("extend", VOLUME), (handed.method, handed.volume))
         self.assertEqual((5, OTHERS), (handed.size_gib, handed.others))
 

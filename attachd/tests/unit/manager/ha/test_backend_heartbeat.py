@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.db.cluster import services
 from attachd.drivers.base import BackendStats
 from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
-from attachd.tests import backends, rows
+from attachd.tests.fixtures import backends, conf_fixture, db_rows
 from attachd.tests.wait import TIMEOUT
 
 
@@ -37,16 +37,16 @@ class BackendHeartbeatTest(unittest.TestCase):
         self.assertEqual("attachd", row["report"]["capabilities"]["vendor_name"])
 
     def test_run_once_corrects_shared_targets_of_volumes(self):
-        old = rows.add_volume(shared_targets=None)["id"]
+        old = db_rows.add_volume(shared_targets=None)["id"]
         self.heartbeat.run_once()
-        self.assertIs(False, rows.volume(old)["shared_targets"])
-        rows.change_volume(old, shared_targets=None)
+        self.assertIs(False, db_rows.get_volume(old)["shared_targets"])
+        db_rows.change_volume(old, shared_targets=None)
         self.heartbeat.run_once()
-        self.assertIsNone(rows.volume(old)["shared_targets"], "once is enough")
+        self.assertIsNone(db_rows.get_volume(old)["shared_targets"], "once is enough")
         self.backend.error = "gone for a while"
         with mock.patch.object(type(self.driver), "SHARED_TARGETS", True):
             self.heartbeat.run_once()
-        self.assertIs(True, rows.volume(old)["shared_targets"])
+        self.assertIs(True, db_rows.get_volume(old)["shared_targets"])
 
     def test_run_once_reports_vendor_of_class_or_stats(self):
         with mock.patch.object(type(self.driver), "VENDOR", "Example"):
@@ -97,7 +97,7 @@ class BackendHeartbeatTest(unittest.TestCase):
         self.heartbeat.run_once()
         self.heartbeat.run_once()
         self.assertEqual(1, reap.call_count)
-        backends.override(self, "purge_interval", 0, group="manager")
+        conf_fixture.override(self, "purge_interval", 0, group="manager")
         self.heartbeat.run_once()
         self.assertEqual(2, reap.call_count)
 

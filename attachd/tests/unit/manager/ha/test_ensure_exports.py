@@ -9,8 +9,8 @@ from attachd.db.attachments import store as attachments_db
 from attachd.manager import attach, detach
 from attachd.manager.ha import ensure_exports
 from attachd.states import AttachmentState
-from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR
+from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
 class EnsureExportsTest(unittest.TestCase):
@@ -22,8 +22,8 @@ class EnsureExportsTest(unittest.TestCase):
         self.driver = self.backend.driver
         self.ids = []
         for _ in range(3):
-            volume_id = rows.add_volume()["id"]
-            self.ids.append(rows.add_attachment(volume_id)["id"])
+            volume_id = db_rows.add_volume()["id"]
+            self.ids.append(db_rows.add_attachment(volume_id)["id"])
             attach.attach(self.backend, self.ids[-1], volume_id, CONNECTOR)
         self.read = attachments_db.list_live(backends.HOST)
         self.driver.restart()
@@ -58,8 +58,8 @@ class EnsureExportsTaskTest(unittest.TestCase):
         self.task = ensure_exports.EnsureExportsTask(self.backend)
 
     def _attached(self):
-        volume_id = rows.add_volume()["id"]
-        attachment_id = rows.add_attachment(volume_id)["id"]
+        volume_id = db_rows.add_volume()["id"]
+        attachment_id = db_rows.add_attachment(volume_id)["id"]
         attach.attach(self.backend, attachment_id, volume_id, CONNECTOR)
         return attachment_id
 
@@ -91,10 +91,10 @@ class EnsureExportsTaskTest(unittest.TestCase):
         self.assertEqual({other}, self.driver.granted())
         self.assertIsNone(self.backend.error, "one attachment does not take a backend down")
         self.driver.script = None
-        self.driver.handed.clear()
+        self.driver.driver_calls.clear()
         self.task.run_once()
         self.assertEqual(
-            [attachment_id], [each.export.attachment_id for each in self.driver.handed]
+            [attachment_id], [each.export.attachment_id for each in self.driver.driver_calls]
         )
         self.assertEqual({attachment_id, other}, self.driver.granted())
 
@@ -137,26 +137,26 @@ class GrantAgainTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
+        self.volume_id = db_rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
 
     def test_grant_again_uses_same_arguments(self):
-        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         attach.attach(self.backend, attachment_id, self.volume_id, {**CONNECTOR, "mode": "ro"})
-        before = rows.attachment(attachment_id)
+        before = db_rows.get_attachment(attachment_id)
         self.driver.restart()
         ensure_exports.grant_again(self.backend, before)
-        first, second = self.driver.handed
+        first, second = self.driver.driver_calls
         self.assertEqual(first, second)
-        self.assertEqual(before, rows.attachment(attachment_id))
+        self.assertEqual(before, db_rows.get_attachment(attachment_id))
 
     def test_grant_again_skips_states_without_access(self):
         for state in AttachmentState:
-            attachment = rows.add_attachment(self.volume_id, state.value)
+            attachment = db_rows.add_attachment(self.volume_id, state.value)
             ensure_exports.grant_again(self.backend, {**attachment, "state": "connected"})
-        granted = [rows.attachment(each)["state"] for each in self.driver.granted()]
+        granted = [db_rows.get_attachment(each)["state"] for each in self.driver.granted()]
         self.assertEqual(["attached", "connected", "withdrawing"], sorted(granted))
 
     def test_grant_again_skips_attached_row_without_connector(self):
-        attachment_id = rows.add_attachment(self.volume_id, "attached", connector=None)
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached", connector=None)
         ensure_exports.grant_again(self.backend, attachment_id)
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)

@@ -24,7 +24,7 @@ from attachd.db.engine import session
 from attachd.drivers import fencing
 from attachd.manager.ha import membership
 from attachd.manager.ha.membership import Membership
-from attachd.tests import backends
+from attachd.tests.fixtures import backends, conf_fixture
 from attachd.tests.wait import TIMEOUT, wait_until
 
 LONG = 3600.0
@@ -50,7 +50,7 @@ class MembershipCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
-        backends.override(self, "member_timeout", LONG, group="manager")
+        conf_fixture.override(self, "member_timeout", LONG, group="manager")
         # Fixed, and a whole number: sums of other numbers have rounding errors.
         self.now = 1_000_000.0
         self.enterContext(mock.patch.object(membership, "boot_clock", lambda: self.now))
@@ -108,7 +108,7 @@ class HeartbeatTest(MembershipCase):
         self.assertEqual(row["started_at"], after["started_at"])
 
     def test_start_renews_row_periodically(self):
-        backends.override(self, "member_timeout", 1.0, group="manager")
+        conf_fixture.override(self, "member_timeout", 1.0, group="manager")
         self.start()
         for _ in range(2):
             (row,) = members.list_living()

@@ -8,7 +8,7 @@ from unittest import mock
 from attachd import exception
 from attachd.manager.ha import periodic_task
 from attachd.manager.ha.periodic_task import run_safely
-from attachd.tests import backends
+from attachd.tests.fixtures import backends, conf_fixture
 from attachd.tests.wait import TIMEOUT
 
 
@@ -47,7 +47,7 @@ class RunTest(unittest.TestCase):
         self.assertFalse(thread.is_alive())
 
     def test_run_starts_at_once_after_wake_and_ends_at_stop(self):
-        backends.override(self, "report_interval", 3600, group="manager")
+        conf_fixture.override(self, "report_interval", 3600, group="manager")
         self.enterContext(mock.patch.object(periodic_task, "MAX_INTERVAL", 3600.0))
         thread = self._run(None)
         self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))

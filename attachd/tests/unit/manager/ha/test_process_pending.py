@@ -9,7 +9,7 @@ from attachd.db.attachments import async_requests
 from attachd.db.engine.paging import Page
 from attachd.manager.ha import recovery
 from attachd.rpc import agent_api
-from attachd.tests import backends, rows
+from attachd.tests.fixtures import backends, db_rows
 
 
 class ProcessPendingTest(unittest.TestCase):
@@ -17,55 +17,55 @@ class ProcessPendingTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.volume = rows.add_volume()["id"]
-        self.attachment_id = rows.add_attachment(self.volume)["id"]
+        self.volume = db_rows.add_volume()["id"]
+        self.attachment_id = db_rows.add_attachment(self.volume)["id"]
 
     def process_pending(self):
         recovery.process_pending(self.backend, self.attachment_id)
 
     def test_process_pending_connects_and_disconnects(self):
-        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)
         self.process_pending()
-        self.assertEqual("connected", rows.attachment(self.attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(self.attachment_id)["state"])
         async_requests.disconnect(self.attachment_id, self.volume)
         self.process_pending()
         self.assertEqual(["grant", "revoke"], self.driver.methods)
-        self.assertEqual([], rows.attachments())
+        self.assertEqual([], db_rows.list_attachments())
 
     def test_process_pending_requests_reconcile_of_agent(self):
-        rows.change_attachment(self.attachment_id, agent="node-1")
-        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
+        db_rows.change_attachment(self.attachment_id, agent="node-1")
+        async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)
         with (
             mock.patch.object(agent_api, "request_reconcile") as request,
             self.driver.failing("grant"),
         ):
             self.process_pending()
             request.assert_not_called()
-        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)
         with mock.patch.object(agent_api, "request_reconcile") as request:
             self.process_pending()
         request.assert_called_once_with(mock.ANY, "node-1", self.attachment_id)
 
     def test_process_pending_with_failed_connect_stores_failure(self):
-        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)
         with self.driver.failing("grant"):
             self.process_pending()
-        row = rows.attachment(self.attachment_id)
+        row = db_rows.get_attachment(self.attachment_id)
         self.assertEqual("connect_failed", row["state"])
         self.assertIn("The shelf burns", row["error"])
-        self.assertEqual("available", rows.volume(self.volume)["status"])
+        self.assertEqual("available", db_rows.get_volume(self.volume)["status"])
         told = messages.page({"resource_uuid": self.volume}, Page(limit=9))
         self.assertEqual([messages.CONNECT], [each["action_id"] for each in told])
 
     def test_process_pending_with_backend_down_leaves_row_to_recovery(self):
-        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)
         self.backend.take_down(RuntimeError("away"))
         self.process_pending()
-        self.assertEqual("connecting", rows.attachment(self.attachment_id)["state"])
+        self.assertEqual("connecting", db_rows.get_attachment(self.attachment_id)["state"])
 
     def test_process_pending_in_other_state_does_nothing(self):
         self.process_pending()
-        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
-        rows.remove_attachment(self.attachment_id)
+        self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
+        db_rows.remove_attachment(self.attachment_id)
         self.process_pending()
         self.assertEqual([], self.driver.methods)

@@ -12,7 +12,7 @@ from attachd.db.engine import paging, session
 from attachd.manager import attach
 from attachd.manager.ha import purge
 from attachd.states import Event
-from attachd.tests import backends, databases, rows
+from attachd.tests.fixtures import backends, databases, db_rows
 
 
 class PurgeTest(unittest.TestCase):
@@ -22,7 +22,7 @@ class PurgeTest(unittest.TestCase):
 
     def fill(self):
         idempotency_keys.claim("d", "f", 60)
-        row = {"id": models.new_id(), "project_id": rows.PROJECT, "volume_id": models.new_id()}
+        row = {"id": models.new_id(), "project_id": db_rows.PROJECT, "volume_id": models.new_id()}
         for _ in range(3):
             with session.writer() as connection:
                 events.record(connection, row, "reserved")
@@ -49,18 +49,18 @@ class ExpireReservationsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
         self.past = models.now() - datetime.timedelta(seconds=1)
         self.tell = self.enterContext(mock.patch("attachd.notifications.volume"))
 
     def _add(self, **values):
-        return rows.add_attachment(self.volume_id, expires_at=self.past, **values)["id"]
+        return db_rows.add_attachment(self.volume_id, expires_at=self.past, **values)["id"]
 
     def test_expire_reservations_removes_expired_and_frees_volume(self):
         attachment_id = self._add()
         self.assertEqual(1, purge.expire_reservations(self.backend))
-        self.assertEqual([], rows.attachments(self.volume_id))
-        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
+        self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
         events = [call.args[0] for call in self.tell.call_args_list]
         self.assertEqual(["detach.start", "detach.end"], events)
         (message,) = messages.page({}, paging.Page(limit=10, sort=(("created_at", "asc"),)))
@@ -71,14 +71,14 @@ class ExpireReservationsTest(unittest.TestCase):
         self.assertEqual([], self.backend.driver.methods)
 
     def test_expire_reservations_keeps_other_rows(self):
-        rows.add_attachment(self.volume_id)
+        db_rows.add_attachment(self.volume_id)
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.assertEqual(1, len(rows.attachments(self.volume_id)))
+        self.assertEqual(1, len(db_rows.list_attachments(self.volume_id)))
 
     def test_expire_reservations_keeps_rows_of_agents(self):
         attachment_id = self._add(state="withdrawing", agent="node-1")
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.assertEqual("withdrawing", rows.attachment(attachment_id)["state"])
+        self.assertEqual("withdrawing", db_rows.get_attachment(attachment_id)["state"])
 
     def _meanwhile(self, change):
         """Change rows between the query and the removal."""
@@ -93,10 +93,10 @@ class ExpireReservationsTest(unittest.TestCase):
     def test_expire_reservations_keeps_row_connected_meanwhile(self):
         attachment_id = self._add()
         self._meanwhile(
-            lambda: attach.attach(self.backend, attachment_id, self.volume_id, rows.CONNECTOR)
+            lambda: attach.attach(self.backend, attachment_id, self.volume_id, db_rows.CONNECTOR)
         )
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_expire_reservations_of_row_removed_meanwhile_notifies_once(self):
         attachment_id = self._add()
@@ -106,6 +106,6 @@ class ExpireReservationsTest(unittest.TestCase):
 
     def test_expire_reservations_keeps_row_prolonged_meanwhile(self):
         attachment_id = self._add()
-        self._meanwhile(lambda: rows.change_attachment(attachment_id, expires_at=None))
+        self._meanwhile(lambda: db_rows.change_attachment(attachment_id, expires_at=None))
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.assertEqual("reserved", rows.attachment(attachment_id)["state"])
+        self.assertEqual("reserved", db_rows.get_attachment(attachment_id)["state"])

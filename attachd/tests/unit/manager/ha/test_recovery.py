@@ -20,8 +20,8 @@ from attachd.manager import attach, detach, volumes
 from attachd.manager.ha import recovery
 from attachd.manager.ha.recovery import MAX_BACKOFF, MIN_BACKOFF, Backoff, RecoveryLoop
 from attachd.states import Event
-from attachd.tests import backends, deaths, rows
-from attachd.tests.rows import CONNECTOR
+from attachd.tests.fixtures import backends, crash_injection, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -33,13 +33,13 @@ class KilledTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
 
-    def _kill_at_each_step(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
-        return deaths.survived(self, self.backend, prepare)
+    def _kill_at_each_step(self, prepare: Callable[[], crash_injection.Work]) -> Iterator[str]:
+        return crash_injection.crash_at_each_step(self, self.backend, prepare)
 
     def test_recover_after_kill_finishes_connect_or_leaves_reservation(self):
         for where in self._kill_at_each_step(self._prepare_attach):
             with self.subTest(where):
-                row = rows.attachment(self.attachment_id)
+                row = db_rows.get_attachment(self.attachment_id)
                 never_begun = where == "before step 1"
                 self.assertEqual("reserved" if never_begun else "connected", row["state"])
                 self.assertEqual(not never_begun, self.attachment_id in self.driver.granted())
@@ -47,11 +47,11 @@ class KilledTest(unittest.TestCase):
                     self.assertEqual(
                         self.attachment_id, row["connection_info"]["data"]["attachment_id"]
                     )
-                    self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
+                    self.assertIsNone(db_rows.get_volume(self.volume_id)["lease_holder"])
 
     def _prepare_attach(self):
-        self.volume_id = rows.add_volume()["id"]
-        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
+        self.volume_id = db_rows.add_volume()["id"]
+        self.attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         return functools.partial(
             attach.attach_exclusive, self.backend, self.attachment_id, self.volume_id, CONNECTOR
         )
@@ -59,7 +59,7 @@ class KilledTest(unittest.TestCase):
     def test_recover_after_kill_of_failing_connect_stores_failure(self):
         for where in self._kill_at_each_step(self._prepare_failing_attach):
             with self.subTest(where):
-                state = rows.attachment(self.attachment_id)["state"]
+                state = db_rows.get_attachment(self.attachment_id)["state"]
                 rest = {"connect_failed", "connected"}
                 self.assertIn(state, {"reserved"} if where == "before step 1" else rest)
                 self.assertEqual(state == "connected", self.attachment_id in self.driver.granted())
@@ -77,11 +77,11 @@ class KilledTest(unittest.TestCase):
         for where in self._kill_at_each_step(self._prepare_detach):
             with self.subTest(where):
                 never_begun = where == "before step 1"
-                left = [row["state"] for row in rows.attachments(self.volume_id)]
+                left = [row["state"] for row in db_rows.list_attachments(self.volume_id)]
                 self.assertEqual(["connected"] if never_begun else [], left)
                 self.assertEqual(never_begun, self.attachment_id in self.driver.granted())
                 status = "attaching" if never_begun else "available"
-                self.assertEqual(status, rows.volume(self.volume_id)["status"])
+                self.assertEqual(status, db_rows.get_volume(self.volume_id)["status"])
 
     def _prepare_detach(self):
         self._prepare_attach()()
@@ -90,31 +90,32 @@ class KilledTest(unittest.TestCase):
     def test_recover_after_kill_creates_volume(self):
         for where in self._kill_at_each_step(self._prepare_create):
             with self.subTest(where):
-                self.assertEqual("available", rows.volume(self.volume_id)["status"])
+                self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
                 self.assertIn(self.volume_id, self.driver.sizes())
 
     def _prepare_create(self):
-        self.volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        self.volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
     def test_recover_after_kill_copies_volume(self):
         for where in self._kill_at_each_step(self._prepare_copy):
             with self.subTest(where):
                 wait_until(
-                    lambda: rows.volume(self.volume_id)["status"] == "available", interval=0.001
+                    lambda: db_rows.get_volume(self.volume_id)["status"] == "available",
+                    interval=0.001,
                 )
                 self.assertIn(self.volume_id, self.driver.sizes())
 
     def _prepare_copy(self):
-        source = rows.add_volume()["id"]
-        row = rows.add_volume("creating", owner=backends.HOST, source_volid=source)
+        source = db_rows.add_volume()["id"]
+        row = db_rows.add_volume("creating", owner=backends.HOST, source_volid=source)
         self.volume_id = row["id"]
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
     def test_recover_after_kill_deletes_volume(self):
         for where in self._kill_at_each_step(self._prepare_delete):
             with self.subTest(where):
-                self.assertNotIn(self.volume_id, [row["id"] for row in rows.volumes()])
+                self.assertNotIn(self.volume_id, [row["id"] for row in db_rows.list_volumes()])
                 self.assertNotIn(self.volume_id, self.driver.sizes())
 
     def _prepare_delete(self):
@@ -125,7 +126,7 @@ class KilledTest(unittest.TestCase):
     def test_recover_after_kill_extends_volume(self):
         for where in self._kill_at_each_step(self._prepare_extend):
             with self.subTest(where):
-                row = rows.volume(self.volume_id)
+                row = db_rows.get_volume(self.volume_id)
                 self.assertEqual(("available", 3), (row["status"], row["size_gib"]))
                 self.assertEqual(3, self.driver.sizes()[self.volume_id])
 
@@ -145,33 +146,33 @@ class RecoverAllTest(unittest.TestCase):
 
     def test_recover_all_touches_only_rows_of_backend(self):
         for host in ("here@fake2#pool", "there@fake#pool", "here@fak", None):
-            volume_id = rows.add_volume(host=host)["id"]
-            rows.add_attachment(volume_id, "connecting")
-            rows.add_volume("creating", host=host, owner=(host or "").partition("#")[0] or None)
+            volume_id = db_rows.add_volume(host=host)["id"]
+            db_rows.add_attachment(volume_id, "connecting")
+            db_rows.add_volume("creating", host=host, owner=(host or "").partition("#")[0] or None)
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_recover_all_includes_volume_without_pool(self):
-        volume_id = rows.add_volume(host=backends.HOST)["id"]
-        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
+        volume_id = db_rows.add_volume(host=backends.HOST)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "connecting")["id"]
         recovery.recover_all(self.backend, Backoff())
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recover_all_skips_reset_rows(self):
         for state in ("creating", "deleting", "extending"):
-            rows.add_volume(state, owner=None)
+            db_rows.add_volume(state, owner=None)
         recovery.recover_all(self.backend, Backoff())
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_recover_all_skips_rows_at_rest(self):
-        volume_id = rows.add_volume(multiattach=True)["id"]
+        volume_id = db_rows.add_volume(multiattach=True)["id"]
         for state in ("reserved", "connected", "attached", "connect_failed"):
-            rows.add_attachment(volume_id, state)
+            db_rows.add_attachment(volume_id, state)
         for state in ("connect_unknown", "disconnect_failed"):
-            rows.add_attachment(volume_id, state)
-        before = rows.attachments()
+            db_rows.add_attachment(volume_id, state)
+        before = db_rows.list_attachments()
         recovery.recover_all(self.backend, Backoff())
-        self.assertEqual(before, rows.attachments())
+        self.assertEqual(before, db_rows.list_attachments())
 
     def test_recover_all_continues_after_failure_of_one_row(self):
         def script(call):
@@ -180,36 +181,37 @@ class RecoverAllTest(unittest.TestCase):
 
         self.driver.script = script
         failing, *others = (
-            rows.add_attachment(rows.add_volume()["id"], "connecting")["id"] for _ in range(3)
+            db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
+            for _ in range(3)
         )
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         # The call of the dead manager may have had effect, and cannot be reverted either.
-        self.assertEqual("connect_unknown", rows.attachment(failing)["state"])
-        self.assertEqual({"connected"}, {rows.attachment(each)["state"] for each in others})
+        self.assertEqual("connect_unknown", db_rows.get_attachment(failing)["state"])
+        self.assertEqual({"connected"}, {db_rows.get_attachment(each)["state"] for each in others})
 
     def test_recover_all_finishes_connect_of_volume_in_error(self):
-        volume_id = rows.add_volume(multiattach=True)["id"]
-        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
-        rows.add_attachment(volume_id, "connect_unknown")
-        rows.change_volume(volume_id, state="error", status="error")
+        volume_id = db_rows.add_volume(multiattach=True)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "connecting")["id"]
+        db_rows.add_attachment(volume_id, "connect_unknown")
+        db_rows.change_volume(volume_id, state="error", status="error")
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recover_all_skips_connect_finished_meanwhile(self):
-        volume_id = rows.add_volume()["id"]
-        attachment_id = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
+        volume_id = db_rows.add_volume()["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "connecting", generation=1)["id"]
         (read,) = attachments_db.list_recoverable(backends.HOST, "us")
         for values in ({"state": "connect_failed"}, {"generation": 2}):
-            rows.change_attachment(
+            db_rows.change_attachment(
                 attachment_id, **{"state": "connecting", "generation": 1} | values
             )
             with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
                 self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_recover_all_waits_for_running_operation(self):
-        volume_id = rows.add_volume()["id"]
-        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
+        volume_id = db_rows.add_volume()["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "connecting")["id"]
         with self.backend.lock(volume_id):
             recovering = threading.Thread(
                 target=recovery.recover_all, args=(self.backend, Backoff()), daemon=True
@@ -217,13 +219,13 @@ class RecoverAllTest(unittest.TestCase):
             recovering.start()
             recovering.join(0.1)  # it waits longer than that, however slow it is
             self.assertTrue(recovering.is_alive())
-            self.assertEqual([], self.driver.handed)
+            self.assertEqual([], self.driver.driver_calls)
         recovering.join(TIMEOUT)
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recover_all_with_result_not_stored_leaves_row(self):
-        rows.add_volume("creating", owner=backends.HOST)
-        rows.add_attachment(rows.add_volume()["id"], "connecting")
+        db_rows.add_volume("creating", owner=backends.HOST)
+        db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
         gone = exception.Unavailable(reason="The database does not answer.")
         with (
             mock.patch.object(attachments_db, "move", side_effect=gone),
@@ -239,21 +241,21 @@ class WithdrawingTest(unittest.TestCase):
     def test_recover_leaves_withdrawing_attachment_to_agent(self):
         backend = backends.use(self)
         long_ago = models.now() - datetime.timedelta(days=9)
-        attachment_id = rows.add_attachment(
-            rows.add_volume()["id"],
+        attachment_id = db_rows.add_attachment(
+            db_rows.add_volume()["id"],
             "withdrawing",
             agent="node-1",
             created_at=long_ago,
             updated_at=long_ago,
         )["id"]
-        before = rows.attachment(attachment_id)
+        before = db_rows.get_attachment(attachment_id)
         for work_off in (recovery.recover_all, recovery.recover_stale):
             self.assertEqual(0, work_off(backend, Backoff()))
-        self.assertEqual(before, rows.attachment(attachment_id))
+        self.assertEqual(before, db_rows.get_attachment(attachment_id))
         self.assertEqual([], backend.driver.methods)
         agent_transitions.release(attachment_id, "node-1", 0)
         recovery.recover_all(backend, Backoff())
-        self.assertEqual(([], ["revoke"]), (rows.attachments(), backend.driver.methods))
+        self.assertEqual(([], ["revoke"]), (db_rows.list_attachments(), backend.driver.methods))
 
 
 class RecoverStaleTest(unittest.TestCase):
@@ -268,26 +270,26 @@ class RecoverStaleTest(unittest.TestCase):
         self.long_ago = models.now() - datetime.timedelta(seconds=recovery.GRACE_PERIOD + 1)
 
     def test_recover_stale_processes_row_of_lost_message(self):
-        waiting = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
-        volume_id = rows.add_volume()["id"]
-        attachment = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
+        waiting = db_rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
+        volume_id = db_rows.add_volume()["id"]
+        attachment = db_rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
         recovery.recover_stale(self.backend, Backoff())
-        self.assertEqual("available", rows.volume(waiting["id"])["status"])
-        self.assertEqual([], rows.attachments(volume_id))
+        self.assertEqual("available", db_rows.get_volume(waiting["id"])["status"])
+        self.assertEqual([], db_rows.list_attachments(volume_id))
         self.assertIn(
             attachment["id"],
-            [each.export.attachment_id for each in self.driver.handed if each.export],
+            [each.export.attachment_id for each in self.driver.driver_calls if each.export],
         )
 
     def test_recover_stale_skips_recent_row(self):
-        rows.add_volume("creating", owner=backends.HOST)
+        db_rows.add_volume("creating", owner=backends.HOST)
         long_known = {"created_at": self.long_ago, "updated_at": models.now()}
-        rows.add_attachment(rows.add_volume()["id"], "connecting", **long_known)
+        db_rows.add_attachment(db_rows.add_volume()["id"], "connecting", **long_known)
         recovery.recover_stale(self.backend, Backoff())
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
 
     def test_recover_stale_does_not_wait_for_running_operation(self):
-        volume_id = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
+        volume_id = db_rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
             "id"
         ]
         members.join(self.backend.membership.id, "ours")
@@ -298,68 +300,68 @@ class RecoverStaleTest(unittest.TestCase):
             thread.start()
             thread.join(TIMEOUT)
             self.assertFalse(thread.is_alive())
-            self.assertEqual([], self.driver.handed)
+            self.assertEqual([], self.driver.driver_calls)
 
     def test_recover_stale_finishes_row_of_dead_process_at_once(self):
-        volume_id = rows.add_volume(lease_holder="dead", lease_generation=4)["id"]
-        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
+        volume_id = db_rows.add_volume(lease_holder="dead", lease_generation=4)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, "connecting")["id"]
         recovery.recover_stale(self.backend, Backoff())
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
-        row = rows.volume(volume_id)
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
+        row = db_rows.get_volume(volume_id)
         self.assertEqual((None, 5), (row["lease_holder"], row["lease_generation"]))
 
     def test_recover_stale_skips_row_of_other_living_process(self):
         members.join("other", "elsewhere:1")
-        volume_id = rows.add_volume(lease_holder="other", lease_generation=4)["id"]
-        rows.add_attachment(volume_id, "connecting", updated_at=self.long_ago)
-        before = rows.volume(volume_id)
+        volume_id = db_rows.add_volume(lease_holder="other", lease_generation=4)["id"]
+        db_rows.add_attachment(volume_id, "connecting", updated_at=self.long_ago)
+        before = db_rows.get_volume(volume_id)
         for work in (recovery.recover_stale, recovery.recover_all):
             self.assertEqual(0, work(self.backend, Backoff()))
-        self.assertEqual([], self.driver.handed)
-        self.assertEqual(before, rows.volume(volume_id))
+        self.assertEqual([], self.driver.driver_calls)
+        self.assertEqual(before, db_rows.get_volume(volume_id))
         members.expire("other")
         recovery.recover_stale(self.backend, Backoff())
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_recover_stale_retries_failure_after_backoff(self):
-        rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
+        db_rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         backoff = Backoff()
         clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
         clock.monotonic.return_value = 1000.0
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(volumes_db, "move", side_effect=gone):
             self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
-        self.driver.handed.clear()
+        self.driver.driver_calls.clear()
         self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
-        self.assertEqual([], self.driver.handed)
+        self.assertEqual([], self.driver.driver_calls)
         clock.monotonic.return_value += MIN_BACKOFF
         self.assertEqual(0, recovery.recover_stale(self.backend, backoff))
         self.assertEqual(["create"], self.driver.methods)
 
     def test_recover_stale_drops_failure_of_missing_row(self):
-        gone = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
+        gone = db_rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
         backoff = Backoff()
         with mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError):
             recovery.recover_stale(self.backend, backoff)
         self.assertTrue(backoff.has_failed(gone))
-        rows.remove_all()
+        db_rows.remove_all()
         recovery.recover_stale(self.backend, backoff)
         self.assertFalse(backoff.has_failed(gone))
 
     def test_recover_stale_releases_orphaned_lease(self):
         ours = self.backend.membership.id
-        left = [rows.add_volume(lease_holder=each)["id"] for each in (ours, "dead")]
-        busy = rows.add_volume(lease_holder=ours)["id"]
+        left = [db_rows.add_volume(lease_holder=each)["id"] for each in (ours, "dead")]
+        busy = db_rows.add_volume(lease_holder=ours)["id"]
         with self.backend.volume_lease(busy):
             recovery.recover_stale(self.backend, Backoff())
-            self.assertEqual(ours, rows.volume(busy)["lease_holder"])
-        self.assertEqual([None, None], [rows.volume(each)["lease_holder"] for each in left])
+            self.assertEqual(ours, db_rows.get_volume(busy)["lease_holder"])
+        self.assertEqual([None, None], [db_rows.get_volume(each)["lease_holder"] for each in left])
 
     def test_recover_stale_with_missing_volume_releases_other_leases(self):
-        left = rows.add_volume(lease_holder="dead")["id"]
+        left = db_rows.add_volume(lease_holder="dead")["id"]
         with mock.patch.object(leases_db, "list_orphaned", return_value=["gone", left]):
             recovery.recover_stale(self.backend, Backoff())
-        self.assertIsNone(rows.volume(left)["lease_holder"])
+        self.assertIsNone(db_rows.get_volume(left)["lease_holder"])
 
 
 class BackoffTest(unittest.TestCase):
@@ -441,45 +443,45 @@ class RecoveryLoopTest(unittest.TestCase):
             self.assertEqual(2, resume.call_count)
 
     def test_recovery_loop_first_run_recovers_rows_of_dead_manager(self):
-        attachment_id = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
         self.loop.run_once()
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recovery_loop_retries_failed_row_after_backoff(self):
-        attachment_id = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
         clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
         clock.monotonic.return_value = 1000.0
         with mock.patch.object(attachments_db, "move", side_effect=gone):
             self.loop.run_once()
         self.loop.run_once()
-        self.assertEqual("connecting", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connecting", db_rows.get_attachment(attachment_id)["state"])
         clock.monotonic.return_value += MIN_BACKOFF
         self.loop.run_once()
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recovery_loop_with_backend_down_releases_orphaned_leases(self):
-        attachment_id = rows.add_volume(lease_holder=self.backend.membership.id)["id"]
+        attachment_id = db_rows.add_volume(lease_holder=self.backend.membership.id)["id"]
         self.backend.error = "down"
         self.loop.run_once()
-        self.assertIsNone(rows.volume(attachment_id)["lease_holder"])
+        self.assertIsNone(db_rows.get_volume(attachment_id)["lease_holder"])
 
     def test_recovery_loop_after_backend_was_down_retries_at_once(self):
-        attachment_id = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(attachments_db, "move", side_effect=gone):
             self.loop.run_once()
         for error in ("down", None):
             self.backend.error = error
             self.loop.run_once()
-        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recovery_loop_later_run_recovers_stale_row(self):
         self.loop.run_once()
         long_ago = models.now() - datetime.timedelta(days=1)
-        attachment = rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
+        attachment = db_rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
         self.loop.run_once()
-        self.assertEqual("available", rows.volume(attachment["id"])["status"])
+        self.assertEqual("available", db_rows.get_volume(attachment["id"])["status"])
 
     def test_recovery_loop_after_failed_run_recovers_all(self):
         gone = exception.Unavailable(reason="The database does not answer.")

@@ -10,8 +10,8 @@ from attachd import exception
 from attachd.db.attachments import legacy
 from attachd.manager import detach, legacy_connections
 from attachd.manager.ha import ensure_exports
-from attachd.tests import backends, deaths, rows
-from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+from attachd.tests.fixtures import backends, crash_injection, db_rows
+from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 SERVER = "11111111-1111-4111-8111-111111111111"
 
@@ -24,23 +24,23 @@ class KilledTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
 
-    def _kill_at_each_step(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
-        return deaths.survived(self, self.backend, prepare)
+    def _kill_at_each_step(self, prepare: Callable[[], crash_injection.Work]) -> Iterator[str]:
+        return crash_injection.crash_at_each_step(self, self.backend, prepare)
 
     def _seen(self):
-        held = [(row["kind"], row["state"]) for row in rows.attachments(self.volume_id)]
-        return rows.volume(self.volume_id)["status"], held
+        held = [(row["kind"], row["state"]) for row in db_rows.list_attachments(self.volume_id)]
+        return db_rows.get_volume(self.volume_id)["status"], held
 
     def _granted(self):
-        attachment_id = {row["id"] for row in rows.attachments(self.volume_id)}
+        attachment_id = {row["id"] for row in db_rows.list_attachments(self.volume_id)}
         return len(self.driver.granted() & attachment_id)
 
     def _reserve(self):
-        self.volume_id = rows.add_volume()["id"]
-        legacy.reserve(self.volume_id, rows.PROJECT, "u")
+        self.volume_id = db_rows.add_volume()["id"]
+        legacy.reserve(self.volume_id, db_rows.PROJECT, "u")
 
     def _initialize(self, connector=CONNECTOR):
-        who = (rows.PROJECT, "u")
+        who = (db_rows.PROJECT, "u")
         return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
 
     def _terminate(self):
@@ -48,7 +48,7 @@ class KilledTest(unittest.TestCase):
 
     def _release(self):
         if not self._terminate():
-            held = rows.attachments(self.volume_id)
+            held = db_rows.list_attachments(self.volume_id)
             legacy.release(self.volume_id, [row["id"] for row in held])
         self.assertEqual(("available", []), self._seen())
         self.assertEqual(set(), self.driver.granted())
@@ -117,7 +117,7 @@ class KilledTest(unittest.TestCase):
         self._reserve()
         self._initialize()
         self._initialize(OTHER_CONNECTOR)
-        claim = {"project_id": rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
+        claim = {"project_id": db_rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
         claim |= {"host": None, "mountpoint": "m", "mode": "rw"}
         attachment_id = legacy.attach(self.volume_id, claim)["id"]
         return functools.partial(detach.detach, self.backend, attachment_id, self.volume_id)
@@ -126,6 +126,6 @@ class KilledTest(unittest.TestCase):
         self._reserve()
         self._initialize()
         self.driver.restart()
-        (row,) = [each for each in rows.attachments(self.volume_id) if each["connector"]]
+        (row,) = [each for each in db_rows.list_attachments(self.volume_id) if each["connector"]]
         ensure_exports.grant_again(self.backend, row)
         self.assertEqual(1, self._granted())

@@ -12,7 +12,7 @@ from attachd.db.cluster import members
 from attachd.drivers import fencing
 from attachd.manager.ha import membership, volume_lease, volume_lock
 from attachd.manager.ha.membership import Membership
-from attachd.tests import backends, rows
+from attachd.tests.fixtures import backends, conf_fixture, db_rows
 from attachd.tests.wait import TIMEOUT
 
 
@@ -23,23 +23,23 @@ class _LeaseCase(unittest.TestCase):
         super().setUp()
         backends.use(self)
         # No thread sends heartbeats here: the first one has to last.
-        backends.override(self, "member_timeout", 3600.0, group="manager")
+        conf_fixture.override(self, "member_timeout", 3600.0, group="manager")
         self.ours = Membership()
         self.addCleanup(self.ours.stop)
         self.ours.heartbeat()
         members.join("other", "elsewhere:7")
-        self.volume_id = rows.add_volume()["id"]
+        self.volume_id = db_rows.add_volume()["id"]
         self.path = f"{CONF.state_path}/one"
 
     def lease(self):
         return volume_lease.acquire(self.ours, self.volume_id, self.path)
 
     def stored(self):
-        row = rows.volume(self.volume_id)
+        row = db_rows.get_volume(self.volume_id)
         return row["lease_holder"], row["lease_generation"]
 
     def give_to_other(self):
-        rows.change_volume(self.volume_id, lease_holder="other")
+        db_rows.change_volume(self.volume_id, lease_holder="other")
 
 
 class VolumeLeaseTest(_LeaseCase):
@@ -105,13 +105,13 @@ class VolumeLeaseTest(_LeaseCase):
         for _ in range(3):
             self.assertTrue(asked.acquire(timeout=TIMEOUT))
         self.assertFalse(had.is_set())
-        rows.change_volume(self.volume_id, lease_holder=None)
+        db_rows.change_volume(self.volume_id, lease_holder=None)
         self.assertTrue(had.wait(TIMEOUT))
         thread.join(TIMEOUT)
 
     def test_lease_timeout_names_holder(self):
         self.give_to_other()
-        backends.override(self, "attach_timeout", 1, group="rpc")
+        conf_fixture.override(self, "attach_timeout", 1, group="rpc")
         with (
             self.assertRaisesRegex(exception.Unavailable, "busy.*elsewhere:7"),
             self.lease() as lease,
@@ -136,7 +136,7 @@ class VolumeLeaseTest(_LeaseCase):
         self.assertEqual(("other", 1), self.stored())
 
     def test_lock_held_by_other_thread_raises_after_timeout(self):
-        backends.override(self, "attach_timeout", 1, group="rpc")
+        conf_fixture.override(self, "attach_timeout", 1, group="rpc")
         refused = []
 
         def late():

@@ -8,7 +8,7 @@ import fixtures
 from attachd import exception
 from attachd.agent import block_device, commands
 from attachd.agent.connectors.qemu import loop_devices
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 from attachd.tests.wait import TIMEOUT
 
 
@@ -17,9 +17,9 @@ class LoopTest(fixtures.TestWithFixtures):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
+        requirements.require_root(self)
         self.useFixture(fixtures.MonkeyPatch(f"{loop_devices.__name__}.DETACH_TIMEOUT", TIMEOUT))
-        machine.need_device(self, "/dev/loop-control")
+        requirements.require_device(self, "/dev/loop-control")
         folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         self.image = folder / "an image"
         self.image.write_bytes(bytes(2**20))

@@ -13,7 +13,7 @@ from attachd import exception
 from attachd.agent import commands
 from attachd.agent.connectors.qemu import storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 from attachd.tests.wait import TIMEOUT, wait_until
 
 SIZE = 2**20
@@ -24,10 +24,10 @@ class DaemonTest(fixtures.TestWithFixtures):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
-        machine.share_mounts(self)
-        machine.need_device(self, "/dev/fuse")
-        machine.need_tool(self, storage_daemon.TOOL)
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/fuse")
+        requirements.require_tool(self, storage_daemon.TOOL)
         self.folder = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "device"
         self.folder.mkdir()
         self.lock = os.open(self.folder, os.O_RDONLY)
@@ -190,8 +190,8 @@ class FuseMountTest(fixtures.TestWithFixtures):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
-        machine.share_mounts(self)
+        requirements.require_root(self)
+        requirements.share_mounts(self)
         folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         self.file, self.other = folder / "a file", folder / "other"
         self.file.write_text("below")

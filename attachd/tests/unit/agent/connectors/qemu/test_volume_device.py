@@ -9,7 +9,7 @@ import fixtures
 from attachd import exception
 from attachd.agent.connectors.qemu import loop_devices, storage_daemon, volume_device
 from attachd.agent.connectors.qemu.blockdev import VolumePath
-from attachd.tests import machine
+from attachd.tests.fixtures import requirements
 
 SIZE = 2**20
 
@@ -23,11 +23,11 @@ class AssemblyTest(fixtures.TestWithFixtures):
 
     def setUp(self):
         super().setUp()
-        machine.need_root(self)
-        machine.share_mounts(self)
-        machine.need_device(self, "/dev/fuse")
-        machine.need_device(self, "/dev/loop-control")
-        machine.need_tool(self, storage_daemon.TOOL)
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/fuse")
+        requirements.require_device(self, "/dev/loop-control")
+        requirements.require_tool(self, storage_daemon.TOOL)
         self.folder = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "device"
         self.folder.mkdir()
         self.lock = os.open(self.folder, os.O_RDONLY)

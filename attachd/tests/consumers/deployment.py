@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Keystone, and an attachd that trusts it, for the suites; made by __main__.py.
+
+attachd runs as in production, on gunicorn, RabbitMQ and MariaDB, with two backends of the driver
+``fake``, whose one worker remembers what is exported.  There is one public volume type, as
+devstack makes it.
+"""
+
+import os
+from pathlib import Path
+import unittest
+
+import requests
+
+from attachd.tests.consumers import config_files, credentials, fake_neutron
+from attachd.tests.fixtures import cli_commands, deployments, keystone_fixture, lifetime, processes
+from attachd.tests.wait import TIMEOUT
+
+_MORE = """
+[DEFAULT]
+default_volume_type = lvmdriver-1
+
+[api]
+auth_strategy = keystone
+
+[quota]
+quota_volumes = 100
+quota_gigabytes = 10000
+
+[first]
+driver = fake
+
+[second]
+driver = fake
+
+{middleware}
+# A busy machine is no reason for a 503 here.
+http_connect_timeout = 60
+"""
+
+
+class CloudDeployment:
+    """All of it, until the test's clean-ups end it.
+
+    :ivar environment: what the processes of the suites need
+    """
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        self._test = test
+        self._keystone = keystone = keystone_fixture.Keystone(test, database="mariadb")
+        trusted = keystone.user("attachd", "service", "admin", project="service")
+        deployment = deployments.Deployment(test, "mariadb", backend="first,second", workers=1)
+        configuration = deployment.folder / "attachd.conf"
+        with configuration.open("a", encoding="utf-8") as file:
+            file.write(_MORE.format(middleware=trusted.middleware))
+        self._processes = [deployment.start_manager(), deployment.start_gunicorn()]
+        endpoint = f"{deployment.url}/v3"
+        keystone.endpoint("block-storage", endpoint)
+        keystone.endpoint("network", fake_neutron.start(test))
+        _make_type(endpoint, keystone.token(keystone.admin))
+        user = keystone.user("demo", "member", project="demo")
+        # Ironic asks with its own token for the volumes of a project.
+        keystone.grant(trusted, "member", "service", project=user.project)
+        self._known = credentials.Credentials(
+            auth_url=keystone.url,
+            endpoint=endpoint,
+            project=user.project,
+            user=user.name,
+            password=user.password,
+            service_project=trusted.project,
+            service_user=trusted.name,
+            service_password=trusted.password,
+        )
+        self.environment = self._write(lifetime.temp_dir(test))
+
+    def _write(self, folder: Path) -> dict[str, str]:
+        """Write what the suites read, and return the environment in which they find it."""
+        admin = self._keystone.admin
+        self._known.write(folder / "cloud.json")
+        clouds = folder / ".config" / "openstack" / "clouds.yaml"
+        clouds.parent.mkdir(parents=True)
+        config_files.clouds(clouds, self._known, admin)
+        tempest = folder / "tempest.conf"
+        tempest.write_text(config_files.tempest(self._known, admin, folder), encoding="utf-8")
+        path = cli_commands.command_path(self._test)
+        return processes.environment(
+            **admin.environment,  # of python-cinderclient's tests
+            ATTACHD_TEST_CLOUD=str(folder / "cloud.json"),
+            HOME=str(folder),
+            OS_CLIENT_CONFIG_FILE=str(clouds),
+            OS_CINDERCLIENT_EXEC_DIR=path.partition(os.pathsep)[0],
+            # openstacksdk gives a test 5 seconds, which a busy machine needs for Keystone alone.
+            OS_TEST_TIMEOUT="600",
+            PATH=path,
+            TEMPEST_CONFIG=str(tempest),
+            TEMPEST_CONFIG_DIR=str(folder),
+        )
+
+    def log(self) -> str:
+        """Return all that attachd's processes have written."""
+        return "\n".join(each.output for each in self._processes)
+
+
+def _make_type(endpoint: str, token: str) -> None:
+    made = requests.post(
+        f"{endpoint}/types",
+        json={"volume_type": {"name": "lvmdriver-1"}},
+        headers={"X-Auth-Token": token},
+        timeout=TIMEOUT,
+    )
+    made.raise_for_status()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests of a deployment whose processes die; test_crash_points*.py say which, and where."""
+
+import os
+import sys
+import unittest
+
+from attachd.tests.crash import attachment_calls, legacy_calls, runner, volume_calls
+from attachd.tests.crash.deployment import CrashDeployment
+
+REQUESTED = os.environ.get("ATTACHD_TEST_CRASH_POINTS", "")
+SEED = int(os.environ.get("ATTACHD_TEST_CRASH_SEED", "5"))
+CALLS = (*attachment_calls.CALLS, *volume_calls.CALLS, *legacy_calls.CALLS)
+
+_MISSED = 0.05
+"""The share of points that a call may not come to in its second run: sessions end in loops."""
+
+
+class CrashCase:
+    """Lets processes die at points of calls; a subclass tells which and where.
+
+    :cvar share: how many points are tried where nothing is said; 0: as many as there are steps
+    """
+
+    database = "mariadb"
+    managers = 1
+    survivors = "a new one"
+    share = 0
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.owner = unittest.TestCase()
+        cls.addClassCleanup(cls.owner.doCleanups)
+        cls.deployment = cls.new_site()
+        cls.recorded = {kind: runner.record(cls.deployment, kind) for kind in CALLS}
+        cls.deaths = cls.chosen(runner.all_crashes(cls.recorded))
+
+    @classmethod
+    def new_site(cls):
+        return CrashDeployment(cls.owner, cls.database, managers=cls.managers)
+
+    @classmethod
+    def chosen(cls, deaths):
+        if REQUESTED:
+            return deaths if REQUESTED == "all" else runner.sample(deaths, int(REQUESTED), SEED)
+        if cls.share:
+            return runner.sample(deaths, cls.share, SEED)
+        return runner.each_step(deaths, SEED)
+
+    def check(self, *kinds):
+        """Die at all chosen points of some calls."""
+        outcomes = [self.die(*death) for death in self.deaths if death[0] in kinds]
+        if REQUESTED and outcomes:
+            self.tell(outcomes)
+        self.assertEqual([], [f"{each}" for each in outcomes if each.left])
+        # What is in a loop that waits is passed as often as the machine is slow.
+        missed = [f"{each.point}" for each in outcomes if not each.died and each.point.number == 1]
+        self.assertLessEqual(len(missed), 1 + _MISSED * len(outcomes), missed)
+
+    def die(self, kind, *how):
+        outcome = runner.crash_at(self.deployment, kind, *how, survivors=self.survivors)
+        if outcome.left:
+            self.show(outcome)
+            # What is left there must not be taken for what the next one leaves.
+            self.deployment.end()
+            type(self).deployment = self.new_site()
+        return outcome
+
+    def show(self, outcome):
+        sys.stderr.write(f"{outcome}\n{self.deployment.logs()}\n")
+
+    def tell(self, outcomes):
+        times = sorted(each.seconds for each in outcomes)
+        middle, longest = times[len(times) // 2], times[-1]
+        sys.stderr.write(
+            f"{self.id()}: {len(times)} deaths, at rest again in {middle:.2f} s (half of them), "
+            f"{longest:.2f} s (all)\n"
+        )
+
+
+class EachCallCase(CrashCase):
+    """A test for each group of calls."""
+
+    def test_points_are_found_by_the_code(self):
+        names = {point.name for points in self.recorded.values() for point in points}
+        for part in ("COMMIT", "acknowledge", "reply", "driver grant", "driver revoke", "tgtadm"):
+            self.assertTrue([name for name in names if part in name], part)
+
+    def test_reservations(self):
+        self.check(attachment_calls.Reserve, attachment_calls.Cancel, attachment_calls.Complete)
+
+    def test_a_reservation_that_is_connected_at_once(self):
+        self.check(attachment_calls.ReserveAndConnect)
+
+    def test_a_connect(self):
+        self.check(attachment_calls.Connect)
+
+    def test_a_detach(self):
+        self.check(attachment_calls.Detach)
+
+    def test_a_connect_beside_another(self):
+        self.check(attachment_calls.ConnectBesideAnother)
+
+    def test_a_detach_beside_another(self):
+        self.check(attachment_calls.DetachBesideAnother)
+
+    def test_calls_of_who_does_not_wait(self):
+        self.check(*attachment_calls.NOT_WAITING)
+
+    def test_making_and_removing_volumes(self):
+        self.check(volume_calls.Create, volume_calls.Copy, volume_calls.Delete)
+
+    def test_changing_volumes(self):
+        self.check(volume_calls.Extend, volume_calls.Retype)
+
+    def test_older_calls_that_attach(self):
+        self.check(legacy_calls.InitializeConnection, legacy_calls.Attach)
+
+    def test_older_calls_that_detach(self):
+        self.check(legacy_calls.TerminateConnection, legacy_calls.LegacyDetach)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attachd promises of sharing: who may attach, how often, and who may write; see model.py."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from attachd.tests.functional import attachment_model
+from attachd.tests.functional.attachment_model import ACCEPTED, BAD, CONFLICT, OK, Faults
+
+MOST_AT_A_HOST = 2
+"""Of all volumes, as the managers are configured."""
+
+_NEW = {"reserved", "connect_failed"}
+_BOUND = {"connected", "attached", "connect_unknown", "disconnect_failed"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A volume type."""
+
+    name: str
+    multiattach: bool = False
+    one_writer: bool = False
+    most: int | None = None
+    most_per_host: int | None = None
+
+    @property
+    def specs(self) -> dict[str, str]:
+        """Return its extra specs."""
+        found = {
+            "multiattach": f"<is> {self.multiattach}",
+            "mode": "RO" if self.one_writer else "RW",
+            "max_attachments": self.most,
+            "max_attachments_per_host": self.most_per_host,
+        }
+        return {key: f"{value}" for key, value in found.items() if value is not None}
+
+
+KINDS = (
+    Kind("plain"),
+    Kind("plain-ro", one_writer=True),
+    Kind("several", multiattach=True),
+    Kind("one-writer", multiattach=True, one_writer=True),
+    Kind("two", multiattach=True, most=2),
+    Kind("one-per-host", multiattach=True, most_per_host=1),
+    Kind("all", multiattach=True, one_writer=True, most=3, most_per_host=2),
+)
+
+
+@dataclass
+class Attachment(attachment_model.Attachment):
+    """One attachment.
+
+    ``asked`` is the mode that it was reserved for, if any; ``mode`` is what the host may do, once
+    that is decided; ``told`` is what its connector says of the mode.
+    """
+
+    asked: str | None = None
+    mode: str | None = None
+    told: str | None = None
+
+
+def server_count(servers: Iterable[str]) -> int:
+    """Count servers by their attachments, of which one that is migrated has two."""
+    return sum(max(1, number - 1) for number in Counter(servers).values())
+
+
+@dataclass
+class Volume(attachment_model.Volume):
+    """One volume."""
+
+    kind: Kind = KINDS[0]
+    readonly: bool = False
+    shared: dict[str, Attachment] = field(default_factory=dict)
+
+    def _others(self, mine: attachment_model.Attachment | None) -> list[Attachment]:
+        return [
+            each
+            for each in self.shared.values()
+            if each is not mine and each.state != "connect_failed"
+        ]
+
+    def _is_full(self, mine: Attachment) -> bool:
+        most = self.kind.most
+        servers = [each.server or each.id for each in [*self._others(mine), mine]]
+        return self.multiattach and most is not None and server_count(servers) > most
+
+    def _may_write(self, mine: Attachment) -> bool:
+        if self.readonly:
+            return False
+        if not self.kind.one_writer:
+            return True
+        writers = [each for each in self._others(mine) if each.mode == "rw"]
+        same = [each for each in writers if each.server == mine.server]
+        if mine.server is not None and len(same) <= 1:  # with a third, it is no migration
+            writers = [each for each in writers if each.server != mine.server]
+        return self.multiattach and not writers
+
+    def reserve_for(self, mine: Attachment) -> int:
+        """Take the volume for an attachment."""
+        code = self.reserve(mine.server)
+        if code == OK and (
+            self._is_full(mine) or (mine.asked == "rw" and not self._may_write(mine))
+        ):
+            code = BAD
+        if code == OK:
+            mine.mode = "ro" if self.readonly else mine.asked
+            self.shared[mine.id] = self.attachments[mine.id] = mine
+        return code
+
+    def let_in(
+        self,
+        mine: Attachment,
+        host: str,
+        told: str | None,
+        faults: Faults,
+        every: Iterable["Volume"],
+        *,
+        alone: bool,
+    ) -> int:
+        """Let a host in."""
+        bound = mine.state in _BOUND and mine.host is not None
+        if bound and (mine.host, mine.told) != (host, told):
+            return CONFLICT
+        if bound and mine.state in {"connected", "attached"}:
+            return OK
+        if not self._may_connect(mine, alone=alone):
+            return CONFLICT
+        mode = self._mode(mine, told)
+        code = OK if mode else BAD
+        if mine.state in _NEW and (self._is_full(mine) or self._is_full_at(host, mine, every)):
+            code = BAD
+        if code == OK and mine.state not in {*_NEW, "connect_unknown"}:
+            code = CONFLICT
+        if code == OK:
+            mine.host, mine.told, mine.mode = host, told, mode
+            code = self.connected(mine, faults)
+            if mine.state == "connect_failed":
+                mine.mode = mine.asked
+        return code
+
+    def _mode(self, mine: Attachment, told: str | None) -> str | None:
+        """Return what a host may do; None: less than it wants."""
+        if mine.state in _BOUND and mine.mode:
+            return mine.mode
+        wanted = mine.asked or told
+        writes = wanted != "ro" and self._may_write(mine)
+        return "rw" if writes else None if wanted == "rw" else "ro"
+
+    def _is_full_at(self, host: str, mine: Attachment, every: Iterable["Volume"]) -> bool:
+        here = [each for each in self._others(mine) if each.host == host]
+        there = [each for one in every for each in one._others(mine) if each.host == host]
+        most = self.kind.most_per_host
+        return (most is not None and len(here) >= most) or len(there) >= MOST_AT_A_HOST
+
+    def change_flag(self, *, readonly: bool) -> int:
+        """Let later attachments only read the volume, or write again."""
+        if self.status()[0] != "available":
+            return BAD
+        self.readonly = readonly
+        return ACCEPTED
+
+    def leave(self, mine: Attachment, faults: Faults) -> int:
+        """Shut a host out and forget the attachment."""
+        code = self.detach(mine, faults)
+        if code == OK:
+            del self.shared[mine.id]
+        return code

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls, and who of them is expected to be let through; read by test_role_access.
+
+A rule whose default is one of those in BY_CHECK needs nothing here.  Another one needs a row in
+BY_RULE.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attachd.api import policy
+from attachd.tests.fixtures import db_rows, wsgi_api
+
+OTHER_PROJECT: Final = "b" * 32
+
+TOKENS_BY_ROLE: Final[Mapping[str, str]] = {
+    "admin": f"root:{wsgi_api.PROJECT}:admin,member,reader",
+    "member": f"alice:{wsgi_api.PROJECT}:member,reader",
+    "reader": f"rita:{wsgi_api.PROJECT}:reader",
+    "service": f"nova:{wsgi_api.PROJECT}:service",
+    "nobody": f"norman:{wsgi_api.PROJECT}:",
+}
+"""Tokens of those in the project that things belong to, by what they are, the least last."""
+
+OTHER_PROJECT_MEMBER: Final = f"mallory:{OTHER_PROJECT}:member,reader"
+"""The token of a member of another project."""
+
+BY_CHECK: Final[Mapping[str, frozenset[str]]] = {
+    policy.ADMIN: frozenset({"admin"}),
+    policy.MEMBER: frozenset({"admin", "member"}),
+    policy.READER: frozenset({"admin", "member", "reader"}),
+    policy.SERVICE: frozenset({"service"}),
+    f"{policy.MEMBER} or {policy.SERVICE}": frozenset({"admin", "member", "service"}),
+    f"{policy.ADMIN} or {policy.SERVICE}": frozenset({"admin", "service"}),
+    policy.ANYBODY: frozenset(TOKENS_BY_ROLE),
+}
+"""Who in the own project is allowed what, by the default of its rule."""
+
+BY_RULE: Final[Mapping[str, frozenset[str]]] = {
+    "context_is_admin": frozenset({"admin"}),
+    "admin_api": frozenset({"admin"}),
+    "admin_or_project_member": frozenset({"admin", "member"}),
+    "admin_or_project_reader": frozenset({"admin", "member", "reader"}),
+    "service_api": frozenset({"service"}),
+}
+"""The same for single rules, which comes first."""
+
+BODIES: Final[Mapping[str, Any]] = {
+    "os-attach": {"mountpoint": "/dev/vdb", "host_name": "compute-1"},
+    "os-initialize_connection": {"connector": db_rows.CONNECTOR},
+    "os-terminate_connection": {"connector": db_rows.CONNECTOR},
+}
+"""What actions are told that no sample calls, and that are not content with nothing."""
+
+LEAST_ROLE: Final[Mapping[str, str]] = {"own-attachment-create-on-host": "admin"}
+"""Who is the least that may make a call of the samples which asks more than one rule."""
+
+IN_ALL_PROJECTS: Final = frozenset({"admin", "service"})
+"""Those whose roles count whatever project a thing belongs to, where they are allowed at all."""
+
+
+def allowed_roles(rule: str) -> frozenset[str]:
+    """Return who of OWN is allowed something, as far as anybody has thought about it.
+
+    :raises KeyError: nobody has
+    """
+    if rule in BY_RULE:
+        return BY_RULE[rule]
+    (check,) = (each.check_str for each in policy.list_rules() if each.name == rule)
+    return BY_CHECK[check]

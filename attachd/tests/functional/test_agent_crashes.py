@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent is killed between any two of its steps, and the next one finishes what was due."""
+
+import functools
+import itertools
+import json
+
+from attachd.tests.fixtures.crash_points import Plan, Point, log_of
+from attachd.tests.functional.test_agents import BYTES, LATER, AgentCase
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
+
+
+@full_only("crash")
+class DeathTest(AgentCase):
+    """Each point of an attach, and of a detach."""
+
+    def passed(self, work):
+        """Return the points that an agent passes while it works.
+
+        It may look once more when all is done, which is no part of the work.
+        """
+        log = log_of(self.deployment.plans, self.deployment.follow(Plan))
+        work()
+        # The caller is answered before the agent has passed its last points.
+        lines = wait_until(lambda: self.lines_of_a_look(log))
+        first = itertools.takewhile(lambda line: line[0] != "end look", lines)
+        return [Point(*point) for what, _role, _pid, point in first if what == "pass"]
+
+    def lines_of_a_look(self, log):
+        """Return what was recorded, once there is a whole look."""
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        return lines if "end look" in [line[0] for line in lines] else []
+
+    def die(self, point, work):
+        """Let the agent die at a point of the work, and return the one that follows it."""
+        dying = self.host.start()
+        self.deployment.follow(lambda serial: Plan(serial, point))
+        answer = work()
+        dying.wait()
+        self.deployment.follow(Plan)
+        return answer
+
+    def kept(self, points):
+        """Leave out what is the same place: after a step is before the next one."""
+        return [each for each in points if "> before" in each.name] + points[-1:]
+
+    def test_an_attach_is_finished(self):
+        self.host.report_every(3600)
+        self.host.start()
+        mine = []
+        points = self.kept(self.passed(lambda: mine.append(self.attach())))
+        self.detach(mine[0])
+        names = [each.name.rpartition(" ")[2] for each in points]
+        self.assertEqual(["desired_state", "desired_state"], names[:2])
+        self.assertTrue({"connect", "write", "connected"} <= set(names), names)
+        self.host.agents[-1].kill()
+        self.host.report_every(1)
+        for point in points:
+            with self.subTest(f"{point}"):
+                attachment = self.die(point, self.begin)
+                agent = self.host.start()
+                self.wait_for(attachment, "attached")
+                wait_until(lambda: self.host.entries()[0].step == "attached")
+                self.write(attachment)
+                self.detach(attachment)
+                self.assertEqual(BYTES, self.stored())
+                agent.kill()
+
+    def test_a_detach_is_finished_and_the_host_lets_go_first(self):
+        self.host.report_every(3600)
+        self.host.start()
+        attachment = self.attach()
+        points = self.kept(self.passed(lambda: self.detach(attachment)))
+        names = [each.name.rpartition(" ")[2] for each in points]
+        self.assertTrue({"disconnect", "write", "disconnected", "remove"} <= set(names), names)
+        self.host.agents[-1].kill()
+        self.host.report_every(1)
+        for point, name in zip(points, names, strict=True):
+            with self.subTest(f"{point}"):
+                self.host.start()
+                attachment = self.attach()
+                self.host.agents[-1].kill()
+                later = functools.partial(self.deployment.detach, attachment, **LATER)
+                answer = self.die(point, later)
+                self.assertEqual(202, answer.status_code, answer.text)
+                if name == "disconnected":
+                    self.assertEqual([], self.host.loops())
+                    self.assertTrue(self.exported())
+                agent = self.host.start()
+                self.wait_for(attachment, None)
+                self.assert_nothing_is_left()
+                agent.kill()

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes through the front door: HTTP to a served API, then whatever its answer says, to a disk."""
+
+from pathlib import Path
+import secrets
+
+import openstack
+from openstack import exceptions
+import testtools
+
+from attachd.drivers import loop
+from attachd.tests.contract import backends
+from attachd.tests.fixtures import (
+    deployments,
+    http_client,
+    initiators,
+    lifetime,
+    requirements,
+    tgtd,
+)
+from attachd.tests.wait import wait_until
+
+MIB = 2**20
+GIB = 2**30
+
+SETTINGS = """\
+[DEFAULT]
+enabled_backends = {name}
+[manager]
+report_interval = 1
+service_down_time = 600
+[{name}]
+driver = {name}
+"""
+
+
+def settings(name, options):
+    """Return the configuration of one backend, named after its driver."""
+    lines = [f"{option} = {value}\n" for option, value in options.items()]
+    return SETTINGS.format(name=name) + "".join(lines)
+
+
+class Case(testtools.TestCase):
+    """A served API, and what hosts are told by it."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = lifetime.temp_dir(self)
+
+    def serve(self, configuration):
+        """Start all-in-one and return its URL."""
+        served = deployments.AllInOne.configured(self, configuration)
+        served.show_in_failures(self)
+        return served.url
+
+    def connect(self, configuration):
+        self.api = http_client.Client(f"{self.serve(configuration)}/v3")
+        sdk = openstack.connect(
+            auth_type="none",
+            endpoint=self.api.url,
+            load_envvars=False,
+            load_yaml_config=False,
+            app_name="attachd-tests",
+        )
+        self.addCleanup(sdk.close)
+        self.sdk = sdk.block_storage
+
+    def attach(self, volume, host):
+        """Let a host in as Nova does; return the attachment and what the host is told."""
+        attachment = self.sdk.create_attachment(volume)
+        told = self.sdk.update_attachment(attachment, connector=host.connector).connection_info
+        return attachment, {"driver_volume_type": told["driver_volume_type"], "data": told}
+
+
+class IscsiCase(Case):
+    """tgtd, a volume and two hosts: one logs in for each command, one has a block device."""
+
+    def setUp(self):
+        super().setUp()
+        self.tgtd = self.useFixture(tgtd.Tgtd(self))
+        self.a = self.useFixture(initiators.IscsiHost(self, "host-a"))
+        self.b = self.useFixture(initiators.DeviceHost(self, "host-b"))
+        self.connect(settings("tgt", self.tgtd.options))
+        self.volume = self.api.create_volume()
+
+    def assert_nothing_is_exported(self):
+        self.assertEqual([], self.tgtd.sessions() + self.tgtd.accounts() + self.tgtd.targets())
+
+
+class LifeTest(IscsiCase):
+    """Attach, write, detach, attach elsewhere, read."""
+
+    def test_what_one_host_writes_the_next_one_reads(self):
+        data = secrets.token_bytes(2 * MIB)
+        first, info_a = self.attach(self.volume, self.a)
+        self.sdk.complete_attachment(first)
+        self.assertEqual("in-use", self.api.volume(self.volume)["status"])
+        self.a.write(info_a, 500 * MIB, data)
+        self.sdk.delete_attachment(first)
+        self.assert_nothing_is_exported()
+        self.assertEqual("available", self.api.volume(self.volume)["status"])
+
+        second, info_b = self.attach(self.volume, self.b)
+        self.sdk.complete_attachment(second)
+        device = {"data": {"device_path": self.b.attach(info_b)}}
+        local = initiators.LocalHost("host-b")
+        self.assertEqual(data, local.read(device, 500 * MIB, len(data)))
+        self.assertRaises(initiators.Refused, self.a.read, info_a, 0, 512)
+
+        local.write(device, 0, data)
+        self.b.detach()
+        self.sdk.delete_attachment(second)
+        self.assert_nothing_is_exported()
+        self.assertRaises(initiators.Refused, self.b.attach, info_b)
+
+        third, info_a = self.attach(self.volume, self.a)
+        self.assertEqual(data, self.a.read(info_a, 0, len(data)))
+        self.sdk.delete_attachment(third)
+        self.sdk.delete_volume(self.volume)
+        self.api.wait_for(self.volume, "gone")
+        self.assertEqual([], self.tgtd.leftovers())
+
+    def test_a_detach_puts_a_host_out_that_is_logged_in(self):
+        attachment, info = self.attach(self.volume, self.a)
+        session = self.a.log_in(info)
+        self.addCleanup(session.kill)
+        self.assertEqual([self.a.connector["initiator"]], self.tgtd.sessions())
+        self.sdk.delete_attachment(attachment)
+        self.assert_nothing_is_exported()
+
+
+class DeployedLifeTest(LifeTest):
+    """The same with the API under uWSGI, a manager with two workers, RabbitMQ and MariaDB."""
+
+    def serve(self, configuration):
+        """Start it and return its URL."""
+        deployment = deployments.Deployment(self, "mariadb", backend="tgt")
+        with (deployment.folder / "attachd.conf").open("a", encoding="utf-8") as file:
+            file.write(configuration)
+        for served in (deployment.start_manager(), deployment.start_uwsgi()):
+            served.show_in_failures(self)
+        deployment.wait_until_served()
+        return deployment.url
+
+
+class WhileAttachedTest(IscsiCase):
+    """What can happen between attach and detach."""
+
+    def test_a_wrong_secret_is_refused(self):
+        _attachment, info = self.attach(self.volume, self.a)
+        self.a.read(info, 0, 512)
+        info["data"]["auth_password"] = secrets.token_hex(16)
+        error = self.assertRaises(initiators.Refused, self.a.read, info, 0, 512)
+        self.assertIn("uthentication", f"{error}")
+
+    def test_an_attached_host_sees_the_new_size(self):
+        attachment, info = self.attach(self.volume, self.a)
+        self.sdk.complete_attachment(attachment)
+        session = self.a.log_in(info)
+        self.a.command(session, "write -P 7 0 4096")
+        self.sdk.extend_volume(self.volume, 2)
+        self.api.wait_for_size(self.volume, 2)
+        self.assertEqual("in-use", self.api.volume(self.volume)["status"])
+        self.assertEqual(2 * GIB, self.a.size(info))
+        self.assertIn("wrote 4096", self.a.command(session, "write -P 8 4096 4096"))
+        self.a.write(info, GIB + MIB, b"beyond" * 1024)
+        self.assertEqual(b"\7" * 4096 + b"\10" * 4096, self.a.read(info, 0, 8192))
+
+    def test_a_killed_tgtd_is_healed_and_its_hosts_go_on(self):
+        second = self.api.create_volume()
+        _attachment, info_a = self.attach(self.volume, self.a)
+        _attachment, info_b = self.attach(second, self.b)
+        session = self.a.log_in(info_a)
+        self.a.command(session, "write -P 7 0 4096")
+        device = {"data": {"device_path": self.b.attach(info_b)}}
+        local = initiators.LocalHost("host-b")
+        local.write(device, 0, b"before" * 1024)
+
+        self.tgtd.restart()
+        self.assertEqual([], self.tgtd.targets())
+        self.wait_until_healed(info_a, info_b)
+        self.assertIn("read 4096", self.a.command(session, "read -P 7 0 4096"))
+        self.assertEqual(b"\7" * 4096, self.a.read(info_a, 0, 4096))
+        self.assertEqual(b"before" * 1024, local.read(device, 0, 6144))
+        local.write(device, 4 * MIB, b"after." * 1024)
+        info_a["data"]["auth_password"] = secrets.token_hex(16)
+        self.assertRaises(initiators.Refused, self.a.read, info_a, 0, 512)
+
+    def wait_until_healed(self, *infos):
+        """Wait for each target to let its host in; the last thing that a grant does."""
+        wanted = {info["data"]["target_iqn"] for info in infos}
+        wait_until(lambda: self.healed() == wanted, self.healed)
+
+    def healed(self):
+        return {each.name for each in self.tgtd.targets() if each.initiators}
+
+
+class LoopDeviceTest(Case):
+    """The file driver, and two hosts that are this machine."""
+
+    def setUp(self):
+        super().setUp()
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/loop-control")
+        self.a, self.b = initiators.LocalHost("host-a"), initiators.LocalHost("host-b")
+        self.addCleanup(self.free_devices)
+        options = {"file_loop_devices": "always", "file_devices_dir": f"{self.folder / 'names'}"}
+        self.connect(settings("file", options))
+        self.volume = self.api.create_volume()
+
+    def devices(self):
+        """List the files of loop devices that are ours."""
+        ours = f"{self.folder}/"
+        return [Path(each) for each in backends.loop_backings() if each.startswith(ours)]
+
+    def free_devices(self):
+        for backing in self.devices():
+            loop.detach(backing)
+
+    def test_what_one_host_writes_the_next_one_reads(self):
+        data = secrets.token_bytes(2 * MIB)
+        first, info_a = self.attach(self.volume, self.a)
+        self.sdk.complete_attachment(first)
+        self.assertTrue(Path(info_a["data"]["device_path"]).is_block_device())
+        self.a.write(info_a, 500 * MIB, data)
+        self.sdk.delete_attachment(first)
+        self.assertEqual([], self.devices())
+        self.assertRaises(initiators.Refused, self.a.read, info_a, 0, 512)
+
+        second, info_b = self.attach(self.volume, self.b)
+        self.sdk.complete_attachment(second)
+        self.assertEqual(data, self.b.read(info_b, 500 * MIB, len(data)))
+        self.sdk.extend_volume(self.volume, 2)
+        self.api.wait_for_size(self.volume, 2)
+        self.assertEqual(2 * GIB, self.b.size(info_b))
+        self.b.write(info_b, GIB + MIB, data)
+        self.sdk.delete_attachment(second)
+        self.sdk.delete_volume(self.volume)
+        self.api.wait_for(self.volume, "gone")
+        self.assertEqual([], self.devices())
+        left = [path for path in self.folder.rglob("*") if path.name == self.volume]
+        self.assertEqual([], left)
+
+    def test_a_device_in_use_is_not_taken_away(self):
+        attachment, info = self.attach(self.volume, self.a)
+        with Path(info["data"]["device_path"]).open("rb"):
+            error = self.assertRaises(
+                exceptions.HttpException, self.sdk.delete_attachment, attachment
+            )
+            self.assertIn("still mounted or open", f"{error}")
+            self.assertEqual("error", self.api.volume(self.volume)["status"])
+        self.sdk.delete_attachment(attachment)
+        self.assertEqual("available", self.api.volume(self.volume)["status"])
+        self.assertEqual([], self.devices())

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""While a volume is copied: who may do what with its source, and that nobody waits for it."""
+
+import threading
+import unittest
+
+from attachd.tests.fixtures import wsgi_api
+from attachd.tests.wait import TIMEOUT, wait_until
+
+
+class CopiesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = wsgi_api.use(self)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.addCleanup(self.go_on.set)
+
+        def script(call):
+            if call.method == "clone":
+                self.begun.set()
+                self.go_on.wait(TIMEOUT)
+
+        self.api.backend.driver.script = script
+        self.source = self.create(size=1)
+        self.wait_for(self.source, "available")
+
+    def create(self, **wanted):
+        answer = self.api.request("POST", "/volumes", {"volume": wanted})
+        self.assertEqual(202, answer.status, answer.raw)
+        return answer.body["volume"]["id"]
+
+    def status(self, volume_id):
+        return self.api.request("GET", f"/volumes/{volume_id}").body["volume"]["status"]
+
+    def wait_for(self, volume_id, status):
+        wait_until(lambda: self.status(volume_id) == status)
+
+    def copy(self, **wanted):
+        copy = self.create(source_volid=self.source, **wanted)
+        self.assertTrue(self.begun.wait(TIMEOUT))
+        return copy
+
+    def attach(self, volume_id):
+        wanted = {"volume_uuid": volume_id, "connector": {"host": "compute-1"}}
+        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
+        self.assertEqual(200, answer.status, answer.raw)
+        return answer.body["attachment"]["id"]
+
+    def test_the_source_is_attached_detached_and_extended_meanwhile(self):
+        copy = self.copy()
+        attachment = self.attach(self.source)
+        self.assertEqual(200, self.api.request("DELETE", f"/attachments/{attachment}").status)
+        grow = {"os-extend": {"new_size": 2}}
+        self.assertEqual(
+            202, self.api.request("POST", f"/volumes/{self.source}/action", grow).status
+        )
+        self.wait_for(self.source, "available")
+        self.assertEqual("creating", self.status(copy))
+        self.go_on.set()
+        self.wait_for(copy, "available")
+
+    def test_the_source_is_deleted_only_afterwards(self):
+        copy = self.copy()
+        for options in ({}, {"token": wsgi_api.ADMIN}):
+            path = f"/volumes/{self.source}" + ("?force=true" if options else "")
+            answer = self.api.request("DELETE", path, **options)
+            self.assertEqual(400, answer.status)
+            self.assertIn(f"copied to volume {copy}", answer.fault)
+        self.go_on.set()
+        self.wait_for(copy, "available")
+        self.assertEqual(202, self.api.request("DELETE", f"/volumes/{self.source}").status)
+        self.assertEqual(self.source, self.show(copy)["source_volid"])
+
+    def show(self, volume_id):
+        return self.api.request("GET", f"/volumes/{volume_id}").body["volume"]
+
+    def test_many_copies_keep_nobody_from_attaching(self):
+        copies = [self.create(source_volid=self.source) for _ in range(30)]
+        self.assertTrue(self.begun.wait(TIMEOUT))
+        self.attach(self.source)
+        self.assertEqual({"creating"}, {self.status(copy) for copy in copies})
+        self.go_on.set()
+        for copy in copies:
+            self.wait_for(copy, "available")
+
+    def test_a_copy_is_deleted_by_force_while_it_is_made(self):
+        copy = self.copy()
+        answer = self.api.request("DELETE", f"/volumes/{copy}?force=true", token=wsgi_api.ADMIN)
+        self.assertEqual(202, answer.status, answer.raw)
+        self.go_on.set()
+        wait_until(lambda: self.api.request("GET", f"/volumes/{copy}").status == 404)
+        self.assertNotIn(copy, self.api.backend.driver.sizes())

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many requests for one volume at the same moment, over HTTP, on each kind of database."""
+
+from collections import Counter
+import unittest
+
+import testtools
+
+from attachd.tests.fixtures import deployments, http_client, lifetime
+from attachd.tests.fixtures.http_client import Request
+from attachd.tests.selection import full_only
+
+CREATES = 200
+DELETES = 50
+PAIRS = 16
+MOST = 5
+
+CONNECTORS = [{"host": name, "ip": "127.0.0.1"} for name in ("host-a", "host-b")]
+
+
+class OnSqliteTest(testtools.TestCase):
+    """Everything in one process, with plain files for volumes."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        owner = unittest.TestCase()
+        cls.addClassCleanup(owner.doCleanups)
+        cls.processes = []
+        cls.api = http_client.Client(f"{cls.start(owner)}/v3")
+
+    def setUp(self):
+        super().setUp()
+        for each in self.processes:
+            each.show_in_failures(self)
+
+    @classmethod
+    def start(cls, owner):
+        """Start it for all tests of the class, and return its URL."""
+        state = lifetime.temp_dir(owner)
+        own = state / "own.conf"
+        own.write_text(deployments.NO_LOOP_DEVICES)
+        served = deployments.AllInOne(owner, state, f"--config-file={own}")
+        cls.processes.append(served)
+        cls.exports_folder = state / "exports"
+        return served.url
+
+    def exports(self):
+        """List what is exported."""
+        return [path.name for path in self.exports_folder.glob("*/*")]
+
+    def reserve(self, volume):
+        body = {"attachment": {"volume_uuid": volume}}
+        return self.api.request_json("POST", "/attachments", body)["attachment"]["id"]
+
+    def attachments(self, volume):
+        return self.api.request_json("GET", f"/attachments?volume_id={volume}")["attachments"]
+
+    def tearDown(self):
+        super().tearDown()
+        accidents = [each.pid for each in self.processes if "Traceback" in each.output]
+        self.assertEqual([], accidents)
+
+    def test_of_200_creates_on_one_volume_one_wins_and_the_others_get_400(self):
+        volume = self.api.create_volume()
+        body = {"attachment": {"volume_uuid": volume}}
+        answers = self.api.request_at_once([Request("POST", "/attachments", body)] * CREATES)
+        self.assertEqual({200: 1, 400: CREATES - 1}, Counter(each.status for each in answers))
+        (won,) = [each.body["attachment"] for each in answers if each.status == 200]
+        for each in answers:
+            if each.status == 400:
+                self.assertIn(f"{volume} status must be available", each.message)
+                self.assertIn(won["id"], each.message)
+
+        self.assertEqual("reserved", self.api.volume(volume)["status"])
+        (left,) = self.attachments(volume)
+        self.assertEqual((won["id"], "reserved"), (left["id"], left["status"]))
+
+    def test_of_40_creates_where_5_may_attach_5_win_and_the_others_hear_count_and_limit(self):
+        specs = {"multiattach": "<is> True", "max_attachments": f"{MOST}"}
+        self.api.request_json(
+            "POST", "/types", {"volume_type": {"name": "few", "extra_specs": specs}}
+        )
+        volume = self.api.create_volume(volume_type="few")
+        body = {"attachment": {"volume_uuid": volume}}
+        answers = self.api.request_at_once([Request("POST", "/attachments", body)] * 40)
+        outcomes = Counter(each.status for each in answers)
+        self.assertEqual({200: MOST, 400: 40 - MOST}, outcomes)
+        for each in answers:
+            if each.status == 400:
+                said = f"{volume} has {MOST} attachments, and may have {MOST} (max_attachments"
+                self.assertIn(said, each.message)
+        self.assertEqual(MOST, len(self.attachments(volume)))
+
+    def test_of_50_deletes_of_a_connected_attachment_one_answers_and_the_others_find_nothing(self):
+        volume = self.api.create_volume()
+        creates = [
+            Request(
+                "POST", "/attachments", {"attachment": {"volume_uuid": volume, "connector": host}}
+            )
+            for host in CONNECTORS * 5
+        ]
+        answers = self.api.request_at_once(creates)
+        self.assertEqual({200: 1, 400: 9}, Counter(each.status for each in answers))
+        (won,) = [each.body["attachment"] for each in answers if each.status == 200]
+        self.assertEqual([won["id"]], self.exports())
+
+        deletes = [Request("DELETE", f"/attachments/{won['id']}")] * DELETES
+        outcomes = Counter(each.status for each in self.api.request_at_once(deletes))
+        self.assertEqual({200: 1, 404: DELETES - 1}, outcomes)
+        self.assert_free(volume)
+
+    def test_of_50_deletes_of_a_reservation_one_answers_and_the_others_find_nothing(self):
+        volume = self.api.create_volume()
+        deletes = [Request("DELETE", f"/attachments/{self.reserve(volume)}")] * DELETES
+        outcomes = Counter(each.status for each in self.api.request_at_once(deletes))
+        self.assertEqual({200: 1, 404: DELETES - 1}, outcomes)
+        self.assert_free(volume)
+
+    def test_an_update_beside_a_delete_leaves_no_export(self):
+        volumes = [self.api.create_volume() for _ in range(PAIRS)]
+        paths = [f"/attachments/{self.reserve(volume)}" for volume in volumes]
+        requests = []
+        for number, path in enumerate(paths):
+            updates = [Request("PUT", path, {"attachment": {"connector": CONNECTORS[0]}})]
+            if number % 2:
+                # Two hosts that want the same attachment: one of them may get it.
+                updates.append(Request("PUT", path, {"attachment": {"connector": CONNECTORS[1]}}))
+            requests += [*updates, Request("DELETE", path)]
+        answers = self.api.request_at_once(requests)
+        for request, answer in zip(requests, answers, strict=True):
+            allowed = {200} if request.method == "DELETE" else {200, 404, 409}
+            self.assertIn(answer.status, allowed, answer)
+        for volume in volumes:
+            self.assert_free(volume)
+
+    def assert_free(self, volume):
+        self.assertEqual([], self.attachments(volume))
+        self.assertEqual([], self.exports())
+        self.assertEqual("available", self.api.volume(volume)["status"])
+        self.reserve(volume)
+
+
+class OnMariadbTest(OnSqliteTest):
+    """The API under uWSGI, a manager, RabbitMQ."""
+
+    kind = "mariadb"
+
+    @classmethod
+    def start(cls, owner):
+        """Start it for all tests of the class, and return its URL."""
+        deployment = deployments.Deployment(owner, cls.kind)
+        cls.processes += [deployment.start_manager(), deployment.start_uwsgi()]
+        deployment.wait_until_served()
+        cls.exports_folder = deployment.folder / "state" / "files" / "exports"
+        return deployment.url
+
+
+@full_only("scale")
+class OnPostgresqlTest(OnMariadbTest):
+    """The same, with PostgreSQL."""
+
+    kind = "postgresql"

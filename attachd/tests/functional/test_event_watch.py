@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who watches hears of every event once and in order, while clients attach and the API is
+restarted: real managers, RabbitMQ and databases.
+
+ATTACHD_TEST_CYCLES=1000 runs it with a hundred clients, on PostgreSQL too.
+ATTACHD_TEST_WATCHERS=N lets N listen, and tells what each costs.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+import signal
+import sys
+
+import requests
+import testtools
+
+from attachd.tests.fixtures import deployments, http_client
+from attachd.tests.functional import event_watchers
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
+
+ASKED = os.environ.get("ATTACHD_TEST_CYCLES")
+CYCLES = int(ASKED or 32)
+CLIENTS = max(4, min(100, CYCLES // 10))
+LISTENERS = int(os.environ.get("ATTACHD_TEST_WATCHERS", "0"))
+RESTARTS = 2
+LIFE = ["reserved", "connected", "attached", "deleted"]
+
+OPTIONS = """
+[fake]
+driver = fake
+[events]
+max_watchers = {watchers}
+longest_watch = 7
+[api]
+retry_after = 1
+"""
+
+
+@full_only("deployments")
+class Case(testtools.TestCase):
+    kind = "mariadb"
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = deployments.Deployment(self, self.kind, backend="fake")
+        self.deployment.configure(OPTIONS.format(watchers=LISTENERS + 6))
+        self.deployment.start_manager().show_in_failures(self)
+        self.start_api()
+        self.deployment.wait_until_served()
+        self.api = http_client.Client(self.url() + "/v3")
+
+    def start_api(self):
+        self.deployment.start_uwsgi().show_in_failures(self)
+
+    def url(self):
+        return self.deployment.url
+
+    def place(self):
+        answer = requests.get(
+            f"{self.url()}/v3/events", headers=event_watchers.HEADERS, timeout=TIMEOUT
+        )
+        return answer.json()["revision"]
+
+    def all_events(self, since):
+        """Read all that there is behind a place, page by page."""
+        found = []
+        while True:
+            query = {"since": since, "limit": 100}
+            answer = requests.get(
+                f"{self.url()}/v3/events",
+                params=query,
+                headers=event_watchers.HEADERS,
+                timeout=TIMEOUT,
+            ).json()
+            found += answer["events"]
+            if not answer["events"]:
+                return found
+            since = answer["revision"]
+
+    def lives(self, found):
+        """Return what became of each attachment, by its id."""
+        lives = {}
+        for event in found:
+            lives.setdefault(event["attachment_id"], []).append(event["type"])
+        return lives
+
+
+class WatchingOnMariadbTest(Case):
+    def test_each_event_is_heard_once_and_in_order_through_restarts(self):
+        since = self.place()
+        volumes = [self.api.create_volume() for _ in range(CLIENTS)]
+        clients = [event_watchers.Attacher(self.url, each, CYCLES // CLIENTS) for each in volumes]
+        with contextlib.ExitStack() as watching:
+            heard = [
+                watching.enter_context(kind(self.url, since))
+                for kind in (
+                    event_watchers.StreamListener,
+                    event_watchers.Poller,
+                    event_watchers.StreamListener,
+                )
+            ]
+            wait_until(lambda: all(each.connected for each in heard))
+            for each in clients:
+                each.start()
+            for number in range(RESTARTS):
+                enough = (number + 1) * len(LIFE) * CYCLES // (RESTARTS + 2)
+                wait_until(lambda enough=enough: len(heard[0].seen) >= enough)
+                # The first time as an operator does it, then as a power cut does.
+                self.deployment.server.end(signal.SIGKILL if number else signal.SIGTERM)
+                self.start_api()
+            for each in clients:
+                each.join(TIMEOUT)
+            self.assertEqual([], [each.trouble for each in clients if each.trouble])
+            expected = self.all_events(since)
+            revisions = [each["revision"] for each in expected]
+            self.assertEqual(list(range(since + 1, since + 1 + len(expected))), revisions)
+            for each in heard:
+                each.wait_for(revisions[-1])
+            # Between two restarts that follow fast a watcher may not be there at all.
+            wait_until(lambda: all(each.connected > 1 for each in heard))
+        for each in heard:
+            self.assertEqual(expected, each.seen)
+        lives = self.lives(expected)
+        self.assertEqual(CLIENTS * (CYCLES // CLIENTS), len(lives))
+        self.assertEqual([], [life for life in lives.values() if life != LIFE])
+
+
+class WatchingOnPostgresqlTest(WatchingOnMariadbTest):
+    kind = "postgresql"
+
+    def setUp(self):
+        if not ASKED:
+            self.skipTest("ATTACHD_TEST_CYCLES=N has clients attach N times on PostgreSQL, too")
+        super().setUp()
+
+    def start_api(self):
+        self.deployment.start_gunicorn().show_in_failures(self)
+
+
+class CostTest(Case):
+    """What listeners cost: by hand."""
+
+    def setUp(self):
+        if not LISTENERS:
+            self.skipTest("ATTACHD_TEST_WATCHERS=N has N clients listen, and tells what they cost")
+        super().setUp()
+
+    def start_api(self):
+        # As many threads as there are listeners, in one process.
+        self.deployment.start_uwsgi(f"--threads={LISTENERS + 16}", "--processes=1")
+
+    def test_the_cost_of_listeners(self):
+        before = self.run_cycles([])
+        with contextlib.ExitStack() as watching:
+            since = self.place()
+            heard = [
+                watching.enter_context(event_watchers.StreamListener(self.url, since))
+                for _ in range(LISTENERS)
+            ]
+            after = self.run_cycles(heard)
+        told = len(LIFE) * CYCLES
+        more = (after - before) / (told * LISTENERS)
+        sys.stderr.write(
+            f"\n{CYCLES} cycles, {told} events: CPU of the API {before:.2f} s alone, "
+            f"{after:.2f} s with {LISTENERS} listeners: "
+            f"{1e6 * more:.0f} us for each event and listener\n"
+        )
+
+    def run_cycles(self, heard):
+        """Run all cycles, and return the seconds of CPU that the API took."""
+        begun, since = self.used(), self.place()
+        volume = self.api.create_volume()
+        client = event_watchers.Attacher(self.url, volume, CYCLES)
+        client.run()
+        self.assertEqual([], client.trouble)
+        last = self.all_events(since)[-1]["revision"]
+        for each in heard:
+            each.wait_for(last)
+        return self.used() - begun
+
+    def used(self):
+        """Return the seconds of CPU of the API's processes so far."""
+        ticks = 0
+        leader = str(self.deployment.server.pid)
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, fields[11:13])) if fields[3] == leader else 0
+        return ticks / os.sysconf("SC_CLK_TCK")

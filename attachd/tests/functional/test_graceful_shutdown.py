@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managers that are told to end, or to start anew, in the middle of their work."""
+
+import signal
+import threading
+import unittest
+
+import requests
+import sqlalchemy as sa
+
+from attachd.tests.fixtures.deployments import Deployment
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
+
+HEADERS = {"OpenStack-API-Version": "volume 3.71"}
+SLOW = "[slow]\nfake_delay = 900\n"  # longer than the end of a process is waited for
+FAST = "[slow]\nfake_delay = 0\n"
+TRANSITIONAL = ("creating", "deleting", "extending", "connecting", "disconnecting")
+
+
+@full_only("crash")
+class GracefulEndTest(unittest.TestCase):
+    """A backend that is slow, over RabbitMQ and MariaDB."""
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = Deployment(self, "mariadb", backend="slow", workers=1)
+        self.engine = sa.create_engine(self.deployment.database, poolclass=sa.NullPool)
+
+    def start(self):
+        manager = self.deployment.start_manager()
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        return manager
+
+    def request(self, method, path, body=None):
+        url = f"{self.deployment.url}/v3{path}"
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
+
+    def create_volume(self, **values):
+        answer = self.request("POST", "/volumes", {"volume": {"size": 1, **values}})
+        self.assertEqual(202, answer.status_code, answer.text)
+        return answer.json()["volume"]["id"]
+
+    def wait_for(self, volume, status):
+        wait_until(lambda: self.status(volume) == status, lambda: self.status(volume))
+
+    def status(self, volume):
+        return self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]
+
+    def rows(self, statement):
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(statement)]
+
+    def due(self):
+        """Return what is under way, as the rows say."""
+        found = self.rows("SELECT id, state FROM volumes UNION SELECT id, state FROM attachments")
+        return [row for row in found if row[1] in TRANSITIONAL]
+
+    def attaching(self, volume):
+        """Begin to attach; return what joins the client and tells its answer."""
+        answers = []
+
+        def attach():
+            body = {"attachment": {"volume_uuid": volume, "connector": {"host": "here"}}}
+            answers.append(self.request("POST", "/attachments", body))
+
+        client = threading.Thread(target=attach)
+        client.start()
+        wait_until(lambda: self.due() or answers)
+
+        def answer():
+            client.join(TIMEOUT)
+            return answers[0]
+
+        return answer
+
+    def test_an_attach_is_finished_and_the_process_leaves_nothing(self):
+        manager = self.start()
+        volume = self.create_volume()
+        self.wait_for(volume, "available")
+        self.assertEqual(1, len(self.rows("SELECT id FROM members")))
+        answer = self.attaching(volume)
+        self.assertEqual(0, manager.end())
+        self.assertEqual(200, answer().status_code)
+        self.assertEqual([], self.due())
+        self.assertEqual([], self.rows("SELECT id FROM members"))
+        self.assertNotIn("Traceback", manager.output)
+
+    def test_a_hangup_finishes_an_attach_and_serves_the_next(self):
+        manager = self.start()
+        volume, other = self.create_volume(), self.create_volume()
+        for each in (volume, other):
+            self.wait_for(each, "available")
+        answer = self.attaching(volume)
+        manager.send(signal.SIGHUP)
+        self.assertEqual(200, answer().status_code)
+        manager.wait_for("(?s)" + ".*".join(["Serving backend"] * 2))
+        self.assertEqual(200, self.attaching(other)().status_code)
+        self.assertEqual(0, manager.end())
+        self.assertEqual([], self.rows("SELECT id FROM members"))
+
+    def test_what_is_queued_or_takes_too_long_is_done_by_the_next_manager(self):
+        self.deployment.configure(FAST)
+        manager = self.start()
+        self.assertEqual(0, manager.end())
+        self.deployment.configure(
+            f"[DEFAULT]\ngraceful_shutdown_timeout = 8\n[manager]\nthreads_per_backend = 1\n{SLOW}"
+        )
+        manager = self.deployment.start_manager()
+        volumes = [self.create_volume() for _ in range(4)]
+        self.assertEqual(0, manager.end())
+        # Asked of nobody: it waits in the queue.
+        volumes.append(self.create_volume())
+        self.assertEqual({"creating"}, {self.status(each) for each in volumes})
+        self.deployment.configure(FAST)
+        self.deployment.start_manager()
+        for each in volumes:
+            self.wait_for(each, "available")
+        self.assertEqual([], self.due())
+
+    def test_a_long_copy_is_left_to_the_next_manager(self):
+        self.deployment.configure(FAST)
+        manager = self.start()
+        source = self.create_volume()
+        self.wait_for(source, "available")
+        self.assertEqual(0, manager.end())
+        self.deployment.configure(SLOW)
+        manager = self.deployment.start_manager()
+        copy = self.create_volume(source_volid=source)
+        leased = "SELECT id FROM volumes WHERE lease_holder IS NOT NULL"
+        wait_until(lambda: self.rows(leased) == [(copy,)])
+        self.assertEqual(0, manager.end())
+        self.assertEqual("creating", self.status(copy))
+        self.deployment.configure(FAST)
+        self.deployment.start_manager()
+        self.wait_for(copy, "available")
+        self.assertEqual("available", self.status(source))

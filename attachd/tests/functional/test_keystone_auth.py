@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API behind a real Keystone: who is let in, as whom, and what happens without Keystone."""
+
+import socket
+import threading
+import time
+from typing import Any
+import unittest
+from unittest import mock
+
+from keystoneauth1 import session
+from keystoneauth1.identity import v3
+
+from attachd.context import RequestContext
+from attachd.tests.fixtures import keystone_api, keystone_fixture
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
+
+# What has to be done in this time is done again where it took longer.
+TOKEN_SECONDS = 20
+
+
+class Case(unittest.TestCase):
+    options: dict[str, Any] = {}
+
+    def setUp(self):
+        super().setUp()
+        self.api = keystone_api.use(self, **self.options)
+        self.keystone = self.api.keystone
+        self.alice = self.keystone.user("alice", "member")
+        self.token = self.keystone.token(self.alice)
+
+    def request(self, method="GET", path="/volumes", body=None, token=None, **more):
+        token = self.token if token is None else token
+        return self.api.request(method, path, body, token=token, **more)
+
+    def assert_refused(self, answer):
+        self.assertEqual(401, answer.status, answer.raw)
+        self.assertEqual(f'Keystone uri="{self.keystone.url}"', answer.headers["www-authenticate"])
+        self.assertRegex(answer.headers["x-openstack-request-id"], "^req-")
+        self.assertNotIn("x-compute-request-id", answer.headers)
+        (content,) = answer.body.values()
+        self.assertEqual(["error"], list(answer.body))
+        self.assertEqual((401, "Unauthorized"), (content["code"], content["title"]))
+
+
+@full_only("keystone")
+class DiscoveryTest(Case):
+    def test_the_versions_are_there_for_everybody_and_version_3_is_not(self):
+        self.assertEqual(300, self.request(path="//", token="").status)
+        for path in ("//v3", "//v3/", "/volumes", "/unknown", "/..", f"/{self.alice.project_id}"):
+            with self.subTest(path):
+                self.assert_refused(self.request(path=path, token=""))
+        self.assertEqual(302, self.request(path="//v3").status)
+        self.assertEqual(200, self.request(path="//v3/").status)
+        self.assertEqual(404, self.request(path="/unknown").status)
+
+    def test_the_health_check_is_there_for_everybody(self):
+        self.assertEqual(200, self.request(path="//healthcheck", token="").status)
+
+    def test_no_spelling_of_a_path_goes_around(self):
+        for path in (
+            "///v3/volumes",
+            "//./v3/volumes",
+            "//V3/volumes",
+            "//v3%2fvolumes",
+            "//%763/volumes",
+        ):
+            with self.subTest(path):
+                self.assertIn(self.request(path=path, token="").status, {401, 404})
+
+
+class TokenTest(Case):
+    def test_what_is_no_token_is_refused(self):
+        expired_form = self.token[:-4] + "AAAA"
+        for said in ("", "nonsense", expired_form, "tok\xe9n", "a b", "x" * 20000):
+            with self.subTest(said[:20]):
+                self.assert_refused(self.request(token=said))
+
+    def test_the_url_of_another_project_is_malformed(self):
+        others = self.keystone.project()
+        for token in (self.token, self.keystone.token(self.keystone.admin)):
+            answer = self.request(path=f"/{others}/volumes", token=token)
+            self.assertEqual((400, "Malformed request url"), (answer.status, answer.fault))
+        self.assertEqual(200, self.request(path=f"/{self.alice.project_id}/volumes").status)
+        self.assertEqual(200, self.request().status)
+
+    def test_a_volume_belongs_to_user_and_project_of_its_token(self):
+        made = self.request("POST", "/volumes", {"volume": {"size": 1}})
+        self.assertEqual(202, made.status, made.raw)
+        path = f"/volumes/{made.body['volume']['id']}"
+        shown = self.request(path=path).body["volume"]
+        self.assertEqual(self.alice.id, shown["user_id"])
+        self.assertEqual(self.alice.project_id, shown["os-vol-tenant-attr:tenant_id"])
+
+    def test_roles_decide(self):
+        reader = self.keystone.token(self.keystone.user("rita", "reader"))
+        nobody = self.keystone.token(self.keystone.user("nobody", "auditor"))
+        admin = self.keystone.token(self.keystone.admin)
+        wanted = {"volume": {"size": 1}}
+        for token, reads, writes, rules in (
+            (nobody, 403, 403, 403),
+            (reader, 200, 403, 403),
+            (self.token, 200, 202, 403),
+            (admin, 200, 202, 200),
+        ):
+            self.assertEqual(reads, self.request(token=token).status)
+            self.assertEqual(writes, self.request("POST", body=wanted, token=token).status)
+            self.assertEqual(rules, self.request(path="/os-services", token=token).status)
+
+    def test_an_application_credential_is_its_user(self):
+        for roles, expected in (([{"name": "reader"}], 403), ([{"name": "member"}], 202)):
+            made = self.keystone.application_credential(self.alice, roles=roles)
+            login = v3.ApplicationCredential(
+                self.keystone.url,
+                application_credential_id=made["id"],
+                application_credential_secret=made["secret"],
+            )
+            token = login.get_token(session.Session())
+            self.assertEqual(200, self.request(token=token).status)
+            answer = self.request("POST", body={"volume": {"size": 1}}, token=token)
+            self.assertEqual(expected, answer.status, answer.raw)
+
+    def test_an_application_credential_may_be_for_some_calls_only(self):
+        self.keystone.endpoint("block-storage", "http://127.0.0.1:1/v3")
+        rule = {"service": "block-storage", "method": "GET", "path": "/v3/volumes"}
+        made = self.keystone.application_credential(self.alice, access_rules=[rule])
+        login = v3.ApplicationCredential(
+            self.keystone.url,
+            application_credential_id=made["id"],
+            application_credential_secret=made["secret"],
+        )
+        token = login.get_token(session.Session())
+        self.assertEqual(200, self.request(token=token).status)
+        self.assert_refused(self.request(path="/attachments", token=token))
+        self.assert_refused(self.request("POST", body={"volume": {"size": 1}}, token=token))
+
+    def test_tokens_of_other_scopes_than_a_project_open_no_project(self):
+        admin = self.keystone.admin
+        self.keystone.rest.put(
+            f"/domains/default/users/{admin.id}/roles/{self.keystone._role('admin')}"
+        )
+        scopes = {
+            "system": {"system_scope": "all"},
+            "domain": {"domain_id": keystone_fixture.DOMAIN},
+            "none": {"unscoped": True},
+        }
+        for name, scope in scopes.items():
+            token = self.keystone.token(admin, **scope)
+            with self.subTest(name):
+                self.assertEqual(200, self.request(path="//v3/", token=token).status)
+                for method, path, body in (
+                    ("GET", "/volumes", None),
+                    ("POST", "/volumes", {"volume": {"size": 1}}),
+                    ("GET", "/attachments/detail", None),
+                ):
+                    answer = self.request(method, path, body, token=token)
+                    self.assertEqual(403, answer.status, answer.raw)
+                for path in ("/os-services", "/types", "/limits", "/extensions"):
+                    answer = self.request(path=path, token=token)
+                    self.assertIn(answer.status, {200, 403}, answer.raw)
+                answer = self.request(path=f"/{admin.project_id}/volumes", token=token)
+                self.assertEqual(400, answer.status)
+
+
+@full_only("keystone")
+class RevokedTest(Case):
+    options = {"token_cache_time": -1}
+
+    def test_without_a_cache_a_revoked_token_is_refused_at_once(self):
+        self.assertEqual(200, self.request().status)
+        self.keystone.revoke(self.token)
+        self.assert_refused(self.request())
+
+    def test_a_disabled_user_is_refused(self):
+        self.keystone.rest.patch(f"/users/{self.alice.id}", json={"user": {"enabled": False}})
+        self.assert_refused(self.request())
+
+
+@full_only("keystone")
+class ExpiryTest(unittest.TestCase):
+    def test_a_token_is_refused_once_its_time_is_over_unless_a_service_passes_it_on(self):
+        own = keystone_fixture.Keystone(self, token_seconds=TOKEN_SECONDS)
+        api = keystone_api.use(self, own)
+        nova = own.user("nova", "service", project="service")
+        alice = own.user("alice", "member")
+        fresh = self.in_time(lambda: self.ask_with(api, own.token(alice)))
+        self.assertEqual(200, fresh[1].status)
+        token = fresh[0]
+        wait_until(lambda: api.request("GET", "/volumes", token=token).status == 401)
+        service = self.in_time(lambda: self.ask_with(api, token, x_service_token=own.token(nova)))
+        self.assertEqual(200, service[1].status, service[1].raw)
+
+    def ask_with(self, api, token, **headers):
+        return token, api.request("GET", "/volumes", token=token, **headers)
+
+    def in_time(self, call):
+        """Call until it takes less time than a new token has."""
+
+        def called():
+            begun = time.monotonic()
+            result = call()
+            return result if time.monotonic() < begun + TOKEN_SECONDS - 1 else None
+
+        return wait_until(called)
+
+
+class ServiceTokenTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.nova = self.keystone.user("nova", "service", project="service")
+        self.seen = []
+        real = RequestContext.__init__
+
+        def watched(context, *args, **kwargs):
+            real(context, *args, **kwargs)
+            self.seen.append(context)
+
+        self.enterContext(mock.patch.object(RequestContext, "__init__", watched))
+
+    def test_a_service_is_known_beside_the_user(self):
+        answer = self.request(x_service_token=self.keystone.token(self.nova))
+        self.assertEqual(200, answer.status)
+        context = self.seen[0]
+        self.assertEqual(self.alice.id, context.user_id)
+        self.assertEqual(self.alice.project_id, context.project_id)
+        self.assertEqual(self.nova.id, context.service_user_id)
+        self.assertEqual(self.nova.project_id, context.service_project_id)
+        self.assertIn("service", context.service_roles)
+        self.assertNotIn("service", context.roles)
+
+    def test_without_its_token_there_is_no_service(self):
+        self.request(x_service_roles="service", x_service_identity_status="Confirmed")
+        self.assertEqual([], self.seen[0].service_roles)
+
+    def test_the_role_of_a_service_makes_a_user_none(self):
+        token = self.keystone.token(self.nova)
+        self.assertEqual(403, self.request(token=token).status)
+        self.assertIn("service", self.seen[0].roles)
+        self.assertEqual([], self.seen[0].service_roles)
+
+    def test_what_is_no_token_of_a_service_is_refused(self):
+        for said in ("nonsense", self.token, self.keystone.token(self.keystone.admin)[:-2]):
+            self.assert_refused(self.request(x_service_token=said))
+        self.assertEqual([], self.seen)
+
+
+@full_only("keystone")
+class BrokenKeystoneTest(unittest.TestCase):
+    """Each of these has a Keystone of its own, or what is none."""
+
+    def listen(self, answer=None):
+        """Take connections and answer with the same bytes, or never."""
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+        held = []
+
+        def serve():
+            while True:
+                try:
+                    connection, _address = server.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                if answer is not None:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return f"http://127.0.0.1:{server.getsockname()[1]}/v3"
+
+    def assert_unavailable(self, api):
+        answer = api.request("GET", "/volumes", token="anything")
+        self.assertEqual(503, answer.status, answer.raw)
+        self.assertRegex(answer.fault, "^Keystone, .* Try again later")
+        self.assertGreater(int(answer.headers["retry-after"]), 0)
+        self.assertEqual("application/json", answer.headers["content-type"])
+        self.assertIn("x-openstack-request-id", answer.headers)
+        self.assertEqual(300, api.request("GET", "//", token="").status)
+
+    def test_nobody_listens(self):
+        # A port that is bound, and refuses connections.
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{bound.getsockname()[1]}/v3"
+            self.assert_unavailable(keystone_api.use(self, auth_url=url))
+
+    def test_it_never_answers(self):
+        # However long: it never answers.
+        api = keystone_api.use(self, auth_url=self.listen(), http_connect_timeout=1)
+        self.assert_unavailable(api)
+
+    def test_a_web_page_answers(self):
+        page = b"<html>hello</html>"
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n"
+        url = self.listen(head % len(page) + page)
+        self.assert_unavailable(keystone_api.use(self, auth_url=url))
+
+    def test_something_else_than_a_web_server_answers(self):
+        url = self.listen(b"SSH-2.0\r\n")
+        self.assert_unavailable(keystone_api.use(self, auth_url=url))
+
+    def test_it_has_an_error_of_its_own(self):
+        wrong = b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"
+        self.assert_unavailable(keystone_api.use(self, auth_url=self.listen(wrong)))
+
+    def test_it_does_not_know_attachd(self):
+        self.assert_unavailable(keystone_api.use(self, password="wrong"))
+
+    def test_it_is_down_for_a_while(self):
+        own = keystone_fixture.Keystone(self)
+        api = keystone_api.use(self, own)
+        alice = own.user("alice", "member")
+        known, unknown = own.token(alice), own.token(alice)
+        self.assertEqual(200, api.request("GET", "/volumes", token=known).status)
+        own.process.kill()
+        self.assertEqual(200, api.request("GET", "/volumes", token=known).status)
+        self.assert_unavailable(api)
+        self.assertEqual(503, api.request("GET", "/volumes", token=unknown).status)
+        self.assertEqual(401, api.request("GET", "/volumes", token="").status)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several have one volume by the older calls and by the attachments API; the backend is fake."""
+
+import itertools
+import unittest
+
+from attachd.tests.fixtures import db_rows, wsgi_api
+
+BOB = f"bob:{wsgi_api.PROJECT}:member,reader"
+SERVERS = [f"{number}" * 8 + "-1111-4111-8111-111111111111" for number in range(1, 5)]
+BROKEN = ("connecting", "connected", "connect_unknown", "disconnecting", "disconnect_failed")
+
+
+def connector(host):
+    return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
+
+
+class Case(unittest.TestCase):
+    specs: dict[str, str] = {}
+
+    def setUp(self):
+        super().setUp()
+        self.api = wsgi_api.use(self)
+        self.driver = self.api.backend.driver
+        specs = {"multiattach": "<is> True", **self.specs}
+        wanted = {"volume_type": {"name": "shared", "extra_specs": specs}}
+        made = self.api.request("POST", "/types", wanted, token=wsgi_api.ADMIN)
+        kind = made.body["volume_type"]["id"]
+        self.volume = db_rows.add_volume(multiattach=True, volume_type_id=kind)["id"]
+
+    def act(self, name, sent=None, status=202, **more):
+        answer = self.api.request("POST", f"/volumes/{self.volume}/action", {name: sent}, **more)
+        self.assertEqual(status, answer.status, answer.raw)
+        return answer
+
+    def let_in(self, host, **more):
+        """Reserve the volume and let a host in; return what the backend calls it."""
+        self.act("os-reserve", **more)
+        return self.open(host, **more)
+
+    def open(self, host, **more):
+        sent = {"connector": connector(host)}
+        told = self.act("os-initialize_connection", sent, status=200, **more).body
+        return told["connection_info"]["data"]["attachment_id"]
+
+    def shut(self, host, **more):
+        self.act("os-terminate_connection", {"connector": connector(host)}, **more)
+
+    def attach(self, server, mode=None, **more):
+        """Say that a server has the volume; return its attachment's id."""
+        said = {"instance_uuid": server, "mountpoint": "/dev/vdb"} | (
+            {"mode": mode} if mode else {}
+        )
+        self.act("os-attach", said, **more)
+        (mine,) = [r["id"] for r in self.held("legacy") if r["instance_uuid"] == server]
+        return mine
+
+    def held(self, *kinds):
+        return [row for row in db_rows.list_attachments(self.volume) if row["kind"] in kinds]
+
+    def detach(self, attachment, **more):
+        self.act("os-detach", {"attachment_id": attachment}, **more)
+
+    def assert_free(self):
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual([], db_rows.list_attachments(self.volume))
+        self.assertEqual("available", db_rows.get_volume(self.volume)["status"])
+
+
+class WhoseTest(Case):
+    """Two begin before either of them says for which server it is."""
+
+    def test_two_users_close_what_is_theirs_in_either_order(self):
+        for first, second in (({}, {"token": BOB}), ({"token": BOB}, {})):
+            one = self.let_in("compute-1", **first)
+            two = self.let_in("compute-2", **second)
+            a = self.attach(SERVERS[0], **first)
+            b = self.attach(SERVERS[1], **second)
+            self.detach(a, **first)
+            self.assertEqual({two}, self.driver.granted())
+            self.assertNotIn(one, self.driver.granted())
+            self.detach(b, **second)
+            self.assert_free()
+
+    def test_of_one_user_nothing_is_cut_and_nothing_is_left(self):
+        opened = {self.let_in("compute-1"), self.let_in("compute-2")}
+        a, b = self.attach(SERVERS[0]), self.attach(SERVERS[1])
+        self.detach(a)
+        self.assertEqual(opened, self.driver.granted())
+        self.detach(b)
+        self.assert_free()
+
+    def test_whoever_names_the_host_first_closes_exactly_that(self):
+        self.let_in("compute-1")
+        two = self.let_in("compute-2")
+        a, b = self.attach(SERVERS[0]), self.attach(SERVERS[1])
+        self.shut("compute-1")
+        self.detach(a)
+        self.assertEqual({two}, self.driver.granted())
+        self.shut("compute-2")
+        self.detach(b)
+        self.assert_free()
+
+    def test_two_servers_of_one_host_are_closed_one_by_one(self):
+        attached = {}
+        for server in SERVERS[:2]:
+            opened = self.let_in("compute-1")
+            attached[self.attach(server)] = opened
+        (a, one), (b, two) = attached.items()
+        self.shut("compute-1")
+        self.assertEqual({one, two}, self.driver.granted())
+        self.detach(a)
+        self.assertEqual({two}, self.driver.granted())
+        self.shut("compute-1")
+        self.detach(b)
+        self.assert_free()
+
+    def test_a_late_call_takes_nothing_of_another_user(self):
+        self.let_in("compute-1")
+        self.shut("compute-1")
+        self.act("os-reserve", token=BOB)
+        for late in ("os-unreserve", "os-detach"):
+            self.act(late)
+        self.shut("compute-1")
+        self.assertEqual(["bob"], [row["user_id"] for row in self.held("hold")])
+        two = self.open("compute-2", token=BOB)
+        self.act("os-unreserve")
+        self.assertEqual({two}, self.driver.granted())
+        self.act("os-unreserve", token=BOB)
+        self.assert_free()
+
+    def test_an_ordinary_volume_has_one_holder_and_a_repeated_call_takes_nothing(self):
+        db_rows.change_volume(self.volume, multiattach=False, volume_type_id=None)
+        self.let_in("compute-1")
+        self.shut("compute-1")
+        self.assert_free()
+        self.act("os-reserve")
+        self.shut("compute-1")
+        self.assertEqual("attaching", db_rows.get_volume(self.volume)["status"])
+        self.act("os-unreserve")
+        self.assert_free()
+
+
+class MixedTest(Case):
+    """One attachment of each way to make them, each deleted by a call of the other way."""
+
+    def begin(self):
+        """Attach three; return the id of each, and what the backend calls its host."""
+        wanted = {"volume_uuid": self.volume, "instance_uuid": SERVERS[0]}
+        wanted["connector"] = connector("compute-1")
+        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
+        new = answer.body["attachment"]["id"]
+        self.api.request("POST", f"/attachments/{new}/action", {"os-complete": None})
+        by_server = self.let_in("compute-2")
+        server = self.attach(SERVERS[1])
+        by_host = self.let_in("compute-3")
+        self.act("os-attach", {"host_name": "compute-3", "mountpoint": "/mnt"})
+        (host,) = [r["id"] for r in self.held("legacy") if r["instance_uuid"] is None]
+        return {new: new, server: by_server, host: by_host}
+
+    def delete(self, attachment):
+        path = f"/attachments/{attachment}"
+        self.assertEqual(200, self.api.request("DELETE", path).status)
+
+    def test_each_goes_alone_in_every_order(self):
+        for order in itertools.permutations(range(3)):
+            reached = self.begin()
+            self.assertEqual(set(reached.values()), self.driver.granted())
+            every = list(reached)
+            calls = {every[0]: self.detach, every[1]: self.delete, every[2]: self.delete}
+            for each in (every[number] for number in order):
+                calls[each](each)
+                del reached[each]
+                self.assertEqual(set(reached.values()), self.driver.granted())
+                seen = self.api.request("GET", f"/volumes/{self.volume}").body["volume"]
+                self.assertEqual("in-use" if reached else "available", seen["status"])
+            self.assert_free()
+
+    def test_by_force_several_are_listed(self):
+        reached = self.begin()
+        fault = self.act("os-force_detach", {}, status=400, token=wsgi_api.ADMIN).fault
+        for each in reached:
+            self.assertIn(f"attachment {each}", fault)
+        self.assertEqual(set(reached.values()), self.driver.granted())
+
+    def test_by_force_one_goes_whatever_state_it_is_in(self):
+        for state in BROKEN:
+            reached = self.begin()
+            mine, *others = reached
+            db_rows.change_attachment(mine, state=state)
+            self.act("os-force_detach", {"attachment_id": mine}, token=wsgi_api.ADMIN)
+            self.assertEqual({reached[each] for each in others}, self.driver.granted(), state)
+            for each in others:
+                self.act("os-force_detach", {"attachment_id": each}, token=wsgi_api.ADMIN)
+            self.assert_free()
+
+
+class OneWriterTest(Case):
+    """The type allows one writer."""
+
+    specs = {"mode": "RO"}
+
+    def modes(self):
+        found = db_rows.list_attachments(self.volume)
+        return {row["host"]: row["mode"] for row in found if row["kind"] == "connection"}
+
+    def test_who_was_let_in_first_writes_whatever_calls_the_others_use(self):
+        self.let_in("compute-1")
+        self.let_in("compute-2", token=BOB)
+        self.assertEqual({"compute-1": "rw", "compute-2": "ro"}, self.modes())
+        fault = self.act(
+            "os-attach",
+            {"instance_uuid": SERVERS[1], "mountpoint": "m", "mode": "rw"},
+            status=400,
+            token=BOB,
+        ).fault
+        self.assertRegex(fault, "one writer.*compute-1")
+        reader = self.attach(SERVERS[1], token=BOB)
+        writer = self.attach(SERVERS[0], mode="rw")
+        shown = {each: self.shown(each) for each in (reader, writer)}
+        self.assertEqual({reader: "ro", writer: "rw"}, shown)
+        wanted = {"volume_uuid": self.volume, "instance_uuid": SERVERS[2], "mode": "rw"}
+        refused = self.api.request("POST", "/attachments", {"attachment": wanted})
+        self.assertEqual(400, refused.status, refused.raw)
+
+    def shown(self, attachment):
+        answer = self.api.request("GET", f"/attachments/{attachment}")
+        return answer.body["attachment"]["attach_mode"]
+
+    def test_a_store_that_says_it_reads_is_a_writer_as_long_as_it_can(self):
+        self.let_in("compute-1")
+        mine = self.attach(SERVERS[0], mode="ro")
+        self.assertEqual("rw", self.shown(mine))
+        self.let_in("compute-2", token=BOB)
+        self.assertEqual({"compute-1": "rw", "compute-2": "ro"}, self.modes())
+        self.shut("compute-1")
+        self.assertEqual("ro", self.shown(mine))
+        self.open("compute-1")
+        self.assertEqual("ro", self.modes()["compute-1"])
+
+
+class LimitTest(Case):
+    """The type allows two."""
+
+    specs = {"max_attachments": "2"}
+
+    def test_a_host_without_a_reservation_takes_no_place_of_another_user(self):
+        self.act("os-reserve", token=BOB)
+        self.open("compute-1")
+        sent = {"connector": connector("compute-3")}
+        fault = self.act("os-initialize_connection", sent, status=400).fault
+        self.assertIn("has 2 attachments, and may have 2", fault)
+        self.open("compute-2", token=BOB)
+        self.attach(SERVERS[1], token=BOB)
+        self.attach(SERVERS[0])
+        self.act("os-reserve", status=400)

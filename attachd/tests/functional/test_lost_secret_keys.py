@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be done with attachments whose secrets nobody can open, over HTTP."""
+
+import logging
+import unittest
+from unittest import mock
+
+from attachd.tests.fixtures import db_rows, key_files, wsgi_api
+
+ISCSI = {"driver_volume_type": "iscsi", "data": {"auth_password": "pass-word"}}
+CONNECTOR = db_rows.CONNECTOR
+AUTH = "auth_password"
+
+
+class LostKeyTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.file = key_files.use(self)
+        self.api = wsgi_api.use(self)
+        grant = mock.patch.object(self.api.backend.driver, "grant", return_value=ISCSI)
+        self.grant = grant.start()
+        self.addCleanup(grant.stop)
+        self.volume = self.add_volume()
+        self.lost = self.attach(self.volume).body["attachment"]["id"]
+        self.lost_name = key_files.key_ids(self.file)[0]
+        key_files.replace_all_keys(self.file)
+
+    def add_volume(self, **values):
+        return db_rows.add_volume(host=f"{self.api.backend.host}#pool", **values)["id"]
+
+    def attach(self, volume):
+        body = {"attachment": {"volume_uuid": volume, "connector": CONNECTOR}}
+        answer = self.api.request("POST", "/attachments", body)
+        self.assertEqual(200, answer.status, answer.raw)
+        return answer
+
+    def secrets(self):
+        """Return the secrets that the driver was told."""
+        return [call.args[1].secret for call in self.grant.call_args_list]
+
+    def assert_refused(self, answer):
+        self.assertEqual(503, answer.status, answer.raw)
+        self.assertIn("retry-after", answer.headers)
+        for part in (self.lost_name, str(self.file), "[secrets] key_file", "connect again"):
+            self.assertIn(part, answer.fault)
+
+    def test_the_connection_is_not_shown_and_the_answer_says_why(self):
+        self.assert_refused(self.api.request("GET", f"/attachments/{self.lost}"))
+
+    def test_a_repeated_connect_says_so_too_and_changes_nothing(self):
+        before = db_rows.get_attachment(self.lost)
+        body = {"attachment": {"connector": CONNECTOR}}
+        self.assert_refused(self.api.request("PUT", f"/attachments/{self.lost}", body))
+        self.assertEqual(before, db_rows.get_attachment(self.lost))
+
+    def test_lists_go_on(self):
+        other = self.attach(self.add_volume()).body["attachment"]["id"]
+        with self.assertLogs("attachd", logging.WARNING) as logged:
+            answer = self.api.request("GET", "/attachments/detail")
+        shown = {each["id"]: each["connection_info"] for each in answer.body["attachments"]}
+        self.assertEqual({}, shown[self.lost])
+        self.assertEqual("pass-word", shown[other][AUTH])
+        self.assertIn(self.lost, str(logged.output))
+        self.assertEqual(200, self.api.request("GET", "/attachments").status)
+        for path in (f"/volumes/{self.volume}", "/volumes/detail"):
+            self.assertEqual(200, self.api.request("GET", path).status)
+
+    def test_it_is_completed_and_deleted_and_the_next_one_has_a_new_secret(self):
+        path = f"/attachments/{self.lost}"
+        done = self.api.request("POST", f"{path}/action", {"os-complete": {}})
+        self.assertEqual(204, done.status)
+        self.assertEqual(200, self.api.request("DELETE", path).status)
+        made = self.attach(self.volume).body["attachment"]
+        self.assertEqual("pass-word", made["connection_info"][AUTH])
+        self.assertEqual(2, len(set(self.secrets())))
+        self.assertEqual(200, self.api.request("GET", f"/attachments/{made['id']}").status)
+
+    def test_it_is_deleted_later_too(self):
+        answer = self.api.request(
+            "DELETE",
+            f"/attachments/{self.lost}",
+            version=f"{wsgi_api.LATEST}, attachd 1.0",
+            prefer="respond-async",
+        )
+        self.assertEqual(202, answer.status, answer.raw)
+        self.assertEqual({}, answer.body["attachment"]["connection_info"])
+
+    def test_a_connection_of_the_older_calls_is_closed_and_opened_anew(self):
+        volume = self.add_volume()
+        opened = {"os-initialize_connection": {"connector": CONNECTOR}}
+        action = f"/volumes/{volume}/action"
+        self.assertEqual(200, self.api.request("POST", action, opened).status)
+        self.lost_name = key_files.key_ids(self.file)[0]
+        key_files.replace_all_keys(self.file)
+        self.assert_refused(self.api.request("POST", action, opened))
+        closed = {"os-terminate_connection": {"connector": CONNECTOR}}
+        self.assertEqual(202, self.api.request("POST", action, closed).status)
+        answer = self.api.request("POST", action, opened)
+        self.assertEqual("pass-word", answer.body["connection_info"]["data"][AUTH])
+
+    def test_the_key_that_is_put_back_makes_it_whole_without_a_restart(self):
+        made = self.add_volume()
+        attachment = self.attach(made).body["attachment"]["id"]
+        key = self.file.read_text()
+        key_files.replace_all_keys(self.file)
+        self.lost_name = key_files.key_ids(self.file)[0]
+        self.assertEqual(503, self.api.request("GET", f"/attachments/{attachment}").status)
+        with self.file.open("a", encoding="ascii") as file:
+            file.write(key)
+        answer = self.api.request("GET", f"/attachments/{attachment}")
+        self.assertEqual("pass-word", answer.body["attachment"]["connection_info"][AUTH])
+
+    def test_a_shared_connection_is_not_made_with_another_secret(self):
+        volume = self.add_volume(multiattach=True)
+        with mock.patch.object(self.api.backend.driver, "connection_key", return_value="one"):
+            first = self.attach(volume).body["attachment"]["id"]
+            lost = key_files.key_ids(self.file)[0]
+            key_files.replace_all_keys(self.file)
+            body = {"attachment": {"volume_uuid": volume, "connector": CONNECTOR}}
+            self.lost_name = lost
+            self.assert_refused(self.api.request("POST", "/attachments", body))
+            for row in db_rows.list_attachments(volume):
+                answer = self.api.request("DELETE", f"/attachments/{row['id']}")
+                self.assertEqual(200, answer.status, answer.raw)
+            self.assertNotIn(first, [row["id"] for row in db_rows.list_attachments()])
+            self.attach(volume)

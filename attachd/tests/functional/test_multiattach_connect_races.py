@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many want to attach at the same time where only some may, on each database."""
+
+from collections import Counter
+import functools
+import threading
+import unittest
+from unittest import mock
+
+import sqlalchemy as sa
+
+from attachd.db import models
+from attachd.db.attachments import store as db
+from attachd.db.engine import retry, session
+from attachd.db.types import store as types
+from attachd.manager import attach, detach
+from attachd.tests import concurrency
+from attachd.tests.fixtures import backends, conf_fixture, databases, db_rows
+from attachd.tests.selection import full_only
+
+SEVERAL = {"multiattach": "<is> True"}
+
+
+class SharingOnSqlite(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        databases.use(self, self.kind)
+        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
+            conf_fixture.override(self, option, value, group="database")
+        session.dispose()
+        watching = mock.patch.object(retry, "LOG")
+        self.log = watching.start()
+        self.addCleanup(watching.stop)
+
+    def tearDown(self):
+        # No deadlock was met, and nobody had to try again: it would have been logged.
+        self.assertEqual([], self.log.method_calls)
+        super().tearDown()
+
+    def _volume(self, **specs):
+        kind = types.create({"name": models.new_id(), "extra_specs": {**SEVERAL, **specs}})["id"]
+        return db_rows.add_volume(multiattach=True, volume_type_id=kind)["id"]
+
+    def _connect(self, mine, volume, host, **more):
+        """Return what connects an attachment, when it is called."""
+        connector = {**db_rows.CONNECTOR, "host": host, **more}
+        return functools.partial(attach.attach, self.backend, mine, volume, connector)
+
+    def _detach(self, mine, volume):
+        return functools.partial(detach.detach, self.backend, mine, volume)
+
+    def _reserved(self, volume, **values):
+        return db_rows.add_attachment(volume, **values)["id"]
+
+    def _count(self, host):
+        connected = [row for row in db_rows.list_attachments() if row["state"] != "reserved"]
+        return sum(row["host"] == host for row in connected)
+
+    def test_of_40_that_reserve_5_may(self):
+        volume = self._volume(max_attachments="5")
+        reserve = functools.partial(db.reserve, volume, {"project_id": db_rows.PROJECT})
+        for left in (5, 2, 0):
+            outcomes = concurrency.run_at_once(*[reserve] * 40)
+            kinds = Counter(type(each).__name__ for each in outcomes)
+            self.assertEqual(left, kinds["dict"])
+            self.assertEqual(40 - left, kinds["AttachmentLimitExceeded"])
+            told = {f"{each}" for each in outcomes if isinstance(each, Exception)}
+            (message,) = told
+            self.assertIn("has 5 attachments, and may have 5 (max_attachments", message)
+            for row in db_rows.list_attachments(volume)[:2] if left == 5 else ():
+                db_rows.remove_attachment(row["id"])
+
+    def test_no_host_gets_more_of_one_volume_than_its_type_says(self):
+        volume = self._volume(max_attachments_per_host="3")
+        calls = [
+            self._connect(self._reserved(volume), volume, host)
+            for host in ("one", "two")
+            for _ in range(10)
+        ]
+        outcomes = Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
+        self.assertEqual({"dict": 6, "AttachmentLimitExceeded": 14}, outcomes)
+        self.assertEqual((3, 3), (self._count("one"), self._count("two")))
+
+    def test_no_host_gets_more_of_all_volumes_than_managers_let_it(self):
+        conf_fixture.override(self, "max_attachments_per_host", 7, group="manager")
+        pairs = [(self._volume(), host) for host in ("one", "two", "three") for _ in range(12)]
+        mine = [self._reserved(volume) for volume, _host in pairs]
+        calls = [
+            self._connect(each, volume, host)
+            for each, (volume, host) in zip(mine, pairs, strict=True)
+        ]
+        outcomes = concurrency.run_at_once(*calls)
+        kinds = Counter(type(each).__name__ for each in outcomes)
+        self.assertEqual({"dict": 21, "AttachmentLimitExceeded": 15}, kinds)
+        for host in ("one", "two", "three"):
+            self.assertEqual(7, self._count(host))
+        refused = next(each for each in outcomes if isinstance(each, Exception))
+        self.assertRegex(f"{refused}", "Host .* has 7 attachments, and may have 7 .*max_att")
+        # Who was refused has changed nothing.
+        left = Counter(row["state"] for row in db_rows.list_attachments())
+        self.assertEqual({"connected": 21, "reserved": 15}, left)
+
+    def test_what_leaves_a_host_is_had_by_one(self):
+        conf_fixture.override(self, "max_attachments_per_host", 4, group="manager")
+        volumes = [self._volume() for _ in range(12)]
+        mine = [self._reserved(volume) for volume in volumes]
+        for each, volume in zip(mine[:4], volumes[:4], strict=True):
+            self._connect(each, volume, "one")()
+        calls = [
+            *map(self._detach, mine[:4], volumes[:4]),
+            *map(self._connect, mine[4:], volumes[4:], ["one"] * 8),
+        ]
+        most = []
+        over = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(over, most))
+        watcher.start()
+        outcomes = concurrency.run_at_once(*calls)
+        over.set()
+        watcher.join()
+        self.assertEqual([list] * 4, [type(each) for each in outcomes[:4]])
+        self.assertLessEqual(max(most), 4)
+        # Whatever was left over is there for the next ones.
+        concurrency.run_at_once(*map(self._connect, mine[4:], volumes[4:], ["one"] * 8))
+        self.assertEqual(4, self._count("one"))
+
+    def _watch(self, over, most):
+        table = models.attachments
+        there = sa.select(sa.func.count()).where(
+            table.c.host == "one", table.c.state != "reserved"
+        )
+        while not over.is_set():
+            with session.reader() as connection:
+                most.append(connection.execute(there).scalar_one())
+
+    def test_two_volumes_at_two_hosts_each_are_no_deadlock(self):
+        conf_fixture.override(self, "max_attachments_per_host", 100, group="manager")
+        volumes = [self._volume() for _ in range(4)]
+        for round_ in range(3):
+            calls = []
+            for number, volume in enumerate(volumes):
+                hosts = [f"{round_}-{(each + number) % 4}" for each in range(4)]
+                calls += [self._connect(self._reserved(volume), volume, host) for host in hosts]
+            outcomes = Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
+            self.assertEqual({"dict": 16}, outcomes)
+
+    def test_of_20_that_connect_one_may_write_and_after_it_another(self):
+        volume = self._volume(mode="RO")
+        mine = [self._reserved(volume) for _ in range(20)]
+        calls = [self._connect(each, volume, f"host-{each}") for each in mine]
+        modes = Counter(each["mode"] for each in concurrency.run_at_once(*calls))
+        self.assertEqual({"rw": 1, "ro": 19}, modes)
+        (writer,) = [row["id"] for row in db_rows.list_attachments(volume) if row["mode"] == "rw"]
+        detach.detach(self.backend, writer, volume)
+        more = [self._reserved(volume) for _ in range(5)]
+        calls = [self._connect(each, volume, f"host-{each}") for each in more]
+        modes = Counter(each["mode"] for each in concurrency.run_at_once(*calls))
+        self.assertEqual({"rw": 1, "ro": 4}, modes)
+
+    def test_of_20_that_insist_on_writing_one_is_let_in(self):
+        volume = self._volume(mode="RO")
+        mine = [self._reserved(volume, asked_mode="rw") for _ in range(20)]
+        calls = [self._connect(each, volume, f"host-{each}") for each in mine]
+        outcomes = Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
+        self.assertEqual({"dict": 1, "InvalidVolumeAttachMode": 19}, outcomes)
+
+
+class SharingOnMariadb(SharingOnSqlite):
+    kind = "mariadb"
+
+
+@full_only("races")
+class SharingOnPostgresql(SharingOnSqlite):
+    kind = "postgresql"

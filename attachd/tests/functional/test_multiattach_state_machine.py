@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever clients ask for and however the backend fails: types, limits and modes are obeyed.
+
+As test_state_machine does, but of volumes that several share; held against sharing_model.py.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import logging
+from typing import Any
+import unittest
+
+import hypothesis
+from hypothesis import stateful
+from hypothesis import strategies as st
+
+from attachd import exception
+from attachd.drivers.fake import Call
+from attachd.tests.fixtures import conf_fixture, db_rows, wsgi_api
+from attachd.tests.functional import attachment_model, multiattach_model
+from attachd.tests.functional.attachment_model import Faults
+from attachd.tests.functional.legacy_rules import connector
+from attachd.tests.functional.multiattach_model import (
+    KINDS,
+    MOST_AT_A_HOST,
+    Attachment,
+    Volume,
+    server_count,
+)
+from attachd.tests.functional.test_state_machine import EXAMPLES, MANY
+
+STEPS = 40
+VOLUMES = 3
+SERVER = "11111111-1111-1111-1111-111111111111"
+SERVERS = st.sampled_from([SERVER, "22222222-2222-2222-2222-222222222222", None, None])
+HOSTS = st.sampled_from(["compute-1", "compute-2"])
+MODES = st.sampled_from([None, None, "rw", "ro"])
+TOLD = st.sampled_from([None, None, None, "rw", "ro"])
+WORKS = st.sampled_from(["well"] * 6 + ["refused", "lost", "late"])
+UNDOES = st.sampled_from(["well", "lost", "late"])
+
+
+class Machine(stateful.RuleBasedStateMachine):
+    """The calls, and what has to be true after each of them."""
+
+    def __init__(self, api: wsgi_api.WsgiApi, types: dict[str, str]) -> None:
+        super().__init__()
+        self.api = api
+        self.types = types
+        self.driver = api.backend.driver
+        self.volumes: dict[str, Volume] = {}
+        self.driver.clear()
+        self.driver.driver_calls.clear()
+        db_rows.remove_all()
+
+    def _ask(self, expected: int, method: str, path: str, body: Any = None) -> wsgi_api.Response:
+        answer = self.api.request(method, path, body, token=wsgi_api.ADMIN)
+        assert answer.status == expected, (method, path, body, expected, answer, self.volumes)
+        return answer
+
+    @contextlib.contextmanager
+    def _faults(self, **methods: str) -> Iterator[None]:
+        """Let methods of the driver behave as model.Faults tells."""
+
+        def script(call: Call) -> None:
+            how = methods.get(call.method)
+            if how in {"lost", "refused"}:
+                # A driver may not deny for sure what an earlier call has granted.
+                granted = call.attachment in self.driver.granted()
+                raise exception.BackendError(how, final=how == "refused" and not granted)
+
+        with contextlib.ExitStack() as stack:
+            for method in (name for name, how in methods.items() if how == "late"):
+                stack.enter_context(self.driver.failing_late(method))
+            self.driver.script = script
+            stack.callback(setattr, self.driver, "script", None)
+            yield
+
+    def _any_volume(self, data: st.DataObject) -> Volume:
+        return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
+
+    def _any_attachment(self, data: st.DataObject) -> tuple[Volume, Attachment]:
+        every = [(one, each) for one in self.volumes.values() for each in one.shared.values()]
+        unfinished = [pair for pair in every if pair[1].state not in {"connected", "attached"}]
+        return data.draw(st.sampled_from([*every, *unfinished * 3]))
+
+    @stateful.initialize(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=VOLUMES))
+    def begin(self, kinds: list[multiattach_model.Kind]) -> None:
+        for kind in kinds:
+            new = db_rows.add_volume(
+                host="here@fake#pool",
+                multiattach=kind.multiattach,
+                volume_type_id=self.types[kind.name],
+                project_id=wsgi_api.PROJECT,
+            )["id"]
+            self.volumes[new] = Volume(new, kind.multiattach, 1, 1, kind=kind)
+
+    def has_attachments(self) -> bool:
+        """Tell whether anything can be done to one."""
+        return any(one.shared for one in self.volumes.values())
+
+    @stateful.rule(data=st.data(), server=SERVERS, asked=MODES)
+    def reserve(self, data: st.DataObject, server: str | None, asked: str | None) -> None:
+        volume = self._any_volume(data)
+        mine = Attachment("new", server, asked=asked)
+        expected = volume.reserve_for(mine)
+        wanted = {"volume_uuid": volume.id, "instance_uuid": server, "mode": asked}
+        body = {"attachment": {key: value for key, value in wanted.items() if value}}
+        answer = self._ask(expected, "POST", "/attachments", body)
+        if expected == attachment_model.OK:
+            del volume.shared["new"], volume.attachments["new"]
+            mine.id = answer.body["attachment"]["id"]
+            volume.shared[mine.id] = volume.attachments[mine.id] = mine
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data(), host=HOSTS, doc=TOLD, work=WORKS, undo=UNDOES)
+    def connect(
+        self, data: st.DataObject, host: str, told: str | None, work: str, undo: str
+    ) -> None:
+        volume, mine = self._any_attachment(data)
+        every = self.volumes.values()
+        expected = volume.let_in(mine, host, told, Faults(work, undo), every, alone=True)
+        said = connector(host) | ({"mode": told} if told else {})
+        with self._faults(grant=work, revoke=undo):
+            body = {"attachment": {"connector": said}}
+            answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
+        if expected == attachment_model.OK:
+            info = answer.body["attachment"]["connection_info"]
+            assert info["access_mode"] == mine.mode, (info, mine)
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data())
+    def complete(self, data: st.DataObject) -> None:
+        volume, mine = self._any_attachment(data)
+        expected = volume.complete(mine)
+        self._ask(expected, "POST", f"/attachments/{mine.id}/action", {"os-complete": None})
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data(), work=WORKS)
+    def detach(self, data: st.DataObject, work: str) -> None:
+        volume, mine = self._any_attachment(data)
+        expected = volume.leave(mine, Faults(work))
+        with self._faults(revoke=work):
+            self._ask(expected, "DELETE", f"/attachments/{mine.id}")
+
+    @stateful.rule(data=st.data(), readonly=st.booleans())
+    def change_flag(self, data: st.DataObject, *, readonly: bool) -> None:
+        volume = self._any_volume(data)
+        expected = volume.change_flag(readonly=readonly)
+        sent = {"os-update_readonly_flag": {"readonly": readonly}}
+        self._ask(expected, "POST", f"/volumes/{volume.id}/action", sent)
+
+    @stateful.invariant()
+    def the_rows_are_what_the_model_says(self) -> None:
+        for volume in self.volumes.values():
+            row = db_rows.get_volume(volume.id)
+            assert (row["status"], row["attach_status"]) == volume.status(), (row, volume)
+            stored = {
+                each["id"]: (each["state"], each["mode"])
+                for each in db_rows.list_attachments(volume.id)
+            }
+            modelled = {each.id: (each.state, each.mode) for each in volume.shared.values()}
+            assert stored == modelled, (stored, modelled)
+
+    @stateful.invariant()
+    def hosts_reach_their_volumes_in_the_mode_that_was_decided(self) -> None:
+        granted = {
+            each.export.attachment_id: each.export.mode
+            for each in self.driver.driver_calls
+            if each.method == "grant" and each.export is not None
+        }
+        expected = {
+            each.id: each.mode
+            for volume in self.volumes.values()
+            for each in volume.shared.values()
+            if each.reachable
+        }
+        seen = {each: granted[each] for each in self.driver.granted()}
+        assert seen == expected, (seen, expected)
+
+    @stateful.invariant()
+    def no_limit_is_exceeded_and_there_is_one_writer(self) -> None:
+        for volume in self.volumes.values():
+            # A failed connect does not count, until a detach of it fails as well: then another
+            # attachment may have its place.
+            failed = {"connect_failed", "disconnect_failed"}
+            held = [
+                row for row in db_rows.list_attachments(volume.id) if row["state"] not in failed
+            ]
+            servers = server_count(row["instance_uuid"] or row["id"] for row in held)
+            assert servers <= (volume.kind.most or servers), held
+            writers = {row["instance_uuid"] or row["id"] for row in held if row["mode"] == "rw"}
+            assert not volume.kind.one_writer or len(writers) <= volume.multiattach, held
+        for host in ("compute-1", "compute-2"):
+            there = [row for row in db_rows.list_attachments() if row["host"] == host]
+            counted = [row for row in there if row["state"] != "connect_failed"]
+            assert len(counted) <= MOST_AT_A_HOST, counted
+
+
+class SharingMachineTest(unittest.TestCase):
+    """One API and one manager, many stories."""
+
+    def test_types_limits_and_modes_are_obeyed_whatever_clients_do(self):
+        # Failures are what the stories are about: they need not be told.
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        api = wsgi_api.use(self)
+        conf_fixture.override(self, "max_attachments_per_host", MOST_AT_A_HOST, group="manager")
+        types = {}
+        for kind in KINDS:
+            body = {"volume_type": {"name": kind.name, "extra_specs": kind.specs}}
+            made = api.request("POST", "/types", body, token=wsgi_api.ADMIN)
+            self.assertEqual(200, made.status, made)
+            types[kind.name] = made.body["volume_type"]["id"]
+        stateful.run_state_machine_as_test(
+            lambda: Machine(api, types),
+            settings=hypothesis.settings(
+                max_examples=EXAMPLES,
+                derandomize=not MANY,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(hypothesis.HealthCheck),
+            ),
+        )

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every endpoint is called by everybody: those who may get through, and nobody else.
+
+A new endpoint needs nothing here, as long as its rule's default is a usual one, and the story of
+the samples (test_api_samples) has a call of it if its body has to be right.
+"""
+
+import dataclasses
+import re
+import unittest
+from unittest import mock
+
+from attachd.api import app, endpoint, policy, root, validation
+from attachd.api import microversions as mv
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional import role_expectations, test_api_samples
+from attachd.tests.wait import wait_until
+
+OF_PROJECTS = frozenset({"volume_id", "attachment_id", "message_id", "target_project_id"})
+"""The variable parts of paths that name what belongs to one project."""
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.api = wsgi_api.use(self)
+
+
+class RulesTest(Case):
+    def _context(self, token):
+        user, project, roles = token.split(":")
+        return RequestContext(
+            user_id=user, project_id=project, roles=[each for each in roles.split(",") if each]
+        )
+
+    def test_each_rule_allows_whom_it_is_meant_for(self):
+        for rule in policy.list_rules():
+            with self.subTest(rule.name):
+                expected = role_expectations.allowed_roles(rule.name)
+                for project in (wsgi_api.PROJECT, role_expectations.OTHER_PROJECT):
+                    target = {"project_id": project, "user_id": "somebody"}
+                    found = {
+                        name
+                        for name, token in role_expectations.TOKENS_BY_ROLE.items()
+                        if policy.allows(self._context(token), rule.name, target)
+                    }
+                    own = project == wsgi_api.PROJECT or rule.check_str == policy.ANYBODY
+                    wanted = expected if own else expected & role_expectations.IN_ALL_PROJECTS
+                    self.assertEqual(wanted, found, f"in the project {project}")
+
+
+class GatesTest(Case):
+    """Handlers are replaced, so that each endpoint can be asked for anything by anybody."""
+
+    def setUp(self):
+        super().setUp()
+        self.endpoints = endpoint.load()
+        opened = [self._opened(each) for each in self.endpoints]
+        with mock.patch.object(endpoint, "load", return_value=opened):
+            self.api = wsgi_api.WsgiApi(self.api.backend, app.make_app())
+
+    @staticmethod
+    def _opened(each):
+        body = None if each.action is None else validation.VersionedSchema({}, each.since)
+        return dataclasses.replace(each, handler=lambda: None, arguments=(), body=body, query=None)
+
+    def _ask(self, each, token):
+        return self.api.request(
+            each.method,
+            re.sub(r"\{\w+\}", "x", each.path),
+            {each.action: None} if each.action else None,
+            token=token,
+            version=mv.RequestedVersions(each.since, each.ext_since).header(),
+        )
+
+    def test_those_who_may_get_through_and_others_are_told_the_rule(self):
+        for each in self.endpoints:
+            for name, token in role_expectations.TOKENS_BY_ROLE.items():
+                with self.subTest(each.operation, persona=name):
+                    answer = self._ask(each, token)
+                    if name in role_expectations.allowed_roles(each.policy):
+                        self.assertEqual((each.status, b""), (answer.status, answer.raw))
+                    else:
+                        self.assertEqual(403, answer.status)
+                        self.assertIn(f" {each.policy} ", answer.fault)
+
+
+class ExtraSpecsTest(Case):
+    """What a rule hides inside of answers, and not behind an endpoint."""
+
+    SPECS = {"multiattach": "<is> True", "storage_protocol": "iSCSI"}
+
+    def setUp(self):
+        super().setUp()
+        body = {"volume_type": {"name": "gold", "extra_specs": self.SPECS}}
+        made = self.api.request(
+            "POST", "/types", body, token=role_expectations.TOKENS_BY_ROLE["admin"]
+        )
+        self.path = f"/types/{made.body['volume_type']['id']}"
+
+    def test_how_the_storage_is_built_is_shown_to_those_who_may_know(self):
+        may_look = role_expectations.allowed_roles("volume_extension:types_extra_specs:index")
+        may_know = role_expectations.allowed_roles(
+            "volume_extension:types_extra_specs:read_sensitive"
+        )
+        for name in may_look:
+            expected = set(self.SPECS) if name in may_know else {"multiattach"}
+            token = role_expectations.TOKENS_BY_ROLE[name]
+            with self.subTest(name):
+                one = self.api.request("GET", self.path, token=token).body["volume_type"]
+                all_ = self.api.request("GET", "/types", token=token).body["volume_types"]
+                specs = self.api.request("GET", f"{self.path}/extra_specs", token=token).body
+                self.assertEqual(expected, set(one["extra_specs"]))
+                self.assertIn(expected, [set(each["extra_specs"]) for each in all_])
+                self.assertEqual(expected, set(specs["extra_specs"]))
+                hidden = self.api.request(
+                    "GET", f"{self.path}/extra_specs/storage_protocol", token=token
+                )
+                self.assertEqual(200 if name in may_know else 404, hidden.status)
+
+
+def _version(each):
+    return mv.RequestedVersions(mv.LATEST, each.ext_since).header()
+
+
+class StoryTest(Case):
+    """The calls of the samples, with all that is in them, from the least to the most trusted."""
+
+    def setUp(self):
+        super().setUp()
+        self.routes = root.RouteTable(endpoint.load(), CONF.api.project_id_regex)
+        self.seen = set()
+
+    def test_a_call_is_made_by_the_least_who_may_and_by_nobody_else(self):
+        for _sample in test_api_samples.told(self.api, self._ask):
+            pass
+        self._refuse_what_is_in_no_sample()
+
+    def _ask(self, api, step):
+        if step.path.startswith("//"):
+            return test_api_samples.sent(api, step)
+        each = self._endpoint(step)
+        self.seen.add(each)
+        self._refused(step, each)
+        allowed = [
+            name
+            for name in role_expectations.TOKENS_BY_ROLE
+            if name in role_expectations.allowed_roles(each.policy)
+        ]
+        least = role_expectations.LEAST_ROLE.get(step.name, allowed[-1])
+        return test_api_samples.sent(
+            api, step._replace(token=role_expectations.TOKENS_BY_ROLE[least])
+        )
+
+    def _endpoint(self, step):
+        path = step.path.partition("?")[0]
+        match = self.routes.find(step.method, path.split("/")[1:])
+        action = next(iter(step.body)) if match.candidates[0].action else None
+        return [each for each in match.candidates if each.action == action][-1]
+
+    def _refused(self, step, each):
+        for name in role_expectations.TOKENS_BY_ROLE.keys() - role_expectations.allowed_roles(
+            each.policy
+        ):
+            with self.subTest(each.operation, persona=name):
+                token = role_expectations.TOKENS_BY_ROLE[name]
+                version = _version(each)
+                answer = self.api.request(
+                    step.method, step.path, step.body, token=token, version=version
+                )
+                self.assertEqual(403, answer.status, answer.raw)
+                self.assertIn(f" {each.policy} ", answer.fault)
+        if OF_PROJECTS & set(each.variables):
+            self._refused_to_strangers(each, step.path, step.body)
+
+    def _refused_to_strangers(self, each, path, body):
+        with self.subTest(each.operation, persona="stranger"):
+            version, token = _version(each), role_expectations.OTHER_PROJECT_MEMBER
+            answer = self.api.request(each.method, path, body, token=token, version=version)
+            # A 400: call it in the story of the samples, or tell personas.BODIES what it wants.
+            self.assertIn(answer.status, {403, 404}, answer.raw)
+
+    def _refuse_what_is_in_no_sample(self):
+        """Try what the samples do not have: deletions, for the most part."""
+        volume = db_rows.add_volume()["id"]
+        attachment = db_rows.add_attachment(db_rows.add_volume()["id"])["id"]
+        ids = {
+            "volume_id": volume,
+            "attachment_id": attachment,
+            "target_project_id": wsgi_api.PROJECT,
+        }
+        before = self._at_rest()
+        for each in endpoint.load():
+            if each in self.seen or not OF_PROJECTS & set(each.variables):
+                continue
+            path = re.sub(r"\{(\w+)\}", lambda found: ids.get(found[1], "x"), each.path)
+            said = role_expectations.BODIES.get(each.action, {})
+            self._refused_to_strangers(each, path, {each.action: said} if each.action else None)
+        self.assertEqual(before, (db_rows.list_volumes(), db_rows.list_attachments()))
+
+    def _at_rest(self):
+        """Return all rows, once nothing that was begun changes them any more."""
+        wait_until(
+            lambda: not any(row["owner"] for row in db_rows.list_volumes()), db_rows.list_volumes
+        )
+        return db_rows.list_volumes(), db_rows.list_attachments()

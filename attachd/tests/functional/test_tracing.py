@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request followed from its client to the tool that a driver runs: in logs, in traces; and
+what processes tell of themselves when somebody asks.
+"""
+
+import json
+import re
+import time
+import uuid
+
+import requests
+import testtools
+
+from attachd.tests.fixtures import deployments, tgtd, trace_collector
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
+
+THEIRS = f"req-{uuid.uuid4()}"
+HEADERS = {"OpenStack-API-Version": "volume 3.71", "X-OpenStack-Request-ID": THEIRS}
+
+CONFIGURATION = """\
+[DEFAULT]
+use_json = true
+debug = true
+
+[oslo_middleware_tracing]
+enabled = true
+otlp_endpoint = {collector}
+
+[oslo_reports]
+file_event_handler = {trigger}
+
+[shelf]
+driver = tgt
+"""
+
+
+@full_only("deployments")
+class ObservedTest(testtools.TestCase):
+    def setUp(self):
+        super().setUp()
+        target = self.useFixture(tgtd.Tgtd(self))
+        self.collector = trace_collector.TraceCollector(self)
+        self.deployment = deployments.Deployment(self, "mariadb", "shelf", workers=1)
+        self.trigger = self.deployment.folder / "report"
+        self.trigger.touch()
+        text = CONFIGURATION.format(collector=self.collector.url, trigger=self.trigger)
+        lines = [text, *(f"{name} = {value}" for name, value in target.options.items())]
+        self.deployment.configure("\n".join(lines))
+        self.manager = self.deployment.start_manager()
+        self.server = self.deployment.start_gunicorn()
+        for each in (self.manager, self.server):
+            each.show_in_failures(self)
+
+    def request(self, method, path, body=None):
+        answer = requests.request(
+            method,
+            f"{self.deployment.url}/v3{path}",
+            json=body,
+            headers=HEADERS,
+            timeout=TIMEOUT,
+        )
+        self.assertLess(answer.status_code, 300, answer.text)
+        return answer
+
+    def attach(self):
+        """Attach a new volume; returns the id of the request and the secret of the connection."""
+        body = {"volume": {"size": 1}}
+        path = f"/volumes/{self.request('POST', '/volumes', body).json()['volume']['id']}"
+        wait_until(lambda: self.request("GET", path).json()["volume"]["status"] == "available")
+        connector = {"host": "here", "initiator": "iqn.2026-01.test:here"}
+        body = {"attachment": {"volume_uuid": path.rpartition("/")[2], "connector": connector}}
+        answer = self.request("POST", "/attachments", body)
+        data = answer.json()["attachment"]["connection_info"]
+        return answer.headers["x-openstack-request-id"], data["auth_password"]
+
+    def records(self, process):
+        """Return what a process has logged, all of which has to be JSON."""
+        # gunicorn has a log of its own, and so has warnings what is said before there is one.
+        foreign = re.compile(r"\[\d{4}-\d\d-\d\d ")
+        lines = [line for line in process.output.splitlines() if line and not foreign.match(line)]
+        return [json.loads(line) for line in lines]
+
+    def test_one_request_is_followed_everywhere(self):
+        ours, secret = self.attach()
+        self.check_logs(ours, secret)
+        self.check_traces(ours, secret)
+        self.check_reports(secret)
+
+    def check_logs(self, ours, secret):
+        for process, names in (
+            (self.server, {"attachd.api.root"}),
+            (self.manager, {"attachd.manager.flow_runner", "attachd.drivers.command"}),
+        ):
+            self.assertNotIn(secret, process.output)
+            of_it = [
+                each
+                for each in self.records(process)
+                if (each.get("context") or {}).get("request_id") == ours
+            ]
+            known = {each["context"].get("global_request_id") for each in of_it}
+            found = {each["name"] for each in of_it}
+            for name in names:
+                self.assertTrue(any(each.startswith(name) for each in found), (name, found))
+            self.assertEqual({THEIRS}, known)
+        commands = [each["message"] for each in of_it if each["name"] == "attachd.drivers.command"]
+        self.assertTrue(any("tgtadm" in each for each in commands), commands)
+
+    def check_traces(self, ours, secret):
+        def of_it():
+            spans = self.collector.spans
+            for each in spans:
+                if (
+                    each.facts.get("openstack.request_id") == ours
+                    and each.service == "attachd-api"
+                ):
+                    return {found.name: found for found in spans if found.trace == each.trace}
+            return {}
+
+        wanted = {
+            "POST /attachments",
+            "attachd-manager.attach",
+            "attach receive",
+            "flow attach",
+            "grant",
+        }
+        wait_until(lambda: wanted <= set(of_it()))
+        found = of_it()
+        chain = [found["grant"]]
+        by_id = {each.id: each for each in found.values()}
+        while chain[-1].parent in by_id:
+            chain.append(by_id[chain[-1].parent])
+        self.assertEqual("POST /attachments", chain[-1].name)
+        self.assertLessEqual(wanted, {each.name for each in chain})
+        self.assertEqual("attachd-manager", found["grant"].service)
+        self.assertEqual(THEIRS, chain[-1].facts["openstack.global_request_id"])
+        self.assertNotIn(secret, repr(self.collector.spans))
+
+    def check_reports(self, secret):
+        time.sleep(0.05)  # file systems tell times in ticks
+        self.trigger.touch()
+        for process, sections in (
+            (self.manager, ("Threads by name", "Database", "Backends", "Volume locks")),
+            (self.server, ("Threads by name", "Database")),
+        ):
+            process.wait_for(rf"=+ +{sections[-1]} +=+\n=+\n.*\n")
+            text = process.output
+            for section in ("Package", "Threads", "Configuration", *sections):
+                self.assertRegex(text, rf"=+ +{section} +=+")
+            for hidden in (secret, "guest:guest", self.deployment.database):
+                self.assertNotIn(hidden, text)
+        self.assertIn("test@shelf (TgtDriver): ready", self.manager.output)

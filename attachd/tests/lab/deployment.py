@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-agent in guests, and the service that they belong to; for the tests of this folder.
+
+The service is on this machine: the API under gunicorn, a manager with the tgt driver, MariaDB.
+Guests reach RabbitMQ, and their volumes, through proxies of the test, which can fail.
+"""
+
+import concurrent.futures
+import functools
+import http.client
+from typing import Any
+import unittest
+
+import testtools
+from testtools import content
+
+from attachd.tests.fixtures import deployments, http_client, tcp_proxy, tgtd
+from attachd.tests.lab import guests, installation
+from attachd.tests.wait import wait_until
+
+VERSION = "volume 3.71, attachd 1.0"
+TIMEOUT = 600.0
+WORK_SECONDS = 300
+"""How long the API waits for a host."""
+
+_INTERVAL = 0.2
+_SHOWN = 20_000
+_CONFIGURATION = "/etc/attachd/attachd.conf"
+_JOURNAL = "/var/lib/attachd/host"
+_LOG = "/var/log/attachd-agent.log"
+_PID = "/run/attachd-agent.pid"
+
+_AGENT = """\
+[DEFAULT]
+transport_url = {broker}
+state_path = /var/lib/attachd
+[agent]
+folder = {folder}
+way = kernel
+report_interval = 3
+{more}
+"""
+
+_MANAGER = """\
+[agent]
+work_timeout = {seconds}
+{agent}
+[tgt]
+driver = tgt
+"""
+
+# What the unit of a host with systemd would do; what it says goes where a test can look.
+_START = f"""\
+setsid {installation.FOLDER}/bin/attachd-agent --config-file {_CONFIGURATION} \
+    >> {_LOG} 2>&1 < /dev/null & echo $! > {_PID}
+"""
+
+_STOP = f"""\
+kill -TERM $(cat {_PID})
+while kill -0 $(cat {_PID}) 2> /dev/null; do sleep 0.1; done
+"""
+
+# The loop runs in the guest, where a step of a moment is not over before it has been seen.
+_KILL_WHEN = f"""\
+touch /run/ready
+until {{condition}}; do :; done
+kill -KILL $(cat {_PID})
+"""
+
+_FORGET = f"""\
+test -e {_PID} && kill -KILL $(cat {_PID}) 2> /dev/null
+grep -o '/mnt/[^ ]*' /proc/mounts | xargs -r umount --lazy
+multipath -F; multipath -W
+iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete
+rm -rf {_JOURNAL} {_LOG} {_PID}
+true
+"""
+
+
+class Host:
+    """A guest with attachd installed, and its agent.
+
+    :ivar name: as the API knows it: the guest's
+    """
+
+    def __init__(self, guest: guests.Guest) -> None:
+        self.guest = guest
+        self.name = guest.name
+
+    def configure(self, broker: str, more: str = "") -> None:
+        """Write the agent's configuration.
+
+        :param more: lines of [agent]
+        """
+        text = _AGENT.format(broker=broker, folder=_JOURNAL, more=more)
+        self.guest.run(f"mkdir -p /etc/attachd && cat > {_CONFIGURATION}", text.encode())
+
+    def start(self) -> None:
+        """Start the agent; it may take a while until it reports."""
+        self.guest.run(_START)
+
+    def stop(self) -> None:
+        """End the agent as systemd would, and wait until it has ended."""
+        self.guest.run(
+            f"kill -TERM $(cat {_PID}); while kill -0 $(cat {_PID}); do sleep 0.1; done"
+        )
+
+    def kill(self) -> None:
+        """Kill the agent."""
+        self.guest.run(f"kill -KILL $(cat {_PID})")
+
+    def kill_when(self, condition: str) -> guests.Program:
+        """Kill the agent at a moment; until then what is returned runs.
+
+        :param condition: for bash, which asks it all the time
+        """
+        self.guest.run("rm -f /run/ready")
+        line = _KILL_WHEN.format(condition=condition)
+        program = guests.Program(self.guest.lab, self.name, "bash", "-c", line)
+        wait_for(lambda: self._is_there("/run/ready"))
+        return program
+
+    def _is_there(self, path: str) -> bool:
+        return self.guest.run(f"test -e {path} && echo yes || true") != b""
+
+    def log(self) -> str:
+        """Return the end of what the agent has written."""
+        said = self.guest.run(f"tail --bytes={_SHOWN} {_LOG} || true")
+        return said.decode(errors="replace")
+
+    def reboot(self) -> None:
+        """Shut it down and start it again; nobody has unmounted or detached anything."""
+        self.stop()
+        self.guest.leave()
+        self.guest.shut_down()
+        self.guest.boot()
+        self.start()
+
+    def crash(self) -> None:
+        """Cut the power, and start it again."""
+        self.guest.crash()
+        self.guest.boot()
+        self.start()
+
+    def forget(self) -> None:
+        """Leave nothing behind, whatever has become of a test."""
+        self.guest.leave()
+        self.guest.run(_FORGET)
+
+
+class LabDeployment:
+    """attachd on this machine, for hosts in guests.
+
+    :ivar tgtd: where the volumes are
+    :ivar api: asks it, in attachd's own version
+    :ivar queue: the proxy between the guests and RabbitMQ
+    :ivar portals: the proxies between the guests and tgtd
+    :ivar url: of the API, as guests reach it, ending in /v3
+    """
+
+    def __init__(
+        self,
+        test: testtools.TestCase,
+        *,
+        portals: int = 1,
+        agent: str = "",
+        work: int = WORK_SECONDS,
+    ) -> None:
+        """Start it.
+
+        :param portals: how many addresses of tgtd hosts are told
+        :param agent: lines of [agent], for API and manager
+        :param work: seconds that the API waits for a host
+        """
+        self.tgtd = test.useFixture(tgtd.Tgtd(test))
+        address, _, port = self.tgtd.portal.rpartition(":")
+        self.portals = [tcp_proxy.Proxy(test, address, int(port)) for _ in range(portals)]
+        deployment = deployments.Deployment(test, "mariadb", backend="tgt", workers=1)
+        first, *others = (f"{guests.MACHINE}:{each.port}" for each in self.portals)
+        options = {**self.tgtd.options, "tgt_portal": first, "tgt_more_portals": ",".join(others)}
+        text = _MANAGER.format(seconds=work, agent=agent)
+        deployment.configure(text + "".join(f"{key} = {options[key]}\n" for key in options))
+        deployment.start_manager().show_in_failures(test)
+        deployment.start_gunicorn().show_in_failures(test)
+        deployment.wait_until_served()
+        self.api = http_client.Client(f"{deployment.url}/v3", VERSION, TIMEOUT)
+        port = deployment.url.rpartition(":")[2]
+        self.url = f"http://{guests.MACHINE}:{port}/v3"
+        self.queue, broker = tcp_proxy.in_front_of(test, deployment.broker)
+        self._broker = broker.replace("127.0.0.1:", f"{guests.MACHINE}:")
+
+    def start(self, host: Host, more: str = "") -> None:
+        """Start the agent of a host, and wait until the service knows it.
+
+        :param more: lines of [agent]
+        """
+        host.configure(self._broker, more)
+        host.start()
+        self.wait_until_alive(host)
+
+    def wait_until_alive(self, host: Host) -> None:
+        """Wait until an agent has reported."""
+        wait_for(lambda: self.is_alive(host))
+
+    def is_alive(self, host: Host) -> bool:
+        """Whether an agent reports."""
+        found = self.agent(host)
+        return found is not None and found["state"] == "up"
+
+    def agent(self, host: Host) -> Any:
+        """Return what is known of an agent; None: nothing."""
+        agents = self.api.request_json("GET", "/agents")["agents"]
+        return next((each for each in agents if each["host"] == host.name), None)
+
+    def wait_for_device(self, attachment: Any, host: Host) -> None:
+        """Wait until a host reports the device of an attachment; then it is the guest's path.
+
+        Only a report counts that has not been heard yet.
+        """
+        before = self.agent(host)["last_seen"]
+
+        def path() -> str | None:
+            agent = self.agent(host)
+            devices = agent["devices"] if agent["last_seen"] != before else []
+            mine = (each for each in devices if each["attachment_id"] == attachment["id"])
+            return next((each["path"] for each in mine), None)
+
+        host.guest.path = wait_for(path)
+        # The agent tells where it is after it has noted that, and a report may come between.
+        wait_for(lambda: self.attachment(attachment)["device"] == host.guest.path)
+
+    def attach(self, volume: str, host: Host, **wanted: Any) -> Any:
+        """Attach a volume to a host, and return the attachment; its device is the guest's path."""
+        made = self.ask_to_attach(volume, host, **wanted)
+        assert made.status == http.client.OK, made
+        attachment = made.body["attachment"]
+        host.guest.path = attachment["device"]
+        return attachment
+
+    def ask_to_attach(self, volume: str, host: Host, **wanted: Any) -> http_client.Response:
+        """Ask to attach a volume to a host."""
+        body = {"volume_uuid": volume, "host": host.name, **wanted}
+        return self.api.request("POST", "/attachments", {"attachment": body})
+
+    def ask_to_detach(self, attachment: Any) -> http_client.Response:
+        """Ask to delete an attachment."""
+        return self.api.request("DELETE", f"/attachments/{attachment['id']}")
+
+    def detach(self, attachment: Any) -> None:
+        """Delete an attachment."""
+        answer = self.ask_to_detach(attachment)
+        assert answer.status == http.client.OK, answer
+
+    def attachment(self, attachment: Any) -> Any:
+        """Return an attachment as it is now."""
+        return self.api.request_json("GET", f"/attachments/{attachment['id']}")["attachment"]
+
+    def attachments_of(self, volume: str) -> list[Any]:
+        """Return the attachments of a volume."""
+        listed = self.api.request_json("GET", f"/attachments/detail?volume_id={volume}")
+        found: list[Any] = listed["attachments"]
+        return found
+
+
+def wait_for(look: Any, timeout: float = TIMEOUT) -> Any:
+    """Wait until something is so, and return it.
+
+    :param look: returns it, and something false until then
+    """
+    return wait_until(look, timeout=timeout, interval=_INTERVAL)
+
+
+class AgentCase(testtools.TestCase):
+    """Guests with attachd, for all tests of a class.
+
+    :cvar HOSTS: how many
+    :cvar a: the first one
+    :cvar b: the last one
+    """
+
+    HOSTS = 2
+    hosts: list[Host]
+    a: Host
+    b: Host
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        lab = guests.Lab(guests.need_lab(unittest.TestCase()))
+        cls.addClassCleanup(lab.down)
+        parcel = installation.Parcel(cls.addClassCleanup)
+        booted = lab.up(hosts=cls.HOSTS)
+        for guest in booted:
+            cls.addClassCleanup(guest.leave)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(parcel.install, booted))
+        cls.hosts = [Host(each) for each in booted]
+        cls.a, cls.b = cls.hosts[0], cls.hosts[-1]
+
+    def setUp(self) -> None:
+        super().setUp()
+        for host in self.hosts:
+            self.addCleanup(host.forget)
+            self.addOnException(functools.partial(self._show, host))
+
+    def _show(self, host: Host, _error: object) -> None:
+        try:
+            said = host.log()
+        except guests.Failed as error:
+            said = f"{error}"
+        self.addDetail(f"agent of {host.name}", content.text_content(said))
+
+    def assert_nothing_is_left(self, service: LabDeployment, *volumes: str) -> None:
+        """See that volumes which nobody has can be deleted, and that no trace of them is left."""
+        for volume in volumes:
+            self.assertEqual([], service.attachments_of(volume))
+            service.api.request_json("DELETE", f"/volumes/{volume}")
+            service.api.wait_for(volume, "gone")
+        self.assertEqual([], service.tgtd.leftovers())
+        for host in self.hosts:
+            self.assert_has_nothing(host)
+
+    def assert_has_nothing(self, host: Host) -> None:
+        """See that a host has no session, no device and nothing in its journal."""
+        journal = host.guest.run(f"ls {_JOURNAL}/attachments || true").decode().split()
+        found = (host.guest.sessions(), host.guest.devices(), journal)
+        self.assertEqual(([], [], []), found, host.name)
