@@ -74,47 +74,47 @@ ENDING = {
 """How to find and to end the connections of others to the same database."""
 SERVERS = ("mariadb", "postgresql")
 REPEATED = [
-    test_agents_transitions.AgentMovesTest,
-    test_agents_orphan_devices.ForgottenTest,
-    test_agents_store.AgentRemovalTest,
+    test_agents_transitions.AgentTransitionsTest,
+    test_agents_orphan_devices.OrphanDevicesTest,
+    test_agents_store.DeleteTest,
     test_agents_store.AgentsTest,
-    test_agents_store.WorkTest,
+    test_agents_store.ListAssignedTest,
     test_engine_session.TransactionTest,
     test_attachments_queries.QueriesTest,
-    test_attachments_transitions.ConsequencesTest,
+    test_attachments_transitions.VolumeChangesTest,
     test_attachments_store.CompleteTest,
-    test_attachments_store.EndTest,
-    test_attachments_store.MoveAloneTest,
+    test_attachments_store.FinishDisconnectTest,
+    test_attachments_store.MoveWithoutVolumeTest,
     test_attachments_store.MoveTest,
     test_attachments_store.ReadTest,
     test_attachments_store.ReserveTest,
-    test_volumes_clone_source.CopiesTest,
+    test_volumes_clone_source.CloneSourceTest,
     test_types_default_types.DefaultTypesTest,
     test_attachments_async_requests.ConnectTest,
     test_attachments_async_requests.DisconnectTest,
     test_attachments_async_requests.WithdrawTest,
-    test_attachments_events.TellTest,
-    test_attachments_events.PlacesTest,
-    test_attachments_events.ForgetTest,
+    test_attachments_events.RecordTest,
+    test_attachments_events.SequenceTest,
+    test_attachments_events.PurgeTest,
     test_idempotency_keys.IdempotencyKeysTest,
-    test_idempotency_keys.MakeTest,
+    test_idempotency_keys.CreateTest,
     test_volumes_metadata.ImageMetadataTest,
     test_cluster_leases.LeasesTest,
     test_attachments_legacy.AttachTest,
-    test_attachments_legacy.BindTest,
+    test_attachments_legacy.ParentTest,
     test_attachments_legacy.ConnectionTest,
     test_attachments_legacy.DetachingTest,
-    test_attachments_legacy.HoldTest,
-    test_legacy_claims.HoldOfTest,
+    test_attachments_legacy.ReserveTest,
+    test_legacy_claims.FindHoldTest,
     test_legacy_claims.LaterTest,
     test_legacy_claims.ModeTest,
     test_messages.MessagesTest,
     test_models.ColumnsTest,
     test_engine_paging.ConditionsTest,
     test_engine_paging.PagesTest,
-    test_inspect.OverviewTest,
-    test_engine_compiled.PreparedTest,
-    test_cluster_members.ProcessesTest,
+    test_inspect.InspectTest,
+    test_engine_compiled.CompiledStatementTest,
+    test_cluster_members.MembersTest,
     test_types_qos_specs.ConnectTest,
     test_types_qos_specs.RowsTest,
     test_types_qos_specs.TypesTest,
@@ -124,20 +124,20 @@ REPEATED = [
     test_quotas.LimitsTest,
     test_quotas.LoweringTest,
     test_quotas.TypesTest,
-    test_quotas.UsedTest,
+    test_quotas.UsageTest,
     test_engine_retry.MissingTablesTest,
     test_secrets_rotation.RotationTest,
-    test_models.SealedTest,
+    test_models.EncryptedTest,
     test_cluster_services.ServicesTest,
-    test_attachments_queries.BesideTest,
-    test_attachments_queries.UsersTest,
+    test_attachments_queries.ListSharingTest,
+    test_attachments_queries.ListUsersTest,
     test_types_store.AccessTest,
     test_attachments_duplicates.ReserveTest,
     test_types_store.TypesTest,
-    test_volumes_updates.ReadonlyTest,
+    test_volumes_updates.ReadOnlyTest,
     test_volumes_updates.RetypeTest,
     test_volumes_updates.SharedTargetsTest,
-    test_volumes_store.StoreTest,
+    test_volumes_store.CreateTest,
     test_volumes_metadata.MetadataTest,
     test_volumes_queries.QueriesTest,
     test_volumes_store.MoveTest,
@@ -150,8 +150,10 @@ REPEATED = [
 
 def _repeat(case: type[unittest.TestCase], kind: str) -> None:
     """Define the same tests for another database, under a name of this module."""
-    noun = case.__module__.rpartition("test_")[2]
-    name = f"{noun.title().replace('_', '')}{case.__name__.removesuffix('Test')}On{kind.title()}"
+    module = case.__module__.partition(".unit.")[2].replace("test_", "")
+    words = f"{module}.{case.__name__.removesuffix('Test')}On{kind.title()}".replace("_", ".")
+    name = "".join(word[:1].upper() + word[1:] for word in words.split("."))
+    assert name not in globals(), name
     globals()[name] = type(name, (case,), {"kind": kind, "__module__": __name__})
 
 
@@ -160,7 +162,7 @@ for _kind in SERVERS:
         _repeat(_case, _kind)
 
 
-class PreparedWithMysqlclient(test_engine_compiled.PreparedTest):
+class PreparedWithMysqlclient(test_engine_compiled.CompiledStatementTest):
     kind = "mariadb"
 
     def setUp(self):

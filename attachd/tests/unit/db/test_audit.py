@@ -13,7 +13,7 @@ from attachd.states import VolumeStatus
 from attachd.tests.fixtures import databases, db_rows
 
 
-class AuditsTest(unittest.TestCase):
+class AuditTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
@@ -22,24 +22,24 @@ class AuditsTest(unittest.TestCase):
         self.other = db_rows.add_volume(host="here@other#pool")
         db_rows.add_attachment(self.other["id"], "attached")
 
-    def test_only_rows_of_the_backend_are_returned(self):
+    def test_lists_contain_rows_of_backend_only(self):
         found = [row["id"] for row in audit_db.list_volumes("here@fake")]
         self.assertEqual([self.volume["id"]], found)
         found = [row["id"] for row in audit_db.list_attachments("here@fake")]
         self.assertEqual([self.attachment["id"]], found)
 
-    def test_a_volume_is_found_wherever_it_is(self):
+    def test_find_volume_finds_any_backend(self):
         self.assertEqual("here@other#pool", audit_db.find_volume(self.other["id"])["host"])
         self.assertIsNone(audit_db.find_volume(str(uuid.uuid4())))
         (row,) = audit_db.list_attachments_of_volume(self.volume["id"])
         self.assertEqual("5" * 32, row["secret"])
 
-    def test_a_status_that_follows_is_left(self):
+    def test_repair_status_keeps_correct_status(self):
         in_use = VolumeStatus("in-use", "attached")
         self.assertEqual((in_use, in_use), audit_db.get_statuses(self.volume["id"]))
         self.assertIsNone(audit_db.get_statuses(str(uuid.uuid4())))
 
-    def test_a_status_that_does_not_follow_is_corrected(self):
+    def test_repair_status_corrects_wrong_status(self):
         db_rows.change_volume(
             self.volume["id"], status="error", attach_status="detached", pending_detaches=3
         )
@@ -51,13 +51,13 @@ class AuditsTest(unittest.TestCase):
         self.assertEqual(1, db_rows.get_volume(self.volume["id"])["pending_detaches"])
         audit_db.repair_status(str(uuid.uuid4()))
 
-    def test_processes_live_as_long_as_they_are_listed(self):
+    def test_list_living_ids_returns_members(self):
         mine = str(uuid.uuid4())
         self.assertNotIn(mine, audit_db.list_living_ids())
         members.join(mine, "here:1")
         self.assertIn(mine, audit_db.list_living_ids())
 
-    def test_a_row_is_as_old_as_its_last_change(self):
+    def test_seconds_unchanged_counts_from_last_change(self):
         now = self.enterContext(mock.patch.object(models, "now", return_value=models.now()))
         hour_ago = now() - datetime.timedelta(hours=1)
         for row in (

@@ -33,18 +33,18 @@ class Case(unittest.TestCase):
 
 
 class IdempotencyKeysTest(Case):
-    def test_a_key_has_one_resource(self):
+    def test_claim_returns_same_resource_for_key(self):
         first, second = self.claim(), self.claim()
         self.assertEqual((PRINT, False, None, None, False), (first[0], *first[2:]))
         self.assertEqual(first._replace(repeated=True), second)
         self.assertNotEqual(first.resource_id, self.claim(OTHER).resource_id)
 
-    def test_those_who_come_together_get_the_same_resource(self):
+    def test_claim_concurrently_returns_same_resource(self):
         found = concurrency.run_at_once(*[self.claim] * 6)
         self.assertEqual(1, len({each.resource_id for each in found}))
         self.assertEqual(1, [each.repeated for each in found].count(False))
 
-    def test_one_run_makes_it(self):
+    def test_note_succeeds_in_one_run(self):
         right = self.right()
         outcomes = concurrency.run_at_once(*[lambda: self.make(right)] * 6)
         self.assertEqual(1, outcomes.count(None))
@@ -52,7 +52,7 @@ class IdempotencyKeysTest(Case):
         self.assertEqual({idempotency_keys.AlreadyMade}, {type(each) for each in raised})
         self.assertTrue(self.claim().made)
 
-    def test_what_was_rolled_back_was_not_made(self):
+    def test_note_is_undone_by_rollback(self):
         right = self.right()
         with self.assertRaises(ZeroDivisionError), session.writer() as connection:
             right.note(connection)
@@ -60,7 +60,7 @@ class IdempotencyKeysTest(Case):
         self.assertFalse(self.claim().made)
         self.make(right)
 
-    def test_what_was_released_can_be_made_anew(self):
+    def test_release_allows_new_creation(self):
         right = self.right()
         with self.assertRaises(idempotency_keys.AlreadyMade):
             right.release()
@@ -69,27 +69,27 @@ class IdempotencyKeysTest(Case):
         self.assertFalse(self.claim().made)
         self.make(right)
 
-    def test_the_first_answer_is_the_answer(self):
+    def test_finish_keeps_first_answer(self):
         self.right()
         self.assertTrue(idempotency_keys.finish(DIGEST, 200, {"a": [1, None]}))
         self.assertFalse(idempotency_keys.finish(DIGEST, 202, {}))
         self.assertFalse(idempotency_keys.refuse(DIGEST, 400, {}))
         self.assertEqual((200, {"a": [1, None]}), self.claim()[3:5])
 
-    def test_what_was_refused_is_never_made(self):
+    def test_note_after_refusal_is_refused(self):
         right = self.right()
         self.assertTrue(idempotency_keys.refuse(DIGEST, 409, "no"))
         with self.assertRaises(idempotency_keys.AlreadyMade):
             self.make(right)
         self.assertEqual((False, 409, "no", True), self.claim()[2:])
 
-    def test_what_was_made_is_never_refused(self):
+    def test_refuse_after_note_is_refused(self):
         right = self.right()
         self.make(right)
         self.assertFalse(idempotency_keys.refuse(DIGEST, 409, "no"))
         self.assertIsNone(self.claim().status)
 
-    def test_a_refusal_and_the_making_exclude_each_other(self):
+    def test_refuse_and_note_concurrently_exclude_each_other(self):
         for number in range(10):
             digest = f"{number:064}"
             right = self.right(digest)
@@ -99,28 +99,28 @@ class IdempotencyKeysTest(Case):
             )
             self.assertNotEqual(made is None, refused)
 
-    def test_an_old_key_is_as_good_as_new(self):
+    def test_expired_key_is_reusable(self):
         old = self.claim(kept_for=-1)
         self.assertIsNone(idempotency_keys.get(DIGEST))
         new = self.claim()
         self.assertFalse(new.repeated)
         self.assertNotEqual(old.resource_id, new.resource_id)
 
-    def test_old_keys_are_reaped(self):
+    def test_purge_removes_expired_keys(self):
         self.claim(kept_for=-1)
         self.claim(OTHER)
         self.assertEqual((1, 0), (idempotency_keys.purge(), idempotency_keys.purge()))
         self.assertIsNotNone(idempotency_keys.get(OTHER))
 
-    def test_the_table_holds_no_key(self):
+    def test_table_contains_no_key(self):
         names = {column.name for column in models.idempotency_keys.c}
         self.assertNotIn("key", names)
 
 
-class MakeTest(Case):
+class CreateTest(Case):
     """The transactions that make resources."""
 
-    def test_whoever_has_a_key_gets_what_is_of_the_key(self):
+    def test_create_with_key_uses_its_resource_id(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         wanted = {
             "project_id": db_rows.PROJECT,
@@ -140,7 +140,7 @@ class MakeTest(Case):
                 attachments.reserve(volume, keyed, first=note)
         self.assertEqual(3, len(db_rows.list_attachments(volume)))
 
-    def test_a_reservation_that_is_refused_notes_nothing(self):
+    def test_refused_reservation_notes_nothing(self):
         volume = db_rows.add_volume(state="error")["id"]
         known = idempotency_keys.claim("k", "f", 60)
         note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
@@ -149,7 +149,7 @@ class MakeTest(Case):
             attachments.reserve(volume, keyed, first=note)
         self.assertFalse(idempotency_keys.claim("k", "f", 60).made)
 
-    def test_a_volume_is_made_once(self):
+    def test_create_volume_with_key_twice_is_refused(self):
         known = idempotency_keys.claim("k", "f", 60)
         note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
         wanted = {

@@ -14,7 +14,7 @@ from attachd.tests.fixtures import databases, db_rows
 HOUR = datetime.timedelta(hours=1)
 
 
-class OverviewTest(unittest.TestCase):
+class InspectTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -34,7 +34,7 @@ class OverviewTest(unittest.TestCase):
     def found(self, **wanted):
         return [row["id"] for row in inspect.list_attachments(AttachmentFilters(**wanted))]
 
-    def test_each_filter_finds_its_own_oldest_first(self):
+    def test_list_with_filter_returns_matches_oldest_first(self):
         everything = [self.old, self.stuck, self.hold, self.far]
         for wanted, expected in (
             ({}, everything),
@@ -49,18 +49,18 @@ class OverviewTest(unittest.TestCase):
             with self.subTest(wanted):
                 self.assertEqual(expected, self.found(**wanted))
 
-    def test_no_secret_is_read(self):
+    def test_reads_contain_no_secret(self):
         found = inspect.get_attachment(self.old)
         self.assertFalse({"connector", "connection_info", "secret"} & found.keys())
         self.assertNotIn("secret", inspect.list_attachments(AttachmentFilters())[0])
 
-    def test_what_there_is_not_is_said(self):
+    def test_get_of_missing_row_raises_not_found(self):
         with self.assertRaises(exception.AttachmentNotFound):
             inspect.get_attachment("a")
         with self.assertRaises(exception.VolumeNotFound):
             inspect.get_volume("v")
 
-    def test_a_volume_tells_who_works_on_it(self):
+    def test_get_volume_names_lease_holder(self):
         self.assertIsNone(inspect.get_volume(self.volume)["lease_holder_name"])
         members.join("p", "storage-1:77")
         for holder, name in (("p", "storage-1:77"), ("dead", None)):

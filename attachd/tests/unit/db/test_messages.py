@@ -38,7 +38,7 @@ class MessagesTest(unittest.TestCase):
     def all(self, **filters):
         return messages.page(filters, Page(limit=9))
 
-    def test_a_message_says_what_was_done_and_what_went_wrong(self):
+    def test_create_stores_action_and_detail(self):
         row = self.create()
         self.assertEqual(row, messages.get(row["id"], db_rows.PROJECT))
         self.assertEqual(row, messages.get(row["id"], None))
@@ -52,7 +52,7 @@ class MessagesTest(unittest.TestCase):
         self.assertEqual(("req-1", "ERROR"), (row["request_id"], row["message_level"]))
         self.assertEqual(row["created_at"] + datetime.timedelta(seconds=60), row["expires_at"])
 
-    def test_each_filter_finds_its_own_newest_first(self):
+    def test_page_with_filter_returns_matches_newest_first(self):
         first = self.create(request_id="req-0")["id"]
         other = self.create(volume_id=models.new_id(), action=messages.EXTEND)["id"]
         strange = self.create(project="b" * 32)["id"]
@@ -68,26 +68,26 @@ class MessagesTest(unittest.TestCase):
             with self.subTest(filters):
                 self.assertEqual(expected, [row["id"] for row in self.all(**filters)])
 
-    def test_every_sort_key_sorts(self):
+    def test_page_sorts_by_each_key(self):
         for _ in range(3):
             self.create()
         for key in messages.SORTABLE:
             found = messages.page({}, Page(limit=9, sort=((key, "asc"),)))
             self.assertEqual(3, len(found), key)
 
-    def test_another_projects_message_is_not_there(self):
+    def test_get_of_other_project_raises_not_found(self):
         row = self.create()
         with self.assertRaises(exception.MessageNotFound):
             messages.get(row["id"], "b" * 32)
 
-    def test_a_message_is_deleted_once(self):
+    def test_delete_twice_raises_not_found(self):
         row = self.create()
         messages.delete(row["id"])
         self.assertEqual([], self.all())
         with self.assertRaises(exception.MessageNotFound):
             messages.delete(row["id"])
 
-    def test_what_is_old_is_reaped(self):
+    def test_purge_removes_expired_messages(self):
         old = self.create()["id"]
         young = self.create()["id"]
         past = models.now() - datetime.timedelta(seconds=1)
@@ -98,12 +98,12 @@ class MessagesTest(unittest.TestCase):
         self.assertEqual([young], [row["id"] for row in self.all()])
         self.assertEqual(0, messages.purge())
 
-    def test_each_failure_names_what_to_do(self):
+    def test_each_failure_names_action_for_user(self):
         for number, words in messages.DETAILS.items():
             if number not in {messages.UNKNOWN, messages.FORCED}:
                 self.assertRegex(words, r"\. (Try|Have|Delete|Update|Create) ", number)
 
-    def test_every_number_has_its_words_and_its_three_digits(self):
+    def test_each_number_has_description_and_three_digits(self):
         for table in (messages.ACTIONS, messages.DETAILS):
             for number, words in table.items():
                 self.assertRegex(number, r"^\d{3}$")

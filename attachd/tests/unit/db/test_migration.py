@@ -28,18 +28,18 @@ class UpgradeTest(unittest.TestCase):
         with session.reader() as connection:
             return set(sa.inspect(connection).get_table_names())
 
-    def test_an_empty_database_has_no_version_until_it_is_upgraded(self):
+    def test_version_of_empty_database_is_none(self):
         self.assertIsNone(migration.version())
         migration.upgrade()
         self.assertEqual(migration.head(), migration.version())
 
-    def test_a_second_upgrade_does_nothing(self):
+    def test_upgrade_twice_changes_nothing(self):
         migration.upgrade()
         before = self._tables()
         migration.upgrade()
         self.assertEqual((before, migration.head()), (self._tables(), migration.version()))
 
-    def test_a_database_newer_than_the_code_is_left_alone_and_said_to_be(self):
+    def test_upgrade_of_newer_database_is_refused(self):
         migration.upgrade()
         with session.writer() as connection:
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '999'")
@@ -47,12 +47,12 @@ class UpgradeTest(unittest.TestCase):
             migration.upgrade()
         self.assertEqual("999", migration.version())
 
-    def test_a_version_that_does_not_exist_is_refused(self):
+    def test_upgrade_to_unknown_version_is_refused(self):
         with self.assertRaisesRegex(exception.ConfigurationError, "not know version nonesuch"):
             migration.upgrade("nonesuch")
         self.assertEqual(set(), self._tables())
 
-    def test_a_migration_that_fails_half_way_leaves_nothing(self):
+    def test_failed_upgrade_leaves_nothing(self):
         with session.writer() as connection:
             connection.exec_driver_sql("CREATE TABLE volumes (x INTEGER)")
         self.assertRaises(exception.AttachdError, migration.upgrade)
@@ -160,11 +160,11 @@ class SqlTest(unittest.TestCase):
         migration.write_sql(output, start)
         return output.getvalue()
 
-    def test_sql_is_in_the_dialect_of_a_database_that_need_not_be_there(self):
+    def test_write_sql_uses_dialect_without_connecting(self):
         self.assertIn("ENGINE=InnoDB", self._sql("mysql+pymysql://u@nowhere/d"))
         self.assertIn("WITHOUT TIME ZONE", self._sql("postgresql+psycopg2://u@nowhere/d"))
 
-    def test_sql_can_begin_with_a_version(self):
+    def test_write_sql_starts_at_version(self):
         self.assertNotIn(
             "CREATE TABLE", self._sql("mysql+pymysql://u@nowhere/d", migration.head())
         )

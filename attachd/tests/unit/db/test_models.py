@@ -21,7 +21,7 @@ class ColumnsTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def test_any_json_is_read_as_it_was_stored(self):
+    def test_json_is_read_as_stored(self):
         deep = []
         for _ in range(200):
             deep = [deep]
@@ -38,24 +38,24 @@ class ColumnsTest(unittest.TestCase):
             db_rows.change_volume(volume["id"], provider=value)
             self.assertEqual(value, db_rows.get_volume(volume["id"])["provider"])
 
-    def test_no_json_is_null(self):
+    def test_json_none_is_null(self):
         attachment = db_rows.add_attachment(db_rows.add_volume()["id"], connector=None)
         self.assertIsNone(db_rows.get_attachment(attachment["id"])["connector"])
         with session.reader() as connection:
             stored = connection.exec_driver_sql("SELECT connector FROM attachments").scalar()
         self.assertIsNone(stored)
 
-    def test_moments_are_kept_to_the_microsecond(self):
+    def test_moment_keeps_microseconds(self):
         moment = models.now().replace(microsecond=123_457)
         volume = db_rows.add_volume(launched_at=moment)
         self.assertEqual(moment, db_rows.get_volume(volume["id"])["launched_at"])
 
-    def test_names_hold_every_character(self):
+    def test_string_keeps_every_character(self):
         for name in ("🗻", "Ünïcödé", "a\nb", "'\";--%_\\"):
             volume = db_rows.add_volume(name=name)
             self.assertEqual(name, db_rows.get_volume(volume["id"])["name"])
 
-    def test_the_volumes_of_a_backend_are_those_of_all_its_pools_and_no_other(self):
+    def test_on_backend_matches_all_pools_of_backend_only(self):
         own = {db_rows.add_volume(host=host)["id"] for host in ("h@b", "h@b#", "h@b#p", "h@b#q")}
         for host in ("h@bc", "h@b2#p", "H@b#p", "h@B", "xh@b#p", None, "h@", "h_b#p"):
             db_rows.add_volume(host=host)
@@ -65,15 +65,15 @@ class ColumnsTest(unittest.TestCase):
 
 
 class ValuesTest(unittest.TestCase):
-    def test_an_error_is_cut_to_what_its_column_holds(self):
+    def test_truncate_error_cuts_to_column_length(self):
         self.assertEqual(1023, len(models.truncate_error("é" * 2000)))
         self.assertEqual("short", models.truncate_error("short"))
         self.assertIsNone(models.truncate_error(None))
 
-    def test_ids_differ(self):
+    def test_new_id_differs(self):
         self.assertNotEqual(models.new_id(), models.new_id())
 
-    def test_every_index_fits_into_innodb(self):
+    def test_indexes_fit_innodb(self):
         for table in models.METADATA.tables.values():
             for index in table.indexes:
                 sizes = [getattr(column.type, "length", None) or 2 for column in index.columns]
@@ -85,7 +85,7 @@ SECRET = "s" * 64
 COLUMNS = ("connection_info", "secret")
 
 
-class SealedTest(unittest.TestCase):
+class EncryptedTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -103,20 +103,20 @@ class SealedTest(unittest.TestCase):
         row = db_rows.get_attachment(attachment)
         return tuple(decrypted(row[name]) for name in COLUMNS)
 
-    def test_what_is_stored_is_sealed_and_read_as_it_was(self):
+    def test_encrypted_column_is_stored_encrypted_and_read_back(self):
         attachment = self.add()
         for column in COLUMNS:
             (stored,) = key_files.stored_column(column)
             self.assertTrue(stored.startswith("encrypted:1:"), stored)
         self.assertEqual((INFO, SECRET), self.read(attachment))
 
-    def test_null_stays_null(self):
+    def test_encrypted_column_keeps_null(self):
         volume = db_rows.add_volume()["id"]
         attachment = db_rows.add_attachment(volume, connection_info=None, secret=None)["id"]
         self.assertEqual([[None], [None]], [key_files.stored_column(column) for column in COLUMNS])
         self.assertEqual((None, None), self.read(attachment))
 
-    def test_what_was_stored_without_keys_is_read_as_it_is(self):
+    def test_encrypted_column_reads_plain_text(self):
         key_files.configure(self, None)
         attachment = self.add()
         self.assertEqual([SECRET], key_files.stored_column("secret"))
@@ -124,7 +124,7 @@ class SealedTest(unittest.TestCase):
         row = db_rows.get_attachment(attachment)
         self.assertEqual((INFO, SECRET), tuple(row[name] for name in COLUMNS))
 
-    def test_what_was_read_is_stored_again_without_being_opened(self):
+    def test_encrypted_value_is_stored_again_without_decryption(self):
         attachment = self.add()
         before = [key_files.stored_column(column) for column in COLUMNS]
         row = db_rows.get_attachment(attachment)
@@ -132,7 +132,7 @@ class SealedTest(unittest.TestCase):
         db_rows.change_attachment(attachment, **{name: row[name] for name in COLUMNS})
         self.assertEqual(before, [key_files.stored_column(column) for column in COLUMNS])
 
-    def test_a_row_can_be_read_and_changed_whose_key_is_lost(self):
+    def test_row_with_lost_key_can_be_read_and_changed(self):
         lost = self.add()
         key_files.replace_all_keys(self.file)
         kept = self.add()
@@ -143,7 +143,7 @@ class SealedTest(unittest.TestCase):
             decrypted(row["connection_info"])
         self.assertEqual((INFO, SECRET), self.read(kept))
 
-    def test_lists_open_nothing(self):
+    def test_lists_decrypt_nothing(self):
         self.add()
         page = paging.Page(10, None, 0, (("created_at", "desc"),))
         with mock.patch.object(encryption, "decrypt") as unseal:
@@ -153,21 +153,21 @@ class SealedTest(unittest.TestCase):
 
 
 class TablesTest(unittest.TestCase):
-    def test_each_has_a_primary_key(self):
+    def test_each_table_has_primary_key(self):
         for table in models.METADATA.tables.values():
             with self.subTest(table.name):
                 self.assertTrue(table.primary_key.columns)
 
-    def test_strings_differ_by_case_in_mariadb_as_elsewhere(self):
+    def test_mariadb_strings_are_case_sensitive(self):
         for table in models.METADATA.tables.values():
             with self.subTest(table.name):
                 self.assertEqual("utf8mb4_bin", table.dialect_options["mysql"]["collate"])
 
 
-class BackendTest(unittest.TestCase):
-    def test_is_what_stands_before_the_pool(self):
+class BackendOfTest(unittest.TestCase):
+    def test_backend_of_cuts_pool(self):
         self.assertEqual("host@backend", models.backend_of("host@backend#pool"))
         self.assertEqual("host@backend", models.backend_of("host@backend"))
 
-    def test_of_nowhere_is_none(self):
+    def test_backend_of_none_is_none(self):
         self.assertIsNone(models.backend_of(None))

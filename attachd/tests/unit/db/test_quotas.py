@@ -24,7 +24,7 @@ class Case(unittest.TestCase):
 
 
 class LimitsTest(Case):
-    def test_what_is_set_for_a_project_comes_before_what_is_set_for_all(self):
+    def test_project_limit_overrides_class_limit(self):
         quotas.set_class_limits("default", {"volumes": 3, "gigabytes": 4})
         quotas.set_class_limits("gold", {"volumes": 99})
         quotas.set_limits("p", {"volumes": 5, "backups": -1})
@@ -33,7 +33,7 @@ class LimitsTest(Case):
         self.assertEqual({"volumes": 99}, quotas.class_limits("gold"))
         self.assertEqual({}, quotas.class_limits("silver"))
 
-    def test_what_is_set_again_replaces_only_itself(self):
+    def test_set_limits_replaces_named_limits_only(self):
         for store, read in (
             (quotas.set_limits, quotas.project_limits),
             (quotas.set_limits_above_usage, quotas.project_limits),
@@ -45,7 +45,7 @@ class LimitsTest(Case):
                 store("x", {})
                 self.assertEqual({"volumes": 1, "gigabytes": 3}, read("x"))
 
-    def test_what_is_removed_is_that_of_one_project(self):
+    def test_delete_limits_affects_one_project(self):
         quotas.set_limits("p", {"volumes": 1})
         quotas.set_limits("other", {"volumes": 2})
         quotas.delete_limits("p")
@@ -53,13 +53,13 @@ class LimitsTest(Case):
         self.assertEqual({}, quotas.project_limits("p"))
         self.assertEqual({"volumes": 2}, quotas.project_limits("other"))
 
-    def test_a_deployment_that_sets_nothing_has_limits(self):
+    def test_default_configuration_has_limits(self):
         defaults = {each.name: each.default for each in quota.OPTIONS}
         self.assertEqual(
             {"quota_volumes": 10, "quota_gigabytes": 1000, "per_volume_size_limit": -1}, defaults
         )
 
-    def test_where_nothing_is_set_the_configuration_counts(self):
+    def test_limits_default_to_configuration(self):
         CONF.set_override("quota_volumes", 7, group="quota")
         found = quotas.configured_limits()
         self.assertEqual(
@@ -68,8 +68,8 @@ class LimitsTest(Case):
         self.assertEqual(10, found["snapshots"])
 
 
-class UsedTest(Case):
-    def test_each_volume_counts_whatever_became_of_it(self):
+class UsageTest(Case):
+    def test_usage_counts_volumes_in_every_state(self):
         for state in ("creating", "ready", "error", "deleting", "error_deleting"):
             db_rows.add_volume(state, size_gib=2)
         db_rows.add_volume(project_id="other", size_gib=100)
@@ -79,13 +79,13 @@ class UsedTest(Case):
         )
         self.assertEqual(NONE, quotas.usage("nobody"))
 
-    def test_what_a_volume_grows_by_is_coming(self):
+    def test_usage_counts_growth_as_reserved(self):
         db_rows.add_volume("extending", size_gib=2, new_size_gib=5)
         db_rows.add_volume("error_extending", size_gib=2, new_size_gib=50)
         self.assertEqual(ResourceUsage(4, 3), quotas.usage(db_rows.PROJECT)["gigabytes"])
         self.assertEqual(7, quotas.usage(db_rows.PROJECT)["gigabytes"].total)
 
-    def test_the_volumes_of_a_type_are_counted_also_by_themselves(self):
+    def test_usage_counts_volumes_of_type_separately(self):
         gold = types.create({"name": "gold"})["id"]
         db_rows.add_volume(size_gib=2, volume_type_id=gold)
         db_rows.add_volume("extending", size_gib=3, new_size_gib=4, volume_type_id=gold)
@@ -102,7 +102,7 @@ class UsedTest(Case):
 
 
 class LoweringTest(Case):
-    def test_no_limit_is_set_below_what_is_used(self):
+    def test_set_limits_below_usage_is_refused(self):
         gold = types.create({"name": "gold"})["id"]
         db_rows.add_volume("extending", size_gib=2, new_size_gib=3, volume_type_id=gold)
         for name, limit in (("volumes", 0), ("gigabytes", 2), ("gigabytes_gold", 2)):
@@ -118,7 +118,7 @@ class LoweringTest(Case):
         quotas.set_limits_above_usage(db_rows.PROJECT, kept)
         self.assertEqual(kept, quotas.project_limits(db_rows.PROJECT))
 
-    def test_whoever_insists_may(self):
+    def test_set_limits_by_force_succeeds(self):
         db_rows.add_volume()
         quotas.set_limits(db_rows.PROJECT, {"volumes": 0})
         self.assertEqual({"volumes": 0}, quotas.project_limits(db_rows.PROJECT))
@@ -133,7 +133,7 @@ class TypesTest(Case):
         quotas.set_limits("p", self.SET)
         quotas.set_class_limits("c", self.SET)
 
-    def test_limits_follow_a_type_that_is_renamed(self):
+    def test_rename_type_renames_limits(self):
         types.update(self.gold, {"name": "silver"})
         types.update(self.gold, {"description": "Not gold"})
         expected = {
@@ -145,23 +145,23 @@ class TypesTest(Case):
         self.assertEqual(expected, quotas.project_limits("p"))
         self.assertEqual(expected, quotas.class_limits("c"))
 
-    def test_limits_stay_where_a_type_could_not_be_renamed(self):
+    def test_failed_rename_type_keeps_limits(self):
         types.create({"name": "silver"})
         with self.assertRaises(exception.TypeExists):
             types.update(self.gold, {"name": "silver"})
         self.assertEqual(self.SET, quotas.project_limits("p"))
 
-    def test_limits_of_the_new_name_that_were_left_over_give_way(self):
+    def test_rename_type_replaces_leftover_limits(self):
         quotas.set_limits("p", {"volumes_silver": 9})
         types.update(self.gold, {"name": "silver"})
         self.assertEqual(1, quotas.project_limits("p")["volumes_silver"])
 
-    def test_limits_go_with_a_type_that_is_deleted(self):
+    def test_delete_type_deletes_limits(self):
         types.delete(self.gold)
         self.assertEqual({"volumes_golden": 4}, quotas.project_limits("p"))
         self.assertEqual({"volumes_golden": 4}, quotas.class_limits("c"))
 
-    def test_the_types_that_a_project_knows_are_named(self):
+    def test_list_names_returns_types_visible_to_project(self):
         types.create({"name": "black", "is_public": False})
         self.assertEqual(["black", "gold"], types.list_names({}))
         self.assertEqual(["gold"], types.list_names({"known_to": "p"}))
@@ -190,29 +190,29 @@ class QuotaClaimsCase(unittest.TestCase):
 
 
 class CreateTest(QuotaClaimsCase):
-    def test_the_last_one_is_had_and_no_more(self):
+    def test_create_up_to_volume_limit_succeeds(self):
         quotas.set_limits(PROJECT, {"volumes": 2})
         self.create()
         self.create()
         self.assert_exceeded("for volumes: 1 more requested, 2 of 2 are used", self.create)
         self.create(project_id="other")
 
-    def test_the_last_gib_is_had_and_no_more(self):
+    def test_create_up_to_gigabyte_limit_succeeds(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5})
         self.create(3)
         self.assert_exceeded("for gigabytes: 3 more requested, 3 of 5 are used", self.create, 3)
         self.create(2)
 
-    def test_nothing_at_all(self):
+    def test_create_with_limit_zero_is_refused(self):
         quotas.set_limits(PROJECT, {"volumes": 0})
         self.assert_exceeded("for volumes: 1 more requested, 0 of 0", self.create)
 
-    def test_a_volume_is_not_larger_than_its_project_may_have_volumes(self):
+    def test_create_larger_than_per_volume_limit_is_refused(self):
         quotas.set_limits(PROJECT, {"per_volume_gigabytes": 4})
         self.assert_exceeded("5 GiB requested, and a volume may have at most 4", self.create, 5)
         self.create(4)
 
-    def test_volumes_of_a_type_have_limits_of_their_own(self):
+    def test_create_beyond_type_limit_is_refused(self):
         quotas.set_limits(PROJECT, {"volumes_gold": 2, "gigabytes_gold": 3, "volumes_silver": 0})
         self.create(volume_type_id=self.gold)
         gold = {"volume_type_id": self.gold}
@@ -223,7 +223,7 @@ class CreateTest(QuotaClaimsCase):
         self.assert_exceeded("for volumes_gold: 1 more requested, 2 of 2", self.create, **gold)
         self.create(100)
 
-    def test_what_holds_for_all_is_the_class_and_else_the_configuration(self):
+    def test_create_uses_class_limit_then_configuration(self):
         CONF.set_override("quota_volumes", 1, group="quota")
         self.create()
         self.assert_exceeded("1 of 1 are used", self.create)
@@ -233,7 +233,7 @@ class CreateTest(QuotaClaimsCase):
         quotas.set_limits(PROJECT, {"volumes": -1})
         self.create()
 
-    def test_what_is_deleted_can_be_had_again(self):
+    def test_create_after_delete_succeeds(self):
         quotas.set_limits(PROJECT, {"volumes": 1})
         volume = self.create(state="ready")
         volumes.move(volume["id"], volumes.Event.DELETE)
@@ -241,7 +241,7 @@ class CreateTest(QuotaClaimsCase):
         volumes.move(volume["id"], volumes.Event.DELETED)
         self.create()
 
-    def test_a_project_that_has_more_than_it_may_gets_nothing(self):
+    def test_create_above_lowered_limit_is_refused(self):
         for _ in range(3):
             self.create()
         quotas.set_limits(PROJECT, {"volumes": 1})
@@ -252,7 +252,7 @@ class ExtendTest(QuotaClaimsCase):
     def extend(self, volume, size):
         return volumes.extend(volume["id"], PROJECT, size)
 
-    def test_a_volume_grows_by_what_is_left(self):
+    def test_extend_within_gigabyte_limit_succeeds(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5, "volumes": 0})
         volume = db_rows.add_volume(size_gib=2)
         self.assert_exceeded("for gigabytes: 4 more requested, 2 of 5", self.extend, volume, 6)
@@ -260,23 +260,23 @@ class ExtendTest(QuotaClaimsCase):
         other = db_rows.add_volume(project_id=PROJECT, size_gib=1)
         self.assert_exceeded("for gigabytes: 1 more requested, 6 of 5", self.extend, other, 2)
 
-    def test_a_volume_that_failed_to_grow_counts_as_it_was(self):
+    def test_failed_extend_counts_old_size(self):
         quotas.set_limits(PROJECT, {"gigabytes": 5})
         volume = self.extend(db_rows.add_volume(), 5)
         volumes.move(volume["id"], volumes.Event.EXTEND_FAILED)
         self.create(4)
 
-    def test_a_volume_of_a_type_grows_within_the_limits_of_the_type(self):
+    def test_extend_within_type_limit_succeeds(self):
         quotas.set_limits(PROJECT, {"gigabytes_gold": 2})
         volume = db_rows.add_volume(volume_type_id=self.gold)
         self.assert_exceeded("gigabytes_gold: 2 more requested, 1 of 2", self.extend, volume, 3)
         self.extend(volume, 2)
 
-    def test_the_largest_volume_is_not_exceeded(self):
+    def test_extend_beyond_per_volume_limit_is_refused(self):
         quotas.set_limits(PROJECT, {"per_volume_gigabytes": 2})
         self.assert_exceeded("3 GiB requested, .* at most 2", self.extend, db_rows.add_volume(), 3)
 
-    def test_a_volume_that_is_in_no_state_for_it_is_told_so(self):
+    def test_extend_in_other_state_raises_invalid_transition(self):
         with self.assertRaises(exception.InvalidTransition):
             self.extend(db_rows.add_volume("error"), 2)
         with self.assertRaises(exception.VolumeNotFound):
@@ -284,7 +284,7 @@ class ExtendTest(QuotaClaimsCase):
 
 
 class RetypeTest(QuotaClaimsCase):
-    def test_only_the_limits_of_the_new_type_count(self):
+    def test_retype_checks_limits_of_new_type_only(self):
         quotas.set_limits(PROJECT, {"volumes": 0, "gigabytes": 0, "per_volume_gigabytes": 1})
         claim = quotas.deltas_of_retype(self.gold, 5)
         quotas.check(PROJECT, claim)
@@ -300,7 +300,7 @@ class CostTest(QuotaClaimsCase):
         function()
         return session.counters().statements - before
 
-    def test_what_is_not_limited_is_not_counted(self):
+    def test_unlimited_resource_is_not_counted(self):
         self.assertEqual(2, self._statements(self.create))
         quotas.set_limits(PROJECT, {"volumes": 100, "volumes_gold": 100})
         gold = {"volume_type_id": self.gold}

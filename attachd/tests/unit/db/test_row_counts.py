@@ -11,18 +11,18 @@ from attachd.telemetry import catalogue
 from attachd.tests.fixtures import backends, databases, db_rows
 
 
-class TakeTest(unittest.TestCase):
+class CountTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
 
-    def test_an_empty_database_has_nothing(self):
+    def test_count_of_empty_database_is_zero(self):
         found = row_counts.count(60)
         self.assertEqual(({}, {}, []), (found.attachments, found.volumes, found.backends))
         self.assertEqual(({"up": 0, "down": 0}, 0), (found.agents, found.processes))
         self.assertEqual({0}, set(found.overdue.values()))
 
-    def test_rows_are_counted_by_what_they_are_in(self):
+    def test_count_groups_rows_by_state(self):
         volume_id = db_rows.add_volume()["id"]
         db_rows.add_volume("creating")
         long_ago = models.now() - datetime.timedelta(hours=1)
@@ -40,7 +40,7 @@ class TakeTest(unittest.TestCase):
         """An attached volume with more on their way may have one of two names."""
         return {("attaching" if key == "in-use" else key): many for key, many in volumes.items()}
 
-    def test_backends_agents_and_processes_are_told(self):
+    def test_count_includes_backends_agents_and_members(self):
         for host, up in (("a@x", True), ("b@x", False)):
             services.report(
                 binary="m", host=host, availability_zone="nova", up=up, error=None, report=None
@@ -58,7 +58,7 @@ class TakeTest(unittest.TestCase):
         self.assertLess(ages["c@x"], 3600)
         self.assertEqual(1, found.processes)
 
-    def test_it_costs_four_statements(self):
+    def test_count_is_four_statements(self):
         before = session.counters()
         row_counts.count(60)
         after = session.counters()
@@ -68,7 +68,7 @@ class TakeTest(unittest.TestCase):
 
 
 class DialectTest(unittest.TestCase):
-    def test_it_works_on_all_databases(self):
+    def test_count_compiles_for_each_database(self):
         for kind in ("mariadb", "postgresql"):
             databases.use(self, kind)
             db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")

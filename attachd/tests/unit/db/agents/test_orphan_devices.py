@@ -11,7 +11,7 @@ from attachd.tests.fixtures import databases, db_rows, fake_agent
 GONE = "11111111-2222-4333-8444-555555555555"
 
 
-class ForgottenTest(unittest.TestCase):
+class OrphanDevicesTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -27,29 +27,29 @@ class ForgottenTest(unittest.TestCase):
     def forgotten(self, host="node-1"):
         return orphan_devices.find_orphan(self.volume, host)
 
-    def test_what_nobody_knows_is_told(self):
+    def test_find_orphan_without_row_returns_device(self):
         self.assertIsNone(self.forgotten())
         self.report(GONE)
         self.assertEqual(("node-2", GONE, "/dev/sdb"), self.forgotten())
 
-    def test_what_is_at_the_host_itself_or_not_there_or_of_another_volume_is_nothing(self):
+    def test_find_orphan_at_own_host_or_of_other_volume_returns_none(self):
         for said in ({"host": "node-1"}, {"path": None}, {"volume": GONE}):
             self.report(GONE, **said)
             self.assertIsNone(self.forgotten())
 
-    def test_what_has_a_row_is_known(self):
+    def test_find_orphan_with_row_returns_none(self):
         mine = db_rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
         self.report(mine)
         self.assertIsNone(self.forgotten())
 
-    def test_what_was_deleted_a_moment_ago_is_its_hosts(self):
+    def test_find_orphan_of_recently_deleted_attachment_returns_none(self):
         mine = db_rows.add_attachment(self.volume, "reserved")["id"]
         self.report(mine)
         attachments.move(mine, self.volume, Event.CANCEL)
         self.assertEqual([], db_rows.list_attachments())
         self.assertIsNone(self.forgotten())
 
-    def test_what_was_reported_before_all_that_is_remembered_is_not_asked(self):
+    def test_find_orphan_in_report_older_than_events_returns_none(self):
         self.report(GONE)
         fake_agent.expire_heartbeat("node-2", 3600)
         self.assertIsNotNone(self.forgotten())

@@ -34,46 +34,46 @@ class AgentsTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def test_a_host_becomes_known_once_and_keeps_its_key(self):
+    def test_create_registers_host_once_and_keeps_key(self):
         self.assertTrue(db.create(HOST, KEY))
         self.assertFalse(db.create(HOST, "another key"))
         db.check_key(HOST, KEY)
 
-    def test_whoever_has_not_the_key_is_not_the_agent(self):
+    def test_check_key_with_wrong_key_is_forbidden(self):
         db.create(HOST, KEY)
         db.create("compute-2", "o" * 43)
         for wrong in ("", KEY[:-1], KEY + "k", "o" * 43, db.digest(KEY)):
             with self.assertRaisesRegex(exception.Forbidden, "attachd-manage agent remove"):
                 db.check_key(HOST, wrong)
 
-    def test_nobody_is_the_agent_of_a_host_that_is_not_known(self):
+    def test_check_key_of_unknown_host_raises_not_found(self):
         with self.assertRaisesRegex(exception.AgentNotFound, HOST):
             db.check_key(HOST, KEY)
         with self.assertRaises(exception.AgentNotFound):
             db.get(HOST)
 
-    def test_the_key_is_not_in_the_table(self):
+    def test_create_stores_digest_only(self):
         db.create(HOST, KEY)
         with session.reader() as connection:
             (row,) = connection.execute(models.agents.select()).all()
         self.assertNotIn(KEY, str(row))
         self.assertNotIn("key_digest", db.get(HOST))
 
-    def test_a_host_is_forgotten_with_its_key(self):
+    def test_delete_removes_host_with_key(self):
         db.create(HOST, KEY)
         self.assertTrue(db._delete(HOST))
         self.assertFalse(db._delete(HOST))
         self.assertTrue(db.create(HOST, "another key"))
         db.check_key(HOST, "another key")
 
-    def test_what_it_says_of_itself_is_kept(self):
+    def test_record_report_stores_values(self):
         db.create(HOST, KEY)
         db.record_report(HOST, SAID)
         known = db.get(HOST)
         self.assertEqual(SAID, {name: known[name] for name in SAID})
         self.assertEqual([known], db.list_all())
 
-    def test_a_long_error_is_shortened(self):
+    def test_record_report_truncates_long_error(self):
         db.create(HOST, KEY)
         db.record_report(HOST, {**SAID, "connector": None, "error": "no iscsiadm " * 500})
         known = db.get(HOST)
@@ -81,7 +81,7 @@ class AgentsTest(unittest.TestCase):
         self.assertTrue(known["error"].startswith("no iscsiadm"))
         self.assertLessEqual(len(known["error"]), models.ERROR_LENGTH)
 
-    def test_it_is_alive_from_its_first_report_until_it_is_silent_for_too_long(self):
+    def test_alive_from_first_report_until_down_time(self):
         db.create(HOST, KEY)
         self.assertFalse(db.get(HOST)["alive"])
         db.record_report(HOST, SAID)
@@ -91,13 +91,13 @@ class AgentsTest(unittest.TestCase):
             connection.execute(models.agents.update().values(seen_at=long_ago))
         self.assertFalse(db.get(HOST)["alive"])
 
-    def test_hosts_are_listed_by_name(self):
+    def test_list_all_sorts_by_host(self):
         for host in ("b", "c", "a"):
             db.create(host, KEY)
         self.assertEqual(["a", "b", "c"], [row["host"] for row in db.list_all()])
 
 
-class WorkTest(unittest.TestCase):
+class ListAssignedTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -108,25 +108,25 @@ class WorkTest(unittest.TestCase):
     def add(self, state, agent=HOST):
         return db_rows.add_attachment(self.volume, state, agent=agent)["id"]
 
-    def test_it_sees_to_what_its_host_was_let_in_for(self):
+    def test_list_assigned_returns_connected_attachments_of_host(self):
         states = ("reserved", "connecting", "connected", "attached", "withdrawing")
         states += ("disconnecting", "connect_failed", "connect_unknown", "disconnect_failed")
         made = {state: self.add(state) for state in states}
         expected = [made["connected"], made["attached"], made["withdrawing"]]
         self.assertEqual(expected, [row["id"] for row in db.list_assigned(HOST)])
 
-    def test_others_see_to_the_rest(self):
+    def test_list_assigned_leaves_other_hosts_and_states_out(self):
         self.add("attached", agent="compute-2")
         self.add("attached", agent=None)
         self.assertEqual([], db.list_assigned(HOST))
 
-    def test_one_can_be_asked_for(self):
+    def test_list_assigned_by_id_returns_one(self):
         mine, theirs = self.add("connected"), self.add("connected", agent="compute-2")
         self.add("connected")
         self.assertEqual([mine], [row["id"] for row in db.list_assigned(HOST, mine)])
         self.assertEqual([], db.list_assigned(HOST, theirs))
 
-    def test_what_matters_of_the_volume_comes_with_it(self):
+    def test_list_assigned_includes_volume_columns(self):
         self.add("connected")
         (row,) = db.list_assigned(HOST)
         names = ("volume_size_gib", "volume_shared_targets", "volume_host")
@@ -138,7 +138,7 @@ BEGUN = 0.3
 """Seconds that somebody has to begin something that waits; it may as well begin later."""
 
 
-class AgentRemovalTest(unittest.TestCase):
+class DeleteTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -155,14 +155,14 @@ class AgentRemovalTest(unittest.TestCase):
             db_rows.add_attachment(volume, "attached", agent=agent)["id"] for _ in range(count)
         ]
 
-    def test_a_host_without_attachments_is_forgotten(self):
+    def test_delete_host_without_attachments_removes_it(self):
         fake_agent.report_agent("node-2")
         self.attachments(1, "node-2")
         self.attachments(1, None)
         db.delete(AGENT_REMOVAL_HOST)
         self.assertEqual(["node-2"], self.known())
 
-    def test_one_with_attachments_stays_and_they_are_named(self):
+    def test_delete_host_with_attachments_names_them_in_conflict(self):
         mine = self.attachments(2)
         with self.assertRaisesRegex(exception.Conflict, f"2 attachments: {mine[0]}, {mine[1]}."):
             db.delete(AGENT_REMOVAL_HOST)
@@ -172,12 +172,12 @@ class AgentRemovalTest(unittest.TestCase):
         self.assertEqual([AGENT_REMOVAL_HOST], self.known())
         self.assertEqual(mine, db.list_attachment_ids(AGENT_REMOVAL_HOST))
 
-    def test_force_does_not_look_at_them(self):
+    def test_force_delete_ignores_attachments(self):
         self.attachments(1)
         db.force_delete(AGENT_REMOVAL_HOST)
         self.assertEqual([], self.known())
 
-    def test_one_that_nobody_knows_is_not_found(self):
+    def test_delete_unknown_host_raises_not_found(self):
         for remove in (db.delete, db.force_delete):
             self.attachments(1, "node-2")
             with self.assertRaises(exception.AgentNotFound):
@@ -189,14 +189,14 @@ class AgentRemovalTest(unittest.TestCase):
             volume, {"project_id": db_rows.PROJECT, "agent": AGENT_REMOVAL_HOST}
         )
 
-    def test_one_that_is_forgotten_gets_no_attachment_any_more(self):
+    def test_deleted_host_gets_no_attachment(self):
         db.delete(AGENT_REMOVAL_HOST)
         with self.assertRaises(exception.AgentNotFound):
             self.reserve()
         self.assertEqual([], db_rows.list_attachments())
         self.assertEqual({"available"}, {row["status"] for row in db_rows.list_volumes()})
 
-    def test_one_that_is_about_to_get_an_attachment_is_not_forgotten(self):
+    def test_delete_waits_for_transaction_that_adds_attachment(self):
         refused = []
 
         def remove():

@@ -19,7 +19,7 @@ MOVES = {
 """What each function takes besides host and generation, after the states that it is said in."""
 
 
-class AgentMovesTest(unittest.TestCase):
+class AgentTransitionsTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -36,7 +36,7 @@ class AgentMovesTest(unittest.TestCase):
         volume = db_rows.get_volume(row["volume_id"])["status"]
         return (row["state"], volume, *(row[name] for name in names))
 
-    def test_a_device_completes_an_attachment(self):
+    def test_complete_stores_device_and_attaches(self):
         for state in ("connected", "attached"):
             mine = self.attachment(state, error="it failed before")
             row = agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
@@ -44,26 +44,26 @@ class AgentMovesTest(unittest.TestCase):
             expected = ("attached", "in-use", "/dev/sdb", None, 3)
             self.assertEqual(expected, self.seen(mine, "device", "error", "generation"))
 
-    def test_a_failure_is_told_and_changes_nothing_else(self):
+    def test_record_failure_stores_error_only(self):
         mine = self.attachment("connected")
         row = agent_transitions.record_failure(mine, HOST, 3, "no session " * 200)
         self.assertTrue(row["error"].startswith("no session"))
         self.assertEqual(("connected", "attaching", None), self.seen(mine, "device"))
         agent_transitions.record_failure(mine, HOST, 3, "no session " * 200)
 
-    def test_a_host_that_let_go_is_shut_out_next(self):
+    def test_release_moves_to_disconnecting(self):
         mine = self.attachment("withdrawing", device="/dev/sdb")
         row = agent_transitions.release(mine, HOST, 3)
         self.assertEqual(("disconnecting", "detaching"), (row["state"], row["volume_status"]))
         self.assertEqual(("disconnecting", "detaching", None), self.seen(mine, "device"))
 
-    def test_a_device_in_use_stays_and_says_why(self):
+    def test_refuse_detach_returns_to_attached_with_error(self):
         mine = self.attachment("withdrawing", device="/dev/sdb")
         agent_transitions.refuse_detach(mine, HOST, 3, "/mnt is mounted")
         expected = ("attached", "in-use", "/dev/sdb", "/mnt is mounted")
         self.assertEqual(expected, self.seen(mine, "device", "error"))
 
-    def test_what_is_said_twice_is_stored_once(self):
+    def test_repeated_report_is_stored_once(self):
         for name, (states, *rest) in MOVES.items():
             mine = self.attachment(states[0])
             first = getattr(agent_transitions, name)(mine, HOST, 3, *rest)
@@ -72,7 +72,7 @@ class AgentMovesTest(unittest.TestCase):
                 self.assertEqual(first["state"], again["state"])
                 self.assertEqual(first.keys(), again.keys())
 
-    def test_it_is_heard_of_its_own_host_in_its_own_generation_only(self):
+    def test_report_of_other_host_or_generation_is_refused(self):
         for name, (states, *rest) in MOVES.items():
             for host, generation in (("compute-2", 3), (HOST, 2), (HOST, 4)):
                 mine = self.attachment(states[0], error="as before")
@@ -84,13 +84,13 @@ class AgentMovesTest(unittest.TestCase):
                     getattr(agent_transitions, name)(mine, host, generation, *rest)
                 self.assertEqual(before, db_rows.get_attachment(mine))
 
-    def test_nobody_is_the_agent_of_what_its_caller_connects(self):
+    def test_report_on_attachment_without_agent_is_refused(self):
         for name, (states, *rest) in MOVES.items():
             mine = self.attachment(states[0], agent=None)
             with self.subTest(name), self.assertRaises(exception.InvalidTransition):
                 getattr(agent_transitions, name)(mine, HOST, 3, *rest)
 
-    def test_other_states_are_left(self):
+    def test_report_in_other_state_is_refused(self):
         again = {"release": "disconnecting", "refuse_detach": "attached"}
         for name, (states, *rest) in MOVES.items():
             for state in set(AttachmentState) - {*states, again.get(name)}:
@@ -99,14 +99,14 @@ class AgentMovesTest(unittest.TestCase):
                     getattr(agent_transitions, name)(mine, HOST, 3, *rest)
                 self.assertEqual(state, db_rows.get_attachment(mine)["state"])
 
-    def test_whatever_is_withdrawn_since_is_not_completed(self):
+    def test_complete_after_withdraw_is_refused(self):
         mine = self.attachment("connected")
         async_requests.withdraw(mine, db_rows.get_attachment(mine)["volume_id"])
         with self.assertRaisesRegex(exception.InvalidTransition, "Fetch the desired state again"):
             agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
         self.assertEqual("disconnecting", agent_transitions.release(mine, HOST, 4)["state"])
 
-    def test_what_is_gone_is_not_found(self):
+    def test_report_on_deleted_attachment_raises_not_found(self):
         mine = self.attachment("withdrawing")
         db_rows.remove_attachment(mine)
         for name, (_states, *rest) in MOVES.items():

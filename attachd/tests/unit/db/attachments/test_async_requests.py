@@ -32,7 +32,7 @@ class ConnectTest(Case):
     ):
         how(row["id"], row["volume_id"], connector, **denied_rule)
 
-    def test_all_that_a_manager_needs_is_in_the_row(self):
+    def test_connect_stores_values_for_recovery(self):
         row = self.attachment()
         self.connect(row, {**db_rows.CONNECTOR, "mountpoint": "/dev/vdb"})
         kept = self.now(row)
@@ -43,26 +43,26 @@ class ConnectTest(Case):
         self.assertEqual("/dev/vdb", kept["connector"]["mountpoint"])
         self.assertEqual("attaching", db_rows.get_volume(row["volume_id"])["status"])
 
-    def test_it_is_noted_once(self):
+    def test_connect_repeated_is_stored_once(self):
         row = self.attachment()
         self.connect(row)
         before = self.now(row)
         self.connect(row)
         self.assertEqual(before, self.now(row))
 
-    def test_another_host_has_to_wait_for_ever(self):
+    def test_connect_of_other_host_is_refused(self):
         for state in ("connecting", "connected", "attached"):
             with self.subTest(state), self.assertRaises(exception.ConnectorConflict):
                 self.connect(self.attachment(state), db_rows.OTHER_CONNECTOR)
 
-    def test_what_is_connected_says_so(self):
+    def test_connect_of_connected_attachment_raises_already_connected(self):
         for state in ("connected", "attached"):
             row = self.attachment(state)
             with self.subTest(state), self.assertRaises(async_requests.AlreadyConnected) as found:
                 self.connect(row)
             self.assertEqual(row["id"], found.exception.row["id"])
 
-    def test_who_else_is_there_matters_to_those_who_are_alone(self):
+    def test_connect_exclusive_is_refused_beside_other_connection(self):
         volume = db_rows.add_volume()["id"]
         self.attachment("connected", volume)
         second = self.attachment(volume=volume)
@@ -72,7 +72,7 @@ class ConnectTest(Case):
         self.connect(second, db_rows.OTHER_CONNECTOR)
         self.assertEqual("connecting", self.now(second)["state"])
 
-    def test_company_is_denied_to_whoever_had_given_the_volume_back(self):
+    def test_connect_after_failure_checks_denied_rule(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         db_rows.add_attachment(volume, "attached", instance_uuid=SERVER[::-1])
         failed = self.attachment("connect_failed", volume)
@@ -85,7 +85,7 @@ class DisconnectTest(Case):
     def disconnect(self, row, states=None):
         async_requests.disconnect(row["id"], row["volume_id"], states)
 
-    def test_whoever_worked_on_it_can_no_longer_write(self):
+    def test_disconnect_raises_generation(self):
         for state in AttachmentState:
             if state not in {AttachmentState.HELD, AttachmentState.DISCONNECTING}:
                 row = self.attachment(state.value)
@@ -93,21 +93,21 @@ class DisconnectTest(Case):
                 kept = self.now(row)
                 self.assertEqual(("disconnecting", 1), (kept["state"], kept["generation"]))
 
-    def test_it_is_noted_once(self):
+    def test_disconnect_repeated_is_stored_once(self):
         row = self.attachment("attached")
         self.disconnect(row)
         before = self.now(row)
         self.disconnect(row, ["reserved"])
         self.assertEqual(before, self.now(row))
 
-    def test_it_is_left_in_other_states_than_were_seen(self):
+    def test_disconnect_in_other_state_than_allowed_is_refused(self):
         row = self.attachment("connected")
         with self.assertRaisesRegex(exception.InvalidTransition, "has become attaching"):
             self.disconnect(row, ["reserved", "connect_failed"])
         self.assertEqual("connected", self.now(row)["state"])
         self.disconnect(row, ["connected"])
 
-    def test_what_is_gone_is_not_found(self):
+    def test_disconnect_of_deleted_attachment_raises_not_found(self):
         row = self.attachment("connected")
         db_rows.remove_attachment(row["id"])
         with self.assertRaises(exception.AttachmentNotFound):
@@ -118,7 +118,7 @@ class WithdrawTest(Case):
     def withdraw(self, row, states=None):
         async_requests.withdraw(row["id"], row["volume_id"], states)
 
-    def test_its_agent_is_to_take_the_device_away(self):
+    def test_withdraw_moves_to_withdrawing(self):
         for state in ("connected", "attached"):
             row = self.attachment(state, agent="compute-1", error="it was kept before")
             self.withdraw(row)
@@ -128,14 +128,14 @@ class WithdrawTest(Case):
             )
             self.assertEqual("detaching", db_rows.get_volume(row["volume_id"])["status"])
 
-    def test_it_is_noted_once(self):
+    def test_withdraw_repeated_is_stored_once(self):
         row = self.attachment("attached", agent="compute-1")
         self.withdraw(row)
         before = self.now(row)
         self.withdraw(row, ["attached"])
         self.assertEqual(before, self.now(row))
 
-    def test_no_device_is_asked_for_where_there_is_none(self):
+    def test_withdraw_in_state_without_device_is_refused(self):
         live = {"connected", "attached", "withdrawing"}
         for state in {each.value for each in AttachmentState} - live:
             row = self.attachment(state, agent="compute-1")
@@ -143,13 +143,13 @@ class WithdrawTest(Case):
                 self.withdraw(row)
             self.assertEqual(state, self.now(row)["state"])
 
-    def test_what_nobody_sees_to_is_left(self):
+    def test_withdraw_without_agent_is_refused(self):
         row = self.attachment("attached")
         with self.assertRaisesRegex(exception.InvalidTransition, "no agent"):
             self.withdraw(row)
         self.assertEqual("attached", self.now(row)["state"])
 
-    def test_it_is_left_in_other_states_than_were_seen(self):
+    def test_withdraw_in_other_state_than_allowed_is_refused(self):
         row = self.attachment("attached", agent="compute-1")
         with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
             self.withdraw(row, ["connected"])

@@ -34,11 +34,11 @@ def allow(_volume, _mine, _others):
     return {}
 
 
-class NotedTest(unittest.TestCase):
+class ConnectValuesTest(unittest.TestCase):
     def noted(self, connector, **mine):
         return rules.connect_values(VOLUME, attachment(**mine), [], connector)
 
-    def test_the_host_may_write_unless_it_or_the_attachment_asks_to_read(self):
+    def test_connect_values_mode_is_rw_unless_ro_requested(self):
         for mode, connector, mine in (
             ("rw", {}, {}),
             ("ro", {"mode": "ro"}, {}),
@@ -58,7 +58,7 @@ class CheckTest(unittest.TestCase):
     def check(self, told, **mine):
         rules.check(VOLUME, attachment(**mine), [], told, allow, "")
 
-    def test_where_the_device_shows_up_makes_no_other_connector(self):
+    def test_check_ignores_mountpoint_of_connector(self):
         here = {"host": "h", "mountpoint": "/dev/vdb"}
         with self.assertRaises(rules.AlreadyConnected):
             self.check({"host": "h"}, state="connected", connector=here)

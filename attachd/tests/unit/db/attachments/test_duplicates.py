@@ -30,8 +30,8 @@ def row(**values):
     }
 
 
-class TwinsTest(unittest.TestCase):
-    def test_the_same_again_is_found_until_it_is_completed(self):
+class FindDuplicateTest(unittest.TestCase):
+    def test_find_duplicate_returns_unfinished_row_with_same_values(self):
         found = {
             each
             for each in AttachmentState
@@ -39,12 +39,12 @@ class TwinsTest(unittest.TestCase):
         }
         self.assertEqual({"reserved", "connecting", "connected"}, found)
 
-    def test_it_is_found_among_others(self):
+    def test_find_duplicate_among_other_rows_returns_it(self):
         mine = row(id="a2")
         self.assertIs(mine, duplicates.find_duplicate(WANTED, [row(user_id="v"), mine]))
         self.assertIsNone(duplicates.find_duplicate(WANTED, []))
 
-    def test_whatever_differs_makes_it_another_one(self):
+    def test_find_duplicate_with_any_difference_returns_none(self):
         for values in (
             {"project_id": "q"},
             {"user_id": "v"},
@@ -62,7 +62,7 @@ class TwinsTest(unittest.TestCase):
             with self.subTest(values):
                 self.assertIsNone(duplicates.find_duplicate(WANTED, [row(**values)]))
 
-    def test_what_an_agent_has_completed_is_found_too(self):
+    def test_find_duplicate_completed_by_agent_returns_it(self):
         wanted = {"agent": "compute-1"}
         found = {
             each
@@ -71,13 +71,13 @@ class TwinsTest(unittest.TestCase):
         }
         self.assertEqual({"reserved", "connecting", "connected", "attached"}, found)
 
-    def test_an_agent_is_known_by_its_name_whatever_it_connects_with(self):
+    def test_find_duplicate_at_agent_ignores_connector(self):
         mine = row(agent="compute-1", connector={"host": "compute-1", "ip": "10.0.0.2"})
         self.assertIs(mine, duplicates.find_duplicate(AT_AGENT, [mine]))
         for other in (row(), row(agent="compute-2"), row(agent="compute-1", user_id="v")):
             self.assertIsNone(duplicates.find_duplicate(AT_AGENT, [other]))
 
-    def test_without_a_server_or_a_connector_nothing_is_sure(self):
+    def test_find_duplicate_without_server_or_connector_returns_none(self):
         for name in ("instance_uuid", "connector"):
             with self.subTest(name):
                 unsaid = {**WANTED, name: None}
@@ -93,7 +93,7 @@ class ReserveTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def test_the_same_request_again_gets_the_same_attachment(self):
+    def test_reserve_repeated_returns_same_attachment(self):
         wanted = {
             "project_id": db_rows.PROJECT,
             "user_id": "u",

@@ -47,8 +47,8 @@ class Case(unittest.TestCase):
         return row["id"]
 
 
-class TellTest(Case):
-    def test_a_life_is_told_in_order_and_goes_on_after_the_row(self):
+class RecordTest(Case):
+    def test_record_lifecycle_in_order_beyond_deletion(self):
         lease = Lease(self.volume_id, "us")
         row = attachments.reserve(self.volume_id, WHO)
         moved = attachments.move(row["id"], self.volume_id, Event.CONNECT, lease=lease)
@@ -63,30 +63,30 @@ class TellTest(Case):
         self.assertEqual({self.volume_id}, {each["volume_id"] for each in found})
         self.assertEqual([], events.list_of_attachment(row["id"], "b" * 32))
 
-    def test_what_is_asked_for_but_not_begun_is_told_at_once(self):
+    def test_record_async_request_at_once(self):
         row = attachments.reserve(self.volume_id, WHO)
         async_requests.connect_shared(row["id"], self.volume_id, db_rows.CONNECTOR)
         async_requests.disconnect(row["id"], self.volume_id)
         self.assertEqual(["reserved", "connecting", "disconnecting"], self.types())
         self.assertEqual(db_rows.CONNECTOR["host"], self.told()[1]["details"]["host"])
 
-    def test_a_failure_is_told_with_its_error(self):
+    def test_record_failure_with_error(self):
         mine = db_rows.add_attachment(self.volume_id, "connecting")["id"]
         attachments.move(mine, self.volume_id, Event.CONNECT_LOST, {"error": "gone"})
         (event,) = self.told()
         self.assertEqual(("connect_unknown", "gone"), (event["type"], event["details"]["error"]))
 
-    def test_an_agent_that_keeps_a_device_is_no_second_attach(self):
+    def test_record_kept_device_as_kept_not_attached(self):
         mine = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
         attachments.move(mine, self.volume_id, Event.KEEP)
         (event,) = self.told()
         self.assertEqual(("kept", "h"), (event["type"], event["details"]["agent"]))
 
-    def test_each_move_has_a_type_that_is_known(self):
+    def test_event_type_is_known_for_each_transition(self):
         for event, move in states.ATTACHMENT_TRANSITIONS.items():
             self.assertIn(events.event_type(event, move.target), events.TYPES, event)
 
-    def test_nothing_is_told_of_what_clients_know_nothing_of(self):
+    def test_record_of_invisible_row_adds_no_event(self):
         legacy.reserve(self.volume_id, db_rows.PROJECT, "u")
         db_rows.add_attachment(self.volume_id, "connecting", kind="connection")
         (connection,) = [
@@ -97,7 +97,7 @@ class TellTest(Case):
         attachments.move(connection["id"], self.volume_id, Event.GRANTED)
         self.assertEqual([], self.told())
 
-    def test_what_is_done_twice_is_told_once(self):
+    def test_record_repeated_transition_once(self):
         mine = db_rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
         for _ in range(2):
             attachments.complete(db_rows.get_attachment(mine))
@@ -105,7 +105,7 @@ class TellTest(Case):
             attachments.move(mine, self.volume_id, Event.WITHDRAW)
         self.assertEqual(["attached", "withdrawing"], self.types())
 
-    def test_nothing_is_told_of_what_was_not_done(self):
+    def test_record_of_refused_transition_adds_no_event(self):
         row = attachments.reserve(self.volume_id, WHO)
         with self.assertRaises(exception.InvalidTransition):
             attachments.move(row["id"], self.volume_id, Event.GRANTED)
@@ -113,14 +113,14 @@ class TellTest(Case):
             attachments.reserve(self.volume_id, {**WHO, "instance_uuid": "i"})
         self.assertEqual(["reserved"], self.types())
 
-    def test_what_goes_with_its_volume_is_told_too(self):
+    def test_record_deletion_of_rows_with_volume(self):
         mine = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         db_rows.change_volume(self.volume_id, state="deleting", status="deleting")
         volumes.move(self.volume_id, Event.DELETED)
         (event,) = self.told()
         self.assertEqual(("deleted", mine), (event["type"], event["attachment_id"]))
 
-    def test_who_asked_and_how_long_it_took_is_known(self):
+    def test_record_caller_and_duration(self):
         asking = context.RequestContext(
             user_id="alice", project_id=db_rows.PROJECT, global_request_id="req-" + "1" * 36
         )
@@ -141,8 +141,8 @@ class TellTest(Case):
         self.assertGreaterEqual(details["seconds"], details["steps"][0]["seconds"])
 
 
-class PlacesTest(Case):
-    def test_each_event_gets_the_next_place_once(self):
+class SequenceTest(Case):
+    def test_assign_sequence_numbers_each_event_once(self):
         self.tell(3)
         self.assertEqual((0, 0), events.sequence())
         self.assertEqual([], events.list_after(0, 10))
@@ -153,13 +153,13 @@ class PlacesTest(Case):
         self.assertEqual([1, 2, 3, 4, 5], [each["revision"] for each in events.list_after(0, 10)])
         self.assertEqual([3, 4], [each["revision"] for each in events.list_after(2, 2)])
 
-    def test_many_get_their_places_in_batches(self):
+    def test_assign_sequence_works_in_batches(self):
         some = mock.patch.multiple(events, _UNASSIGNED=events._UNASSIGNED.limit(2), BATCH=2)
         with some:
             self.tell(5)
             self.assertEqual((5, 0), events.assign_sequence())
 
-    def test_many_who_give_places_at_once_give_each_one_once(self):
+    def test_assign_sequence_concurrently_numbers_each_event_once(self):
         ids = [self.tell(3) for _ in range(5)]
         done = concurrency.run_at_once(*[events.assign_sequence] * 6, *[lambda: self.tell(2)] * 3)
         self.assertFalse([each for each in done if isinstance(each, Exception)])
@@ -170,7 +170,7 @@ class PlacesTest(Case):
             numbers = [each["id"] for each in found if each["attachment_id"] == attachment_id]
             self.assertEqual(sorted(numbers), numbers)
 
-    def test_one_that_was_numbered_early_and_stored_late_is_not_passed_over(self):
+    def test_assign_sequence_includes_late_commit_with_low_id(self):
         """The number is drawn at the INSERT; SQLite has one writer, so it cannot happen there."""
         if self.kind == "sqlite":
             self.tell(2)
@@ -186,14 +186,14 @@ class PlacesTest(Case):
         self.assertEqual([row["id"]], [each["attachment_id"] for each in events.list_after(1, 10)])
         self.assertLess(events.list_after(1, 10)[0]["id"], seen[0]["id"])
 
-    def test_a_project_sees_its_own(self):
+    def test_list_after_with_project_returns_its_events_only(self):
         self.tell(1)
         self.tell(2, "b" * 32)
         events.assign_sequence()
         self.assertEqual([2, 3], [e["revision"] for e in events.list_after(0, 10, "b" * 32)])
 
 
-class ForgetTest(Case):
+class PurgeTest(Case):
     def age(self, seconds, *numbers):
         table = models.events
         changed = sa.update(table).where(table.c.id.in_(numbers))
@@ -201,7 +201,7 @@ class ForgetTest(Case):
         with session.writer() as connection:
             connection.execute(changed.values(created_at=past))
 
-    def test_the_oldest_go_and_it_is_known_how_far(self):
+    def test_purge_removes_oldest_and_stores_revision(self):
         self.tell(4)
         first, second, *_ = [each["id"] for each in self.told()]
         self.age(100, first, second)
@@ -213,7 +213,7 @@ class ForgetTest(Case):
         self.assertEqual((4, 2), events.sequence())
         self.assertEqual([3, 4], [each["revision"] for each in events.list_after(0, 10)])
 
-    def test_all_can_go_and_places_go_on(self):
+    def test_purge_all_continues_sequence(self):
         self.tell(2)
         later = models.now() + datetime.timedelta(seconds=5)
         self.assertEqual(2, events.purge(later, 10))
@@ -221,7 +221,7 @@ class ForgetTest(Case):
         self.assertEqual((3, 2), events.assign_sequence())
         self.assertEqual([3], [each["revision"] for each in events.list_after(2, 10)])
 
-    def test_places_end_at_one_point_whatever_clocks_have_said(self):
+    def test_purge_ends_at_one_revision_despite_wrong_clocks(self):
         self.tell(3)
         events.assign_sequence()
         self.age(100, self.told()[1]["id"])

@@ -75,18 +75,18 @@ class Case(unittest.TestCase):
         return legacy.attach(self.volume_id, claim(server, **values))
 
 
-class HoldTest(Case):
-    def test_a_held_volume_is_attaching_and_has_no_attachment(self):
+class ReserveTest(Case):
+    def test_reserve_makes_volume_attaching_without_attachment(self):
         self.hold()
         self.assertEqual(("attaching", "detached"), self.status())
         self.assertEqual([("hold", "held")], self.kinds())
 
-    def test_an_ordinary_volume_is_held_once(self):
+    def test_reserve_twice_of_ordinary_volume_is_refused(self):
         self.hold()
         with self.assertRaisesRegex(exception.VolumeNotAvailable, "attaching; .* of os-reserve"):
             self.hold()
 
-    def test_a_held_volume_is_not_reserved_and_a_reserved_one_not_held(self):
+    def test_reserve_and_attachment_reservation_exclude_each_other(self):
         self.hold()
         with self.assertRaisesRegex(exception.VolumeNotAvailable, "a reservation of os-reserve"):
             attachments.reserve(self.volume_id, {"project_id": "p"})
@@ -97,34 +97,34 @@ class HoldTest(Case):
         ):
             self.hold()
 
-    def test_a_multiattach_volume_is_held_as_often_as_wanted(self):
+    def test_reserve_of_multiattach_volume_is_unlimited(self):
         self.multiattach()
         db_rows.add_attachment(self.volume_id, "attached")
         self.hold()
         self.hold()
         self.assertEqual(("in-use", "attached"), self.status())
 
-    def test_a_volume_in_another_state_is_not_held(self):
+    def test_reserve_in_other_state_is_refused(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
             self.volume_id = db_rows.add_volume(state)["id"]
             with self.assertRaisesRegex(exception.VolumeNotAvailable, state):
                 self.hold()
 
-    def test_a_released_volume_is_what_it_was(self):
+    def test_release_restores_volume(self):
         self.hold()
         self.release()
         self.assertEqual(("available", "detached"), self.status())
         self.release()
         self.assertEqual([], self.kinds())
 
-    def test_one_of_several_holds_is_released(self):
+    def test_release_of_one_of_several_holds_keeps_others(self):
         self.multiattach()
         self.hold()
         self.hold()
         self.release()
         self.assertEqual([("hold", "held")], self.kinds())
 
-    def test_whoever_took_the_volume_since_keeps_it(self):
+    def test_release_keeps_hold_of_later_user(self):
         self.hold()
         seen = self.hold_ids()
         self.release()
@@ -134,7 +134,7 @@ class HoldTest(Case):
 
 
 class DetachingTest(Case):
-    def test_it_shows_in_the_volume_and_not_in_the_attachment(self):
+    def test_begin_detaching_changes_volume_not_attachment(self):
         self.attach()
         legacy.begin_detaching(self.volume_id)
         self.assertEqual(("detaching", "attached"), self.status())
@@ -142,7 +142,7 @@ class DetachingTest(Case):
         legacy.roll_detaching(self.volume_id)
         self.assertEqual(("in-use", "attached"), self.status())
 
-    def test_only_what_is_in_use_can_be_detached_once(self):
+    def test_begin_detaching_twice_or_without_attachment_is_refused(self):
         self.attach()
         legacy.begin_detaching(self.volume_id)
         with self.assertRaisesRegex(exception.InvalidVolume, "status is detaching"):
@@ -152,7 +152,7 @@ class DetachingTest(Case):
             with self.assertRaises(exception.InvalidVolume):
                 legacy.begin_detaching(self.volume_id)
 
-    def test_a_multiattach_volume_is_in_use_until_all_are_about_to_go(self):
+    def test_begin_detaching_of_multiattach_volume_keeps_in_use_until_last(self):
         self.multiattach()
         self.attach()
         self.attach(OTHER_SERVER)
@@ -163,14 +163,14 @@ class DetachingTest(Case):
         legacy.roll_detaching(self.volume_id)
         self.assertEqual(("in-use", "attached"), self.status())
 
-    def test_rolling_back_what_was_not_begun_changes_nothing(self):
+    def test_roll_detaching_without_begin_changes_nothing(self):
         before = db_rows.get_volume(self.volume_id)
         legacy.roll_detaching(self.volume_id)
         self.assertEqual(before, db_rows.get_volume(self.volume_id))
 
 
 class AttachTest(Case):
-    def test_a_held_volume_is_attached(self):
+    def test_attach_uses_hold(self):
         self.hold()
         row = self.attach(host="compute-1", mode="ro")
         self.assertEqual(("in-use", "attached"), self.status())
@@ -183,11 +183,11 @@ class AttachTest(Case):
             db_rows.get_volume(self.volume_id)["admin_metadata"],
         )
 
-    def test_a_free_volume_needs_no_hold(self):
+    def test_attach_without_hold_of_free_volume_succeeds(self):
         self.attach()
         self.assertEqual(("in-use", "attached"), self.status())
 
-    def test_saying_it_again_changes_nothing(self):
+    def test_attach_repeated_changes_nothing(self):
         for who in (claim(), claim(None, host="compute-1")):
             self.volume_id = db_rows.add_volume()["id"]
             first = legacy.attach(self.volume_id, who)
@@ -195,74 +195,74 @@ class AttachTest(Case):
             self.assertEqual(first["id"], again["id"])
             self.assertEqual("/dev/vdb", db_rows.get_attachment(first["id"])["mountpoint"])
 
-    def test_another_one_is_told_who_has_an_ordinary_volume(self):
+    def test_attach_of_held_ordinary_volume_names_holder(self):
         mine = self.attach()["id"]
         for other in (claim(OTHER_SERVER), claim(None, host="compute-1")):
             with self.assertRaisesRegex(exception.InvalidVolume, f"{mine} of server {SERVER}"):
                 legacy.attach(self.volume_id, other)
 
-    def test_a_multiattach_volume_is_attached_again(self):
+    def test_attach_of_multiattach_volume_again_succeeds(self):
         self.multiattach()
         self.attach()
         self.attach(OTHER_SERVER)
         self.attach(None, host="compute-1")
         self.assertEqual([("legacy", "attached")] * 3, self.kinds())
 
-    def test_a_read_only_volume_is_attached_for_reading(self):
+    def test_attach_of_read_only_volume_is_ro(self):
         db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         with self.assertRaisesRegex(exception.BadRequest, "Invalid attaching mode 'rw'"):
             self.attach()
         self.attach(mode="ro")
         self.assertEqual(("in-use", "attached"), self.status())
 
-    def test_what_was_reserved_for_the_same_server_is_attached(self):
+    def test_attach_completes_reservation_of_same_server(self):
         mine = attachments.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
         self.assertEqual(mine["id"], self.attach()["id"])
         self.assertEqual([("attachment", "attached")], self.kinds())
         self.assertEqual(("in-use", "attached"), self.status())
 
-    def test_what_was_reserved_for_another_one_is_left_alone(self):
+    def test_attach_keeps_reservation_of_other_server(self):
         attachments.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
         with self.assertRaisesRegex(exception.InvalidVolume, f"of server {SERVER}"):
             self.attach(OTHER_SERVER)
         self.assertEqual(("reserved", "reserved"), self.status())
 
-    def test_what_is_just_being_connected_cannot_be_attached_by_a_word(self):
+    def test_attach_while_connecting_is_refused(self):
         db_rows.add_attachment(self.volume_id, "connecting", instance_uuid=SERVER)
         with self.assertRaisesRegex(exception.InvalidTransition, "connecting"):
             self.attach()
 
-    def test_a_connect_that_failed_is_in_nobodys_way(self):
+    def test_attach_beside_failed_connect_succeeds(self):
         db_rows.add_attachment(self.volume_id, "connect_failed", instance_uuid=SERVER)
         self.attach()
         self.assertIn(("legacy", "attached"), self.kinds())
 
-    def test_a_volume_in_another_state_is_not_attached(self):
+    def test_attach_in_other_state_is_refused(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
             self.volume_id = db_rows.add_volume(state)["id"]
             with self.assertRaisesRegex(exception.InvalidVolume, state):
                 self.attach()
 
 
-class BindTest(Case):
+class ParentTest(Case):
     """Which connections belong to an attachment."""
 
     def serves(self, *ids):
         return [db_rows.get_attachment(each)["parent_id"] for each in ids]
 
-    def test_on_an_ordinary_volume_all_connections_are_the_holders(self):
+    def test_attach_ordinary_volume_takes_all_connections(self):
         one, two = self.connect(), self.connect(OTHER_CONNECTOR)
         mine = self.attach()["id"]
         self.assertEqual([mine, mine], self.serves(one, two))
         self.assertEqual(SERVER, db_rows.get_attachment(one)["instance_uuid"])
 
-    def test_on_a_multiattach_volume_the_host_tells(self):
+    def test_attach_multiattach_volume_takes_connection_of_host(self):
         self.multiattach()
         one, two = self.connect(), self.connect(OTHER_CONNECTOR)
         mine = self.attach(host="compute-2")["id"]
         self.assertEqual([None, mine], self.serves(one, two))
 
-    def test_on_a_multiattach_volume_the_only_one_is_meant(self):
+    def test_attach_multiattach_volume_takes_only_connection(self):
         self.multiattach()
         one = self.connect()
         first = self.attach()["id"]
@@ -270,7 +270,7 @@ class BindTest(Case):
         second = self.attach(OTHER_SERVER)["id"]
         self.assertEqual([first, second], self.serves(one, two))
 
-    def test_on_a_multiattach_volume_what_the_same_user_opened_is_meant(self):
+    def test_attach_multiattach_volume_takes_connection_of_user(self):
         self.multiattach()
         theirs, one = self.connect(user_id="other"), self.connect(OTHER_CONNECTOR)
         mine = self.attach()["id"]
@@ -278,20 +278,20 @@ class BindTest(Case):
         self.attach(OTHER_SERVER)
         self.assertEqual([None, mine], self.serves(theirs, one))
 
-    def test_a_machine_may_be_its_own_server(self):
+    def test_attach_with_machine_as_server_takes_its_connection(self):
         self.multiattach()
         machine = {"host": SERVER, "initiator": "iqn.2026-01.org.example:node"}
         one, two = self.connect(machine), self.connect()
         mine = self.attach()["id"]
         self.assertEqual([mine, None], self.serves(one, two))
 
-    def test_where_nobody_can_tell_nothing_is_guessed(self):
+    def test_attach_with_ambiguous_connections_takes_none(self):
         self.multiattach()
         ids = [self.connect(), self.connect(OTHER_CONNECTOR)]
         self.attach()
         self.assertEqual([None, None], self.serves(*ids))
 
-    def test_what_is_opened_later_serves_whoever_has_the_volume(self):
+    def test_later_connection_gets_attachment_as_parent(self):
         mine = self.attach()["id"]
         volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         self.assertEqual(
@@ -313,14 +313,14 @@ class BindTest(Case):
             for each in attachment_rows.connections_to_close(row, [x for x in held if x != row])
         }
 
-    def test_what_serves_an_attachment_is_closed_with_it(self):
+    def test_detach_closes_connections_of_attachment(self):
         self.multiattach()
         mine, other = self.attach()["id"], self.attach(OTHER_SERVER)["id"]
         one, _two = self.connect(parent_id=mine), self.connect(OTHER_CONNECTOR, parent_id=other)
         _nobodys = self.connect()
         self.assertEqual({one}, self.closed(mine))
 
-    def test_what_nobody_claims_is_closed_with_the_last_one(self):
+    def test_last_detach_closes_connections_without_parent(self):
         self.multiattach()
         mine = self.attach()["id"]
         nobodys = self.connect()
@@ -328,27 +328,27 @@ class BindTest(Case):
         self.hold()
         self.assertEqual(set(), self.closed(mine))
 
-    def test_what_was_made_otherwise_claims_nothing(self):
+    def test_detach_of_reservation_closes_no_other_connection(self):
         self.multiattach()
         mine = self.attach()["id"]
         nobodys = self.connect()
         db_rows.add_attachment(self.volume_id, "attached", user_id="u")
         self.assertEqual({nobodys}, self.closed(mine))
 
-    def test_what_somebody_else_opened_stays_open(self):
+    def test_detach_keeps_connection_of_other_user(self):
         self.multiattach()
         mine = self.attach()["id"]
         self.connect(user_id="other")
         self.assertEqual(set(), self.closed(mine))
 
-    def test_each_user_closes_what_is_theirs(self):
+    def test_detach_closes_connections_of_same_user_only(self):
         self.multiattach()
         mine = self.attach()["id"]
         theirs = legacy.attach(self.volume_id, claim(OTHER_SERVER, user_id="other"))["id"]
         one, two = self.connect(), self.connect(OTHER_CONNECTOR, user_id="other")
         self.assertEqual(({one}, {two}), (self.closed(mine), self.closed(theirs)))
 
-    def test_what_the_attachments_api_made_takes_only_its_own_along(self):
+    def test_delete_of_api_attachment_closes_own_connections_only(self):
         mine = db_rows.add_attachment(self.volume_id, "attached")["id"]
         self.connect()
         self.assertEqual(set(), self.closed(mine))
@@ -358,7 +358,7 @@ class ConnectionTest(Case):
     def open(self, choose=lambda _rows: None, guard=begin):
         return legacy.begin_connection(self.volume_id, db_rows.PROJECT, "u", choose, guard)
 
-    def test_a_new_one_is_connecting_when_it_is_first_seen(self):
+    def test_begin_connection_inserts_connecting_row(self):
         moved = self.open()
         self.assertEqual([("connection", "connecting")], self.kinds())
         self.assertEqual(("attaching", "attaching"), self.status())
@@ -366,14 +366,14 @@ class ConnectionTest(Case):
         self.assertEqual((1, CONNECTOR), (stored["generation"], stored["connector"]))
         self.assertEqual((db_rows.PROJECT, "u"), (stored["project_id"], stored["user_id"]))
 
-    def test_one_that_is_there_is_chosen_among_the_connections(self):
+    def test_begin_connection_chooses_existing_row(self):
         db_rows.add_attachment(self.volume_id, "connect_failed")
         there = db_rows.add_attachment(self.volume_id, "connect_failed", kind="connection")["id"]
         moved = self.open(lambda found: found[0])
         self.assertEqual(there, moved.attachment["id"])
         self.assertEqual(2, len(self.kinds()))
 
-    def test_a_refusal_leaves_nothing_behind(self):
+    def test_begin_connection_refused_inserts_no_row(self):
         def refuse(*_args):
             raise exception.InvalidVolume(reason="no")
 
@@ -382,7 +382,7 @@ class ConnectionTest(Case):
         self.assertEqual([], self.kinds())
         self.assertEqual(("available", "detached"), self.status())
 
-    def test_rows_are_of_all_kinds_and_without_secrets(self):
+    def test_list_rows_returns_all_kinds_without_secrets(self):
         self.hold()
         self.connect()
         self.attach()

@@ -13,7 +13,7 @@ from attachd.tests.fixtures.db_rows import OTHER_CONNECTOR
 from attachd.tests.unit.db.attachments import test_legacy as test_attachments_legacy
 
 
-class HoldOfTest(test_attachments_legacy.Case):
+class FindHoldTest(test_attachments_legacy.Case):
     """Whose hold an attachment uses."""
 
     def setUp(self):
@@ -21,7 +21,7 @@ class HoldOfTest(test_attachments_legacy.Case):
         self.multiattach()
         legacy.reserve(self.volume_id, db_rows.PROJECT, "other")
 
-    def test_the_hold_of_somebody_else_is_left_to_them(self):
+    def test_find_hold_ignores_hold_of_other_user(self):
         self.attach()
         self.assertEqual([("hold", "held"), ("legacy", "attached")], self.kinds())
         self.hold()
@@ -31,14 +31,14 @@ class HoldOfTest(test_attachments_legacy.Case):
     def holds(self):
         return [row for row in legacy.list_rows(self.volume_id) if row["kind"] == "hold"]
 
-    def test_saying_it_again_uses_no_other_hold(self):
+    def test_attach_repeated_uses_no_other_hold(self):
         self.hold()
         self.attach()
         self.hold()
         self.attach()
         self.assertEqual(["other", "u"], [row["user_id"] for row in self.holds()])
 
-    def test_nobody_joins_by_the_hold_of_somebody_else(self):
+    def test_attach_with_hold_of_other_user_is_refused(self):
         for come_in in (lambda: None, self.connect, self.hold):
             come_in()
             expected = exception.Forbidden if come_in != self.hold else ()
@@ -57,7 +57,7 @@ class ModeTest(test_attachments_legacy.Case):
         stored = db_rows.get_attachment(row["id"])
         return stored["mode"], stored["asked_mode"]
 
-    def test_a_host_that_may_write_is_told_of_whatever_is_asked(self):
+    def test_attach_mode_is_rw_where_host_may_write(self):
         opened = self.connect(mode="rw")
         mine = self.attach(mode="ro")
         self.assertEqual(("rw", "ro"), self.told(mine))
@@ -69,14 +69,14 @@ class ModeTest(test_attachments_legacy.Case):
         attachments.move(opened, self.volume_id, Event.REVOKED)
         self.assertEqual(("ro", "ro"), self.told(mine))
 
-    def test_as_long_as_one_host_of_it_may_write_that_is_told(self):
+    def test_attach_mode_is_rw_while_one_host_may_write(self):
         opened, _other = self.connect(mode="rw"), self.connect(OTHER_CONNECTOR, mode="rw")
         mine = self.attach(mode="ro")
         for event in (Event.DISCONNECT, Event.REVOKED):
             attachments.move(opened, self.volume_id, event)
         self.assertEqual(("rw", "ro"), self.told(mine))
 
-    def test_a_host_that_was_let_in_to_read_does_not_write(self):
+    def test_attach_rw_with_ro_connection_is_refused(self):
         self.connect(mode="ro")
         with self.assertRaisesRegex(
             exception.InvalidVolumeAttachMode, "host compute-1 was let in to read"
@@ -84,7 +84,7 @@ class ModeTest(test_attachments_legacy.Case):
             self.attach(mode="rw")
         self.assertEqual(("ro", "ro"), self.told(self.attach(mode="ro")))
 
-    def test_whoever_does_not_say_how_is_told_how_the_host_was_let_in(self):
+    def test_attach_without_mode_takes_mode_of_connection(self):
         for mode in ("ro", "rw"):
             self.volume_id = db_rows.add_volume()["id"]
             self.connect(mode=mode)
@@ -92,7 +92,7 @@ class ModeTest(test_attachments_legacy.Case):
         self.volume_id = db_rows.add_volume()["id"]
         self.assertEqual(("rw", "rw"), self.told(self.attach(mode=None)))
 
-    def test_a_read_only_volume_wants_to_be_told_so(self):
+    def test_attach_rw_of_read_only_volume_is_refused(self):
         db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         self.connect(mode="ro")
         with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, "read-only"):
@@ -104,7 +104,7 @@ class ModeTest(test_attachments_legacy.Case):
         )
         db_rows.change_volume(self.volume_id, multiattach=True, volume_type_id=kind["id"])
 
-    def test_where_one_may_write_a_connection_is_a_writer(self):
+    def test_attach_with_one_writer_counts_connection_as_writer(self):
         self.one_writer()
         self.connect(mode="rw", user_id="other")
         with self.assertRaisesRegex(
@@ -113,7 +113,7 @@ class ModeTest(test_attachments_legacy.Case):
             self.attach(mode="rw")
         self.attach(mode="ro")
 
-    def test_whoever_writes_by_a_connection_may_say_so(self):
+    def test_attach_rw_by_own_rw_connection_succeeds(self):
         self.one_writer()
         self.connect(mode="rw")
         self.connect(OTHER_CONNECTOR, mode="ro")
@@ -133,7 +133,7 @@ class LaterTest(test_attachments_legacy.Case):
         volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         return legacy.parent_values(volume, held, "anywhere", user).get("parent_id")
 
-    def test_what_is_opened_later_serves_the_only_one_that_waits_for_it(self):
+    def test_later_connection_gets_only_waiting_attachment_as_parent(self):
         self.multiattach()
         mine = self.attach()["id"]
         self.assertEqual([mine, None], [self.later(), self.later("other")])
@@ -148,7 +148,7 @@ class LaterTest(test_attachments_legacy.Case):
         self.assertIsNone(self.later())
 
 
-class ServingTest(test_attachments_legacy.Case):
+class ParentValuesTest(test_attachments_legacy.Case):
     """What a connection is for that is opened after the attachments were made."""
 
     def setUp(self):
@@ -162,20 +162,20 @@ class ServingTest(test_attachments_legacy.Case):
             "parent_id"
         )
 
-    def test_it_is_for_what_is_at_its_host_and_not_connected(self):
+    def test_parent_values_names_unconnected_attachment_at_host(self):
         self.assertEqual(self.mine, self.serves("other"))
         self.connect(parent_id=self.mine)
         self.hold()
         self.assertIsNone(self.serves())
         self.assertIsNone(self.serves("other"))
 
-    def test_a_connection_that_surely_failed_serves_nobody(self):
+    def test_parent_values_ignores_failed_connection(self):
         db_rows.add_attachment(
             self.volume_id, "connect_failed", kind="connection", parent_id=self.mine, user_id="u"
         )
         self.assertEqual(self.mine, self.serves())
 
-    def test_what_is_on_its_way_out_gets_none(self):
+    def test_parent_values_skips_detaching_attachment(self):
         for state in ("disconnecting", "disconnect_failed"):
             db_rows.change_attachment(self.mine, state=state)
             self.assertIsNone(self.serves(), state)
@@ -184,7 +184,7 @@ class ServingTest(test_attachments_legacy.Case):
 class ReservedTest(test_attachments_legacy.Case):
     """A reservation of the newer calls that os-attach completes."""
 
-    def test_it_tells_what_its_host_may_do(self):
+    def test_attach_of_reservation_stores_mode_of_host(self):
         mine = db_rows.add_attachment(
             self.volume_id, mode="ro", instance_uuid=test_attachments_legacy.SERVER, user_id="u"
         )["id"]

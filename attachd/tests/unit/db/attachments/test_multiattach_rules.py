@@ -35,7 +35,7 @@ class Case(unittest.TestCase):
         return steps.lock_volume(connection, volume_id, wanted)
 
 
-class JoinTest(Case):
+class ReserveTest(Case):
     def join(self, volume_id, server=None, denied_rule=None, kind="attachment"):
         new = {"id": "new", "kind": kind, "state": "reserved", "instance_uuid": server}
         new["user_id"] = None
@@ -46,20 +46,20 @@ class JoinTest(Case):
             there = steps.list_rows(connection, volume_id)
             multiattach_rules.check_reserve(volume, there, new, denied_rule)
 
-    def test_any_number_may_have_a_multiattach_volume(self):
+    def test_reserve_of_multiattach_volume_is_unlimited(self):
         volume = self.volume()
         for state in ("attached", "reserved", "connecting", "disconnecting"):
             db_rows.add_attachment(volume, state)
             self.join(volume)
 
-    def test_a_second_one_is_refused_an_ordinary_volume_unless_it_is_the_same_server(self):
+    def test_reserve_of_ordinary_volume_twice_is_refused_except_same_server(self):
         volume = self.volume({})
         mine = db_rows.add_attachment(volume, instance_uuid="s")["id"]
         with self.assertRaisesRegex(exception.VolumeNotAvailable, f"held by attachment {mine}"):
             self.join(volume, "other")
         self.join(volume, "s")
 
-    def test_whoever_must_not_be_one_of_several_may_be_the_only_one(self):
+    def test_reserve_with_denied_rule_succeeds_for_first_holder_only(self):
         volume = self.volume()
         self.join(volume, denied_rule="volume:multiattach")
         db_rows.add_attachment(volume, instance_uuid="s")
@@ -67,7 +67,7 @@ class JoinTest(Case):
             self.join(volume, "other", "volume:multiattach")
         self.join(volume, "s", "volume:multiattach")
 
-    def test_a_type_says_how_many(self):
+    def test_reserve_beyond_limit_of_type_is_refused(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
         db_rows.add_attachment(volume, "attached", instance_uuid="s")
         db_rows.add_attachment(volume, "attached", instance_uuid="s")
@@ -79,7 +79,7 @@ class JoinTest(Case):
             with self.assertRaisesRegex(exception.AttachmentLimitExceeded, full):
                 self.join(volume, server)
 
-    def test_a_server_that_moves_counts_once_and_not_for_more_than_that(self):
+    def test_reserve_counts_moving_server_once(self):
         volume = self.volume({**SEVERAL, "max_attachments": "1"})
         db_rows.add_attachment(volume, "attached", instance_uuid="s")
         self.join(volume, "s", "volume:multiattach")
@@ -89,7 +89,7 @@ class JoinTest(Case):
         with self.assertRaises(exception.Forbidden):
             self.join(volume, "s", "volume:multiattach")
 
-    def test_a_hold_counts_as_well_and_its_connection_does_not_count_twice(self):
+    def test_reserve_counts_hold_with_its_connection_once(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
         db_rows.add_attachment(volume, "held")
         db_rows.add_attachment(volume, "connected", kind="connection")
@@ -98,7 +98,7 @@ class JoinTest(Case):
         with self.assertRaisesRegex(exception.AttachmentLimitExceeded, "has 2 attachments"):
             self.join(volume, kind="hold")
 
-    def test_a_connection_does_not_count_with_the_hold_of_another_user(self):
+    def test_reserve_counts_connection_and_hold_of_other_user_twice(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
         db_rows.add_attachment(volume, "held", user_id="other")
         db_rows.add_attachment(volume, "connected", kind="connection")
@@ -114,7 +114,7 @@ class ConnectTest(Case):
             there = steps.list_rows(connection, volume_id)
             multiattach_rules.check_connect_limits(connection, volume, new, there)
 
-    def test_a_type_says_how_many_may_be_on_one_host(self):
+    def test_connect_beyond_limit_per_host_is_refused(self):
         volume = self.volume({**SEVERAL, "max_attachments_per_host": "1"})
         db_rows.add_attachment(volume, "attached", kind="legacy", host="h")
         db_rows.add_attachment(volume, "connect_failed", host="h")
@@ -127,7 +127,7 @@ class ConnectTest(Case):
             self.connect(volume)
         self.connect(volume, "third")
 
-    def test_a_host_has_a_limit_over_all_volumes(self):
+    def test_connect_beyond_limit_of_host_over_all_volumes_is_refused(self):
         CONF.set_override("max_attachments_per_host", 2, "manager")
         for _ in range(2):
             self.connect(self.volume())
@@ -138,7 +138,7 @@ class ConnectTest(Case):
             self.connect(self.volume())
         self.connect(self.volume(), "other")
 
-    def test_without_a_limit_nothing_is_counted(self):
+    def test_connect_without_limit_counts_nothing(self):
         db_rows.add_attachment(self.volume({}), "attached", host="h")
         volume = self.volume()
         before = session.counters()[0]
@@ -162,22 +162,22 @@ class ModeTest(Case):
         ):
             self.mode(volume_id, "rw", **mine)
 
-    def test_without_a_word_all_write(self):
+    def test_mode_by_default_is_rw(self):
         volume = self.volume()
         db_rows.add_attachment(volume, "attached", mode="rw")
         self.assertEqual(["rw", "rw", "ro"], [self.mode(volume, x) for x in (None, "rw", "ro")])
 
-    def test_a_volume_without_a_type_is_written(self):
+    def test_mode_without_type_is_rw(self):
         self.assertEqual("rw", self.mode(db_rows.add_volume()["id"], "rw"))
 
-    def test_a_read_only_volume_has_no_writer(self):
+    def test_mode_of_read_only_volume_is_ro(self):
         self.refused("it is read-only", self.volume(admin_metadata={"readonly": "True"}))
         self.assertEqual("rw", self.mode(self.volume(admin_metadata={"readonly": "False"})))
 
-    def test_a_read_only_type_has_no_writer(self):
+    def test_mode_of_read_only_type_is_ro(self):
         self.refused("its type says mode='RO'", self.volume({"mode": "RO"}))
 
-    def test_a_shared_read_only_type_has_one_writer(self):
+    def test_mode_of_shared_read_only_type_is_rw_for_one(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
         db_rows.add_attachment(volume, "attached", mode="ro")
         db_rows.add_attachment(volume, "connect_failed", mode="rw")
@@ -189,12 +189,12 @@ class ModeTest(Case):
         db_rows.remove_attachment(writer["id"])
         self.assertEqual("rw", self.mode(volume, "rw"))
 
-    def test_a_reservation_for_a_writer_counts(self):
+    def test_mode_with_reservation_of_writer_is_ro(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
         db_rows.add_attachment(volume, mode="rw")
         self.refused("one writer", volume)
 
-    def test_a_server_that_moves_goes_on_writing(self):
+    def test_mode_of_moving_server_stays_rw(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
         db_rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
         self.assertEqual("rw", self.mode(volume, "rw", instance_uuid="s"))
@@ -202,7 +202,7 @@ class ModeTest(Case):
         db_rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
         self.refused("one writer", volume, instance_uuid="s")
 
-    def test_a_connection_and_what_it_serves_are_one_writer(self):
+    def test_mode_counts_connection_and_parent_as_one_writer(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
         legacy = db_rows.add_attachment(volume, "attached", kind="legacy", mode="rw")["id"]
         self.assertEqual("rw", self.mode(volume, parent_id=legacy))
@@ -212,7 +212,7 @@ class ModeTest(Case):
 
 
 class StatementTest(Case):
-    def test_what_is_locked_to_join_tells_the_types_extra_specs(self):
+    def test_lock_volume_to_reserve_reads_type_specs(self):
         for volume, expected in (
             (self.volume({"mode": "RO"}), {"mode": "RO"}),
             (db_rows.add_volume()["id"], None),

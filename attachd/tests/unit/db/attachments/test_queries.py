@@ -30,7 +30,7 @@ class QueriesTest(unittest.TestCase):
         found = attachment_queries.page(filters, page or Page(limit=10))
         return [row["id"] for row in found]
 
-    def test_each_filter_finds_its_own_newest_first(self):
+    def test_page_with_filter_returns_matches_newest_first(self):
         cases = [
             ({}, [self.third, self.second, self.first]),
             ({"project_id": db_rows.PROJECT}, [self.second, self.first]),
@@ -47,7 +47,7 @@ class QueriesTest(unittest.TestCase):
             with self.subTest(filters):
                 self.assertEqual(expected, self._ids(**filters))
 
-    def test_times_are_compared_also_those_of_another_clock(self):
+    def test_page_compares_times_despite_clock_skew(self):
         noon = datetime.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - the tables' times have no zone
         hour = datetime.timedelta(hours=1)
         times = {"created_at": noon, "updated_at": noon + hour, "attached_at": noon - hour / 2}
@@ -70,14 +70,14 @@ class QueriesTest(unittest.TestCase):
         end = [Comparison("updated_at", "lte", last)]
         self.assertEqual([self.first], self._ids(times=end, agent="n1"))
 
-    def test_a_list_holds_no_secrets_unless_asked_for_in_full(self):
+    def test_page_returns_secrets_only_with_secrets(self):
         (brief,) = attachment_queries.page({"host": "compute-1"}, Page(limit=1))
         self.assertFalse({"connector", "connection_info", "secret"} & brief.keys())
         (full,) = attachment_queries.page_with_secrets({"host": "compute-1"}, Page(limit=1))
         self.assertEqual(db_rows.get_attachment(self.first), full)
         self.assertEqual({**full, **brief}, full)
 
-    def test_what_clients_do_not_know_as_attachments_is_in_no_list(self):
+    def test_page_leaves_invisible_kinds_out(self):
         db_rows.add_attachment(self.one, "held")
         db_rows.add_attachment(self.one, "connected", kind="connection")
         legacy = db_rows.add_attachment(self.two, "attached", kind="legacy")["id"]
@@ -87,15 +87,15 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual([self.first, self.second], [row["id"] for row in found[self.one]])
         self.assertEqual([self.third, legacy], [row["id"] for row in found[self.two]])
 
-    def test_a_marker_of_another_project_is_refused(self):
+    def test_page_with_marker_of_other_project_is_refused(self):
         page = Page(limit=10, marker=self.third)
         self.assertRaises(exception.MarkerNotFound, self._ids, page, project_id=db_rows.PROJECT)
 
-    def test_pages_follow_each_other(self):
+    def test_page_continues_after_marker(self):
         self.assertEqual([self.third], self._ids(Page(limit=1)))
         self.assertEqual([self.second], self._ids(Page(limit=1, marker=self.third)))
 
-    def test_those_that_are_attached_are_counted_in_one_statement(self):
+    def test_count_attached_is_one_statement(self):
         volumes = [db_rows.add_volume(multiattach=True)["id"] for _each in range(2)]
         for state in ("attached", "connected", "attached", "disconnecting"):
             db_rows.add_attachment(volumes[0], state)
@@ -106,7 +106,7 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual({volumes[0]: 3, volumes[1]: 0}, counted)
         self.assertEqual({}, attachment_queries.count_attached([]))
 
-    def test_the_attachments_of_many_volumes_are_one_statement(self):
+    def test_list_of_volumes_is_one_statement(self):
         before = session.counters().statements
         found = attachment_queries.list_of_volumes([self.one, self.two, "none"])
         self.assertEqual(1, session.counters().statements - before)
@@ -139,8 +139,8 @@ class Case(unittest.TestCase):
         return [row["id"] for row in attachment_queries.list_users_of(keys, project)]
 
 
-class BesideTest(Case):
-    def test_those_of_the_same_connection_share_it_whatever_their_volumes(self):
+class ListSharingTest(Case):
+    def test_list_sharing_returns_users_of_same_connection_across_volumes(self):
         first = self.attached()
         second = self.attached(volume=first["volume_id"])
         third = self.attached()
@@ -149,19 +149,19 @@ class BesideTest(Case):
         expected = {mine: [each for each in ids if each != mine] for mine in ids}
         self.assertEqual(expected, self.beside(first, second, third))
 
-    def test_a_page_is_one_statement(self):
+    def test_list_sharing_of_page_is_one_statement(self):
         page = [self.attached() for _each in range(5)]
         before = session.counters().statements
         self.beside(*page)
         self.assertEqual(1, session.counters().statements - before)
 
-    def test_without_a_connection_nobody_shares(self):
+    def test_list_sharing_without_connection_returns_none(self):
         mine = self.attached(None)
         self.attached(None)
         self.assertEqual({mine["id"]: []}, self.beside(mine))
         self.assertEqual({}, self.beside())
 
-    def test_those_count_that_use_it_or_may(self):
+    def test_list_sharing_counts_certain_and_uncertain_users(self):
         mine = self.attached()
         sharing = {
             self.attached(state=state.value)["id"]: state
@@ -172,13 +172,13 @@ class BesideTest(Case):
         expected |= {"connect_unknown", "disconnect_failed"}
         self.assertEqual(expected, found)
 
-    def test_one_project_sees_its_own_only(self):
+    def test_list_sharing_with_project_returns_its_attachments_only(self):
         mine = self.attached()
         self.attached(project_id="b" * 32)
         self.assertEqual({mine["id"]: []}, self.beside(mine, project=db_rows.PROJECT))
         self.assertEqual(1, len(self.beside(mine)[mine["id"]]))
 
-    def test_what_the_older_calls_made_shares_what_serves_it(self):
+    def test_list_sharing_returns_parents_of_connections(self):
         mine = self.attached()
         other = self.attached(None, kind="legacy", connector=None)
         connection = {"kind": "connection", "volume": other["volume_id"], "state": "connected"}
@@ -189,8 +189,8 @@ class BesideTest(Case):
         self.assertEqual([mine["id"], other["id"]], self.users(other))
 
 
-class UsersTest(Case):
-    def test_a_connection_is_known_when_its_attachment_is_gone(self):
+class ListUsersTest(Case):
+    def test_list_users_of_deleted_attachment_returns_others(self):
         mine, other = self.attached(), self.attached()
         keys = attachment_queries.connection_keys(mine["id"], mine["volume_id"])
         db_rows.remove_attachment(mine["id"])
@@ -198,16 +198,16 @@ class UsersTest(Case):
         self.assertEqual(other["id"], left["id"])
         self.assertNotIn("connector", left)
 
-    def test_those_that_are_leaving_do_not_use_it_any_more(self):
+    def test_list_users_leaves_detaching_out(self):
         mine = self.attached()
         self.attached(state="disconnecting")
         self.assertEqual([mine["id"]], self.users(mine))
 
-    def test_one_project_sees_its_own_only(self):
+    def test_list_users_with_project_returns_its_attachments_only(self):
         mine, other = self.attached(), self.attached(project_id="b" * 32)
         self.assertEqual([mine["id"]], self.users(mine, db_rows.PROJECT))
         self.assertEqual([mine["id"], other["id"]], self.users(mine))
 
-    def test_without_a_connection_there_are_none(self):
+    def test_list_users_without_keys_returns_none(self):
         self.attached(None)
         self.assertEqual([], self.users(self.attached(None)))

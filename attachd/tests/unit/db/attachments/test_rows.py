@@ -17,21 +17,21 @@ def row(state="attached", kind="attachment", **values):
     return {"id": "a1", "state": state, "kind": kind, "instance_uuid": None, "host": "h", **values}
 
 
-class CountedTest(unittest.TestCase):
-    def test_all_count_but_those_that_surely_failed(self):
+class HoldingTest(unittest.TestCase):
+    def test_holding_excludes_failed_connects_only(self):
         rows = [row(state) for state in AttachmentState]
         counted = {each["state"] for each in attachment_rows.holding(rows)}
         self.assertEqual(set(AttachmentState) - states.INACTIVE, counted)
 
 
 class KindTest(unittest.TestCase):
-    def test_clients_know_attachments_of_either_way(self):
+    def test_visible_includes_both_kinds_of_attachments(self):
         rows = [row(kind=kind) for kind in AttachmentKind]
         self.assertEqual(
             states.VISIBLE_KINDS, {each["kind"] for each in attachment_rows.visible(rows)}
         )
 
-    def test_one_kind(self):
+    def test_of_kind_returns_one_kind(self):
         rows = [row(kind=kind) for kind in AttachmentKind]
         for kind in AttachmentKind:
             self.assertEqual(
@@ -39,8 +39,8 @@ class KindTest(unittest.TestCase):
             )
 
 
-class StrangersTest(unittest.TestCase):
-    def test_a_host_is_expected_by_whoever_reserved_for_it(self):
+class OtherHoldersTest(unittest.TestCase):
+    def test_other_holders_with_hold_of_user_returns_none(self):
         there = [
             row("connected", "connection", host="elsewhere", parent_id=None, user_id="x"),
             row("held", "hold", user_id="other"),
@@ -51,18 +51,18 @@ class StrangersTest(unittest.TestCase):
         )
         self.assertEqual(there[:1], attachment_rows.other_holders_for_host(there, "h", "u"))
 
-    def test_one_hold_is_for_one_host(self):
+    def test_other_holders_with_used_hold_returns_holders(self):
         there = [
             row("held", "hold", user_id="u"),
             row("connected", "connection", host="elsewhere", parent_id=None, user_id="u"),
         ]
         self.assertEqual(there[1:], attachment_rows.other_holders_for_host(there, "h", "u"))
 
-    def test_a_connection_that_surely_failed_is_nobody(self):
+    def test_other_holders_ignores_failed_connection(self):
         there = [row("connect_failed", "connection", parent_id=None, user_id="x")]
         self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "u"))
 
-    def test_what_is_attached_by_a_word_alone_expects_its_host(self):
+    def test_other_holders_with_waiting_legacy_attachment_returns_none(self):
         there = [row(kind="legacy", host=None, user_id="u")]
         self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "u"))
         self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "other"))
@@ -71,14 +71,14 @@ class StrangersTest(unittest.TestCase):
         there.append(row("connected", "connection", id="c", parent_id="a1", host="x", user_id="u"))
         self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "u"))
 
-    def test_a_free_volume_has_none(self):
+    def test_other_holders_of_free_volume_returns_none(self):
         self.assertEqual(
             [], attachment_rows.other_holders_for_host([row("connect_failed")], "x", "u")
         )
 
 
-class NameTest(unittest.TestCase):
-    def test_each_kind_is_called_by_what_can_be_done_about_it(self):
+class DescribeTest(unittest.TestCase):
+    def test_describe_names_each_kind(self):
         for named, each in (
             ("attachment a1", row()),
             ("attachment a1 of server s", row(instance_uuid="s")),
@@ -88,7 +88,7 @@ class NameTest(unittest.TestCase):
             self.assertEqual(named, attachment_rows.describe(each))
 
 
-class HoldingTest(unittest.TestCase):
+class ListHoldingTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -100,18 +100,18 @@ class HoldingTest(unittest.TestCase):
         with session.reader() as connection:
             return attachment_rows.list_holding(connection, self.volume_id)
 
-    def test_what_surely_reaches_nothing_does_not_count(self):
+    def test_list_holding_excludes_failed_connects(self):
         db_rows.add_attachment(self.volume_id, "connect_failed")
         mine = db_rows.add_attachment(self.volume_id, "connected")["id"]
         self.assertEqual([mine], [each["id"] for each in self.found()])
 
-    def test_who_holds_it_is_named_with_the_state_that_clients_know(self):
+    def test_describe_all_includes_wire_state(self):
         db_rows.add_attachment(self.volume_id, "connected")
         with self.assertRaisesRegex(exception.InvalidVolume, r"attachment .* \(attaching\)"):
             attachment_rows.check_detached(db_rows.get_volume(self.volume_id), self.found())
         attachment_rows.check_detached(db_rows.get_volume(self.volume_id), [])
 
-    def test_what_goes_with_the_volume_is_told(self):
+    def test_delete_of_volume_records_events(self):
         mine = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         with session.writer() as connection:
             attachment_rows.delete_of_volume(connection, self.volume_id)

@@ -42,7 +42,7 @@ class CompleteTest(Case):
     def _complete(self, row):
         attachments.complete(row)
 
-    def test_it_takes_two_statements_and_an_event(self):
+    def test_complete_is_two_statements_and_event(self):
         row = db_rows.add_attachment(db_rows.add_volume()["id"], "connected")
         before = session.counters()
         self._complete(row)
@@ -50,7 +50,7 @@ class CompleteTest(Case):
         self.assertEqual((3, 1), (statements - before[0], transactions - before[1]))
         self.assertEqual("attached", db_rows.get_attachment(row["id"])["state"])
 
-    def test_the_volume_follows_whatever_it_and_its_other_attachments_are_going_through(self):
+    def test_complete_updates_volume_in_each_state(self):
         for own in VolumeState:
             for other in AttachmentState:
                 with self.subTest(own=own.value, other=other.value):
@@ -60,7 +60,7 @@ class CompleteTest(Case):
                     self.assertEqual("attached", self._status(volume)[1])
                     self._assert_derived(volume)
 
-    def test_it_is_possible_from_the_states_of_the_table_only(self):
+    def test_complete_from_other_state_is_refused(self):
         for state in AttachmentState:
             with self.subTest(state=state.value):
                 row = db_rows.add_attachment(db_rows.add_volume()["id"], state.value)
@@ -72,7 +72,7 @@ class CompleteTest(Case):
                     self.assertEqual(state.value, db_rows.get_attachment(row["id"])["state"])
                 self._assert_derived(row["volume_id"])
 
-    def test_what_is_gone_is_said_to_be_gone(self):
+    def test_complete_of_deleted_attachment_raises_not_found(self):
         volume = db_rows.add_volume()["id"]
         with self.assertRaises(exception.AttachmentNotFound):
             attachments.complete(_NOTHING | {"volume_id": volume})
@@ -80,7 +80,7 @@ class CompleteTest(Case):
 
 
 class ReserveTest(Case):
-    def test_a_free_volume_is_taken_by_two_statements_and_an_event(self):
+    def test_reserve_free_volume_is_two_statements_and_event(self):
         volume = db_rows.add_volume()["id"]
         before = session.counters()
         row = attachments.reserve(volume, {"project_id": db_rows.PROJECT, "mode": "ro"})
@@ -91,7 +91,7 @@ class ReserveTest(Case):
         self.assertEqual(("reserved", "ro", 0), (row["state"], row["mode"], row["generation"]))
         self.assertEqual(("reserved", "reserved"), self._status(volume))
 
-    def test_a_volume_is_taken_once_and_the_holder_is_named(self):
+    def test_reserve_twice_names_holder(self):
         volume = db_rows.add_volume()["id"]
         first = self._reserve(volume, "server-1")
         with self.assertRaisesRegex(exception.VolumeNotAvailable, f"{first} of server server-1"):
@@ -99,7 +99,7 @@ class ReserveTest(Case):
         self.assertEqual(1, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
-    def test_a_server_may_be_attached_from_two_hosts(self):
+    def test_reserve_same_server_twice_succeeds(self):
         volume = db_rows.add_volume()["id"]
         self._reserve(volume, "server")
         self._reserve(volume, "server")
@@ -107,31 +107,31 @@ class ReserveTest(Case):
         self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume, "another")
         self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume)
 
-    def test_two_attachments_without_a_server_are_not_of_the_same_one(self):
+    def test_reserve_twice_without_server_is_refused(self):
         volume = db_rows.add_volume()["id"]
         self._reserve(volume)
         self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume)
 
-    def test_a_multiattach_volume_is_taken_by_everybody(self):
+    def test_reserve_multiattach_volume_repeatedly_succeeds(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         db_rows.add_attachment(volume, "attached")
         for instance in ("a", "b", None):
             self._reserve(volume, instance)
         self.assertEqual(("in-use", "attached"), self._status(volume))
 
-    def test_a_connect_that_failed_cleanly_does_not_hold_the_volume(self):
+    def test_reserve_after_clean_failure_succeeds(self):
         volume = db_rows.add_volume()["id"]
         db_rows.add_attachment(volume, "connect_failed", instance_uuid="old")
         self._reserve(volume, "new")
         self.assertEqual(("reserved", "reserved"), self._status(volume))
 
-    def test_a_connect_nobody_knows_the_end_of_holds_the_volume(self):
+    def test_reserve_after_uncertain_connect_is_refused(self):
         for multiattach in (False, True):
             volume = db_rows.add_volume(multiattach=multiattach)["id"]
             db_rows.add_attachment(volume, "connect_unknown", instance_uuid="old")
             self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume, "new")
 
-    def test_a_volume_that_is_not_ready_is_not_taken(self):
+    def test_reserve_volume_that_is_not_ready_is_refused(self):
         for state in VolumeState:
             if state is VolumeState.READY:
                 continue
@@ -141,12 +141,12 @@ class ReserveTest(Case):
                     self._reserve(volume)
                 self.assertEqual([], db_rows.list_attachments(volume))
 
-    def test_a_volume_that_is_gone_is_not_found(self):
+    def test_reserve_deleted_volume_raises_not_found(self):
         self.assertRaises(exception.VolumeNotFound, self._reserve, "gone")
 
 
 class MoveTest(Case):
-    def test_every_pair_of_state_and_event_does_what_the_table_says(self):
+    def test_move_follows_state_table_for_each_state_and_event(self):
         for event, allowed in states.ATTACHMENT_TRANSITIONS.items():
             for state in AttachmentState:
                 with self.subTest(event=event.name, state=state.name):
@@ -173,7 +173,7 @@ class MoveTest(Case):
         self.assertIn(before[1][0]["state"], str(caught.exception))
         self.assertEqual(before, (db_rows.get_volume(volume), db_rows.list_attachments(volume)))
 
-    def test_a_move_costs_an_event_and_four_statements_or_three_if_the_volume_looks_the_same(self):
+    def test_move_is_three_or_four_statements_and_event(self):
         volume = db_rows.add_volume()["id"]
         mine = db_rows.add_attachment(volume)["id"]
         for event, cost in ((Event.CONNECT, 5), (Event.CONNECT, 3), (Event.GRANTED, 4)):
@@ -182,7 +182,7 @@ class MoveTest(Case):
             statements, transactions = session.counters()
             self.assertEqual((cost, 1), (statements - before[0], transactions - before[1]))
 
-    def test_values_are_stored_with_the_move(self):
+    def test_move_stores_values(self):
         volume = db_rows.add_volume()["id"]
         mine = db_rows.add_attachment(volume)["id"]
         moved = attachments.move(mine, volume, Event.CONNECT, {"host": "o", "error": "e" * 2000})
@@ -191,7 +191,7 @@ class MoveTest(Case):
         self.assertEqual(("o", 1023), (stored["host"], len(stored["error"])))
         self.assertIsNotNone(stored["updated_at"])
 
-    def test_a_guard_sees_everything_and_adds_values(self):
+    def test_move_passes_rows_to_guard_and_stores_its_values(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         mine = db_rows.add_attachment(volume)["id"]
         other = db_rows.add_attachment(volume, "attached")["id"]
@@ -207,7 +207,7 @@ class MoveTest(Case):
         stored = db_rows.get_attachment(mine)
         self.assertEqual((1, "o"), (stored["generation"], stored["host"]))
 
-    def test_a_guard_that_raises_forbids_the_move(self):
+    def test_move_with_raising_guard_changes_nothing(self):
         volume = db_rows.add_volume()["id"]
         mine = db_rows.add_attachment(volume)["id"]
 
@@ -218,7 +218,7 @@ class MoveTest(Case):
             attachments.move(mine, volume, Event.CONNECT, guard=guard)
         self.assertEqual("reserved", db_rows.get_attachment(mine)["state"])
 
-    def test_only_the_owner_of_the_present_generation_moves_it(self):
+    def test_move_with_other_generation_is_refused(self):
         volume = db_rows.add_volume()["id"]
         mine = db_rows.add_attachment(volume, "connecting", generation=3)["id"]
         for stale in (2, 4):
@@ -227,7 +227,7 @@ class MoveTest(Case):
         attachments.move(mine, volume, Event.GRANTED, generation=3)
         self.assertEqual("connected", db_rows.get_attachment(mine)["state"])
 
-    def test_what_is_gone_or_of_another_volume_is_not_found(self):
+    def test_move_deleted_attachment_or_of_other_volume_raises_not_found(self):
         volume, other = db_rows.add_volume()["id"], db_rows.add_volume()["id"]
         mine = db_rows.add_attachment(volume)["id"]
         for wanted, of in (("gone", volume), (mine, other)):
@@ -236,14 +236,14 @@ class MoveTest(Case):
         with self.assertRaises(exception.VolumeNotFound):
             attachments.move(mine, "gone", Event.CONNECT)
 
-    def test_the_last_detach_of_a_volume_in_error_makes_it_usable_again(self):
+    def test_move_last_detach_makes_volume_in_error_available(self):
         volume = db_rows.add_volume("error")["id"]
         mine = db_rows.add_attachment(volume, "disconnecting")["id"]
         attachments.move(mine, volume, Event.REVOKED)
         self.assertEqual(("available", "detached"), self._status(volume))
         self.assertEqual("ready", db_rows.get_volume(volume)["state"])
 
-    def test_nothing_moves_at_a_volume_that_is_being_deleted(self):
+    def test_move_at_volume_being_deleted_is_refused(self):
         volume = db_rows.add_volume("deleting")["id"]
         mine = db_rows.add_attachment(volume, "connect_failed")["id"]
         for event in (Event.CONNECT, Event.DISCONNECT):
@@ -255,7 +255,7 @@ class MoveTest(Case):
 _NOTHING = {"id": "nothing", "volume_id": "v", "project_id": "p", "kind": "attachment"}
 
 
-class EndTest(Case):
+class FinishDisconnectTest(Case):
     def setUp(self):
         super().setUp()
         self.volume_id = db_rows.add_volume()["id"]
@@ -280,11 +280,11 @@ class EndTest(Case):
         self.assertEqual(stored, stored | ended.volume)
         return statements
 
-    def test_the_only_attachment_ends_without_anything_being_read(self):
+    def test_finish_disconnect_of_only_attachment_reads_nothing(self):
         self.assertEqual(3, self._end(self._begin()))
         self.assertEqual(("available", "detached"), self._status(self.volume_id))
 
-    def test_whoever_has_joined_meanwhile_is_seen(self):
+    def test_finish_disconnect_sees_later_attachment(self):
         db_rows.change_volume(self.volume_id, multiattach=True)
         begun = self._begin()
         values = {"project_id": db_rows.PROJECT, "user_id": "u"}
@@ -292,20 +292,20 @@ class EndTest(Case):
         self._end(begun)
         self.assertEqual(("reserved", "reserved"), self._status(self.volume_id))
 
-    def test_others_that_stay_are_seen(self):
+    def test_finish_disconnect_keeps_other_attachments(self):
         db_rows.change_volume(self.volume_id, multiattach=True)
         db_rows.add_attachment(self.volume_id, "attached")
         self._end(self._begin())
         self.assertEqual(("in-use", "attached"), self._status(self.volume_id))
 
-    def test_what_else_has_changed_of_the_volume_stays(self):
+    def test_finish_disconnect_keeps_other_changes_of_volume(self):
         begun = self._begin()
         db_rows.change_volume(self.volume_id, name="new", state="error")
         self._end(begun)
         self.assertEqual("new", db_rows.get_volume(self.volume_id)["name"])
         self.assertEqual(("available", "detached"), self._status(self.volume_id))
 
-    def test_what_was_told_of_its_mode_goes(self):
+    def test_finish_disconnect_removes_attached_mode(self):
         told = {"readonly": "False", steps.ATTACHED_MODE: "rw"}
         db_rows.change_volume(self.volume_id, admin_metadata=told)
         self._end(self._begin())
@@ -313,13 +313,13 @@ class EndTest(Case):
             {"readonly": "False"}, db_rows.get_volume(self.volume_id)["admin_metadata"]
         )
 
-    def test_who_has_lost_the_volume_cannot_end_it(self):
+    def test_finish_disconnect_after_takeover_of_volume_is_refused(self):
         begun = self._begin()
         db_rows.change_volume(self.volume_id, lease_holder="them", lease_generation=7)
         self.assertRaises(exception.TakenOver, attachments.finish_disconnect, begun, self.lease)
         self.assertEqual("disconnecting", db_rows.get_attachment(begun.attachment["id"])["state"])
 
-    def test_who_has_lost_the_attachment_cannot_end_it(self):
+    def test_finish_disconnect_with_other_generation_is_refused(self):
         begun = self._begin()
         db_rows.change_attachment(begun.attachment["id"], generation=9)
         before = db_rows.get_volume(self.volume_id)
@@ -329,8 +329,8 @@ class EndTest(Case):
         self.assertEqual(before, db_rows.get_volume(self.volume_id))
 
 
-class MoveAloneTest(Case):
-    def test_it_is_a_statement_and_an_event_in_one_transaction(self):
+class MoveWithoutVolumeTest(Case):
+    def test_move_without_volume_is_statement_and_event(self):
         volume = db_rows.add_volume()["id"]
         mine = db_rows.add_attachment(volume, "connecting", generation=1)
         before = session.counters()
@@ -340,7 +340,7 @@ class MoveAloneTest(Case):
         self.assertEqual("connected", db_rows.get_attachment(mine["id"])["state"])
         self._assert_derived(volume)
 
-    def test_it_too_is_refused_in_the_wrong_state_or_generation(self):
+    def test_move_without_volume_in_other_state_or_generation_is_refused(self):
         volume = db_rows.add_volume()["id"]
         for state, generation in (("connecting", 2), ("connected", 1), ("reserved", 1)):
             mine = db_rows.add_attachment(volume, state, generation=generation)
@@ -349,13 +349,13 @@ class MoveAloneTest(Case):
         with self.assertRaises(exception.InvalidTransition):
             attachments.move_without_volume(_NOTHING, Event.GRANTED, {}, 1)
 
-    def test_what_changes_the_volume_is_no_lonely_move(self):
+    def test_move_without_volume_with_changing_event_is_refused(self):
         with self.assertRaises(AssertionError):
             attachments.move_without_volume(_NOTHING, Event.CONNECT, {}, 1)
 
 
 class ReadTest(Case):
-    def test_one_attachment_is_one_statement_with_what_matters_of_its_volume(self):
+    def test_get_is_one_statement_with_volume_columns(self):
         volume = db_rows.add_volume(multiattach=True, host="h@b#p")["id"]
         mine = db_rows.add_attachment(volume, "attached")["id"]
         before = session.counters().statements
@@ -366,14 +366,14 @@ class ReadTest(Case):
         of_volume = [row[f"volume_{n}"] for n in ("host", "state", "status", "multiattach")]
         self.assertEqual(["h@b#p", "ready", "in-use", True], of_volume)
 
-    def test_an_attachment_of_another_project_is_not_found(self):
+    def test_get_of_other_project_raises_not_found(self):
         mine = db_rows.add_attachment(db_rows.add_volume()["id"])["id"]
         self.assertEqual(mine, attachments.get(mine, None)["id"])
         for wanted, project in ((mine, "other"), ("gone", None)):
             with self.assertRaises(exception.AttachmentNotFound):
                 attachments.get(wanted, project)
 
-    def test_the_attachments_of_volumes_come_oldest_first_with_all_they_have(self):
+    def test_list_of_volumes_returns_all_columns_oldest_first(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         ids = [db_rows.add_attachment(volume, state)["id"] for state in ("attached", "reserved")]
         db_rows.add_attachment(db_rows.add_volume()["id"])
@@ -382,11 +382,11 @@ class ReadTest(Case):
         self.assertEqual(db_rows.CONNECTOR, found[0]["connector"])
         self.assertEqual([], attachments.list_of_volumes([]))
 
-    def test_recovery_finds_what_is_half_way_at_its_own_backend(self):
+    def test_list_recoverable_returns_interrupted_work_of_backend(self):
         found = self._by_state(attachments.list_recoverable, "us")
         self.assertEqual({"connecting", "disconnecting"}, found)
 
-    def test_healing_finds_what_is_live_at_its_own_backend(self):
+    def test_list_live_returns_rows_of_backend(self):
         self.assertEqual(set(states.LIVE), self._by_state(attachments.list_live))
 
     def _by_state(self, function, *args):
@@ -414,7 +414,7 @@ class ExpiredTest(unittest.TestCase):
     def _expired(self):
         return [row["id"] for row in attachments.list_expired_reservations(backends.HOST)]
 
-    def test_only_mere_reservations_whose_time_is_over_have_ended(self):
+    def test_list_expired_returns_expired_reservations_only(self):
         ended = self._add(expires_at=self.past)
         self._add(expires_at=self.past + datetime.timedelta(hours=1))
         self._add()
@@ -423,7 +423,7 @@ class ExpiredTest(unittest.TestCase):
         self._add(expires_at=self.past, host="elsewhere@fake#pool")
         self.assertEqual([ended["id"]], self._expired())
 
-    def test_the_first_to_end_comes_first_and_there_are_not_too_many(self):
+    def test_list_expired_sorts_by_expiry_and_is_limited(self):
         second = self._add(expires_at=self.past)
         first = self._add(expires_at=self.past - datetime.timedelta(days=1))
         self.assertEqual([first["id"], second["id"]], self._expired())

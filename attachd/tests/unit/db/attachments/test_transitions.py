@@ -11,7 +11,7 @@ from attachd.tests.fixtures import databases, db_rows
 SERVER = "11111111-1111-4111-8111-111111111111"
 
 
-class ConsequencesTest(unittest.TestCase):
+class VolumeChangesTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -27,7 +27,7 @@ class ConsequencesTest(unittest.TestCase):
         row = db_rows.get_volume(volume_id)
         return row["status"], row["pending_detaches"]
 
-    def test_a_detach_is_the_one_that_was_begun(self):
+    def test_detach_decrements_pending_detaches(self):
         volume_id, (first, second) = self.volume("attached", "attached", pending_detaches=1)
         self.assertEqual(("in-use", 1), self.seen(volume_id))
         attachments.move(first, volume_id, Event.DISCONNECT)
@@ -35,19 +35,19 @@ class ConsequencesTest(unittest.TestCase):
         attachments.move(second, volume_id, Event.DISCONNECT)
         self.assertEqual(("detaching", 0), self.seen(volume_id))
 
-    def test_of_two_that_were_begun_one_remains_to_be_done(self):
+    def test_detach_keeps_other_pending_detach(self):
         volume_id, (first, _second) = self.volume("attached", "attached", pending_detaches=2)
         self.assertEqual(("detaching", 2), self.seen(volume_id))
         attachments.move(first, volume_id, Event.DISCONNECT)
         self.assertEqual(("detaching", 1), self.seen(volume_id))
 
-    def test_what_was_not_attached_leaves_what_was_begun(self):
+    def test_detach_of_unattached_keeps_pending_detaches(self):
         volume_id, (_first, second) = self.volume("attached", "connected", pending_detaches=1)
         attachments.move(second, volume_id, Event.DISCONNECT)
         attachments.move(second, volume_id, Event.REVOKED)
         self.assertEqual(("detaching", 1), self.seen(volume_id))
 
-    def test_completing_means_that_the_volume_stays_in_use(self):
+    def test_complete_resets_pending_detaches(self):
         for complete in (
             lambda mine, _volume_id: attachments.complete(db_rows.get_attachment(mine)),
             lambda mine, volume_id: attachments.move(mine, volume_id, Event.COMPLETE),
@@ -56,7 +56,7 @@ class ConsequencesTest(unittest.TestCase):
             complete(mine, volume_id)
             self.assertEqual(("in-use", 0), self.seen(volume_id))
 
-    def test_the_mode_is_forgotten_with_the_attachment_and_nothing_else_is(self):
+    def test_detach_removes_attached_mode_only(self):
         told = {"readonly": "False", "attached_mode": "rw"}
         volume_id, (mine,) = self.volume("attached", admin_metadata=told)
         attachments.move(mine, volume_id, Event.DISCONNECT)
@@ -64,7 +64,7 @@ class ConsequencesTest(unittest.TestCase):
         attachments.move(mine, volume_id, Event.REVOKED)
         self.assertEqual({"readonly": "False"}, db_rows.get_volume(volume_id)["admin_metadata"])
 
-    def test_only_what_clients_know_of_mends_a_volume_in_error(self):
+    def test_detach_of_visible_attachment_ends_error_of_volume(self):
         for kind, left in (("connection", "error"), ("attachment", "ready"), ("legacy", "ready")):
             volume_id = db_rows.add_volume("error")["id"]
             mine = db_rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
@@ -72,8 +72,8 @@ class ConsequencesTest(unittest.TestCase):
             self.assertEqual(left, db_rows.get_volume(volume_id)["state"], kind)
 
 
-class NameTest(unittest.TestCase):
-    def test_whoever_is_in_its_way_can_do_something_about_it(self):
+class DescribeTest(unittest.TestCase):
+    def test_describe_names_attachment_and_server(self):
         row = {"id": "a", "kind": "attachment", "instance_uuid": None, "host": "h"}
         named = {
             "attachment a": row,

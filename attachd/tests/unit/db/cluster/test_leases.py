@@ -42,7 +42,7 @@ class LeasesTest(unittest.TestCase):
     def add_volume(self, holder=None, **values):
         return db_rows.add_volume(lease_holder=holder, **values)["id"]
 
-    def test_it_is_taken_and_given_back(self):
+    def test_acquire_and_release_update_volume(self):
         leases.acquire_committed(self.ours)
         self.assertEqual(("us", 1), self.stored())
         self.assertEqual(1, self.ours.generation)
@@ -50,7 +50,7 @@ class LeasesTest(unittest.TestCase):
         self.assertEqual((None, 1), self.stored())
         self.assertIsNone(self.ours.generation)
 
-    def test_whoever_asks_learns_whose_it_is_by_now(self):
+    def test_is_held_after_takeover_returns_false(self):
         leases.acquire_committed(self.ours)
         self.assertTrue(leases.is_held(self.ours))
         leases.release(Lease(self.volume_id, "us"))
@@ -59,7 +59,7 @@ class LeasesTest(unittest.TestCase):
         self.assertFalse(leases.is_held(self.ours), "it is another one by now")
         self.assertRaises(exception.VolumeNotFound, leases.is_held, Lease("none", "us", 1))
 
-    def test_a_change_whose_commit_is_under_way_is_waited_for(self):
+    def test_is_held_waits_for_transaction_in_progress(self):
         leases.acquire_committed(self.ours)
         order = []
 
@@ -75,7 +75,7 @@ class LeasesTest(unittest.TestCase):
         asking.join(TIMEOUT)
         self.assertEqual(["stored", False], order)
 
-    def test_nobody_says_how_work_ended_that_a_living_process_does(self):
+    def test_move_without_lease_while_held_is_refused(self):
         extending = self.add_volume("them", state="extending", new_size_gib=2)
         deleting = self.add_volume("them", state="deleting")
         for begin in (
@@ -90,7 +90,7 @@ class LeasesTest(unittest.TestCase):
         volumes.reset(deleting, "available", None)
         self.assertEqual("available", db_rows.get_volume(deleting)["status"])
 
-    def test_each_time_it_is_taken_its_generation_is_higher(self):
+    def test_acquire_raises_generation(self):
         for generation in (1, 2, 3):
             leases.acquire_committed(self.ours)
             self.assertEqual(("us", generation), self.stored())
@@ -98,18 +98,18 @@ class LeasesTest(unittest.TestCase):
         leases.acquire_committed(self.theirs)
         self.assertEqual(("them", 4), self.stored())
 
-    def test_taking_what_one_has_changes_nothing(self):
+    def test_acquire_held_lease_changes_nothing(self):
         leases.acquire_committed(self.ours)
         leases.acquire_committed(self.ours)
         self.assertEqual(("us", 1), self.stored())
 
-    def test_what_this_process_had_left_over_is_taken_again(self):
+    def test_acquire_own_orphaned_lease_succeeds(self):
         leases.acquire_committed(self.ours)
         again = Lease(self.volume_id, "us")
         leases.acquire_committed(again)
         self.assertEqual((("us", 2), 2), (self.stored(), again.generation))
 
-    def test_users_do_not_see_that_it_changed_hands(self):
+    def test_acquire_and_release_keep_updated_at(self):
         before = db_rows.get_volume(self.volume_id)["updated_at"]
         leases.acquire_committed(self.ours)
         leases.release(self.ours)
@@ -118,7 +118,7 @@ class LeasesTest(unittest.TestCase):
             leases.release_with_result(connection, self.ours)
         self.assertEqual(before, db_rows.get_volume(self.volume_id)["updated_at"])
 
-    def test_what_a_living_one_has_is_its_own(self):
+    def test_acquire_lease_of_living_process_is_refused(self):
         leases.acquire_committed(self.theirs)
         with self.assertRaises(leases.LeaseHeld) as held:
             leases.acquire_committed(self.ours)
@@ -127,13 +127,13 @@ class LeasesTest(unittest.TestCase):
         leases.release(self.ours)
         self.assertEqual(("them", 1), self.stored())
 
-    def test_what_a_dead_one_had_is_taken_over(self):
+    def test_acquire_lease_of_dead_process_takes_over(self):
         leases.acquire_committed(self.theirs)
         members.expire("them")
         leases.acquire_committed(self.ours)
         self.assertEqual((("us", 2), 2), (self.stored(), self.ours.generation))
 
-    def test_who_was_taken_over_can_write_nothing_any_more(self):
+    def test_write_after_takeover_is_refused(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         attachments.move(attachment_id, self.volume_id, Event.CONNECT, lease=self.theirs)
         members.expire("them")
@@ -158,7 +158,7 @@ class LeasesTest(unittest.TestCase):
         after = db_rows.get_volume(self.volume_id), db_rows.get_attachment(attachment_id)
         self.assertEqual(before, after)
 
-    def test_nor_can_a_thread_whose_own_process_has_taken_it_anew(self):
+    def test_write_after_acquire_by_other_thread_is_refused(self):
         leases.acquire_committed(self.ours)
         leases.acquire_committed(Lease(self.volume_id, "us"))
         self.assertRaises(exception.TakenOver, leases.acquire_committed, self.ours)
@@ -170,7 +170,7 @@ class LeasesTest(unittest.TestCase):
         with session.writer() as connection:
             leases.release_with_result(connection, self.theirs)
 
-    def test_it_is_taken_by_the_first_move_and_given_back_by_the_last(self):
+    def test_first_move_acquires_and_last_move_releases(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         moved = attachments.move(
             attachment_id, self.volume_id, Event.CONNECT, lease=self.ours
@@ -185,25 +185,25 @@ class LeasesTest(unittest.TestCase):
         attachments.move(attachment_id, self.volume_id, Event.REVOKED, lease=self.ours, last=True)
         self.assertEqual(((None, 2), None), (self.stored(), self.ours.generation))
 
-    def test_a_move_that_is_forbidden_takes_nothing(self):
+    def test_refused_move_acquires_nothing(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaises(exception.InvalidTransition):
             attachments.move(attachment_id, self.volume_id, Event.GRANTED, lease=self.ours)
         self.assertEqual(((None, 0), None), (self.stored(), self.ours.generation))
 
-    def test_an_end_that_could_not_be_written_down_keeps_it(self):
+    def test_failed_last_move_keeps_lease(self):
         mine = db_rows.add_attachment(self.volume_id, "reserved")
         leases.acquire_committed(self.ours)
         with self.assertRaises(exception.InvalidTransition):
             attachments.move_without_volume(mine, Event.GRANTED, {}, 0, self.ours)
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
 
-    def test_a_volume_that_is_gone_cannot_be_had(self):
+    def test_acquire_for_deleted_volume_raises_not_found(self):
         gone = Lease("gone", "us")
         self.assertRaises(exception.VolumeNotFound, leases.acquire_committed, gone)
         leases.release(gone)
 
-    def test_one_lease_has_nothing_to_do_with_another(self):
+    def test_leases_of_volumes_are_independent(self):
         other = self.add_volume()
         leases.acquire_committed(self.theirs)
         leases.acquire_committed(Lease(other, "us"))
@@ -211,7 +211,7 @@ class LeasesTest(unittest.TestCase):
         leases.release(Lease(other, "us"))
         self.assertEqual(("them", 1), self.stored())
 
-    def test_which_are_free_and_which_a_dead_one_has(self):
+    def test_is_free_and_is_orphaned_match_by_holder(self):
         nobodys, ours = self.volume_id, self.add_volume("us")
         self.add_volume("them")
         dead = self.add_volume("dead")
@@ -225,7 +225,7 @@ class LeasesTest(unittest.TestCase):
         with session.reader() as connection:
             return {row.id for row in connection.execute(sa.select(_V.c.id).where(where))}
 
-    def test_leftovers_are_ones_own_and_those_of_the_dead_at_the_backend(self):
+    def test_list_orphaned_returns_own_and_dead_leases_of_backend(self):
         ours, dead = self.add_volume("us"), self.add_volume("dead")
         for holder in ("us", "dead"):
             self.add_volume(holder, host="here@other#pool")
@@ -233,7 +233,7 @@ class LeasesTest(unittest.TestCase):
             self.add_volume(holder)
         self.assertCountEqual([ours, dead], leases.list_orphaned("here@fake", "us"))
 
-    def test_one_of_many_gets_what_is_free(self):
+    def test_acquire_concurrently_succeeds_once(self):
         names = [f"process-{number}" for number in range(8)]
         for each in names:
             members.join(each, each)

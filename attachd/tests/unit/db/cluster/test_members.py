@@ -12,7 +12,7 @@ from attachd.db.engine import session
 from attachd.tests.fixtures import databases
 
 
-class ProcessesTest(unittest.TestCase):
+class MembersTest(unittest.TestCase):
     """A few of them, by the clock of the database; repeated by functional/test_databases.py."""
 
     kind = "sqlite"
@@ -32,7 +32,7 @@ class ProcessesTest(unittest.TestCase):
             changed = sa.update(table).where(table.c.id == process_id).values(seen_at=earlier)
             self.assertEqual(1, connection.execute(changed).rowcount)
 
-    def test_they_are_told_oldest_first_with_their_names(self):
+    def test_list_living_returns_names_oldest_first(self):
         for each in ("b", "a"):
             members.join(each, f"host:{each}")
         self.assertEqual(
@@ -40,11 +40,11 @@ class ProcessesTest(unittest.TestCase):
             [(row["id"], row["name"]) for row in members.list_living()],
         )
 
-    def test_a_long_name_is_shortened(self):
+    def test_join_truncates_long_name(self):
         members.join("a", "n" * 300)
         self.assertEqual("n" * 255, members.list_living()[0]["name"])
 
-    def test_who_joins_twice_is_there_once(self):
+    def test_join_twice_inserts_once(self):
         members.join("a", "first")
         self.move_back("a", 100)
         before = self.seen()["a"]
@@ -52,7 +52,7 @@ class ProcessesTest(unittest.TestCase):
         self.assertEqual(["first"], [row["name"] for row in members.list_living()])
         self.assertGreater(self.seen()["a"], before)
 
-    def test_all_are_seen_in_utc_and_by_one_clock(self):
+    def test_seen_at_is_utc_of_database_clock(self):
         members.join("a", "a")
         joined = self.seen()["a"]
         self.assertTrue(members.heartbeat("a"))
@@ -63,7 +63,7 @@ class ProcessesTest(unittest.TestCase):
             self.assertLess(abs(models.now() - moment), datetime.timedelta(minutes=10))
         self.assertIsNone(renewed.tzinfo)
 
-    def test_only_those_who_live_can_say_so(self):
+    def test_heartbeat_of_expired_member_returns_false(self):
         self.assertFalse(members.heartbeat("a"))
         members.join("a", "a")
         self.move_back("a", 100)
@@ -75,14 +75,14 @@ class ProcessesTest(unittest.TestCase):
         self.assertFalse(members.heartbeat("a"))
         self.assertEqual({}, self.seen())
 
-    def test_who_is_buried_is_gone_and_the_others_stay(self):
+    def test_expire_removes_one_member_only(self):
         for each in ("a", "b"):
             members.join(each, each)
         self.assertTrue(members.expire("a"))
         self.assertFalse(members.expire("a"))
         self.assertEqual({"b"}, set(self.seen()))
 
-    def test_who_has_been_seen_since_is_spared(self):
+    def test_expire_of_member_seen_since_is_refused(self):
         members.join("a", "a")
         self.move_back("a", 0.25)
         observed = self.seen()["a"]

@@ -31,14 +31,14 @@ class ServicesTest(unittest.TestCase):
         (row,) = services.page({"host": host})
         return row
 
-    def test_the_first_report_makes_a_service_known(self):
+    def test_first_report_registers_service(self):
         report()
         row = self._row()
         self.assertEqual(("attachd-manager", "nova"), (row["binary"], row["availability_zone"]))
         self.assertEqual({"free_gib": 5}, row["report"])
         self.assertEqual((True, True, False), (row["up"], row["alive"], row["disabled"]))
 
-    def test_each_report_replaces_the_one_before_in_one_statement(self):
+    def test_report_replaces_previous_in_one_statement(self):
         report()
         before = session.counters()
         report(report={"free_gib": 4}, availability_zone="z")
@@ -47,21 +47,21 @@ class ServicesTest(unittest.TestCase):
         row = self._row()
         self.assertEqual(({"free_gib": 4}, "z"), (row["report"], row["availability_zone"]))
 
-    def test_a_backend_that_is_down_keeps_its_last_report(self):
+    def test_report_of_down_backend_keeps_capabilities(self):
         report()
         report(up=False, error="x" * 5000, report=None)
         row = self._row()
         self.assertEqual(({"free_gib": 5}, False), (row["report"], row["up"]))
         self.assertEqual("x" * 1023, row["error"])
 
-    def test_what_a_service_speaks_is_kept(self):
+    def test_report_stores_versions(self):
         report(supported=services.Versions("1.9", "Volume 1.3"))
         self.assertEqual({"h@b": ("1.9", "Volume 1.3", True)}, services.versions())
         before = session.counters()
         report(supported=services.Versions("1.9", "Volume 1.3"))
         self.assertEqual(1, session.counters()[0] - before[0])
 
-    def test_of_two_releases_at_one_backend_the_older_counts_while_it_lives(self):
+    def test_report_of_two_releases_keeps_older_while_alive(self):
         old, new = services.Versions("1.9", "Volume 1.3"), services.Versions("1.10", "Volume 1.4")
         for each in (new, old, new, old, new):
             report(supported=each, report={"free_gib": int(each.contract[2:])})
@@ -72,7 +72,7 @@ class ServicesTest(unittest.TestCase):
             report(supported=new)
             self.assertEqual(new, services.versions()["h@b"])
 
-    def test_a_release_that_does_not_tell_is_followed_by_one_that_does(self):
+    def test_report_without_versions_is_followed_by_one_with(self):
         report()
         self.assertEqual({"h@b": (None, None, True)}, services.versions())
         report(supported=services.Versions("1.9", "Volume 1.3"))
@@ -81,7 +81,7 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual("1.9", services.versions()["h@b"].contract)
         self.assertEqual({"free_gib": 1}, self._row()["report"])
 
-    def test_two_first_reports_at_the_same_time_make_one_service(self):
+    def test_first_reports_concurrently_register_one_service(self):
         report(report={"free_gib": 1})
         real = services._update
         with mock.patch.object(services, "_update") as update:
@@ -91,20 +91,20 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual(1, len(services.page({})))
         self.assertEqual({"free_gib": 2}, self._row()["report"])
 
-    def test_a_service_that_is_silent_for_long_is_not_alive(self):
+    def test_service_without_recent_report_is_not_alive(self):
         report()
         later = models.now() + datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
         with mock.patch.object(models, "now", return_value=later):
             self.assertFalse(self._row()["alive"])
 
-    def test_services_are_filtered_and_sorted(self):
+    def test_page_filters_and_sorts(self):
         for host in ("h@b", "h@a"):
             report(host)
         self.assertEqual(["h@a", "h@b"], [row["host"] for row in services.page({})])
         self.assertEqual(2, len(services.page({"binary": "attachd-manager"})))
         self.assertEqual([], services.page({"binary": "x", "host": "h@a"}))
 
-    def test_a_disabled_service_stays_so_until_it_is_enabled(self):
+    def test_disable_lasts_until_enable(self):
         report()
         row = services.disable("attachd-manager", "h@b", "maintenance")
         self.assertEqual((True, "maintenance"), (row["disabled"], row["disabled_reason"]))
@@ -113,12 +113,12 @@ class ServicesTest(unittest.TestCase):
         row = services.enable("attachd-manager", "h@b")
         self.assertEqual((False, None), (row["disabled"], row["disabled_reason"]))
 
-    def test_a_service_that_never_reported_is_not_found(self):
+    def test_enable_of_unknown_service_raises_not_found(self):
         with self.assertRaisesRegex(exception.NotFound, "h@x"):
             services.enable("attachd-manager", "h@x")
         self.assertRaises(exception.NotFound, services.disable, "x", "h@b", None)
 
-    def test_a_backend_is_frozen_and_thawed_once_each(self):
+    def test_freeze_and_thaw_succeed_once_each(self):
         report()
         report("h@a")
         for turn, expected in ((services.freeze, True), (services.thaw, False)):
@@ -129,19 +129,19 @@ class ServicesTest(unittest.TestCase):
                 turn("attachd-manager", "h@b")
             self.assertFalse(services.is_frozen("attachd-manager", "h@a"))
 
-    def test_only_one_of_two_freezes_at_the_same_time(self):
+    def test_freeze_concurrently_succeeds_once(self):
         report()
         freeze = functools.partial(services.freeze, "attachd-manager", "h@b")
         outcomes = concurrency.run_at_once(freeze, freeze)
         self.assertEqual(1, outcomes.count(None))
 
-    def test_a_backend_that_never_reported_is_not_frozen(self):
+    def test_is_frozen_of_unknown_backend_is_false(self):
         for turn in (services.freeze, services.thaw):
             with self.assertRaisesRegex(exception.NotFound, "h@x"):
                 turn("attachd-manager", "h@x")
         self.assertFalse(services.is_frozen("attachd-manager", "h@x"))
 
-    def test_what_a_backend_holds_is_counted_by_project(self):
+    def test_usage_by_project_counts_volumes_of_backend(self):
         for project, size, host in (
             ("p", 1, "h@b#x"),
             ("p", 2, "h@b#y"),

@@ -76,7 +76,7 @@ def is_asked(element):
 SAMPLES = {str: "x", int: 1, datetime.datetime: MOMENT}
 
 
-class PreparedTest(unittest.TestCase):
+class CompiledStatementTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -95,7 +95,7 @@ class PreparedTest(unittest.TestCase):
         with lend() as connection:
             return [dict(row._mapping) for row in connection.execute(statement, values)]
 
-    def test_rows_are_read_as_sqlalchemy_reads_them(self):
+    def test_fetch_reads_rows_as_sqlalchemy(self):
         attachment = self.insert()["id"]
         self.insert(connector=None, connection_info=None, secret=None, attached_at=None)
         one = {"match_id": attachment}
@@ -116,14 +116,14 @@ class PreparedTest(unittest.TestCase):
                 first = prepared.fetch_one(connection, values)
             self.assertEqual(expected[0] if expected else None, first)
 
-    def test_every_value_is_stored_as_it_is(self):
+    def test_execute_stores_values_as_sqlalchemy(self):
         row = self.insert()
         (stored,) = self.ordinarily(sa.select(A).where(A.c.id == row["id"]), {})
         self.assertEqual(row, {name: stored[name] for name in row})
         empty = {stored[name] for name in stored.keys() - row.keys()}
         self.assertEqual({None}, empty)
 
-    def test_rows_are_counted_that_it_is_about(self):
+    def test_execute_returns_matched_rows(self):
         with session.writer() as connection:
             for _ in range(2):  # the second time, nothing changes
                 values = {**self.the, "name": "x", **LATER}
@@ -131,7 +131,7 @@ class PreparedTest(unittest.TestCase):
             self.assertEqual(0, RENAME.execute(connection, {**values, "match_id": "none"}))
         self.assertEqual("x", db_rows.get_volume(self.volume)["name"])
 
-    def test_it_belongs_to_the_transaction(self):
+    def test_execute_is_part_of_transaction(self):
         with self.assertRaises(LookupError), session.writer() as connection:
             RENAME.execute(connection, {**self.the, "name": "x", **LATER})
             (seen,) = volumes._GET.fetch_all(connection, self.the)
@@ -139,7 +139,7 @@ class PreparedTest(unittest.TestCase):
         self.assertEqual("x", seen["name"])
         self.assertIsNone(db_rows.get_volume(self.volume)["name"])
 
-    def test_an_error_is_what_it_is_otherwise(self):
+    def test_execute_raises_same_database_error(self):
         row = self.insert()
         for kind, values in (
             (db_exception.DBDuplicateEntry, row),
@@ -158,7 +158,7 @@ class PreparedTest(unittest.TestCase):
             self.assertEqual(type(inner[1]), type(inner[0]))
         self.assertEqual(1, len(self.ordinarily(sa.select(A), {})))
 
-    def test_a_value_that_is_no_text_is_refused_as_it_is_otherwise(self):
+    def test_execute_with_invalid_text_raises_same_error(self):
         raised = []
         for execute in (
             lambda connection: RENAME.execute(connection, {**self.the, "name": "\ud800", **LATER}),
@@ -175,7 +175,7 @@ class PreparedTest(unittest.TestCase):
         with session.writer() as connection:
             execute(connection)
 
-    def test_what_is_in_a_statement_is_in_no_error(self):
+    def test_error_message_contains_no_values(self):
         wrong = CompiledStatement(
             sa.select(sa.column("nonesuch")).where(V.c.name == sa.bindparam("x"))
         )
@@ -184,7 +184,7 @@ class PreparedTest(unittest.TestCase):
         self.assertIn("nonesuch", str(caught.exception))
         self.assertNotIn("s3cret", str(caught.exception))
 
-    def test_a_value_that_cannot_be_converted_is_what_it_is_otherwise(self):
+    def test_execute_with_unconvertible_value_raises_same_error(self):
         raised = []
         wrong = {**self.the, "provider": {"a": object()}, **LATER}
         for execute in (
@@ -196,7 +196,7 @@ class PreparedTest(unittest.TestCase):
             raised.append(type(caught.exception.inner_exception))
         self.assertEqual([sa.exc.StatementError] * 2, raised)
 
-    def test_nothing_is_written_without_a_transaction(self):
+    def test_execute_without_transaction_is_refused(self):
         values = {**self.the, "name": "x", **LATER}
         with (
             session.reader() as connection,
@@ -208,7 +208,7 @@ class PreparedTest(unittest.TestCase):
             self.assertRaises(sa.exc.InvalidRequestError, RENAME.execute, connection, values)
         self.assertIsNone(db_rows.get_volume(self.volume)["name"])
 
-    def test_a_connection_that_was_lost_in_a_transaction_is_not_used_on(self):
+    def test_lost_connection_in_transaction_is_not_reused(self):
         with self.assertRaises(sa.exc.PendingRollbackError), session.writer() as connection:
             connection.invalidate()
             volumes._GET.fetch_all(connection, self.the)
@@ -218,7 +218,7 @@ class PreparedTest(unittest.TestCase):
             sa.event.listen(engine, "before_cursor_execute", function, **how)
             self.addCleanup(sa.event.remove, engine, "before_cursor_execute", function)
 
-    def test_one_that_is_interrupted_leaves_no_connection_behind_that_others_would_get(self):
+    def test_interrupted_connection_is_not_reused(self):
         class Cursor:
             def execute(self, *_):
                 raise KeyboardInterrupt
@@ -232,7 +232,7 @@ class PreparedTest(unittest.TestCase):
             self.assertTrue(connection.invalidated)
         self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
 
-    def test_the_driver_gets_what_it_gets_otherwise(self):
+    def test_driver_gets_same_text_and_arguments(self):
         heard = []
 
         def hear(_connection, _cursor, sql, arguments, *_):
@@ -261,7 +261,7 @@ class PreparedTest(unittest.TestCase):
             kind = type(otherwise[1])
             self.assertEqual(otherwise[1], kind(directly[1]), name)
 
-    def test_who_listens_to_statements_and_needs_a_context_gets_one(self):
+    def test_listener_that_needs_context_gets_one(self):
         heard = []
         self.listen(lambda *arguments: heard.append(arguments))
         expected = self.ordinarily(volumes._GET.statement, self.the)
@@ -271,13 +271,13 @@ class PreparedTest(unittest.TestCase):
             self.assertEqual(1, RENAME.execute(connection, values))
         self.assertEqual([3, 3], [len(heard), sum(each[4] is not None for each in heard)])
 
-    def test_it_is_logged_where_statements_are(self):
+    def test_execute_logs_statement(self):
         with self.assertLogs("sqlalchemy.engine", "INFO") as logged:
             volumes.get(self.volume, None)
         self.assertIn("SELECT volumes.id", str(logged.output))
         self.assertNotIn(self.volume, str(logged.output))
 
-    def test_it_is_counted(self):
+    def test_execute_is_counted(self):
         before = session.counters().statements
         volumes.get(self.volume, None)
         with session.writer() as connection:
@@ -292,22 +292,22 @@ class CompileTest(unittest.TestCase):
         databases.use(self, "sqlite")
         self.volume = db_rows.add_volume()["id"]
 
-    def test_a_value_that_is_missing_is_named(self):
+    def test_compile_without_value_names_it(self):
         with (
             session.reader() as connection,
             self.assertRaisesRegex(ValueError, "value for match_id"),
         ):
             volumes._GET.fetch_all(connection, {})
 
-    def test_no_default_is_left_out_in_silence(self):
+    def test_compile_with_column_default_is_refused(self):
         with session.writer() as connection, self.assertRaisesRegex(ValueError, "updated_at"):
             RENAME.execute(connection, {"match_id": self.volume, "name": "x"})
 
-    def test_what_only_sqlalchemy_would_do_cannot_be_prepared(self):
+    def test_compile_of_unsupported_statement_is_refused(self):
         name = sa.bindparam("name")
         for statement, says in (
             (sa.select(V.c.id).where(V.c.id.in_([self.volume])), "Not compilable"),
-            (sa.select(V.c.id).where(V.c.name == sa.literal("x", literal_execute=True)), "cannot"),
+            (sa.select(V.c.id).where(V.c.name == sa.literal("x", literal_execute=True)), "Not"),
             (sa.select(V.c.id, A.c.id).where(V.c.id == A.c.volume_id), "Not compilable"),
             (sa.delete(V).returning(V.c.id), "Not compilable"),
             (sa.select(V.c.id).where(V.c.name == sa.bindparam("x", callable_=str)), "no value"),
@@ -316,14 +316,14 @@ class CompileTest(unittest.TestCase):
             with session.reader() as connection, self.assertRaisesRegex(ValueError, says):
                 CompiledStatement(statement).fetch_all(connection, {})
 
-    def test_what_sqlalchemy_calls_otherwise_is_found(self):
+    def test_compile_with_escaped_name_finds_value(self):
         odd = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("the id")))
         with session.reader() as connection:
             self.assertEqual(
                 {"id": self.volume}, odd.fetch_one(connection, {"the id": self.volume})
             )
 
-    def test_each_set_of_names_is_compiled_once(self):
+    def test_compile_happens_once_for_each_set_of_names(self):
         statement = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("match_id")))
         compiled = []
 
@@ -337,6 +337,6 @@ class CompileTest(unittest.TestCase):
                 statement.fetch_all(connection, {"match_id": self.volume})
         self.assertEqual(1, len(compiled))
 
-    def test_sqlalchemy_explains_errors_by_that_name(self):
+    def test_sqlalchemy_has_private_error_handler(self):
         names = list(inspect.signature(sa.Connection._handle_dbapi_exception).parameters)
         self.assertEqual(["self", "e", "statement", "parameters", "cursor", "context"], names[:6])

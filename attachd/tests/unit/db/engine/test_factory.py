@@ -27,7 +27,7 @@ class SqliteTest(unittest.TestCase):
     def _pragma(self, connection, name):
         return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
-    def test_nobody_else_may_read_the_files(self):
+    def test_files_are_private(self):
         self.file = Path(databases.use_without_tables(self, "sqlite").removeprefix("sqlite:///"))
         with session.writer() as connection:
             connection.exec_driver_sql("CREATE TABLE t (x INTEGER)")
@@ -37,14 +37,14 @@ class SqliteTest(unittest.TestCase):
         self.assertEqual({"", "-shm", "-wal"}, {n.removeprefix(self.file.name) for n in modes})
         self.assertEqual({0o600}, set(modes.values()))
 
-    def test_both_engines_check_foreign_keys_and_use_a_write_ahead_log(self):
+    def test_engines_check_foreign_keys_and_use_wal(self):
         for lend in (session.reader, session.writer):
             with lend() as connection:
                 self.assertEqual("wal", self._pragma(connection, "journal_mode"))
                 self.assertEqual(1, self._pragma(connection, "foreign_keys"))
                 self.assertEqual(30000, self._pragma(connection, "busy_timeout"))
 
-    def test_the_file_stays_whole_unless_configured_otherwise(self):
+    def test_synchronous_is_normal_unless_configured(self):
         self._assert_synchronous(0)
         CONF.set_override("sqlite_synchronous", True, group="database")
         session.dispose()
@@ -54,7 +54,7 @@ class SqliteTest(unittest.TestCase):
         with session.writer() as connection:
             self.assertEqual(level, self._pragma(connection, "synchronous"))
 
-    def test_a_transaction_holds_the_lock_from_its_beginning(self):
+    def test_transaction_locks_from_begin(self):
         other = sqlite3.connect(self.file, timeout=0, isolation_level=None)
         self.addCleanup(other.close)
         with session.writer():
@@ -62,7 +62,7 @@ class SqliteTest(unittest.TestCase):
         other.execute("BEGIN IMMEDIATE")
         other.execute("ROLLBACK")
 
-    def test_many_threads_that_read_and_then_write_all_come_through(self):
+    def test_concurrent_read_then_write_transactions_succeed(self):
         volume = db_rows.add_volume(size_gib=0)
         together = threading.Barrier(32, timeout=TIMEOUT)
 
@@ -86,7 +86,7 @@ class OptionsTest(unittest.TestCase):
             self.addCleanup(CONF.clear_override, name, group="database")
         return factory.create_writer(CONF.database)
 
-    def test_the_pool_is_as_configured(self):
+    def test_pool_has_configured_size(self):
         options = {"max_pool_size": 3, "pool_timeout": 7, "connection_recycle_time": 11}
         engine = self._engine("postgresql+psycopg2://u@h/d", **options)
         self.assertEqual(
@@ -96,7 +96,7 @@ class OptionsTest(unittest.TestCase):
     def _age(self, engine):
         return engine.pool._recycle
 
-    def test_parameters_are_added_to_the_url(self):
+    def test_connection_parameters_are_added_to_url(self):
         engine = self._engine("mysql+pymysql://u@h/d?x=1", connection_parameters="charset=latin1")
         self.assertEqual({"x": "1", "charset": "latin1"}, dict(engine.url.query))
 
@@ -123,36 +123,36 @@ def description(name, length=144):
     return strings + bytes([len(numbers)]) + numbers
 
 
-class RememberTest(unittest.TestCase):
+class ColumnDescriptionsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         factory.cache_column_descriptions()
         self.read = connections.FieldDescriptorPacket
 
-    def test_a_column_is_read_as_pymysql_reads_it(self):
+    def test_cached_description_equals_original(self):
         data = description(b"status")
         stock = protocol.FieldDescriptorPacket(data, ENCODING)
         self.assertEqual("status", stock.name)
         self.assertEqual(stock.description(), self.read(data, ENCODING).description())
         self.assertEqual(stock.type_code, self.read(data, ENCODING).type_code)
 
-    def test_the_same_column_is_read_once(self):
+    def test_same_description_is_parsed_once(self):
         self.assertIs(
             self.read(description(b"once"), ENCODING), self.read(description(b"once"), ENCODING)
         )
 
-    def test_another_column_is_another_one(self):
+    def test_other_description_is_parsed(self):
         for other in (description(b"b"), description(b"a", length=3)):
             self.assertNotEqual(
                 self.read(description(b"a"), ENCODING).description(),
                 self.read(other, ENCODING).description(),
             )
 
-    def test_to_remember_twice_is_the_same_as_once(self):
+    def test_cache_twice_has_same_effect(self):
         factory.cache_column_descriptions()
         self.assertIs(self.read, connections.FieldDescriptorPacket)
 
-    def test_pymysql_reads_columns_by_that_name_and_changes_nothing_of_them(self):
+    def test_pymysql_has_private_class_and_keeps_descriptions(self):
         source = inspect.getsource(connections.MySQLResult._get_descriptions)
         self.assertIn("._read_packet(FieldDescriptorPacket)", source)
         self.assertNotIn("field.name =", source)

@@ -43,17 +43,17 @@ class PagesTest(unittest.TestCase):
             marker = got[-1]
         return found
 
-    def test_a_list_is_newest_first_and_those_of_one_moment_by_id(self):
+    def test_page_is_newest_first_then_by_id(self):
         self.assertEqual([f"{n:02}" for n in range(11, -1, -1)], self._page(limit=100))
 
-    def test_a_named_index_changes_nothing_but_the_way(self):
+    def test_page_with_named_index_has_same_items(self):
         index = paging.order_index(V, {}, paging.Page(4), ())
         page = paging.Page(4, marker="06")
         with session.reader() as connection:
             found = paging.fetch_page(connection, sa.select(V.c.id), V, [], page, index)
         self.assertEqual(["05", "04", "03", "02"], [row["id"] for row in found])
 
-    def test_walking_from_page_to_page_finds_everything_once_in_order(self):
+    def test_walk_over_pages_finds_each_item_once(self):
         orders = [
             (("created_at", "desc"),),
             (("created_at", "asc"),),
@@ -70,53 +70,53 @@ class PagesTest(unittest.TestCase):
                 with self.subTest(sort=sort, limit=limit):
                     self.assertEqual(whole, self._walk(limit, sort=sort))
 
-    def test_what_has_no_value_counts_as_smallest(self):
+    def test_null_sorts_as_smallest(self):
         nameless = ["00", "04", "08"]
         self.assertEqual(nameless, self._page(limit=3, sort=(("name", "asc"),)))
         last = self._page(limit=12, sort=(("name", "desc"),))[-3:]
         self.assertEqual(nameless[::-1], last)
 
-    def test_ties_are_sorted_by_id_in_the_direction_of_the_last_key(self):
+    def test_ties_sort_by_id_in_last_direction(self):
         ascending = self._page(limit=6, sort=(("size_gib", "asc"),))
         self.assertEqual(["00", "02", "04", "06", "08", "10"], ascending)
         descending = self._page(limit=6, sort=(("size_gib", "desc"),))
         self.assertEqual(["11", "09", "07", "05", "03", "01"], descending)
 
-    def test_what_comes_and_goes_meanwhile_repeats_and_hides_nothing(self):
+    def test_changes_between_pages_repeat_and_hide_nothing(self):
         first = self._page(limit=4)
         db_rows.add_volume(id="99")
         with session.writer() as connection:
             connection.execute(sa.delete(V).where(V.c.id == first[0]))
         self.assertEqual(["07", "06"], self._page(limit=2, marker=first[-1]))
 
-    def test_a_marker_that_is_gone_is_refused_by_name(self):
+    def test_unknown_marker_is_refused_by_name(self):
         for sort in ((("created_at", "desc"),), (("name", "asc"),), (("name", "desc"),)):
             refused = self.assertRaisesRegex(exception.MarkerNotFound, "Marker nowhere")
             with self.subTest(sort=sort), refused:
                 self._page(limit=2, marker="nowhere", sort=sort)
 
-    def test_a_marker_that_the_caller_may_not_see_is_refused(self):
+    def test_invisible_marker_is_refused(self):
         db_rows.add_volume(id="zz", project_id="other")
         self.assertEqual([], self._page("other", limit=2, marker="zz"))
         for sort in ((("created_at", "desc"),), (("name", "asc"),)):
             with self.assertRaises(exception.MarkerNotFound):
                 self._page(db_rows.PROJECT, limit=2, marker="zz", sort=sort)
 
-    def test_behind_the_last_item_there_is_an_empty_page(self):
+    def test_page_after_last_item_is_empty(self):
         self.assertEqual([], self._page(limit=2, marker="00"))
 
-    def test_a_page_of_none_is_empty(self):
+    def test_page_of_limit_zero_is_empty(self):
         self.assertEqual([], self._page(limit=0))
 
-    def test_an_offset_skips(self):
+    def test_offset_skips_items(self):
         self.assertEqual(["09", "08"], self._page(limit=2, offset=2))
         self.assertEqual(["07", "06"], self._page(limit=2, offset=2, marker="10"))
 
-    def test_an_unknown_sort_key_is_refused_by_name(self):
+    def test_unknown_sort_key_is_refused_by_name(self):
         with self.assertRaisesRegex(exception.BadRequest, "nonesuch"):
             self._page(limit=2, sort=(("nonesuch", "asc"),))
 
-    def test_a_page_is_one_statement(self):
+    def test_page_is_one_statement(self):
         for page in ({}, {"marker": "05"}, {"sort": (("name", "asc"),), "marker": "05"}):
             before = session.counters().statements
             self._page(limit=3, **page)
@@ -134,7 +134,7 @@ class ConditionsTest(unittest.TestCase):
         with session.reader() as connection:
             return set(connection.execute(sa.select(V.c.id).where(*conditions)).scalars())
 
-    def test_a_text_is_searched_literally(self):
+    def test_like_matches_literally(self):
         for number, name in enumerate(("100%", "100 percent", "a_b", "axb", "back\\slash", None)):
             db_rows.add_volume(id=str(number), name=name)
         found = {
@@ -143,7 +143,7 @@ class ConditionsTest(unittest.TestCase):
         }
         self.assertEqual({"100%": {"0"}, "a_b": {"2"}, "\\": {"4"}, "100": {"0", "1"}}, found)
 
-    def test_the_index_of_the_order_is_named_unless_a_filter_has_a_better_one(self):
+    def test_order_index_is_named_unless_filter_is_selective(self):
         newest, by_name = paging.Page(10), paging.Page(10, sort=(("name", "asc"),))
         oldest = paging.Page(10, sort=(("created_at", "asc"),))
         for page in (newest, oldest):
@@ -154,7 +154,7 @@ class ConditionsTest(unittest.TestCase):
             self.assertIsNone(paging.order_index(V, {"name": "n"}, page, {"name"}))
         self.assertIsNone(paging.order_index(V, {}, by_name, {"name"}))
 
-    def test_only_filters_that_are_there_count(self):
+    def test_equal_uses_present_filters_only(self):
         db_rows.add_volume(id="0", name=None)
         db_rows.add_volume(id="1", name="n", size_gib=2)
         wanted = {"name": None, "other": 1}

@@ -37,12 +37,12 @@ class RetriedTest(unittest.TestCase):
 
         return function()
 
-    def test_a_deadlock_and_a_lost_connection_are_not_noticed(self):
+    def test_deadlock_and_lost_connection_are_retried(self):
         trouble = (db_exception.DBDeadlock(), db_exception.DBConnectionError())
         self.assertEqual("done", self._call(*trouble, "done"))
         self.assertEqual(3, self.calls)
 
-    def test_pauses_grow_and_vary_and_are_two_seconds_in_all(self):
+    def test_backoff_grows_with_jitter_to_two_seconds(self):
         with mock.patch.object(retry.random, "uniform", side_effect=lambda _low, high: high):
             self.assertRaises(exception.Unavailable, self._call, db_exception.DBConnectionError())
         pauses = [call.args[0] for call in self.sleep.call_args_list]
@@ -50,36 +50,36 @@ class RetriedTest(unittest.TestCase):
         self.assertEqual(10, self.calls)
         self.assertLess(sum(pauses) / 2, 3)
 
-    def test_no_try_begins_when_the_time_is_over(self):
+    def test_retry_ends_after_retry_timeout(self):
         clock = iter([0.0, 4.0, 8.0, 10.5])
         with mock.patch.object(retry.time, "monotonic", side_effect=lambda: next(clock)):
             self.assertRaises(exception.Unavailable, self._call, db_exception.DBConnectionError())
         self.assertEqual(3, self.calls)
 
-    def test_postgresql_tells_in_its_own_way_that_locks_took_too_long(self):
+    def test_postgresql_lock_timeout_is_retried(self):
         held = mock.Mock(spec=Exception, pgcode="55P03", args=())
         locked = sa.exc.OperationalError("UPDATE", {}, held)
         self.assertEqual("done", self._call(locked, "done"))
         with self.assertRaisesRegex(exception.Unavailable, "too busy"):
             self._call(locked)
 
-    def test_a_database_that_stays_away_is_said_to_be(self):
+    def test_lasting_connection_error_raises_unavailable(self):
         with self.assertRaisesRegex(exception.Unavailable, "does not answer. Try again later"):
             self._call(db_exception.DBConnectionError())
 
-    def test_deadlocks_without_end_are_said_to_be_too_much(self):
+    def test_lasting_deadlock_raises_unavailable_as_busy(self):
         with self.assertRaisesRegex(exception.Unavailable, "too busy"):
             self._call(db_exception.DBDeadlock())
 
-    def test_our_own_errors_are_raised_at_once(self):
+    def test_own_exception_is_not_retried(self):
         self.assertRaises(exception.NotFound, self._call, exception.NotFound())
         self.assertEqual(1, self.calls)
 
-    def test_a_mistake_of_ours_is_raised_at_once_as_it_is(self):
+    def test_programming_error_is_not_retried(self):
         self.assertRaises(ZeroDivisionError, self._call, ZeroDivisionError())
         self.assertEqual(1, self.calls)
 
-    def test_what_another_try_would_not_help_is_told_apart(self):
+    def test_permanent_errors_are_translated(self):
         operational = sa.exc.OperationalError("SELECT", {}, Exception("disk full"))
         data = db_exception.DBError(sa.exc.DataError("INSERT", {}, Exception("too long")))
         cases = [
@@ -96,7 +96,7 @@ class RetriedTest(unittest.TestCase):
                 self.assertRaisesRegex(raised, text, self._call, error)
                 self.assertEqual(1, self.calls)
 
-    def test_the_function_keeps_its_name_and_text(self):
+    def test_retried_keeps_name_and_docstring(self):
         @retried
         def function():
             """Do something."""
@@ -108,7 +108,7 @@ class RetriedTest(unittest.TestCase):
 class MissingTablesTest(unittest.TestCase):
     kind = "sqlite"
 
-    def test_a_database_without_tables_is_told_from_one_that_is_away(self):
+    def test_missing_tables_raise_unavailable_with_advice(self):
         databases.use_without_tables(self, self.kind)
 
         @retried
@@ -121,7 +121,7 @@ class MissingTablesTest(unittest.TestCase):
 
 
 class TransactionsTest(unittest.TestCase):
-    def test_whatever_others_call_is_tried_again(self):
+    def test_each_function_with_transaction_is_retried(self):
         bare = []
         for path in Path(retry.__file__).parent.glob("*.py"):
             functions = (

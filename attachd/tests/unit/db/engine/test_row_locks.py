@@ -10,8 +10,8 @@ from attachd.db.engine import row_locks, session
 from attachd.tests.fixtures import databases
 
 
-class TakeTest(unittest.TestCase):
-    def test_sqlite_needs_none(self):
+class LockRowTest(unittest.TestCase):
+    def test_lock_row_on_sqlite_does_nothing(self):
         databases.use(self, "sqlite")
         with session.writer() as connection:
             row_locks.lock_row(connection, models.host_locks, "h")

@@ -38,20 +38,20 @@ class TransactionTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def test_a_transaction_is_seen_whole_and_only_when_it_is_over(self):
+    def test_transaction_is_visible_after_commit_only(self):
         with session.writer() as connection:
             insert(connection, "one")
             insert(connection, "two")
             self.assertEqual(set(), hosts())
         self.assertEqual({"one", "two"}, hosts())
 
-    def test_an_exception_undoes_the_transaction(self):
+    def test_exception_rolls_back(self):
         with self.assertRaises(Gone), session.writer() as connection:
             insert(connection, "one")
             raise Gone
         self.assertEqual(set(), hosts())
 
-    def test_a_connection_can_be_used_again_after_an_exception(self):
+    def test_connection_is_usable_after_exception(self):
         for _ in range(3):
             with self.assertRaises(Gone), session.writer() as connection:
                 insert(connection, "one")
@@ -60,7 +60,7 @@ class TransactionTest(unittest.TestCase):
             insert(connection, "one")
         self.assertEqual({"one"}, hosts())
 
-    def test_one_reader_sees_what_others_commit_meanwhile(self):
+    def test_reader_sees_later_commits(self):
         count = sa.select(sa.func.count()).select_from(SERVICES)
         with session.reader() as reading:
             self.assertEqual(0, reading.execute(count).scalar())
@@ -68,7 +68,7 @@ class TransactionTest(unittest.TestCase):
                 insert(connection, "one")
             self.assertEqual(1, reading.execute(count).scalar())
 
-    def test_a_connection_lost_at_the_commit_is_not_taken_for_a_failure(self):
+    def test_connection_lost_at_commit_raises_unavailable(self):
         def lose(_connection):
             raise db_exception.DBConnectionError
 
@@ -81,7 +81,7 @@ class TransactionTest(unittest.TestCase):
             insert(connection, "two")
         self.assertEqual({"two"}, hosts())
 
-    def test_a_rollback_that_fails_does_not_hide_why_it_was_needed(self):
+    def test_failed_rollback_keeps_original_error(self):
         def lose(_connection):
             raise db_exception.DBConnectionError
 
@@ -94,7 +94,7 @@ class TransactionTest(unittest.TestCase):
             insert(connection, "two")
         self.assertEqual({"two"}, hosts())
 
-    def test_statements_and_writing_transactions_are_counted(self):
+    def test_counters_count_statements_and_transactions(self):
         before = session.counters()
         with session.writer() as connection:
             insert(connection, "one")
@@ -106,13 +106,13 @@ class TransactionTest(unittest.TestCase):
         self.assertEqual(3, statements - before.statements)
         self.assertEqual(1, transactions - before.writing_transactions)
 
-    def test_nobody_listens_to_statements_that_nobody_counts(self):
+    def test_engines_have_no_listener_without_counting(self):
         engines = (session._engines().reader, session._engines().writer)
         self.assertEqual([False, False], [each._has_events for each in engines])
         session.counters()
         self.assertEqual([True, True], [each._has_events for each in engines])
 
-    def test_a_forked_process_has_connections_of_its_own(self):
+    def test_forked_process_opens_own_connections(self):
         with session.writer() as connection:
             insert(connection, "parent")
         child = os.fork()
@@ -130,7 +130,7 @@ class TransactionTest(unittest.TestCase):
         with session.writer() as connection:
             insert(connection, "parent again")
 
-    def test_after_dispose_connections_are_made_anew(self):
+    def test_dispose_reopens_connections(self):
         first = session._engines()
         session.dispose()
         self.assertEqual(set(), hosts())
@@ -150,29 +150,29 @@ class ConfigurationTest(unittest.TestCase):
             session.dialect()
         return str(caught.exception)
 
-    def test_no_database_is_refused_by_the_name_of_the_option(self):
+    def test_missing_connection_names_option(self):
         self.assertIn("set connection in [database]", self._refusal(None))
 
-    def test_a_url_that_is_none_is_refused_without_its_password(self):
+    def test_invalid_url_is_refused_without_password(self):
         self.assertNotIn("secret", self._refusal("nonsense:secret"))
 
-    def test_an_unknown_database_is_refused_by_name(self):
+    def test_unknown_database_is_refused_by_name(self):
         self.assertIn("nonesuch", self._refusal("nonesuch://u:secret@h/d"))
 
-    def test_a_database_in_memory_is_refused(self):
+    def test_in_memory_database_is_refused(self):
         self.assertIn("needs a file", self._refusal("sqlite://"))
 
-    def test_the_place_is_shown_without_the_password(self):
+    def test_display_url_hides_password(self):
         CONF.set_override("connection", "mysql+pymysql://u:secret@h/d", group="database")
         self.assertEqual("mysql+pymysql://u:***@h/d", session.display_url())
         self.assertEqual("mysql", session.dialect())
 
 
 class DefaultsTest(unittest.TestCase):
-    def test_a_pool_keeps_a_connection_for_each_thread_of_a_backend(self):
+    def test_pool_size_covers_threads_of_backend(self):
         self.assertGreaterEqual(CONF.database.max_pool_size, CONF.manager.threads_per_backend)
 
-    def test_the_generator_of_samples_is_told_our_default(self):
+    def test_sample_generator_shows_default(self):
         (found,) = [
             option
             for _group, options in oslo_db_options.list_opts()

@@ -15,35 +15,35 @@ from attachd.db.engine import timeouts
 LIMITS = timeouts.Timeouts(connect=3, answer=20)
 
 
-class ArgumentsTest(unittest.TestCase):
+class ConnectArgsTest(unittest.TestCase):
     def arguments(self, url):
         return timeouts.connect_args(sa.make_url(url), LIMITS)
 
-    def test_the_limits_are_those_of_the_configuration(self):
+    def test_from_options_reads_configuration(self):
         self.assertEqual((5, 20), timeouts.from_options(CONF.database))
 
-    def test_both_drivers_of_mariadb_are_told_the_same(self):
+    def test_mariadb_drivers_get_same_arguments(self):
         told = {"connect_timeout": 3, "read_timeout": 20, "write_timeout": 20}
         for driver in ("pymysql", "mysqldb"):
             self.assertEqual(told, self.arguments(f"mysql+{driver}://u@h/d"))
 
-    def test_what_the_url_says_goes_before(self):
+    def test_url_overrides_arguments(self):
         told = self.arguments("mysql+pymysql://u@h/d?read_timeout=600")
         self.assertEqual({"connect_timeout": 3, "write_timeout": 20}, told)
 
-    def test_libpq_notices_a_machine_that_is_gone(self):
+    def test_libpq_gets_tcp_timeouts(self):
         for driver in ("psycopg2", "psycopg"):
             told = self.arguments(f"postgresql+{driver}://u@h/d")
             self.assertEqual((3, 20_000), (told["connect_timeout"], told["tcp_user_timeout"]))
             unnoticed = told["keepalives_idle"] + 3 * told["keepalives_interval"]
             self.assertLessEqual(unnoticed, 20)
 
-    def test_a_driver_that_is_not_known_is_told_nothing(self):
+    def test_unknown_driver_gets_no_arguments(self):
         self.assertEqual({}, self.arguments("sqlite:////tmp/x"))
 
 
 class SessionTest(unittest.TestCase):
-    def test_a_server_gives_up_on_locks_before_we_give_up_on_the_server(self):
+    def test_lock_timeout_is_shorter_than_read_timeout(self):
         self.assertLess(LIMITS.lock, LIMITS.answer)
         self.assertEqual(1, timeouts.Timeouts(1, 1).lock)
         self.assertIn(
@@ -52,16 +52,16 @@ class SessionTest(unittest.TestCase):
         (told,) = timeouts.session_statements("mysql", LIMITS)
         self.assertRegex(told, "^SET SESSION innodb_lock_wait_timeout = 10 ")
 
-    def test_a_server_ends_silent_transactions_after_we_have_given_up(self):
+    def test_idle_timeout_is_longer_than_read_timeout(self):
         self.assertGreater(LIMITS.idle, LIMITS.answer)
         for dialect in ("postgresql", "mariadb"):
             self.assertIn("40", " ".join(timeouts.session_statements(dialect, LIMITS)))
 
-    def test_sqlite_is_told_nothing(self):
+    def test_sqlite_gets_no_statements(self):
         self.assertEqual([], timeouts.session_statements("sqlite", LIMITS))
 
 
-class WaitTest(unittest.TestCase):
+class WaitCallbackTest(unittest.TestCase):
     def connection(self, *states, **values):
         reading, writing = os.pipe()
         self.addCleanup(os.close, reading)
@@ -74,13 +74,13 @@ class WaitTest(unittest.TestCase):
             **values,
         )
 
-    def test_silence_is_an_error_after_a_while(self):
+    def test_silent_server_raises_after_timeout(self):
         limits = timeouts.Timeouts(connect=60, answer=0)
         silent = self.connection(extensions.POLL_READ, limits=limits)
         with self.assertRaisesRegex(psycopg2.OperationalError, "silent"):
             timeouts._wait_callback(silent)
 
-    def test_a_connection_that_is_being_made_has_the_time_that_is_configured_for_that(self):
+    def test_connecting_uses_connect_timeout(self):
         for dsn, limits in (
             ("host=h", timeouts.Timeouts(connect=0, answer=60)),
             ("host=h connect_timeout=0", timeouts.Timeouts(connect=60, answer=60)),
@@ -92,7 +92,7 @@ class WaitTest(unittest.TestCase):
                 self.assertRaises(psycopg2.OperationalError, timeouts._wait_callback, silent)
             poll.return_value.poll.assert_called_once_with(0.0)
 
-    def test_an_answer_ends_the_waiting(self):
+    def test_answer_ends_waiting(self):
         states = (extensions.POLL_READ, extensions.POLL_READ, extensions.POLL_OK)
         for limits in (LIMITS, None):
             answering = self.connection(*states, limits=limits)

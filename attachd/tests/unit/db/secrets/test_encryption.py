@@ -13,7 +13,7 @@ from attachd.tests.fixtures import key_files, lifetime
 SECRET = "f" * 32
 
 
-class SealingTest(unittest.TestCase):
+class EncryptionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.file = key_files.use(self)
@@ -29,30 +29,30 @@ class SealingTest(unittest.TestCase):
         self.assertEqual(503, caught.exception.code)
         return str(caught.exception)
 
-    def test_what_was_sealed_says_so_and_can_be_opened(self):
+    def test_encrypt_adds_prefix_and_decrypt_reverses(self):
         for text in ("", SECRET, '{"é": "日本語 🗻"}', "x" * 100_000):
             sealed = encryption.encrypt(text)
             self.assertTrue(encryption.is_encrypted(sealed))
             self.assertTrue(sealed.startswith(f"encrypted:1:{key_files.key_ids(self.file)[0]}:"))
             self.assertEqual(text, encryption.decrypt(sealed))
 
-    def test_the_same_is_sealed_differently_each_time(self):
+    def test_encrypt_twice_differs(self):
         self.assertNotEqual(encryption.encrypt(SECRET), encryption.encrypt(SECRET))
         self.assertNotIn(SECRET, encryption.encrypt(SECRET))
 
-    def test_a_drawn_secret_fits_into_its_column(self):
+    def test_encrypted_secret_fits_column(self):
         self.assertLessEqual(len(encryption.encrypt("x" * 64)), 255)
 
-    def test_without_a_file_it_stays_what_it_is(self):
+    def test_encrypt_without_key_file_returns_text(self):
         key_files.configure(self, None)
         self.assertEqual(SECRET, encryption.encrypt(SECRET))
         self.assertIsNone(encryption.keys())
 
-    def test_what_is_not_sealed_is_what_it_says(self):
+    def test_decrypted_of_plain_text_returns_it(self):
         for value in (None, SECRET, {"data": {}}, ""):
             self.assertEqual(value, encryption.decrypted(value))
 
-    def test_a_missing_key_is_named_with_the_file_and_what_to_do(self):
+    def test_decrypt_with_missing_key_names_key_file_and_action(self):
         sealed, name = encryption.encrypt(SECRET), key_files.key_ids(self.file)[0]
         key_files.replace_all_keys(self.file)
         said = self.unreadable(sealed)
@@ -62,18 +62,18 @@ class SealingTest(unittest.TestCase):
         said = self.unreadable(sealed)
         self.assertIn(f"key {name}, and [secrets] key_file is not set", said)
 
-    def test_what_was_damaged_is_said_to_be(self):
+    def test_decrypt_of_damaged_value_raises_unreadable(self):
         sealed = encryption.encrypt(SECRET)
         for wrong in (key_files.tamper(sealed), sealed[:-1], sealed[:20]):
             self.assertIn("damaged", self.unreadable(wrong))
 
-    def test_nothing_shows_in_what_is_logged(self):
+    def test_repr_hides_value(self):
         sealed = encryption.Encrypted(encryption.encrypt(SECRET), str)
         self.assertEqual("Encrypted()", repr(sealed))
         self.assertEqual(SECRET, sealed.opened())
         self.assertNotIn(self.file.read_text().strip(), str(vars(encryption._key_ring)))
 
-    def test_a_changed_file_is_noticed_after_a_while(self):
+    def test_changed_key_file_is_read_after_interval(self):
         one = key_files.key_ids(self.file)[0]
         first = encryption.encrypt(SECRET)
         two = key_file.add(self.path)
@@ -86,7 +86,7 @@ class SealingTest(unittest.TestCase):
         self.assertEqual(SECRET, encryption.decrypt(second))
         self.assertIn(f"key {one}", self.unreadable(first))
 
-    def test_it_is_not_looked_at_each_time(self):
+    def test_key_file_is_not_checked_each_time(self):
         self.enterContext(mock.patch.object(encryption, "CHECK_INTERVAL", 3600.0))
         encryption.reset()
         encryption.encrypt(SECRET)
@@ -95,7 +95,7 @@ class SealingTest(unittest.TestCase):
                 encryption.decrypt(encryption.encrypt(SECRET))
         look.assert_not_called()
 
-    def test_an_unknown_key_is_looked_for_at_once(self):
+    def test_unknown_key_is_searched_at_once(self):
         encryption.encrypt(SECRET)
         two = key_file.generate()
         other = lifetime.temp_dir(self) / "other.keys"
@@ -109,7 +109,7 @@ class SealingTest(unittest.TestCase):
             file.write(f"{two}\n")
         self.assertEqual(SECRET, encryption.decrypt(sealed))
 
-    def test_a_file_that_breaks_later_is_complained_of_once_and_the_keys_stay(self):
+    def test_broken_key_file_is_logged_once_and_keys_stay(self):
         sealed = encryption.encrypt(SECRET)
         breakages = (
             lambda: self.file.write_text("nonsense\n"),
@@ -126,7 +126,7 @@ class SealingTest(unittest.TestCase):
             self.assertIn("[secrets] key_file: ", said)
             self.assertNotIn("nonsense", said)
 
-    def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(self):
+    def test_unreadable_key_file_is_read_again(self):
         encryption.encrypt(SECRET)
         two = key_file.add(self.path)
         key_file.promote(self.path, two)
@@ -143,13 +143,13 @@ class SealingTest(unittest.TestCase):
         self.look()
         self.assertTrue(encryption.encrypt(SECRET).startswith(encryption.prefix(two)))
 
-    def test_a_file_that_was_never_in_order_keeps_a_process_from_starting(self):
+    def test_start_with_invalid_key_file_is_refused(self):
         self.file.write_text("nonsense\n")
         for _ in range(2):
             with self.assertRaises(exception.ConfigurationError):
                 encryption.start()
 
-    def test_a_start_without_a_file_warns(self):
+    def test_start_without_key_file_warns(self):
         key_files.configure(self, None)
         with self.assertLogs(encryption.LOG.logger, "WARNING") as logged:
             encryption.start()

@@ -32,20 +32,20 @@ class KeyFileTest(unittest.TestCase):
         return said
 
 
-class ReadingTest(KeyFileTest):
-    def test_the_first_key_seals_and_all_open(self):
+class ReadTest(KeyFileTest):
+    def test_first_key_encrypts_and_all_decrypt(self):
         one, two = key_file.generate(), key_file.generate()
         self.write(f"# made in May\n\n  {one}  \n{two}\n", mode=0o640)
         found = key_file.read(self.path)
         self.assertEqual(key_file.key_id(one), found.first)
         self.assertEqual([key_file.key_id(each) for each in (one, two)], list(found.by_id))
 
-    def test_an_id_gives_no_key_away(self):
+    def test_key_id_does_not_reveal_key(self):
         key = key_file.generate()
         self.assertRegex(key_file.key_id(key), "^[0-9a-f]{8}$")
         self.assertNotIn(key_file.key_id(key), key)
 
-    def test_what_others_may_read_or_write_is_refused(self):
+    def test_read_of_file_accessible_to_others_is_refused(self):
         for mode in (0o644, 0o604, 0o602, 0o601):
             self.write(key_file.generate(), mode)
             said = self.refused()
@@ -54,7 +54,7 @@ class ReadingTest(KeyFileTest):
             self.write(key_file.generate(), mode)
             key_file.read(self.path)
 
-    def test_what_is_no_key_file_is_refused_by_what_it_is(self):
+    def test_read_of_invalid_file_names_reason(self):
         self.assertIn("cannot be read: No such file", self.refused())
         self.assertIn("is not an absolute path", self.refused("secrets.keys"))
         self.assertIn("is not a regular file", self.refused(str(self.file.parent)))
@@ -66,7 +66,7 @@ class ReadingTest(KeyFileTest):
         self.write("x" * 70_000)
         self.assertIn("is longer than 65536 bytes", self.refused())
 
-    def test_a_wrong_line_is_named_and_not_shown(self):
+    def test_read_of_invalid_line_names_number_without_content(self):
         key = key_file.generate()
         for wrong in (key[:-2], f"{key}x", "passw0rd", f"{key} {key}", "ключ", "\0"):
             self.write(f"{key}\n\n{wrong}\n")
@@ -74,7 +74,7 @@ class ReadingTest(KeyFileTest):
             self.assertIn("line 3 is no key", said)
             self.assertNotIn(wrong, said)
 
-    def test_a_key_is_there_once(self):
+    def test_read_of_duplicate_key_is_refused(self):
         key = key_file.generate()
         self.write(f"{key}\n{key}\n")
         said = self.refused()
@@ -82,25 +82,25 @@ class ReadingTest(KeyFileTest):
         self.assertNotIn(key, said)
 
 
-class ChangingTest(KeyFileTest):
-    def test_a_new_file_is_for_its_owner_alone(self):
+class ChangeTest(KeyFileTest):
+    def test_create_makes_private_file(self):
         name = key_file.create(self.path)
         self.assertEqual(0o600, stat.S_IMODE(self.file.stat().st_mode))
         self.assertEqual([name], key_files.key_ids(self.file))
 
-    def test_a_file_that_is_there_is_kept(self):
+    def test_create_of_existing_file_is_refused(self):
         name = key_file.create(self.path)
         with self.assertRaises(exception.Conflict):
             key_file.create(self.path)
         self.assertEqual([name], key_files.key_ids(self.file))
 
-    def test_where_no_file_can_be_made_the_option_is_named(self):
+    def test_create_error_names_option(self):
         for path in ("secrets.keys", str(self.file.parent / "missing" / "secrets.keys")):
             with self.assertRaises(exception.ConfigurationError) as caught:
                 key_file.create(path)
             self.assertIn("[secrets] key_file: ", str(caught.exception))
 
-    def test_keys_are_added_at_the_end_promoted_and_removed(self):
+    def test_add_promote_and_remove_change_order(self):
         one = key_file.create(self.path)
         two, three = key_file.add(self.path), key_file.add(self.path)
         self.assertEqual([one, two, three], key_files.key_ids(self.file))
@@ -111,20 +111,20 @@ class ChangingTest(KeyFileTest):
         key_file.remove(self.path, one)
         self.assertEqual([three, two], key_files.key_ids(self.file))
 
-    def test_the_key_that_seals_is_not_removed(self):
+    def test_remove_first_key_is_refused(self):
         one = key_file.create(self.path)
         with self.assertRaises(exception.Conflict) as caught:
             key_file.remove(self.path, one)
         self.assertIn(f"Key {one} is the first", str(caught.exception))
         self.assertEqual([one], key_files.key_ids(self.file))
 
-    def test_a_key_that_is_not_there_is_not_found(self):
+    def test_remove_unknown_key_raises_not_found(self):
         key_file.create(self.path)
         for change in (key_file.promote, key_file.remove):
             with self.assertRaises(exception.NotFound):
                 change(self.path, "00000000")
 
-    def test_mode_remarks_and_links_stay(self):
+    def test_change_keeps_mode_comments_and_links(self):
         self.write(f"# made in May\n{key_file.generate()}\n", mode=0o640)
         link = self.file.with_name("link")
         link.symlink_to(self.file.name)
@@ -138,7 +138,7 @@ class ChangingTest(KeyFileTest):
             {"link", "secrets.keys"}, {each.name for each in self.file.parent.iterdir()}
         )
 
-    def test_remarks_of_any_bytes_stay(self):
+    def test_change_keeps_comments_of_any_bytes(self):
         remarks = "# für Zürich\u2028\x85 ".encode() + b"\xff\r\n"
         self.write("")
         self.file.write_bytes(remarks + f"{key_file.generate()}\n".encode())
@@ -147,12 +147,12 @@ class ChangingTest(KeyFileTest):
         self.assertEqual(two, key_files.key_ids(self.file)[0])
         self.assertTrue(self.file.read_bytes().startswith(remarks))
 
-    def test_a_file_without_a_key_gets_one_that_seals(self):
+    def test_add_to_file_without_key_makes_it_first(self):
         for nothing in ("", "# later\n"):
             self.write(nothing)
             self.assertEqual([key_file.add(self.path)], key_files.key_ids(self.file))
 
-    def test_who_is_killed_leaves_no_file_without_a_key(self):
+    def test_killed_change_leaves_valid_file(self):
         with (
             mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt),
             self.assertRaises(KeyboardInterrupt),
@@ -160,7 +160,7 @@ class ChangingTest(KeyFileTest):
             key_file.create(self.path)
         self.assertEqual([], list(self.file.parent.iterdir()))
 
-    def test_a_change_outlives_a_loss_of_power(self):
+    def test_change_is_synced_to_disk(self):
         folder = self.file.parent.stat().st_ino
         for change in (key_file.create, key_file.add):
             described = []
@@ -170,7 +170,7 @@ class ChangingTest(KeyFileTest):
             self.assertEqual(folder, described[-1].st_ino, change)
             self.assertEqual(2, len(described))
 
-    def test_of_two_changes_at_once_neither_is_lost(self):
+    def test_concurrent_changes_are_both_kept(self):
         one = key_file.create(self.path)
         both = threading.Barrier(2)
         real, added = key_file._parse_keys, []
@@ -193,13 +193,13 @@ class ChangingTest(KeyFileTest):
         self.assertEqual({one, *added}, set(key_files.key_ids(self.file)))
         self.assertEqual(2, len(added))
 
-    def test_where_files_cannot_be_locked_they_are_changed_all_the_same(self):
+    def test_change_without_file_locks_succeeds(self):
         one = key_file.create(self.path)
         with mock.patch("fcntl.flock", side_effect=OSError("no locks available")):
             two = key_file.add(self.path)
         self.assertEqual([one, two], key_files.key_ids(self.file))
 
-    def test_what_is_no_key_file_is_not_changed(self):
+    def test_change_of_invalid_file_is_refused(self):
         self.write("precious\n")
         with self.assertRaises(exception.ConfigurationError):
             key_file.add(self.path)

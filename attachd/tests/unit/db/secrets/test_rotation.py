@@ -44,7 +44,7 @@ class RotationTest(unittest.TestCase):
             self.assertEqual({**INFO, "number": number}, decrypted(row["connection_info"]))
             self.assertEqual(f"{number:032}", decrypted(row["secret"]))
 
-    def test_all_is_sealed_by_the_first_key_whatever_it_was_before(self):
+    def test_rotate_encrypts_all_values_with_first_key(self):
         one = key_files.key_ids(self.file)[0]
         added = [self.add(0), self.add(1)]
         key_files.configure(self, None)
@@ -60,14 +60,14 @@ class RotationTest(unittest.TestCase):
         again = rotation.rotate()
         self.assertEqual(0, again.encrypted)
 
-    def test_it_does_not_look_as_if_somebody_had_worked_on_a_row(self):
+    def test_rotate_keeps_updated_at(self):
         attachment = self.add(0)
         before = db_rows.get_attachment(attachment)["updated_at"]
         self.change_key()
         self.assertEqual(2, rotation.rotate().encrypted)
         self.assertEqual(before, db_rows.get_attachment(attachment)["updated_at"])
 
-    def test_what_is_broken_off_is_gone_on_with(self):
+    def test_rotate_continues_after_interruption(self):
         added = [self.add(number) for number in range(5)]
         two = self.change_key()
         real, left = rotation._swap, [3]
@@ -88,7 +88,7 @@ class RotationTest(unittest.TestCase):
         self.assertEqual(4, rotation.rotate().encrypted)
         self.assert_whole(added)
 
-    def test_what_somebody_changes_meanwhile_is_left_to_them(self):
+    def test_rotate_skips_concurrently_changed_row(self):
         attachment = self.add(0)
         self.change_key()
         real = rotation._swap
@@ -102,7 +102,7 @@ class RotationTest(unittest.TestCase):
         self.assertEqual((0, 1), (done.encrypted, done.changed))
         self.assertEqual("n" * 32, decrypted(db_rows.get_attachment(attachment)["secret"]))
 
-    def test_what_cannot_be_opened_is_told_and_left_as_it_is(self):
+    def test_rotate_reports_unreadable_row_and_keeps_it(self):
         lost = self.add(0)
         before = key_files.stored_column("secret")
         key_files.replace_all_keys(self.file)
@@ -113,12 +113,12 @@ class RotationTest(unittest.TestCase):
         self.assertEqual(before, key_files.stored_column("secret")[:1])
         self.assertEqual(f"{1:032}", decrypted(db_rows.get_attachment(kept)["secret"]))
 
-    def test_without_keys_there_is_nothing_to_seal_with(self):
+    def test_rotate_without_key_file_is_refused(self):
         key_files.configure(self, None)
         with self.assertRaises(exception.ConfigurationError) as caught:
             rotation.rotate()
         self.assertIn("[secrets] key_file is not set", str(caught.exception))
 
-    def test_it_counts_nothing_where_nothing_is(self):
+    def test_count_by_key_of_empty_table_is_empty(self):
         with session.reader():
             self.assertEqual({}, rotation.count_by_key())

@@ -19,7 +19,7 @@ class DefaultTypesTest(unittest.TestCase):
         self.fast = types.create({"name": "fast"})
         self.slow = types.create({"name": "slow"})
 
-    def test_a_project_has_none_or_one(self):
+    def test_get_returns_default_type_of_project(self):
         self.assertIsNone(default_types.get_type("a"))
         self.assertRaises(exception.DefaultTypeNotFound, default_types.get, "a")
         default_types.set_default("a", self.fast["id"])
@@ -32,21 +32,21 @@ class DefaultTypesTest(unittest.TestCase):
         self.assertIsNone(default_types.get_type("b"))
         self.assertIsNone(default_types.get_type(None))
 
-    def test_all_are_sorted_by_project(self):
+    def test_list_all_sorts_by_project(self):
         for project in "bca":
             default_types.set_default(project, self.fast["id"])
         self.assertEqual(list("abc"), [row["project_id"] for row in default_types.list_all()])
 
-    def test_a_project_can_be_without_again(self):
+    def test_delete_removes_default(self):
         default_types.set_default("a", self.fast["id"])
         default_types.delete("a")
         default_types.delete("a")
         self.assertIsNone(default_types.get_type("a"))
 
-    def test_a_type_that_is_gone_is_no_default(self):
+    def test_set_default_with_deleted_type_raises_not_found(self):
         self.assertRaises(exception.VolumeTypeNotFound, default_types.set_default, "a", "gone")
 
-    def test_who_comes_second_by_a_moment_overwrites(self):
+    def test_set_default_concurrently_keeps_last(self):
         default_types.set_default("a", self.slow["id"])
         real, answers = default_types._update, [False]
 
@@ -57,7 +57,7 @@ class DefaultTypesTest(unittest.TestCase):
             default_types.set_default("a", self.fast["id"])
         self.assertEqual(self.fast, default_types.get_type("a"))
 
-    def test_a_default_type_stays(self):
+    def test_delete_of_default_type_is_refused(self):
         default_types.set_default("a", self.fast["id"])
         self.assertRaises(exception.TypeIsDefault, types.delete, self.fast["id"])
         default_types.delete("a")

@@ -24,14 +24,14 @@ class Case(unittest.TestCase):
 
 
 class RowsTest(Case):
-    def test_they_are_found_by_id(self):
+    def test_get_returns_row_by_id(self):
         self.assertEqual(self.row, qos_specs.get(self.gold))
         self.assertRaises(exception.QosSpecsNotFound, qos_specs.get, "gold")
 
-    def test_a_name_is_given_once(self):
+    def test_create_with_used_name_is_refused(self):
         self.assertRaises(exception.QosSpecsExist, qos_specs.create, "gold", "both", {})
 
-    def test_a_page_is_filtered_and_sorted(self):
+    def test_page_filters_and_sorts(self):
         other = qos_specs.create("iron", "front-end", {})
         for filters, expected in (
             ({}, [other["id"], self.gold]),
@@ -42,7 +42,7 @@ class RowsTest(Case):
             found = qos_specs.page(filters, Page(limit=9))
             self.assertEqual(expected, [row["id"] for row in found], filters)
 
-    def test_keys_are_set_and_removed(self):
+    def test_update_and_delete_keys_change_specs(self):
         qos_specs.update(self.gold, None, {"b": "2"})
         self.assertEqual({"a": "1", "b": "2"}, qos_specs.get(self.gold)["specs"])
         qos_specs.update(self.gold, "back-end", {"b": "3"})
@@ -51,12 +51,12 @@ class RowsTest(Case):
         qos_specs.delete_keys(self.gold, ["a"])
         self.assertEqual({"b": "3"}, qos_specs.get(self.gold)["specs"])
 
-    def test_keys_are_removed_all_or_none(self):
+    def test_delete_keys_removes_all_or_none(self):
         with self.assertRaisesRegex(exception.NotFound, "key z"):
             qos_specs.delete_keys(self.gold, ["a", "z"])
         self.assertEqual({"a": "1"}, qos_specs.get(self.gold)["specs"])
 
-    def test_what_is_gone_is_said_to_be(self):
+    def test_calls_on_deleted_specs_raise_not_found(self):
         for act in (
             lambda: qos_specs.update("gone", None, {}),
             lambda: qos_specs.delete_keys("gone", ["a"]),
@@ -75,7 +75,7 @@ class TypesTest(Case):
     def names(self):
         return [row["name"] for row in qos_specs.list_types(self.gold)]
 
-    def test_types_get_and_lose_them(self):
+    def test_associate_and_disassociate_change_type(self):
         for kind in (self.slow, self.fast, self.fast):
             qos_specs.associate(self.gold, kind)
         self.assertEqual(["fast", "slow"], self.names())
@@ -85,7 +85,7 @@ class TypesTest(Case):
         qos_specs.disassociate_all(self.gold)
         self.assertEqual([], self.names())
 
-    def test_a_type_has_one_set_of_them(self):
+    def test_associate_type_with_other_specs_is_refused(self):
         other = qos_specs.create("iron", "both", {})["id"]
         qos_specs.associate(self.gold, self.fast)
         with self.assertRaisesRegex(exception.InvalidVolumeType, self.gold):
@@ -93,20 +93,20 @@ class TypesTest(Case):
         qos_specs.disassociate(other, self.fast)
         self.assertEqual(["fast"], self.names())
 
-    def test_what_is_gone_is_not_associated(self):
+    def test_associate_deleted_specs_or_type_raises_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
             qos_specs.associate(self.gold, "gone")
         with self.assertRaises(exception.QosSpecsNotFound):
             qos_specs.associate("gone", self.fast)
 
-    def test_what_a_type_has_stays_unless_forced(self):
+    def test_delete_of_associated_specs_needs_force(self):
         qos_specs.associate(self.gold, self.fast)
         self.assertRaises(exception.QosSpecsInUse, qos_specs.delete, self.gold)
         qos_specs.delete_and_disassociate(self.gold)
         self.assertIsNone(types.get(self.fast)["qos_specs_id"])
         self.assertRaises(exception.QosSpecsNotFound, qos_specs.get, self.gold)
 
-    def test_what_no_type_has_is_removed(self):
+    def test_delete_of_unassociated_specs_succeeds(self):
         qos_specs.delete(self.gold)
         self.assertRaises(exception.QosSpecsNotFound, qos_specs.get, self.gold)
 
@@ -124,7 +124,7 @@ class ConnectTest(Case):
             found = steps.lock_volume(connection, volume or self.volume, LOCK_VOLUME_TO_CONNECT)
         return found["front_end_qos"]
 
-    def test_what_is_for_the_front_end(self):
+    def test_connect_reads_front_end_specs(self):
         for consumer, expected in (
             ("front-end", {"a": "1"}),
             ("both", {"a": "1"}),
@@ -133,12 +133,12 @@ class ConnectTest(Case):
             qos_specs.update(self.gold, consumer, {})
             self.assertEqual(expected, self.told(), consumer)
 
-    def test_without_a_type_or_without_qos_there_is_nothing(self):
+    def test_connect_without_type_or_specs_reads_none(self):
         slow = types.create({"name": "slow"})["id"]
         for kind in (slow, None):
             self.assertIsNone(self.told(db_rows.add_volume(volume_type_id=kind)["id"]))
 
-    def test_other_moves_do_not_ask(self):
+    def test_other_transitions_read_no_specs(self):
         with session.writer() as connection:
             found = steps.lock_volume(connection, self.volume)
         self.assertNotIn("front_end_qos", found)

@@ -18,19 +18,19 @@ class TypesTest(unittest.TestCase):
         databases.use(self, self.kind)
         self.fast = types.create({"name": "fast", "extra_specs": {"a": "1"}})
 
-    def test_a_type_is_found_by_id_and_by_name(self):
+    def test_get_by_id_and_by_name_returns_type(self):
         self.assertEqual(self.fast, types.get(self.fast["id"]))
         self.assertEqual(self.fast, types.get_by_name("fast"))
         self.assertRaises(exception.VolumeTypeNotFound, types.get, "fast")
         self.assertRaises(exception.VolumeTypeNotFound, types.get_by_name, "FAST")
 
-    def test_a_name_is_given_once(self):
+    def test_create_with_used_name_is_refused(self):
         self.assertRaises(exception.TypeExists, types.create, {"name": "fast"})
         other = types.create({"name": "Fast"})
         self.assertRaises(exception.TypeExists, types.update, other["id"], {"name": "fast"})
         self.assertEqual("Fast", types.get(other["id"])["name"])
 
-    def test_a_page_of_types_is_filtered_and_sorted(self):
+    def test_page_filters_and_sorts(self):
         slow = types.create({"name": "slow", "is_public": False, "description": "d"})
         cases = [
             ({}, [slow["id"], self.fast["id"]]),
@@ -45,7 +45,7 @@ class TypesTest(unittest.TestCase):
         after = types.page({}, Page(limit=9, marker=self.fast["id"], sort=(("name", "asc"),)))
         self.assertEqual([slow], after)
 
-    def test_a_project_knows_public_types_and_those_it_has_access_to(self):
+    def test_page_contains_public_and_accessible_types(self):
         hidden = types.create({"name": "hidden", "is_public": False})
         other = types.create({"name": "other", "is_public": False})
         types.add_access(hidden["id"], "a")
@@ -60,12 +60,12 @@ class TypesTest(unittest.TestCase):
             with self.assertRaises(exception.VolumeTypeNotFound):
                 types.get_by_name(kind["name"], project)
 
-    def test_a_marker_is_one_that_the_project_knows(self):
+    def test_page_with_invisible_marker_is_refused(self):
         hidden = types.create({"name": "hidden", "is_public": False})
         with self.assertRaisesRegex(exception.MarkerNotFound, "Marker"):
             types.page({"known_to": "a"}, Page(limit=9, marker=hidden["id"]))
 
-    def test_extra_specs_filter_before_pages_are_cut(self):
+    def test_page_filters_by_extra_specs_before_paging(self):
         for name in ("one", "two", "three"):
             types.create({"name": name, "extra_specs": {"a": "1", "b": name}})
         types.create({"name": "another", "extra_specs": {"a": "11"}})
@@ -78,26 +78,26 @@ class TypesTest(unittest.TestCase):
         found = types.page({"extra_specs": {"a": "1", "b": "two"}}, Page(limit=3))
         self.assertEqual(["two"], [row["name"] for row in found])
 
-    def test_of_zones_a_part_matches(self):
+    def test_page_matches_part_of_zones(self):
         types.create({"name": "zoned", "extra_specs": {types.AVAILABILITY_ZONES: "west,east"}})
         for zone, expected in (("east", ["zoned"]), ("north", [])):
             found = types.page({"extra_specs": {types.AVAILABILITY_ZONES: zone}}, Page(limit=9))
             self.assertEqual(expected, [row["name"] for row in found])
 
-    def test_columns_can_be_changed(self):
+    def test_update_changes_columns(self):
         types.update(self.fast["id"], {"description": "quick", "is_public": False})
         row = types.get(self.fast["id"])
         self.assertEqual(("quick", False), (row["description"], row["is_public"]))
         self.assertIsNotNone(row["updated_at"])
 
-    def test_a_type_that_volumes_have_stays(self):
+    def test_delete_of_type_in_use_is_refused(self):
         volume = db_rows.add_volume(volume_type_id=self.fast["id"])
         self.assertRaises(exception.TypeInUse, types.delete, self.fast["id"])
         db_rows.change_volume(volume["id"], volume_type_id=None)
         types.delete(self.fast["id"])
         self.assertRaises(exception.VolumeTypeNotFound, types.get, self.fast["id"])
 
-    def test_extra_specs_are_set_and_removed_one_by_one(self):
+    def test_merge_specs_and_delete_spec_change_specs(self):
         after = types.merge_specs(self.fast["id"], {"b": "2", "multiattach": "<is> True"})
         self.assertEqual({"a": "1", "b": "2", "multiattach": "<is> True"}, after)
         types.delete_spec(self.fast["id"], "b")
@@ -107,7 +107,7 @@ class TypesTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.NotFound, "key b"):
             types.delete_spec(self.fast["id"], "b")
 
-    def test_extra_specs_stay_while_a_volume_has_the_type(self):
+    def test_specs_of_type_in_use_are_unchangeable(self):
         volume = db_rows.add_volume(volume_type_id=self.fast["id"])
         for function, argument in ((types.merge_specs, {"b": "2"}), (types.delete_spec, "a")):
             with self.assertRaisesRegex(exception.BadRequest, "currently in use"):
@@ -116,7 +116,7 @@ class TypesTest(unittest.TestCase):
         db_rows.change_volume(volume["id"], volume_type_id=None)
         types.delete_spec(self.fast["id"], "a")
 
-    def test_a_type_is_kept_as_it_was_judged_or_not_at_all(self):
+    def test_lock_unchanged_with_other_specs_is_refused(self):
         with session.writer() as connection:
             types.lock_unchanged(connection, self.fast["id"], {"a": "1"})
             for judged in ({}, {"a": "2"}, {"a": "1", "b": None}):
@@ -125,7 +125,7 @@ class TypesTest(unittest.TestCase):
             with self.assertRaises(exception.VolumeTypeNotFound):
                 types.lock_unchanged(connection, "gone", {})
 
-    def test_a_type_that_is_gone_is_said_to_be(self):
+    def test_calls_on_deleted_type_raise_not_found(self):
         calls = [
             (types.update, {"name": "x"}),
             (types.merge_specs, {"a": "b"}),
@@ -144,7 +144,7 @@ class AccessTest(unittest.TestCase):
         databases.use(self, self.kind)
         self.hidden = types.create({"name": "hidden", "is_public": False})["id"]
 
-    def test_projects_get_and_lose_access(self):
+    def test_add_and_remove_access_change_list(self):
         self.assertEqual([], types.list_access(self.hidden))
         types.add_access(self.hidden, "b")
         types.add_access(self.hidden, "a")
@@ -152,17 +152,17 @@ class AccessTest(unittest.TestCase):
         types.remove_access(self.hidden, "a")
         self.assertEqual(["b"], types.list_access(self.hidden))
 
-    def test_access_is_given_once(self):
+    def test_add_access_twice_is_refused(self):
         types.add_access(self.hidden, "a")
         self.assertRaises(exception.TypeAccessExists, types.add_access, self.hidden, "a")
 
-    def test_access_that_nobody_has_is_not_taken_away(self):
+    def test_remove_missing_access_is_refused(self):
         self.assertRaises(exception.TypeAccessNotFound, types.remove_access, self.hidden, "a")
 
-    def test_a_type_that_is_gone_gives_no_access(self):
+    def test_add_access_to_deleted_type_raises_not_found(self):
         self.assertRaises(exception.VolumeTypeNotFound, types.add_access, "gone", "a")
 
-    def test_access_goes_with_its_type(self):
+    def test_delete_type_deletes_access(self):
         types.add_access(self.hidden, "a")
         types.delete(self.hidden)
         self.assertEqual([], types.list_access(self.hidden))

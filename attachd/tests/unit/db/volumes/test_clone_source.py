@@ -10,7 +10,7 @@ from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows
 
 
-class CopiesTest(unittest.TestCase):
+class CloneSourceTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -28,7 +28,7 @@ class CopiesTest(unittest.TestCase):
         }
         return volumes.create(wanted, {})
 
-    def test_a_copy_knows_its_source_and_what_is_known_of_the_image_on_it(self):
+    def test_create_clone_copies_source_id_and_image_metadata(self):
         volume_metadata.merge_image_metadata(self.source, {"os_type": "linux", "long": "x" * 9999})
         volume_metadata.merge_image_metadata(db_rows.add_volume()["id"], {"os_type": "other"})
         copy = self.copy()
@@ -37,11 +37,11 @@ class CopiesTest(unittest.TestCase):
         expected = {"os_type": "linux", "long": "x" * 9999}
         self.assertEqual(expected, volume_metadata.get_image_metadata(copy["id"]))
 
-    def test_what_is_in_use_can_be_copied(self):
+    def test_create_clone_of_attached_volume_succeeds(self):
         db_rows.add_attachment(self.source, "attached")
         self.assertEqual(self.source, self.copy()["source_volid"])
 
-    def test_what_is_in_no_state_for_it_cannot(self):
+    def test_create_clone_of_volume_in_other_state_is_refused(self):
         reserved = db_rows.add_volume()["id"]
         db_rows.add_attachment(reserved)
         others = [db_rows.add_volume(state)["id"] for state in ("creating", "deleting", "error")]
@@ -53,11 +53,11 @@ class CopiesTest(unittest.TestCase):
             self.copy("gone")
         self.assertEqual(5, len(db_rows.list_volumes()))
 
-    def test_what_has_grown_meanwhile_cannot(self):
+    def test_create_clone_of_grown_source_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidVolume, "grown to 2 GiB"):
             self.copy(size_gib=1)
 
-    def test_a_source_stays_until_its_copy_has_its_data(self):
+    def test_delete_of_source_with_pending_clone_is_refused(self):
         copy = self.copy()["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, f"copied to volume {copy}"):
             volumes.move(self.source, Event.DELETE)
@@ -67,7 +67,7 @@ class CopiesTest(unittest.TestCase):
         volumes.move(self.source, Event.DELETED)
         self.assertEqual(self.source, db_rows.get_volume(copy)["source_volid"])
 
-    def test_a_copy_that_failed_keeps_nothing(self):
+    def test_delete_of_source_with_failed_clone_succeeds(self):
         copy = self.copy()["id"]
         volumes.move(copy, Event.CREATE_FAILED)
         volumes.move(self.source, Event.DELETE)

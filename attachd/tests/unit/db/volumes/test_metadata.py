@@ -24,13 +24,13 @@ class MetadataTest(unittest.TestCase):
         self.assertEqual({"a": "untouched"}, volumes.get(self.other, None)["metadata"])
         return volumes.get(self.volume_id, None)["metadata"]
 
-    def test_merging_keeps_what_is_not_named(self):
+    def test_merge_keeps_other_keys(self):
         volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})
         after = volume_metadata.merge(self.volume_id, {"b": "3", "c": ""})
         self.assertEqual({"a": "1", "b": "3", "c": ""}, after)
         self.assertEqual(after, self._stored())
 
-    def test_replacing_removes_what_is_not_named(self):
+    def test_replace_removes_other_keys(self):
         volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})
         after = volume_metadata.replace(self.volume_id, {"b": "3", "c": "4"})
         self.assertEqual({"b": "3", "c": "4"}, after)
@@ -38,7 +38,7 @@ class MetadataTest(unittest.TestCase):
         self.assertEqual({}, volume_metadata.replace(self.volume_id, {}))
         self.assertEqual({}, self._stored())
 
-    def test_what_is_expected_has_to_be_there(self):
+    def test_merge_with_unexpected_pairs_is_refused(self):
         volume_metadata.merge(self.volume_id, {"a": "1"})
         for function in (volume_metadata.merge, volume_metadata.replace):
             for expected in ({}, {"a": "2"}, {"a": "1", "b": "2"}):
@@ -48,7 +48,7 @@ class MetadataTest(unittest.TestCase):
         volume_metadata.replace(self.volume_id, {"c": "3"}, {"a": "1"})
         self.assertEqual({"c": "3"}, self._stored())
 
-    def test_of_two_who_expect_the_same_one_is_right(self):
+    def test_merge_concurrently_with_same_expectation_succeeds_once(self):
         volume_metadata.merge(self.volume_id, {"a": "1"})
 
         def replace(value):
@@ -62,18 +62,18 @@ class MetadataTest(unittest.TestCase):
         self.assertEqual((1, 4), (len(right), len(wrong)), results)
         self.assertEqual(right[0], self._stored())
 
-    def test_one_pair_can_be_removed_once(self):
+    def test_delete_key_twice_raises_not_found(self):
         volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})
         volume_metadata.delete(self.volume_id, "a")
         self.assertEqual({"b": "2"}, self._stored())
         self.assertRaises(exception.NotFound, volume_metadata.delete, self.volume_id, "a")
 
-    def test_keys_that_differ_only_in_case_or_accents_are_two(self):
+    def test_keys_that_differ_in_case_or_accents_are_distinct(self):
         pairs = {"key": "1", "Key": "2", "kéy": "3", "🗻": "4"}
         self.assertEqual(pairs, volume_metadata.merge(self.volume_id, pairs))
         self.assertEqual(pairs, self._stored())
 
-    def test_a_volume_that_is_gone_is_said_to_be(self):
+    def test_calls_on_deleted_volume_raise_not_found(self):
         calls = [
             (volume_metadata.merge, {"a": "1"}),
             (volume_metadata.replace, {"a": "1"}),
@@ -97,29 +97,29 @@ class ImageMetadataTest(unittest.TestCase):
         self.assertEqual({"os_type": "untouched"}, volume_metadata.get_image_metadata(self.other))
         super().tearDown()
 
-    def test_merging_keeps_what_is_not_named(self):
+    def test_merge_image_metadata_keeps_other_keys(self):
         volume_metadata.merge_image_metadata(self.volume_id, {"a": "1", "b": "2"})
         after = volume_metadata.merge_image_metadata(self.volume_id, {"b": "3", "c": ""})
         self.assertEqual({"a": "1", "b": "3", "c": ""}, after)
         self.assertEqual(after, volume_metadata.get_image_metadata(self.volume_id))
 
-    def test_a_long_value_is_kept_whole(self):
+    def test_merge_image_metadata_keeps_long_value(self):
         volume_metadata.merge_image_metadata(self.volume_id, {"a": "ü" * 65535})
         self.assertEqual({"a": "ü" * 65535}, volume_metadata.get_image_metadata(self.volume_id))
 
-    def test_it_is_apart_from_the_users_metadata(self):
+    def test_image_metadata_is_separate_from_metadata(self):
         volume_metadata.merge_image_metadata(self.volume_id, {"a": "1"})
         self.assertEqual({"b": "2"}, volume_metadata.merge(self.volume_id, {"b": "2"}))
         self.assertEqual({"a": "1"}, volume_metadata.get_image_metadata(self.volume_id))
 
-    def test_one_pair_is_removed(self):
+    def test_delete_image_metadata_removes_one_key(self):
         volume_metadata.merge_image_metadata(self.volume_id, {"a": "1", "b": "2"})
         volume_metadata.delete_image_metadata(self.volume_id, "a")
         self.assertEqual({"b": "2"}, volume_metadata.get_image_metadata(self.volume_id))
         with self.assertRaisesRegex(exception.NotFound, "key a"):
             volume_metadata.delete_image_metadata(self.volume_id, "a")
 
-    def test_an_unknown_volume_is_told(self):
+    def test_image_metadata_of_unknown_volume_raises_not_found(self):
         for change in (
             lambda: volume_metadata.merge_image_metadata("gone", {"a": "1"}),
             lambda: volume_metadata.delete_image_metadata("gone", "a"),

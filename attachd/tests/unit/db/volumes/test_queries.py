@@ -34,7 +34,7 @@ class QueriesTest(unittest.TestCase):
     def _ids(self, filters, **page):
         return [row["id"] for row in volume_queries.page(filters, Page(limit=9, **page))]
 
-    def test_each_filter_finds_its_own_newest_first(self):
+    def test_page_with_filter_returns_matches_newest_first(self):
         cases = [
             ({}, [self.c, self.b, self.a]),
             ({"project_id": db_rows.PROJECT}, [self.b, self.a]),
@@ -64,14 +64,14 @@ class QueriesTest(unittest.TestCase):
                 self.assertEqual(expected, self._ids(filters))
                 self.assertEqual(len(expected), volume_queries.count(filters))
 
-    def test_rows_are_as_a_single_volume_is_read(self):
+    def test_page_rows_equal_single_reads(self):
         page = volume_queries.page({"name": "b"}, Page(limit=1))
         self.assertEqual({"k": "v", "l": "x"}, page[0]["metadata"])
         self.assertEqual({"k": "w", "m": "long" * 9999}, page[0]["image_metadata"])
         self.assertEqual("fast", page[0]["volume_type_name"])
         self.assertEqual({**db_rows.get_volume(self.b), **page[0]}, page[0])
 
-    def test_a_page_is_two_statements_whatever_its_size(self):
+    def test_page_is_two_statements(self):
         for _ in range(30):
             db_rows.add_volume()
         for limit, marker in ((1, None), (100, None), (100, self.c)):
@@ -79,23 +79,23 @@ class QueriesTest(unittest.TestCase):
             volume_queries.page({}, Page(limit=limit, marker=marker))
             self.assertEqual(2, session.counters().statements - before)
 
-    def test_a_marker_that_is_gone_is_refused(self):
+    def test_page_with_unknown_marker_is_refused(self):
         self.assertRaises(exception.MarkerNotFound, self._ids, {}, marker="gone")
 
-    def test_every_sort_key_sorts(self):
+    def test_page_sorts_by_each_key(self):
         for key in volume_queries.SORTABLE:
             for direction in ("asc", "desc"):
                 self.assertEqual(3, len(self._ids({}, sort=((key, direction),))), key)
 
-    def test_usage_is_number_and_size(self):
+    def test_usage_returns_number_and_size(self):
         self.assertEqual((2, 3), volume_queries.usage({"project_id": db_rows.PROJECT}))
         self.assertEqual((0, 0), volume_queries.usage({"project_id": "none"}))
 
-    def test_metadata_is_summed_up_by_key(self):
+    def test_list_metadata_values_groups_by_key(self):
         self.assertEqual({"k": ["v"], "l": ["w", "x"]}, volume_queries.list_metadata_values({}))
         self.assertEqual({}, volume_queries.list_metadata_values({"project_id": "other"}))
 
-    def test_times_are_compared_with_each_verb(self):
+    def test_page_compares_times_with_each_operator(self):
         moment = db_rows.get_volume(self.b)["created_at"]
         expected = {
             "lt": [self.a],
@@ -109,7 +109,7 @@ class QueriesTest(unittest.TestCase):
             times = [Comparison("created_at", verb, moment)]
             self.assertEqual(found, self._ids({"times": times}), verb)
 
-    def test_what_a_backend_was_given_since_its_report_is_promised(self):
+    def test_allocated_since_counts_volumes_newer_than_report(self):
         seen = models.now()
         old = seen - datetime.timedelta(hours=1)
         db_rows.add_volume(host="h@b#p", size_gib=100, created_at=old)

@@ -12,7 +12,7 @@ from attachd.tests.fixtures import databases, db_rows
 SEVERAL = {"multiattach": "<is> True"}
 
 
-class ReadonlyTest(unittest.TestCase):
+class ReadOnlyTest(unittest.TestCase):
     kind = "sqlite"
 
     def setUp(self):
@@ -22,14 +22,14 @@ class ReadonlyTest(unittest.TestCase):
     def told(self, volume_id):
         return db_rows.get_volume(volume_id)["admin_metadata"]
 
-    def test_it_is_set_and_taken_back(self):
+    def test_set_read_only_and_set_writable_change_flag(self):
         volume_id = db_rows.add_volume(admin_metadata={"attached_mode": "rw"})["id"]
         volume_updates.set_read_only(volume_id)
         self.assertEqual({"attached_mode": "rw", "readonly": "True"}, self.told(volume_id))
         volume_updates.set_writable(volume_id)
         self.assertEqual({"attached_mode": "rw", "readonly": "False"}, self.told(volume_id))
 
-    def test_only_of_a_volume_that_nobody_holds(self):
+    def test_set_read_only_of_held_volume_is_refused(self):
         reserved = db_rows.add_volume()["id"]
         db_rows.add_attachment(reserved)
         others = [db_rows.add_volume(state)["id"] for state in ("creating", "error", "extending")]
@@ -40,7 +40,7 @@ class ReadonlyTest(unittest.TestCase):
                     change(volume_id)
             self.assertEqual({}, self.told(volume_id))
 
-    def test_an_unknown_volume_is_told(self):
+    def test_set_read_only_of_unknown_volume_raises_not_found(self):
         with self.assertRaises(exception.VolumeNotFound):
             volume_updates.set_read_only("gone")
 
@@ -52,7 +52,7 @@ class SharedTargetsTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def test_only_what_differs_and_is_of_the_backend_is_changed(self):
+    def test_set_shared_targets_changes_differing_volumes_of_backend(self):
         changed = [db_rows.add_volume(shared_targets=each)["id"] for each in (True, None)]
         kept = db_rows.add_volume(shared_targets=False)["id"]
         other = db_rows.add_volume(shared_targets=True, host="here@fake2#pool")["id"]
@@ -64,7 +64,7 @@ class SharedTargetsTest(unittest.TestCase):
         self.assertEqual(3, volume_updates.set_shared_targets("here@fake", None))
         self.assertIsNone(db_rows.get_volume(kept)["shared_targets"])
 
-    def test_it_is_no_update_that_users_see(self):
+    def test_set_shared_targets_keeps_updated_at(self):
         volume_id = db_rows.add_volume(shared_targets=True)["id"]
         volume_updates.set_shared_targets("here@fake", False)
         self.assertIsNone(db_rows.get_volume(volume_id)["updated_at"])
@@ -97,18 +97,18 @@ class RetypeTest(unittest.TestCase):
         row = db_rows.get_volume(volume_id)
         return (row["volume_type_id"], row["multiattach"])
 
-    def test_the_flag_follows_the_type(self):
+    def test_retype_updates_multiattach(self):
         self.retype(self.volume_id)
         self.assertEqual((self.new, True), self.kept(self.volume_id))
         self.retype(self.volume_id, before=self.new, volume_type_id=self.old, type_specs={})
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
-    def test_a_volume_without_a_type_gets_one(self):
+    def test_retype_of_volume_without_type_succeeds(self):
         db_rows.change_volume(self.volume_id, volume_type_id=None)
         self.retype(self.volume_id, before=None)
         self.assertEqual((self.new, True), self.kept(self.volume_id))
 
-    def test_another_status_is_told(self):
+    def test_retype_in_other_status_is_refused(self):
         attached = self.add()
         db_rows.add_attachment(attached, "attached")
         for volume_id in (attached, *map(self.add, ("error", "extending", "maintenance"))):
@@ -117,13 +117,13 @@ class RetypeTest(unittest.TestCase):
                 self.retype(volume_id, statuses=("available",))
             self.assertEqual((self.old, False), self.kept(volume_id))
 
-    def test_whoever_was_faster_wins(self):
+    def test_retype_after_other_retype_is_refused(self):
         self.retype(self.volume_id)
         with self.assertRaisesRegex(exception.InvalidVolume, "meanwhile"):
             self.retype(self.volume_id)
         self.assertEqual((self.new, True), self.kept(self.volume_id))
 
-    def test_a_volume_that_is_gone_and_a_type_that_is_gone(self):
+    def test_retype_of_deleted_volume_or_type_raises_not_found(self):
         with self.assertRaises(exception.VolumeNotFound):
             self.retype("gone")
         types.delete(self.new)
@@ -131,13 +131,13 @@ class RetypeTest(unittest.TestCase):
             self.retype(self.volume_id)
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
-    def test_a_type_that_has_changed_since_it_was_judged_is_none(self):
+    def test_retype_to_changed_type_is_refused(self):
         types.merge_specs(self.new, {"mode": "RO"})
         with self.assertRaisesRegex(exception.Conflict, f"{self.new} has been changed .* again"):
             self.retype(self.volume_id)
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
-    def test_a_project_keeps_within_its_quota_of_the_type(self):
+    def test_retype_beyond_quota_of_type_is_refused(self):
         quotas.set_limits(db_rows.PROJECT, {"gigabytes_new": 9})
         self.retype(self.volume_id)
         another = self.add()
