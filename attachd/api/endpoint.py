@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declaration of the endpoints of the API, and the call of their handlers.
+"""Declaration of the endpoints of the API, the arguments of handlers, and their call.
 
 ::
 
@@ -20,12 +20,12 @@
 
 A handler takes, by name, any of these arguments: the variable parts of its path; ``ctx``;
 ``body``, validated by its schema (of an action: the value of its key); ``query``, a dictionary of
-strings; ``version``, the microversion; ``ext_version``, the version of attachd's own API, or None
-if the request did not ask for it; ``links``; ``request`` and ``response``, for headers and for
-another status than the declared one; ``idempotency_claim``, the right to create the resource of an
-idempotency key, or None without a key; ``async_response``, the preference for an asynchronous
-response, or None.  A handler returns what is sent as JSON, or None, and raises exceptions of
-attachd.exception.
+strings; ``version``, the microversion; ``ext_version``, the version of attachd's own API, or
+None if the request did not ask for it; ``links``; ``request`` and ``response``, for headers and
+for another status than the declared one; ``idempotency_claim``, the right to create the resource
+of an idempotency key, or None without a key; ``async_response``, the caller's preference for an
+asynchronous response (``Prefer: respond-async``), or None. A handler returns what is sent as
+JSON, or None, and raises exceptions of attachd.exception.
 
 ``doc`` describes the endpoint in the OpenAPI document: see attachd.api.openapi.  Tests compare
 it with real responses.
@@ -38,12 +38,15 @@ import inspect
 import pkgutil
 import re
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
+import urllib.parse
+
+import webob
 
 from attachd import exception
-from attachd.api import async_response, idempotency, serialization, validation
+from attachd.api import idempotency, serialization, validation
 from attachd.api import microversions as mv
-from attachd.api.links import Links
+from attachd.conf import CONF
 from attachd.context import RequestContext
 
 Handler = Callable[..., Any]
@@ -131,6 +134,95 @@ class Endpoint:
             self.ext_since is None
             or (call.ext_version is not None and call.ext_version >= self.ext_since)
         )
+
+
+class Link(TypedDict):
+    """One link."""
+
+    rel: str
+    href: str
+
+
+class Links:
+    """Builder of links for one request: they have the project id if its URL has it."""
+
+    def __init__(self, request: webob.Request, url_project: str | None) -> None:
+        self._request = request
+        self._project = f"/{url_project}" if url_project else ""
+
+    def of(self, collection: str, identity: str) -> list[Link]:
+        """Return the links of one resource: ``of("volumes", volume.id)``."""
+        path = f"{self._project}/{collection}/{identity}"
+        base = root_url(self._request)
+        return [
+            {"rel": "self", "href": f"{base}/v3{path}"},
+            {"rel": "bookmark", "href": f"{base}{path}"},
+        ]
+
+    def next(self, path: str, query: Mapping[str, str], marker: str) -> list[Link]:
+        """Return the link to the page after ``marker``.
+
+        :param path: of the collection, as in its endpoint: "/volumes/detail"
+        :param query: the query parameters of the present request
+        """
+        left_out = {"marker", "offset"}
+        parameters = {key: text for key, text in query.items() if key not in left_out}
+        parameters["marker"] = marker
+        href = f"{root_url(self._request)}/v3{self._project}{path}"
+        return [{"rel": "next", "href": f"{href}?{urllib.parse.urlencode(parameters)}"}]
+
+
+def root_url(request: webob.Request) -> str:
+    """Return the URL above ``/v3``, without a trailing slash."""
+    public: str | None = CONF.api.public_endpoint
+    url = public or str(request.application_url)
+    return re.sub(r"/v3/?$", "", url).rstrip("/")
+
+
+PREFER: Final = "Prefer"
+PREFERENCE_APPLIED: Final = "Preference-Applied"
+RESPOND_ASYNC: Final = "respond-async"
+
+# RFC 7240, 2: the name of each preference, without its value and its parameters.
+_PREFERENCE: Final = re.compile(r'\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]*)(?:"(?:[^"\\]|\\.)*"?|[^,"])*')
+
+
+class AsyncPreference:
+    """A request's preference for an asynchronous response: Prefer: respond-async (RFC 7240).
+
+    A handler that honours it calls :meth:`accept`: it answers 202 as soon as the request is
+    stored, and does not wait for the work.
+    """
+
+    def __init__(self, response: webob.Response, links: Links) -> None:
+        self._response = response
+        self._links = links
+
+    def accept(self, collection: str, identity: str) -> None:
+        """Answer 202, with the URL of the resource to poll: ``accept("attachments", id)``."""
+        self._response.status_int = 202
+        self._response.headers[PREFERENCE_APPLIED] = RESPOND_ASYNC
+        self._response.headers["Location"] = self._links.of(collection, identity)[0]["href"]
+
+
+def async_preference(
+    request: webob.Request, response: webob.Response, links: Links
+) -> AsyncPreference | None:
+    """Return the preference of a request; None without one, or with a malformed header."""
+    header: str | None = request.headers.get(PREFER)
+    if header is None or RESPOND_ASYNC not in _preference_names(header):
+        return None
+    return AsyncPreference(response, links)
+
+
+def _preference_names(header: str) -> set[str]:
+    names, position = set(), 0
+    while position <= len(header):
+        found = _PREFERENCE.match(header, position)
+        assert found is not None  # the pattern also matches the empty string
+        names.add(found[1].lower())
+        position = found.end() + 1
+    return names
 
 
 @dataclasses.dataclass
@@ -318,9 +410,7 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
         "response": call.response,
     }
     if "async_response" in selected.arguments:
-        available["async_response"] = async_response.requested(
-            call.request, call.response, call.links
-        )
+        available["async_response"] = async_preference(call.request, call.response, call.links)
     if selected.query is not None or "query" in selected.arguments:
         available["query"] = _query(selected, call)
     if selected.policy is not None:

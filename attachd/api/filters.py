@@ -19,8 +19,8 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from attachd import exception
-from attachd.api import fields, paging, validation
 from attachd.api import microversions as mv
+from attachd.api import paging, validation
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.engine.paging import OPERATORS, Comparison
@@ -50,7 +50,7 @@ class Resource(NamedTuple):
         return frozenset({*self.default, *self.admin_only})
 
     @property
-    def parameters(self) -> dict[str, fields.Schema]:
+    def parameters(self) -> dict[str, validation.Schema]:
         """The documentation of its filters as query parameters."""
         requested = {
             name: f"Those whose {name} is this." for name in (*self.default, *self.admin_only)

@@ -11,8 +11,8 @@ from oslo_log import log
 import webob
 
 from attachd import notifications
-from attachd.api import fields, serialization
 from attachd.api import microversions as mv
+from attachd.api import serialization, validation
 from attachd.api.attachments import policy
 from attachd.api.validation import Validator
 from attachd.context import RequestContext
@@ -22,8 +22,8 @@ LOG = log.getLogger(__name__)
 
 PARAMETER: Final = "override_reason"
 
-QUERY_PARAMETERS: Final[Mapping[str, fields.Schema]] = {
-    PARAMETER: fields.query_text(
+QUERY_PARAMETERS: Final[Mapping[str, validation.Schema]] = {
+    PARAMETER: validation.query_text(
         "attachd 1.0. Why Nova is not asked, for administrators: it is recorded."
     )
 }

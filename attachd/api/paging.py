@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from attachd import exception
-from attachd.api import fields, links
+from attachd.api import endpoint, validation
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.db.engine.paging import Direction, Page
@@ -14,7 +14,7 @@ from attachd.db.engine.paging import Direction, Page
 PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
 ALL_PROJECTS = "all_tenants"
 
-PAGE_PARAMETERS: Final[Mapping[str, fields.Schema]] = MappingProxyType(
+PAGE_PARAMETERS: Final[Mapping[str, validation.Schema]] = MappingProxyType(
     {
         "limit": {
             "type": "integer",
@@ -39,9 +39,9 @@ PAGE_PARAMETERS: Final[Mapping[str, fields.Schema]] = MappingProxyType(
 )
 """The documentation of the parameters of a page."""
 
-ALL_PROJECTS_PARAMETER: Final[Mapping[str, fields.Schema]] = MappingProxyType(
+ALL_PROJECTS_PARAMETER: Final[Mapping[str, validation.Schema]] = MappingProxyType(
     {
-        ALL_PROJECTS: fields.query_flag(
+        ALL_PROJECTS: validation.query_flag(
             "Whether to list those of all projects, for administrators; others get their own."
         )
     }
@@ -129,17 +129,17 @@ def project(context: Any, query: Mapping[str, str]) -> str | None:
     if not context.is_admin:
         project_id: str = context.project_id or ""  # Without a project the list is empty.
         return project_id
-    all_projects = fields.parse_bool(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
+    all_projects = validation.parse_bool(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
     return None if all_projects else context.project_id
 
 
 def next_link(
-    made: links.Links,
+    made: endpoint.Links,
     path: str,
     query: Mapping[str, str],
     requested: Page,
     page: list[dict[str, Any]],
-) -> list[links.Link]:
+) -> list[endpoint.Link]:
     """Return the link to the next page; none if this page is not full."""
     if not page or len(page) < requested.limit:
         return []

@@ -13,9 +13,9 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.api.agents import presence
-from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import agent_detach, connection, reservation, view
 from attachd.api.attachments.connection import ExtVersion
+from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume

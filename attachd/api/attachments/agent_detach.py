@@ -16,8 +16,8 @@ from oslo_log import log
 from attachd import exception
 from attachd.api import detach_guard
 from attachd.api.agents import presence
-from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import connection
+from attachd.api.endpoint import AsyncPreference
 from attachd.context import RequestContext
 from attachd.db.attachments import async_requests
 from attachd.objects import Attachment

@@ -13,8 +13,8 @@ from typing import Any, Final
 from oslo_log import log
 
 from attachd import exception
-from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import view
+from attachd.api.endpoint import AsyncPreference
 from attachd.context import RequestContext
 from attachd.db.attachments import async_requests
 from attachd.db.attachments import queries as attachment_queries

@@ -13,10 +13,10 @@ from oslo_log import log
 import webob
 
 from attachd import notifications
-from attachd.api import detach_guard, fields, override
+from attachd.api import detach_guard, override, validation
 from attachd.api import microversions as mv
-from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import agent_detach, reservation, view
+from attachd.api.endpoint import AsyncPreference
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import messages
@@ -28,7 +28,7 @@ LOG = log.getLogger(__name__)
 FORCE: Final = "force"
 QUERY_PARAMETERS: Final = {
     **override.QUERY_PARAMETERS,
-    FORCE: fields.query_flag("attachd 1.0. Delete in any state. For administrators."),
+    FORCE: validation.query_flag("attachd 1.0. Delete in any state. For administrators."),
 }
 """Schemas of the query parameters of a deletion."""
 
@@ -87,7 +87,7 @@ def is_force_requested(request: webob.Request) -> bool:
 
     :raises InvalidInput: the value is neither true nor false
     """
-    return fields.parse_bool(FORCE, override.parameters(request).get(FORCE, "false"))
+    return validation.parse_bool(FORCE, override.parameters(request).get(FORCE, "false"))
 
 
 def force_delete(

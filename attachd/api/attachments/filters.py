@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any
 
 from attachd import exception, states
-from attachd.api import fields, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
+from attachd.api import paging, validation
 from attachd.context import RequestContext
 from attachd.db.attachments.queries import Filters
 
@@ -30,7 +30,7 @@ _COMPARED = (
     "attachd 1.0: attachments whose {} compares as given: `gt:TIME`, or gte, eq, neq, lt, lte; "
     "separate several with commas."
 )
-EXT_FILTERS: Mapping[str, fields.Schema] = MappingProxyType(
+EXT_FILTERS: Mapping[str, validation.Schema] = MappingProxyType(
     {
         "agent": {"type": "string", "description": _AGENT},
         **{name: {"type": "string", "description": _COMPARED.format(name)} for name in _TIMES},
@@ -88,7 +88,7 @@ def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters
         elif name.endswith(_LIKE):
             like[_COLUMNS[name.rstrip(_LIKE)]] = value
         else:
-            filters[_COLUMNS[name]] = fields.canonical(value) if name in _IDS else value
+            filters[_COLUMNS[name]] = validation.canonical(value) if name in _IDS else value
     if like:
         filters["like"] = like
     typed: Filters = filters  # type: ignore[assignment]  # built key by key

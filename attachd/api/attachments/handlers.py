@@ -13,7 +13,6 @@ import webob
 from attachd.api import detach_guard, idempotency, paging
 from attachd.api import filters as register
 from attachd.api import microversions as mv
-from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import (
     agent_attach,
     connection,
@@ -25,7 +24,7 @@ from attachd.api.attachments import (
     schema,
     view,
 )
-from attachd.api.endpoint import EndpointDoc, action, endpoint
+from attachd.api.endpoint import AsyncPreference, EndpointDoc, action, endpoint
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment, Volume

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.fields import Schema, canonical, fields, wrapped
-from attachd.api.validation import Validator
+from attachd.api.validation import Schema, Validator, canonical, fields, wrapped
 from attachd.conf import CONF
 
 HOST: Final[Schema] = {

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypedDict
 
 from attachd import exception, scheduler
-from attachd.api import fields
 from attachd.api import microversions as mv
+from attachd.api import validation
 from attachd.api.clusters import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema
 from attachd.api.services import binaries
+from attachd.api.validation import BOOLEAN, NAME, OPTIONAL_TEXT, Schema
 from attachd.db.volumes import store as volumes
 
 Body = dict[str, Any]
@@ -23,8 +23,8 @@ Query = Mapping[str, str]
 Row = Mapping[str, Any]
 
 
-ENABLE: Final[Schema] = fields.fields({"name": NAME, "binary": OPTIONAL_TEXT}, "name")
-DISABLE: Final[Schema] = fields.fields(
+ENABLE: Final[Schema] = validation.fields({"name": NAME, "binary": OPTIONAL_TEXT}, "name")
+DISABLE: Final[Schema] = validation.fields(
     {"name": NAME, "binary": OPTIONAL_TEXT, "disabled_reason": OPTIONAL_TEXT}, "name"
 )
 
@@ -36,7 +36,7 @@ _NUMBER: Final[Schema] = {
     "description": "the number of a service",
 }
 
-CLEANUP: Final[Schema] = fields.fields(
+CLEANUP: Final[Schema] = validation.fields(
     {
         "cluster_name": NAME,
         "service_id": _NUMBER,
@@ -56,8 +56,8 @@ LATER_FILTERS: Final = frozenset({"replication_status", "frozen", "active_backen
 
 _DOC: Final = EndpointDoc(
     {"clusters": list[Any]},
-    {name: fields.query_text(f"Those whose {name} is this.") for name in sorted(FILTERS)}
-    | dict.fromkeys(("is_up", "disabled"), fields.query_flag("Those which are, or are not.")),
+    {name: validation.query_text(f"Those whose {name} is this.") for name in sorted(FILTERS)}
+    | dict.fromkeys(("is_up", "disabled"), validation.query_flag("Those which are, or are not.")),
 )
 
 
@@ -116,7 +116,7 @@ def _check_filters(query: Query, version: mv.Version) -> None:
         raise exception.BadRequest(reason=f"Invalid input received: Invalid filter keys: {listed}")
     for name in ("is_up", "disabled"):
         if name in query:
-            fields.parse_bool(name, query[name])
+            validation.parse_bool(name, query[name])
 
 
 class _ServiceRef(TypedDict):
@@ -151,7 +151,7 @@ def cleanup(body: Body) -> Body:
 
 def _matches(row: Row, body: Body) -> bool:
     """Return whether a body means a service; without ``is_up``, it means those that are down."""
-    wanted = fields.parse_bool("is_up", body.get("is_up", False))
+    wanted = validation.parse_bool("is_up", body.get("is_up", False))
     binary = binaries.to_internal(body.get("binary") or scheduler.BINARY)
     disabled = body.get("disabled")
     return (
@@ -159,7 +159,7 @@ def _matches(row: Row, body: Body) -> bool:
         and body.get("service_id") is None
         and binary == row["binary"]
         and scheduler.is_up(row) == wanted
-        and (disabled is None or fields.parse_bool("disabled", disabled) == row["disabled"])
+        and (disabled is None or validation.parse_bool("disabled", disabled) == row["disabled"])
     )
 
 

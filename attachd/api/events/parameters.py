@@ -9,7 +9,7 @@ from attachd import exception
 from attachd.api import paging
 from attachd.api import policy as rules
 from attachd.api.events import policy, view
-from attachd.api.fields import canonical
+from attachd.api.validation import canonical
 from attachd.context import RequestContext
 from attachd.db.attachments import events
 

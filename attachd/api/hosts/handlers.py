@@ -6,7 +6,7 @@ import datetime
 from typing import Any, Literal, NoReturn, TypedDict
 
 from attachd import exception, scheduler
-from attachd.api import fields
+from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.hosts import policy
 from attachd.api.services import binaries
@@ -78,7 +78,7 @@ def _resource(host: str, project: str, used: ProjectUsage) -> dict[str, Any]:
     }
 
 
-_DOC = EndpointDoc({"hosts": list[Host]}, {"zone": fields.query_text("Those of this zone.")})
+_DOC = EndpointDoc({"hosts": list[Host]}, {"zone": validation.query_text("Those of this zone.")})
 
 
 @endpoint("GET", "/os-hosts", policy=policy.MANAGE, doc=_DOC)

@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypedDict
 
 from attachd import exception, scheduler
-from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api import policy as rules
+from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.info import policy
 from attachd.api.quotas import view as quota_view
@@ -161,7 +161,7 @@ def availability_zones() -> Body:
 
 _LIMITS_DOC = EndpointDoc(
     {"limits": {"rate": list[Any], "absolute": dict[str, int]}},
-    {"project_id": fields.query_text("Another project's, for administrators.")},
+    {"project_id": validation.query_text("Another project's, for administrators.")},
 )
 
 

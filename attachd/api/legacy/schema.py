@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from attachd.api.attachments import schema
-from attachd.api.fields import TEXT, Schema, canonical, fields
+from attachd.api.validation import TEXT, Schema, canonical, fields
 
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CONNECTOR: Final[dict[str, Schema]] = {"connector": {"type": ["object", "null"]}}

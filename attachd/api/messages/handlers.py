@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple, NotRequired, TypedDict, cast
 
 from attachd.api import filters, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.links import Link, Links
+from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.messages import policy
 from attachd.context import RequestContext
 from attachd.db import messages

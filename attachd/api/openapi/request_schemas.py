@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import re
 from typing import Any
 
-from attachd.api import async_response, idempotency
+from attachd.api import endpoint, idempotency
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
 from attachd.api.openapi import descriptions
@@ -93,9 +93,9 @@ def components() -> dict[str, Schema]:
             {"type": "string", "pattern": r"^[0-9A-Za-z._~-]{1,255}$"},
         ),
         "Prefer": _header(
-            async_response.HEADER,
+            endpoint.PREFER,
             "`respond-async`: answer 202 as soon as the request is stored.",
-            {"enum": [async_response.RESPOND_ASYNC]},
+            {"enum": [endpoint.RESPOND_ASYNC]},
         ),
         "IfMatch": _header(
             "If-Match",

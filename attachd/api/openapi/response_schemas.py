@@ -7,7 +7,7 @@ import inspect
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from attachd.api import async_response, errors
+from attachd.api import endpoint, errors
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
 from attachd.api.openapi.type_schemas import TypeSchemas
@@ -100,7 +100,7 @@ def _headers(status: int, answering: Sequence[Endpoint]) -> Schema:
         any("async_response" in each.arguments for each in answering)
         and status == http.HTTPStatus.ACCEPTED
     ):
-        names += [async_response.APPLIED, "Location"]
+        names += [endpoint.PREFERENCE_APPLIED, "Location"]
     if any(each.idempotent for each in answering):
         names.append("Idempotent-Replayed")
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
@@ -111,7 +111,7 @@ def headers() -> Schema:
     return {
         "X-OpenStack-Request-ID": _header("The id of the request, for logs.", required=True),
         mv.HEADER: _header("The microversion of the answer."),
-        async_response.APPLIED: _header("The preference that was applied."),
+        endpoint.PREFERENCE_APPLIED: _header("The preference that was applied."),
         "Location": _header("The URL of the resource."),
         "Idempotent-Replayed": _header("`true`: a stored response was repeated."),
         "Retry-After": _header("Seconds until a retry may succeed."),

@@ -12,10 +12,9 @@ from typing import Any, Final, NotRequired, cast
 from oslo_log import log
 
 from attachd import exception
-from attachd.api import fields, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.links import Link, Links
+from attachd.api import paging, validation
+from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.qos_specs import policy, schema, view
 from attachd.db.types import qos_specs
 from attachd.db.types import store as types
@@ -37,7 +36,7 @@ _LIST_DOC: Final = EndpointDoc(
     paging.PAGE_PARAMETERS,
 )
 _DELETE_DOC: Final = EndpointDoc(
-    parameters={"force": fields.query_flag("Delete them even if volume types have them.")}
+    parameters={"force": validation.query_flag("Delete them even if volume types have them.")}
 )
 
 
@@ -99,7 +98,7 @@ def delete_keys(qos_specs_id: str, body: Body) -> None:
 @endpoint("DELETE", ITEM, policy=policy.DELETE, status=202, doc=_DELETE_DOC)
 def delete(qos_specs_id: str, query: Query) -> None:
     """Remove QoS specs; with ``force`` also those that volume types have."""
-    if fields.parse_bool("force", query.get("force", "false")):
+    if validation.parse_bool("force", query.get("force", "false")):
         qos_specs.delete_and_disassociate(qos_specs_id)
     else:
         qos_specs.delete(qos_specs_id)
@@ -119,7 +118,7 @@ def list_associations(qos_specs_id: str) -> Body:
 
 
 _ASSOCIATE_DOC = EndpointDoc(
-    parameters={"vol_type_id": fields.query_text("The id of the volume type.")}
+    parameters={"vol_type_id": validation.query_text("The id of the volume type.")}
 )
 
 

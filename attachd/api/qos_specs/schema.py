@@ -7,7 +7,7 @@ of those that attachd itself computes with.
 
 from typing import Final
 
-from attachd.api.fields import NAME, OPTIONAL_TEXT, TEXT, Schema, fields, wrapped
+from attachd.api.validation import NAME, OPTIONAL_TEXT, TEXT, Schema, fields, wrapped
 
 CONSUMERS: Final = ("front-end", "back-end", "both")
 

@@ -4,8 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypedDict
 
-from attachd.api.endpoint import EndpointDoc
-from attachd.api.links import Link, Links
+from attachd.api.endpoint import EndpointDoc, Link, Links
 
 Row = Mapping[str, Any]
 

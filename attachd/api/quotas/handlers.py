@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from attachd import exception
-from attachd.api import fields, validation
+from attachd.api import validation
 from attachd.api.endpoint import endpoint
 from attachd.api.quotas import policy, schema, view
 from attachd.context import RequestContext
@@ -25,7 +25,7 @@ _LONGEST_PROJECT = 64
 
 _UPDATE_DOC = view.LIMITS_DOC._replace(
     parameters={
-        "skip_validation": fields.query_flag(
+        "skip_validation": validation.query_flag(
             "Set limits even if the project's usage exceeds them."
         )
     }
@@ -43,7 +43,7 @@ class _Project(NamedTuple):
 def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
     """Return a project's quotas, with their usage if ``usage`` is true."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
-    with_usage = fields.parse_bool("usage", query.get("usage", "false"))
+    with_usage = validation.parse_bool("usage", query.get("usage", "false"))
     shown: Body = _limits(ctx, target_project_id)
     if with_usage:
         shown = {**view.with_usage(shown, quotas.usage(target_project_id))}
@@ -70,8 +70,8 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
             reason=f"It has at most {_LONGEST_PROJECT} characters.",
         )
     quota_set = body["quota_set"]
-    forced = fields.parse_bool("quota_set.force", quota_set.get("force", False))
-    forced = fields.parse_bool("skip_validation", query.get("skip_validation", forced))
+    forced = validation.parse_bool("quota_set.force", quota_set.get("force", False))
+    forced = validation.parse_bool("skip_validation", query.get("skip_validation", forced))
     limits = {key: value for key, value in quota_set.items() if key not in schema.NOT_LIMITS}
     requested = requested_limits(limits, "quota set", _resource_names(ctx, target_project_id))
     (quotas.set_limits if forced else quotas.set_limits_above_usage)(target_project_id, requested)

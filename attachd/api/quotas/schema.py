@@ -3,7 +3,7 @@
 
 from typing import Final
 
-from attachd.api.fields import BOOLEAN, Schema, wrapped
+from attachd.api.validation import BOOLEAN, Schema, wrapped
 
 _LIMIT: Final[Schema] = {
     "type": ["integer", "string"],

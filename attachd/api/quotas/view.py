@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, TypedDict
 
-from attachd.api import fields
+from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc
 from attachd.db import quotas
 from attachd.db.quotas import TYPE_RESOURCES, UNLIMITED, Limits, ResourceUsage
@@ -24,7 +24,7 @@ NAMED_DOC: Final = EndpointDoc({"quota_set": dict[str, int | str]})
 NAMED_CLASS_DOC: Final = EndpointDoc({"quota_class_set": dict[str, int | str]})
 SHOW_DOC: Final = EndpointDoc(
     {"quota_set": dict[str, int | str | Usage]},
-    {"usage": fields.query_flag("Return the usage as well.")},
+    {"usage": validation.query_flag("Return the usage as well.")},
 )
 """Answers: limits by name, and the id of the project or class if they are shown."""
 

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from attachd.api import fields, filters
+from attachd.api import filters, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.resource_filters import policy
@@ -18,7 +18,8 @@ class _Filters(TypedDict):
 
 
 _DOC = EndpointDoc(
-    {"resource_filters": list[_Filters]}, {"resource": fields.query_text("Those of this list.")}
+    {"resource_filters": list[_Filters]},
+    {"resource": validation.query_text("Those of this list.")},
 )
 
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from attachd import exception, scheduler
-from attachd.api import fields, filters
+from attachd.api import filters, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.fields import NAME, OPTIONAL_TEXT, Schema
 from attachd.api.services import binaries, policy, view
 from attachd.api.types import lookup
+from attachd.api.validation import NAME, OPTIONAL_TEXT, Schema
 from attachd.context import RequestContext
 from attachd.db.cluster import services
 
@@ -32,22 +32,22 @@ _NAMED: Final[Schema] = {
     "description": "a service, which is named by its host and its binary",
 }
 
-SWITCH: Final[Schema] = {**fields.fields(_SERVICE, "host"), **_NAMED}
+SWITCH: Final[Schema] = {**validation.fields(_SERVICE, "host"), **_NAMED}
 SWITCH_WITH_REASON: Final[Schema] = {
-    **fields.fields({**_SERVICE, "disabled_reason": NAME}, "host"),
+    **validation.fields({**_SERVICE, "disabled_reason": NAME}, "host"),
     **_NAMED,
 }
 
-BACKEND: Final[Schema] = fields.fields({"host": NAME, "cluster": OPTIONAL_TEXT})
-FAILOVER: Final[Schema] = fields.fields(
+BACKEND: Final[Schema] = validation.fields({"host": NAME, "cluster": OPTIONAL_TEXT})
+FAILOVER: Final[Schema] = validation.fields(
     {"host": NAME, "cluster": OPTIONAL_TEXT, "backend_id": OPTIONAL_TEXT}
 )
 
 _DOC = EndpointDoc(
     {"services": list[view.Service]},
     {
-        "host": fields.query_text("Those of this host, or backend."),
-        "binary": fields.query_text("Those of this program."),
+        "host": validation.query_text("Those of this host, or backend."),
+        "binary": validation.query_text("Those of this program."),
     },
 )
 
@@ -190,14 +190,17 @@ def show_capabilities(host: str) -> dict[str, Any]:
 
 _POOLS_DOC = EndpointDoc(
     {"pools": list[view.Pool]},
-    {"detail": fields.query_flag("With capabilities and capacity."), **filters.POOL.parameters},
+    {
+        "detail": validation.query_flag("With capabilities and capacity."),
+        **filters.POOL.parameters,
+    },
 )
 
 
 @endpoint("GET", "/scheduler-stats/get_pools", policy=policy.GET_POOLS, doc=_POOLS_DOC)
 def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """List the pools of all backends that are up, by their last reports."""
-    detailed = fields.parse_bool("detail", query.get("detail", "false"))
+    detailed = validation.parse_bool("detail", query.get("detail", "false"))
     rows = [row for row in services.page({"binary": scheduler.BINARY}) if _offers(row)]
     if version >= mv.POOL_FILTER:
         rows = _filtered(ctx, rows, query, version)

@@ -10,8 +10,8 @@ from typing import Any, Final, TypedDict
 
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.fields import OPTIONAL_TEXT, Schema, fields
 from attachd.api.services import binaries, policy
+from attachd.api.validation import OPTIONAL_TEXT, Schema, fields
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import manager_api

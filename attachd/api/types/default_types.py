@@ -7,8 +7,8 @@ from typing import Any, Final, TypedDict
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.fields import NAME, fields, wrapped
 from attachd.api.types import lookup, policy
+from attachd.api.validation import NAME, fields, wrapped
 from attachd.context import RequestContext
 from attachd.db.types import default_types
 

@@ -6,10 +6,9 @@ from types import MappingProxyType
 from typing import Any, Final, NotRequired, cast
 
 from attachd import exception, notifications
-from attachd.api import fields, filters, paging
+from attachd.api import filters, paging, validation
 from attachd.api import microversions as mv
-from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.links import Link, Links
+from attachd.api.endpoint import EndpointDoc, Link, Links, endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
 from attachd.db.types import store as types
@@ -48,7 +47,7 @@ def create(ctx: RequestContext, body: Body) -> Body:
     values = {
         "name": requested["name"],
         "description": requested.get("description"),
-        "is_public": fields.parse_bool("is_public", requested.get(view.IS_PUBLIC, True)),
+        "is_public": validation.parse_bool("is_public", requested.get(view.IS_PUBLIC, True)),
         "extra_specs": requested.get("extra_specs") or {},
     }
     schema.check_specs(values["extra_specs"])
@@ -69,7 +68,7 @@ def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
     }
     for key in (view.IS_PUBLIC, "is_public"):
         if key in requested:
-            values["is_public"] = fields.parse_bool(key, requested[key])
+            values["is_public"] = validation.parse_bool(key, requested[key])
     if not values:
         raise exception.BadRequest(
             reason="Specify volume type name, description, is_public or a combination thereof."
@@ -135,7 +134,7 @@ def parse_filters(
     }
     # Administrators could filter by any field in earlier versions.
     if "extra_specs" in requested and (ctx.is_admin or version >= mv.SUPPORT_VOLUME_TYPE_FILTER):
-        specs = fields.parse_pairs("extra_specs", requested["extra_specs"])
+        specs = validation.parse_pairs("extra_specs", requested["extra_specs"])
         # A caller who does not see an extra spec must not guess its value by a filter.
         if not view.sees_sensitive_specs(ctx) and specs.keys() - view.VISIBLE_SPECS:
             return None
@@ -149,6 +148,6 @@ def _visibility(ctx: RequestContext, text: str) -> dict[str, Any]:
         return {"known_to": ctx.project_id}
     if text.lower() == "none":
         return {}
-    if fields.parse_bool("is_public", text):
+    if validation.parse_bool("is_public", text):
         return {"known_to": ctx.project_id}
     return {"is_public": False}

@@ -4,7 +4,7 @@
 from typing import Final
 
 from attachd import multiattach
-from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, fields, wrapped
+from attachd.api.validation import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, fields, wrapped
 
 _SPECS: Final[Schema] = {
     "type": "object",

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 import webob
 
 from attachd import exception, multiattach, scheduler
-from attachd.api import fields
 from attachd.api import microversions as mv
+from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.types import lookup, size_limits
 from attachd.api.volumes import backend_calls, load, notify, policy, schema
@@ -91,14 +91,14 @@ def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) ->
 def set_bootable(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Record whether servers may boot from a volume."""
     volume = load.get_writable(ctx, volume_id, policy.UPDATE)
-    volumes.update(volume.id, {"bootable": fields.parse_bool("bootable", body["bootable"])})
+    volumes.update(volume.id, {"bootable": validation.parse_bool("bootable", body["bootable"])})
 
 
 @action(PATH, "os-update_readonly_flag", policy=policy.UPDATE_READONLY, body=schema.READONLY)
 def update_readonly_flag(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Make later attachments of a volume read-only, or writable again."""
     volume = load.get(ctx, volume_id, policy.UPDATE_READONLY)
-    if fields.parse_bool("readonly", body["readonly"]):
+    if validation.parse_bool("readonly", body["readonly"]):
         volume_updates.set_read_only(volume.id)
     else:
         volume_updates.set_writable(volume.id)

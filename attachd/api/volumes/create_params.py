@@ -10,7 +10,7 @@ from typing import Any
 from oslo_utils import uuidutils
 
 from attachd import exception, multiattach, scheduler
-from attachd.api import fields
+from attachd.api import validation
 from attachd.api.quotas import claims
 from attachd.api.types import lookup, size_limits
 from attachd.api.volumes import load, policy, schema
@@ -82,7 +82,7 @@ def _reject_unsupported(requested: CreateRequest) -> None:
             if field in schema.FOUND_NOWHERE and uuidutils.is_uuid_like(value):
                 raise exception.NotFound(reason)
             raise exception.BadRequest(reason=reason)
-    if fields.parse_bool("multiattach", requested.get("multiattach") or False):
+    if validation.parse_bool("multiattach", requested.get("multiattach") or False):
         raise exception.BadRequest(
             reason="multiattach parameter has been removed. A volume can be attached several "
             "times if its volume type says so: choose one with the extra spec "

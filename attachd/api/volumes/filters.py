@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from attachd import exception
-from attachd.api import fields, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
+from attachd.api import paging, validation
 from attachd.context import RequestContext
 from attachd.db.volumes.queries import Filters
 
@@ -41,7 +41,7 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     requested = _known_filters(ctx, query, version)
     if requested is None:
         return None
-    counted = fields.parse_bool("consumes_quota", requested.pop("consumes_quota", "true"))
+    counted = validation.parse_bool("consumes_quota", requested.pop("consumes_quota", "true"))
     project = paging.project(ctx, query)
     if (
         not counted
@@ -111,9 +111,9 @@ def _invalid(name: str, text: str, reason: str) -> exception.InvalidInput:
 _CONVERTED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingProxyType(
     {
         "size": ("size_gib", _size),
-        "bootable": ("bootable", fields.parse_bool),
-        "multiattach": ("multiattach", fields.parse_bool),
-        "metadata": ("metadata", fields.parse_pairs),
-        "glance_metadata": ("image_metadata", fields.parse_pairs),
+        "bootable": ("bootable", validation.parse_bool),
+        "multiattach": ("multiattach", validation.parse_bool),
+        "metadata": ("metadata", validation.parse_pairs),
+        "glance_metadata": ("image_metadata", validation.parse_pairs),
     }
 )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import webob
 
 from attachd import exception
-from attachd.api import fields, idempotency, paging
+from attachd.api import idempotency, paging, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import (
@@ -128,7 +128,7 @@ WITH_COUNT: Final = "with_count"
 
 _LIST_PARAMETERS: Final = {
     **filters.QUERY_PARAMETERS,
-    WITH_COUNT: fields.query_flag("Return the number of volumes on all pages."),
+    WITH_COUNT: validation.query_flag("Return the number of volumes on all pages."),
 }
 _LIST_DOC: Final = EndpointDoc(
     {"volumes": list[view.VolumeSummary], **view.LIST_EXTRAS}, _LIST_PARAMETERS
@@ -189,7 +189,7 @@ def _page(
     """Return the rows of a page, and what the answer has besides them."""
     parameters = dict(query)
     page = paging.read(parameters, SORT_KEYS)
-    counted = viewer.version >= mv.SUPPORT_COUNT_INFO and fields.parse_bool(
+    counted = viewer.version >= mv.SUPPORT_COUNT_INFO and validation.parse_bool(
         WITH_COUNT, parameters.pop(WITH_COUNT, "false")
     )
     matching = filters.parse(ctx, parameters, viewer.version)
@@ -218,8 +218,8 @@ def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
 
 _DELETE_DOC = EndpointDoc(
     parameters={
-        "cascade": fields.query_flag("Ignored: there are no snapshots."),
-        "force": fields.query_flag("Delete in any state. For administrators."),
+        "cascade": validation.query_flag("Ignored: there are no snapshots."),
+        "force": validation.query_flag("Delete in any state. For administrators."),
     },
 )
 
@@ -233,8 +233,8 @@ def delete(
     request: webob.Request,
 ) -> None:
     """Mark a volume and have its backend delete it; ``cascade`` has no effect."""
-    fields.parse_bool("cascade", query.get("cascade", "false"))
-    force = fields.parse_bool("force", query.get("force", "false"))
+    validation.parse_bool("cascade", query.get("cascade", "false"))
+    force = validation.parse_bool("force", query.get("force", "false"))
     volume = load.get(ctx, volume_id, policy.DELETE)
     if force and version >= mv.VOLUME_DELETE_FORCE:
         ctx.authorize(policy.FORCE_DELETE, volume)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from attachd.api import microversions as mv
-from attachd.api.fields import (
+from attachd.api.validation import (
     BOOLEAN,
     METADATA,
     OPTIONAL_TEXT,

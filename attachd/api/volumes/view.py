@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 from typing import Annotated, Any, Final, Literal, NotRequired, Self, TypedDict
 
-from attachd.api import links as made
+from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api import policy as rules
 from attachd.api.volumes import policy
@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 Pairs = Mapping[str, str]
 Version = mv.Version
 ExtVersion = mv.Version | None
-Links = made.Links
+Links = endpoint.Links
 
 
 class VolumeSummary(TypedDict):
@@ -29,7 +29,7 @@ class VolumeSummary(TypedDict):
 
     id: str
     name: str | None
-    links: list[made.Link]
+    links: list[endpoint.Link]
     attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
 
 
@@ -75,7 +75,7 @@ class VolumeDetail(TypedDict):
     snapshot_id: None
     source_volid: str | None
     metadata: dict[str, str]
-    links: list[made.Link]
+    links: list[endpoint.Link]
     user_id: str | None
     bootable: Literal["true", "false"]
     encrypted: bool
@@ -115,7 +115,7 @@ class Detail(VolumeDetail, _Extended):
 
 
 LIST_EXTRAS: Final = {
-    "volumes_links": NotRequired[list[made.Link]],
+    "volumes_links": NotRequired[list[endpoint.Link]],
     "count": NotRequired[Annotated[int, mv.SUPPORT_COUNT_INFO]],
 }
 """What a list may have besides the volumes."""

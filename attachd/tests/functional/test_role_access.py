@@ -10,7 +10,7 @@ import re
 import unittest
 from unittest import mock
 
-from attachd.api import app, endpoint, policy, root, validation
+from attachd.api import app, endpoint, policy, validation
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -132,7 +132,7 @@ class StoryTest(Case):
 
     def setUp(self):
         super().setUp()
-        self.routes = root.RouteTable(endpoint.load(), CONF.api.project_id_regex)
+        self.routes = app.RouteTable(endpoint.load(), CONF.api.project_id_regex)
         self.seen = set()
 
     def test_a_call_is_made_by_the_least_who_may_and_by_nobody_else(self):

@@ -89,7 +89,7 @@ class ObservedTest(testtools.TestCase):
 
     def check_logs(self, ours, secret):
         for process, names in (
-            (self.server, {"attachd.api.root"}),
+            (self.server, {"attachd.api.app"}),
             (self.manager, {"attachd.manager.flow_runner", "attachd.drivers.command"}),
         ):
             self.assertNotIn(secret, process.output)

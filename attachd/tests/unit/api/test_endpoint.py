@@ -179,3 +179,77 @@ class AnswerTest(Case):
         with self.assertRaises(exception.BadRequest):
             endpoint.call_handler(chosen, wrong)
         wrong.ctx.authorize.assert_not_called()
+
+
+class LinksTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(CONF.clear_override, "public_endpoint", group="api")
+        self.request = webob.Request.blank("/v3/x", base_url="http://h:8776/volume")
+
+    def test_links_have_url_of_request(self):
+        made = endpoint.Links(self.request, "p1").of("volumes", "v1")
+        self.assertEqual(
+            [
+                {"rel": "self", "href": "http://h:8776/volume/v3/p1/volumes/v1"},
+                {"rel": "bookmark", "href": "http://h:8776/volume/p1/volumes/v1"},
+            ],
+            made,
+        )
+
+    def test_links_have_no_project_if_request_had_none(self):
+        made = endpoint.Links(self.request, None).of("volumes", "v1")
+        self.assertEqual("http://h:8776/volume/v3/volumes/v1", made[0]["href"])
+
+    def test_links_have_public_endpoint_if_configured(self):
+        for given in ("https://cloud/vol", "https://cloud/vol/", "https://cloud/vol/v3/"):
+            with self.subTest(given):
+                CONF.set_override("public_endpoint", given, group="api")
+                self.assertEqual("https://cloud/vol", endpoint.root_url(self.request))
+
+    def test_next_link_has_marker_and_same_filters(self):
+        query = {"status": "in use", "limit": "2", "marker": "old", "offset": "4"}
+        (link,) = endpoint.Links(self.request, "p1").next("/volumes", query, "v9")
+        self.assertEqual(
+            "http://h:8776/volume/v3/p1/volumes?status=in+use&limit=2&marker=v9", link["href"]
+        )
+
+
+def asked(value):
+    request = webob.Request.blank("/")
+    if value is not None:
+        request.headers["Prefer"] = value
+    return endpoint.async_preference(request, webob.Response(), mock.Mock())
+
+
+class AsyncPreferenceTest(unittest.TestCase):
+    def test_preference_is_found_among_others(self):
+        for value in (
+            "respond-async",
+            "RESPOND-ASYNC",
+            "respond-async; x",
+            "respond-async=1",
+            "wait=3,respond-async",
+            'x="a, b" , respond-async',
+            ", ,respond-async,,",
+        ):
+            with self.subTest(value):
+                self.assertIsNotNone(asked(value))
+
+    def test_other_preferences_are_ignored(self):
+        for value in (
+            *(None, "", ",", "wait=respond-async", 'x="respond-async"', 'x=", respond-async"'),
+            *("respond-async-later", "return=minimal; respond-async", '"', "\\", "=,;", "\xe4"),
+            *('x="' + "y" * 5000, "," * 5000),
+        ):
+            with self.subTest(value):
+                self.assertIsNone(asked(value))
+
+    def test_accept_answers_202_with_location(self):
+        response, links = webob.Response(), mock.Mock()
+        links.of.return_value = [{"rel": "self", "href": "http://api/v3/attachments/a1"}]
+        endpoint.AsyncPreference(response, links).accept("attachments", "a1")
+        links.of.assert_called_once_with("attachments", "a1")
+        self.assertEqual(202, response.status_int)
+        self.assertEqual("respond-async", response.headers["Preference-Applied"])
+        self.assertEqual("http://api/v3/attachments/a1", response.headers["Location"])
