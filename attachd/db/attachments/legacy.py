@@ -320,7 +320,7 @@ def _decide_modes(
     if requested == "rw" and only_reads:
         hosts = ", ".join(sorted({str(row["host"]) for row in opened}))
         raise exception.InvalidVolumeAttachMode(
-            volume_id=volume["id"], reason=f"its host {hosts} was let in to read only"
+            volume_id=volume["id"], reason=f"its host {hosts} has read-only access"
         )
     return {"mode": "rw" if "rw" in let_in else requested, "asked_mode": requested}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of attachments for the API.
 
-A page is one statement, whatever its size.
+A page of any size is one statement.
 
 Several attachments can share a connection between a host and a backend: a manager stores with each
 connection a key that is equal for all that share it. An attachment of the older calls has its

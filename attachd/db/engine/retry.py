@@ -41,7 +41,7 @@ def retried(function: Callable[P, R]) -> Callable[P, R]:
     """Retry transient database errors: deadlocks and lost connections; translate the others.
 
     The decorated function has to be one transaction. It has not happened when it is repeated: a
-    server rolls back whatever it saw no COMMIT of, and a connection lost at the COMMIT itself is
+    server rolls back a transaction without a COMMIT, and a connection lost at the COMMIT itself is
     raised as Unavailable by session.writer().
 
     :raises Unavailable: the database does not answer, is too busy, or has no tables

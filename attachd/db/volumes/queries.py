@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of volumes and sums over them; used by the API.
 
-A page is two statements, whatever its size; with the attachments of its volumes
+A page of any size is two statements; with the attachments of its volumes
 (attachment_queries.list_of_volumes) it is three.
 """
 

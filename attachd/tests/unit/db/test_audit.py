@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit reads, and the status that it corrects."""
+"""Reads of an audit, and the status that it repairs."""
 
 import datetime
 import unittest

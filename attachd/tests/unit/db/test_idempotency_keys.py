@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of requests: one resource each, one answer each, whoever comes at the same time."""
+"""Idempotency keys: one resource and one answer each, also for concurrent requests."""
 
 import unittest
 

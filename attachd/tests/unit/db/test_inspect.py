@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see of rows: all kinds, inner states, and no secrets."""
+"""Rows for operators: all kinds, inner states, and no secrets."""
 
 import datetime
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to users, stored, listed and reaped."""
+"""Messages to users: stored, listed and purged."""
 
 import datetime
 import unittest

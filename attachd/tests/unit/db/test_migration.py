@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Migrating an SQLite database; the other databases are in functional/test_migrations.py."""
+"""Migrations of an SQLite database; functional/test_migrations.py covers the other databases."""
 
 import io
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables have in common."""
+"""Column types, tables and values of rows."""
 
 import unittest
 from unittest import mock

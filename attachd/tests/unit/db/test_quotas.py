@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a project may have and has."""
+"""Limits, usage, and the enforcement of quotas."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting rows."""
+"""Counts of rows by state."""
 
 import datetime
 import unittest

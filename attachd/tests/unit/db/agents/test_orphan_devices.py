@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that only their hosts remember."""
+"""Devices that only the reports of hosts have."""
 
 import unittest
 

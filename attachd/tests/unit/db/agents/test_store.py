@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts have agents, who may be one, and what they see to."""
+"""Registered hosts, their keys, and their attachments."""
 
 import datetime
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent says of its attachments is stored; what anybody else says is not."""
+"""Reports of an agent about its attachments, and reports that are refused."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rows say of work that is due, and whom it is refused."""
+"""Requests stored in rows for later execution, and their refusals."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is noted of a connector; who may be beside whom is in unit/manager/test_admission.py."""
+"""Values stored with a connect; unit/manager/test_attach.py covers the rules about other rows."""
 
 import unittest
 

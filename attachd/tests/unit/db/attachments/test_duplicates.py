@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which request asks for an attachment that is there."""
+"""Requests for an attachment that exists already."""
 
 import unittest
 

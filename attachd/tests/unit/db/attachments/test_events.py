@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of attachments is told in the same transaction, and each event gets one place."""
+"""Events are stored in the transaction that causes them, and each event gets one revision."""
 
 import datetime
 import itertools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds, begun detaches, connections, and attachments that somebody says there are."""
+"""Holds, pending detaches, connections, and legacy attachments."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose hold os-attach uses, and in which mode it is attached then."""
+"""The hold that os-attach uses, and the mode of the attachment."""
 
 import contextlib
 
@@ -79,7 +79,7 @@ class ModeTest(test_attachments_legacy.Case):
     def test_attach_rw_with_ro_connection_is_refused(self):
         self.connect(mode="ro")
         with self.assertRaisesRegex(
-            exception.InvalidVolumeAttachMode, "host compute-1 was let in to read"
+            exception.InvalidVolumeAttachMode, "host compute-1 has read-only access"
         ):
             self.attach(mode="rw")
         self.assertEqual(("ro", "ro"), self.told(self.attach(mode="ro")))

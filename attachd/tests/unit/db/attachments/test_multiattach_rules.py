@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one more may attach a volume and write to it, on rows in a database of its own."""
+"""Rules for one more attachment of a volume, and for its mode."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of attachments: filters, what is shown, and what they cost."""
+"""Lists of attachments: filters, columns, cost, and shared connections."""
 
 import datetime
 import unittest

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows count, and what they are called; closed_with() is tested with its users."""
+"""Rows that hold a volume, and their descriptions; connections_to_close() is tested with its
+callers.
+"""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reserving and moving attachments, and what follows for their volumes."""
+"""Reserving and moving attachments, and the effect on their volumes."""
 
 import datetime
 import unittest

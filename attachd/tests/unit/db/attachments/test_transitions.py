@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else of a volume changes when one of its attachments moves."""
+"""Changes of a volume when one of its attachments moves."""
 
 import unittest
 

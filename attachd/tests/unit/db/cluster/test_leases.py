@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The right to work on a volume, as rows and transactions see it."""
+"""Leases of volumes, as rows and transactions see them."""
 
 import threading
 import unittest

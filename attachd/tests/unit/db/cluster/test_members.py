@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes live."""
+"""The living manager processes."""
 
 import datetime
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reported, when, and what it means."""
+"""Reports of services, and what follows from them."""
 
 import datetime
 import functools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clocks of databases, against this machine's."""
+"""Offsets between the clocks of databases and this machine's."""
 
 import datetime
 import unittest

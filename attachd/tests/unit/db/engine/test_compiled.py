@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared statements do what others do; on every database by functional/test_databases.py."""
+"""Compiled statements behave as SQLAlchemy's; functional/test_databases.py repeats this on
+servers.
+"""
 
 import contextlib
 import datetime

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection to SQLite is like; for the others see functional/test_databases.py."""
+"""Engines for SQLite, and options of all engines; for servers see functional/test_databases.py."""
 
 from concurrent import futures
 import inspect

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is repeated, what is given up at once, and what callers are told."""
+"""Retries, errors without a retry, and their translation."""
 
 import ast
 from pathlib import Path

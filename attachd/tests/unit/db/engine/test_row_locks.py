@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are there to be locked; what they keep apart is shown by whoever uses them."""
+"""Locked rows; the tests of their users show the exclusion."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reader and writer; on every database by functional/test_databases.py."""
+"""Reader and writer; functional/test_databases.py repeats this on servers."""
 
 import os
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drivers and servers are told; functional/test_database_outages shows that it works."""
+"""Timeouts passed to drivers and servers; see also functional/test_database_outages.py."""
 
 import os
 import unittest

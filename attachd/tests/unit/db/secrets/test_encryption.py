@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sealing and opening, and noticing that the key file has changed."""
+"""Encryption, decryption, and changes of the key file."""
 
 import errno
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key files: what is one, what is refused, and how they are changed."""
+"""Key files: valid and invalid content, and changes."""
 
 import contextlib
 import os

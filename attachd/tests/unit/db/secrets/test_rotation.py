@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sealing anew by the first key, step by step; beside real services it is in functional."""
+"""Re-encryption step by step; functional/test_key_rotation.py runs it beside services."""
 
 import unittest
 from unittest import mock

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a project's volumes are that name no type."""
+"""Default types of projects."""
 
 import unittest
 from unittest import mock

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QoS specs, and which volume types have them."""
+"""QoS specs, and the volume types with them."""
 
 import unittest
 

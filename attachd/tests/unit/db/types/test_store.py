@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volume types and their extra specs."""
+"""Volume types, their extra specs and access lists."""
 
 import unittest
 

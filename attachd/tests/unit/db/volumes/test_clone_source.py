@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies and their sources, as the tables keep them."""
+"""Clones and their sources."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key and value pairs of a volume."""
+"""Metadata and image metadata of a volume."""
 
 import unittest
 

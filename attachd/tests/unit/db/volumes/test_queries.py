@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of volumes: filters, sums, and what they cost."""
+"""Lists of volumes: filters, sums, and their cost."""
 
 import datetime
 import unittest

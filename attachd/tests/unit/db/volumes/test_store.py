@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading, moving and resetting volumes."""
+"""Creating, reading, moving and resetting volumes."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a volume that its backend need not hear of."""
+"""Updates of a volume without its backend."""
 
 import unittest
 
