@@ -59,7 +59,7 @@ def ensure_exports(
     return [
         row
         for row in rows
-        if not run_safely(row["id"], functools.partial(grant_again, backend, row))
+        if not run_safely(f"Attachment {row['id']}", functools.partial(grant_again, backend, row))
     ]
 
 

@@ -62,23 +62,24 @@ class PeriodicTask(abc.ABC):
         )
 
 
-def run_safely(row_id: str, work: Callable[[], object]) -> bool:
+def run_safely(subject: str, work: Callable[[], object]) -> bool:
     """Do the work on one row, so that its failure does not affect the work on other rows.
 
+    :param subject: the row in messages, such as ``Volume UUID``
     :returns: whether the row needs no more work
     """
     try:
         work()
     except (exception.NotFound, exception.InvalidTransition):
-        LOG.info("Row %s: gone or changed by another process, nothing to recover", row_id)
+        LOG.info("%s: gone or changed by another process, nothing to recover", subject)
     except (exception.ConnectFailed, exception.DisconnectFailed) as error:
-        LOG.warning("Row %s: its operation failed: %s", row_id, error)
+        LOG.warning("%s: its operation failed: %s", subject, error)
     except exception.AttachdError as error:
-        LOG.warning("Row %s: not recovered now: %s", row_id, error)
+        LOG.warning("%s: not recovered now: %s", subject, error)
         return False
     except Exception:
-        LOG.exception("Row %s: not recovered now", row_id)
+        LOG.exception("%s: not recovered now", subject)
         return False
     else:
-        LOG.info("Row %s: recovered", row_id)
+        LOG.info("%s: recovered", subject)
     return True

@@ -122,6 +122,12 @@ class PendingWork(NamedTuple):
         """The id of the volume or attachment."""
         return str(self.row["id"])
 
+    @property
+    def subject(self) -> str:
+        """The volume or attachment in messages."""
+        kind = "Volume" if self.row_id == self.volume_id else "Attachment"
+        return f"{kind} {self.row_id}"
+
 
 def recover_all(backend: Backend, backoff: Backoff) -> int:
     """Finish the operation of every transitional row of this backend that is not in progress.
@@ -168,7 +174,7 @@ def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff)
     for work in pending:
         if not backoff.may_retry(work.row_id):
             remaining += 1
-        elif run_safely(work.row_id, work.run):
+        elif run_safely(work.subject, work.run):
             backoff.record_success(work.row_id)
             telemetry.count_recovery(backend, "takeover" if work.row["orphaned"] else "finish")
         else:
@@ -181,7 +187,7 @@ def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff)
 def release_orphaned_leases(backend: Backend) -> None:
     """Release leases whose operation has ended, while they could not be released."""
     for volume_id in backend.orphaned_leases():
-        run_safely(volume_id, functools.partial(_release_orphaned, backend, volume_id))
+        run_safely(f"Volume {volume_id}", functools.partial(_release_orphaned, backend, volume_id))
 
 
 def _release_orphaned(backend: Backend, volume_id: str) -> None:

@@ -91,10 +91,15 @@ class RunSafelyTest(unittest.TestCase):
     """Whether a row needs more work."""
 
     def after(self, error=None):
-        return run_safely("one", mock.Mock(side_effect=error))
+        return run_safely("Volume one", mock.Mock(side_effect=error))
 
     def test_run_safely_after_success_returns_true(self):
         self.assertTrue(self.after())
+
+    def test_run_safely_names_the_kind_of_row_in_messages(self):
+        with self.assertLogs("attachd.manager.ha.periodic_task", "INFO") as logged:
+            self.after()
+        self.assertEqual("Volume one: recovered", logged.records[0].getMessage())
 
     def test_run_safely_with_missing_or_changed_row_returns_true(self):
         self.assertTrue(self.after(exception.VolumeNotFound(volume_id="v")))
