@@ -87,8 +87,8 @@ OPTIONS = [
         help="The topic that agents listen on, each host under its own name.",
     ),
     cfg.StrOpt(
-        "registry_topic",
-        default="attachd-registry",
-        help="The topic on which managers listen to agents.",
+        "manager_topic",
+        default="attachd-agent-manager",
+        help="The topic that managers listen on for the calls of agents.",
     ),
 ]

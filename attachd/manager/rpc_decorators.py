@@ -26,7 +26,7 @@ def _timed(method: Callable[P, R]) -> Callable[P, R]:
     def timed(*args: P.args, **kwargs: P.kwargs) -> R:
         if not recorder.is_on():
             return method(*args, **kwargs)
-        labels = getattr(args[0], "_host", "registry"), method.__name__
+        labels = getattr(args[0], "_host", "agents"), method.__name__
         with recorder.timed(SERVED, SERVED_DURATION, *labels, outcome_of=_outcome):
             return method(*args, **kwargs)
 

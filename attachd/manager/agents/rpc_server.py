@@ -34,13 +34,13 @@ class AgentRpcServer:
 
     def __init__(self) -> None:
         self._server = transport.get_server(
-            AgentEndpoint(), CONF.host, CONF.agent.registry_topic, agent_manager_api.TIMEOUT
+            AgentEndpoint(), CONF.host, CONF.agent.manager_topic, agent_manager_api.TIMEOUT
         )
         self._serving = False
         self._stopped = False
         self._lock = threading.Lock()
         # A message queue that does not answer must delay neither the start nor the end.
-        self._thread = threading.Thread(target=self._serve, name="registry", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="agent-rpc-server", daemon=True)
 
     def start(self) -> None:
         """Begin to answer, now or as soon as the message queue does."""
@@ -173,7 +173,7 @@ def _check_or_register(host: str, key: str) -> None:
 def _registration_refusal(host: str) -> str:
     """Return why a caller must not be registered as the agent of a new host; "" if it may."""
     if not CONF.agent.allow_new:
-        return "new ones are not let in ([agent] allow_new)"
+        return "new hosts are not registered ([agent]allow_new)"
     if agents.list_attachment_ids(host):
-        return "it has attachments, which a new one is not trusted with"
+        return "it has attachments, whose secrets a new agent must not read"
     return ""

@@ -118,7 +118,7 @@ class AgentContractTest(_Contract, unittest.TestCase):
     }
 
 
-class RegistryContractTest(_Contract, unittest.TestCase):
+class AgentManagerContractTest(_Contract, unittest.TestCase):
     """What agents ask of the service."""
 
     MODULE: ClassVar = agent_manager_api

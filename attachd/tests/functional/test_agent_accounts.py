@@ -31,7 +31,7 @@ PASSWORD = "secret"
 
 
 class Listener:
-    """Stands for a registry and for an agent."""
+    """Stands in for the server of agents, and for an agent."""
 
     target = messaging.Target(version="1.0")
 
@@ -121,11 +121,11 @@ class AccountTest(unittest.TestCase):
 
     def test_it_is_enough_for_an_agent(self):
         desk, agent = Listener(), Listener()
-        self.served(desk, "desk", CONF.agent.registry_topic)
+        self.served(desk, "desk", CONF.agent.manager_topic)
         account = self.account_transport()
         self.served(agent, HOST, CONF.agent.topic, account)
         target = messaging.Target(
-            topic=CONF.agent.registry_topic, version=agent_manager_api.VERSION
+            topic=CONF.agent.manager_topic, version=agent_manager_api.VERSION
         )
         client = messaging.get_rpc_client(account, target, timeout=TIMEOUT)
         said = {"host": HOST, "key": fake_agent.KEY, "attachment_id": "a1"}

@@ -193,8 +193,8 @@ class ExtendTest(HostAttachCase):
         self.assertEqual(2, db_rows.get_volume(self.volume)["size_gib"])
 
 
-class RegistryTest(HostAttachCase):
-    """The managers' registry hears the same from a host, and has it shut out by itself."""
+class AgentRpcServerTest(HostAttachCase):
+    """Managers accept the same reports from a host, and revoke its access by themselves."""
 
     def look(self, _context, _host, attachment_id):
         desk, proof = rpc_server.AgentEndpoint(), {"host": HOST, "key": fake_agent.KEY}

@@ -26,7 +26,7 @@ def ask(method):
     return getattr(agent_manager_api, method)(CREDENTIALS, *MESSAGES[method].values())
 
 
-class RegistryApiTest(unittest.TestCase):
+class AgentManagerApiTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
@@ -40,7 +40,7 @@ class RegistryApiTest(unittest.TestCase):
         self.assertEqual(set(MESSAGES), {name for name in ours if not name.startswith("_")})
 
     def test_any_manager_is_asked_with_the_key_of_the_host(self):
-        override(self, "registry_topic", "desk", group="agent")
+        override(self, "manager_topic", "desk", group="agent")
         for method, arguments in MESSAGES.items():
             self.client.reset_mock()
             ask(method)

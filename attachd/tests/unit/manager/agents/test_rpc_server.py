@@ -33,7 +33,7 @@ class AgentRpcServerTest(unittest.TestCase):
     def test_servers_of_one_machine_share_a_queue(self):
         (endpoint, name, topic, patience) = self.made.call_args.args
         self.assertIsInstance(endpoint, AgentEndpoint)
-        self.assertEqual((CONF.host, CONF.agent.registry_topic), (name, topic))
+        self.assertEqual((CONF.host, CONF.agent.manager_topic), (name, topic))
         self.assertEqual(agent_manager_api.TIMEOUT, patience)
 
     def test_server_listens_until_stop(self):
