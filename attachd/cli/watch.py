@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from keystoneauth1 import exceptions as transport
 from openstack import exceptions
+import tenacity
 
 from attachd.cli.blockstorage import BlockStorage, Event
 
@@ -24,6 +25,7 @@ LONG_POLL_SECONDS: Final = 50
 MIN_BACKOFF: Final = 1.0
 """Seconds before the first retry; they double with each failure."""
 MAX_BACKOFF: Final = 30.0
+_BACKOFF: Final = tenacity.wait_exponential(MIN_BACKOFF, MAX_BACKOFF)
 
 _SOON: Final = 0.5
 """Seconds; a server that supports waiting takes longer."""
@@ -91,22 +93,16 @@ class EventWatcher:
 
         :raises WatchTimeout: the time is over
         """
-        pause = MIN_BACKOFF
-        while True:
-            try:
-                answer = ask()
-            except (exceptions.SDKException, *_BROKEN, transport.HttpError) as error:
-                if not self._is_retriable(error):
-                    raise
-                if pause == MIN_BACKOFF:
-                    LOG.warning("%s. Trying again", f"{error}".rstrip("."))
-                self._pause(_retry_after(error) or pause)
-                pause = min(MAX_BACKOFF, 2 * pause)
-            else:
-                self._answered = True
-                return answer
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(self._is_retriable),
+            wait=_wait,
+            sleep=self._pause,
+        )
+        answer = retrying(ask)
+        self._answered = True
+        return answer
 
-    def _is_retriable(self, error: Exception) -> bool:
+    def _is_retriable(self, error: BaseException) -> bool:
         """Return whether a retry can succeed."""
         if isinstance(error, exceptions.HttpException):
             return error.status_code in _RETRIABLE_STATUSES
@@ -124,7 +120,15 @@ class EventWatcher:
             raise WatchTimeout
 
 
-def _retry_after(error: Exception) -> float:
+def _wait(state: tenacity.RetryCallState) -> float:
+    """Return the seconds to wait after a failure; log the first one."""
+    error = None if state.outcome is None else state.outcome.exception()
+    if state.attempt_number == 1:
+        LOG.warning("%s. Trying again", f"{error}".rstrip("."))
+    return _retry_after(error) or _BACKOFF(state)
+
+
+def _retry_after(error: BaseException | None) -> float:
     """Return the seconds of the Retry-After header; 0: there is none."""
     response = getattr(error, "response", None)
     told = "" if response is None else response.headers.get("Retry-After", "")

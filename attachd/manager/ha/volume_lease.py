@@ -10,11 +10,10 @@ processes of other machines see as well, and which ends with the process that ho
 from collections.abc import Callable, Iterator
 import contextlib
 from contextlib import AbstractContextManager
-import random
-import time
 from typing import TypeVar
 
 from oslo_log import log
+import tenacity
 
 from attachd import exception
 from attachd.conf import CONF
@@ -30,9 +29,19 @@ LOG = log.getLogger(__name__)
 
 R = TypeVar("R")
 
-_MIN_BACKOFF = 0.005
-_MAX_BACKOFF = 0.25
-"""Seconds between two tries to take a lease that a process of another machine holds."""
+
+def _is_timeout_over(state: tenacity.RetryCallState) -> bool:
+    timeout: float = CONF.rpc.attach_timeout
+    return (state.seconds_since_start or 0.0) > timeout
+
+
+_RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception_type(db.LeaseHeld),
+    wait=tenacity.wait_random_exponential(multiplier=0.0075, max=0.375),
+    stop=_is_timeout_over,
+    reraise=True,
+)
+"""Tries to take a lease that a process of another machine holds; waits are in seconds."""
 
 
 class VolumeLease:
@@ -51,20 +60,18 @@ class VolumeLease:
         :raises Unavailable: another process holds the lease for too long, or this process may
             have expired
         """
-        deadline = time.monotonic() + CONF.rpc.attach_timeout
-        pause = _MIN_BACKOFF
-        while True:
-            self._check_not_expired()
-            try:
-                return move(self.token)
-            except db.LeaseHeld as held:
-                if time.monotonic() > deadline:
-                    raise exception.Unavailable(
-                        reason=f"Volume {self.token.volume_id} is busy: the manager "
-                        f"{held.holder} works on it. Try again later."
-                    ) from None
-            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-            pause = min(2 * pause, _MAX_BACKOFF)
+        try:
+            result: R = _RETRYING(self._try_once, move)
+        except db.LeaseHeld as held:
+            raise exception.Unavailable(
+                reason=f"Volume {self.token.volume_id} is busy: the manager "
+                f"{held.holder} works on it. Try again later."
+            ) from None
+        return result
+
+    def _try_once(self, move: Callable[[Lease], R]) -> R:
+        self._check_not_expired()
+        return move(self.token)
 
     def _check_not_expired(self) -> None:
         """Acquire no lease that other processes would take over at once."""
