@@ -82,40 +82,40 @@ class CrashCase:
 class EachCallCase(CrashCase):
     """A test for each group of calls."""
 
-    def test_points_are_found_by_the_code(self):
+    def test_crash_points_cover_database_messages_driver_and_tools(self):
         names = {point.name for points in self.recorded.values() for point in points}
         for part in ("COMMIT", "acknowledge", "reply", "driver grant", "driver revoke", "tgtadm"):
             self.assertTrue([name for name in names if part in name], part)
 
-    def test_reservations(self):
+    def test_reservation_calls_killed_at_each_step_are_recovered(self):
         self.check(attachment_calls.Reserve, attachment_calls.Cancel, attachment_calls.Complete)
 
-    def test_a_reservation_that_is_connected_at_once(self):
+    def test_reserve_and_connect_killed_at_each_step_is_recovered(self):
         self.check(attachment_calls.ReserveAndConnect)
 
-    def test_a_connect(self):
+    def test_connect_killed_at_each_step_is_recovered(self):
         self.check(attachment_calls.Connect)
 
-    def test_a_detach(self):
+    def test_detach_killed_at_each_step_is_recovered(self):
         self.check(attachment_calls.Detach)
 
-    def test_a_connect_beside_another(self):
+    def test_connect_beside_attached_host_killed_at_each_step_is_recovered(self):
         self.check(attachment_calls.ConnectBesideAnother)
 
-    def test_a_detach_beside_another(self):
+    def test_detach_beside_attached_host_killed_at_each_step_is_recovered(self):
         self.check(attachment_calls.DetachBesideAnother)
 
-    def test_calls_of_who_does_not_wait(self):
+    def test_async_calls_killed_at_each_step_are_recovered(self):
         self.check(*attachment_calls.NOT_WAITING)
 
-    def test_making_and_removing_volumes(self):
+    def test_volume_create_clone_delete_killed_at_each_step_are_recovered(self):
         self.check(volume_calls.Create, volume_calls.Copy, volume_calls.Delete)
 
-    def test_changing_volumes(self):
+    def test_volume_extend_and_retype_killed_at_each_step_are_recovered(self):
         self.check(volume_calls.Extend, volume_calls.Retype)
 
-    def test_older_calls_that_attach(self):
+    def test_legacy_attach_calls_killed_at_each_step_are_recovered(self):
         self.check(legacy_calls.InitializeConnection, legacy_calls.Attach)
 
-    def test_older_calls_that_detach(self):
+    def test_legacy_detach_calls_killed_at_each_step_are_recovered(self):
         self.check(legacy_calls.TerminateConnection, legacy_calls.LegacyDetach)

@@ -65,7 +65,7 @@ class IscsiCase(MultiattachCase):
 class WritersTest(IscsiCase):
     """Hosts that all write."""
 
-    def test_two_hosts_write_and_read_what_the_other_one_wrote(self):
+    def test_multiattach_volume_with_two_writers_shows_writes_of_the_other(self):
         volume = self.several()
         first, info_a = self.let_in(volume, self.a)
         second, info_b = self.let_in(volume, self.b)
@@ -81,7 +81,7 @@ class WritersTest(IscsiCase):
         self.assertEqual(b"from a" * 512, self.b.read(info_b, 5 * MIB, 3072))
         self.assertEqual(b"from b" * 512, self.a.read(info_a, 6 * MIB, 3072))
 
-    def test_one_leaves_and_the_other_goes_on_without_an_error(self):
+    def test_detach_of_one_writer_causes_no_error_at_the_other(self):
         volume = self.several()
         first, info_a = self.let_in(volume, self.a)
         second, info_b = self.let_in(volume, self.b)
@@ -101,7 +101,7 @@ class WritersTest(IscsiCase):
         self.shut_out(third)
         self.assert_gone(volume, first, second, third)
 
-    def test_a_forced_detach_ends_access_in_the_middle_of_writing(self):
+    def test_force_detach_during_writes_ends_access(self):
         volume = self.several()
         first, info_a = self.let_in(volume, self.a)
         _second, info_b = self.let_in(volume, self.b, "ro")
@@ -124,7 +124,7 @@ class WritersTest(IscsiCase):
 class ReadersTest(IscsiCase):
     """A host that only reads, beside one that writes all the time."""
 
-    def test_nothing_that_a_reader_sends_is_written(self):
+    def test_read_only_host_cannot_write_with_any_scsi_command(self):
         for way in WAYS:
             with self.subTest(way):
                 _volume, (_, info_a), (_, info_b) = self.with_reader(way)
@@ -156,7 +156,7 @@ class ReadersTest(IscsiCase):
         self.assertIn("write protected", f"{error}".lower())
         self.assertRaises(initiators.Refused, host.write, info, 0, b"x" * 512)
 
-    def test_a_reader_does_not_get_rid_of_the_protection_or_hinder_the_writer(self):
+    def test_read_only_host_cannot_remove_write_protection_or_block_writer(self):
         _volume, (_, info_a), (_, info_b) = self.with_reader()
         writer = scsi.Writer(self, self.log_in(info_a, self.a))
         b = self.log_in(info_b, self.b)
@@ -172,7 +172,7 @@ class ReadersTest(IscsiCase):
         self.assertTrue(b.is_write_protected())
         self.assert_refuses_writes(b, 7)
 
-    def test_the_writers_target_is_closed_to_a_reader(self):
+    def test_writable_target_refuses_read_only_host(self):
         _volume, (_, info_a), (_, info_b) = self.with_reader()
         own, writers = info_b["data"], info_a["data"]
         self.assertNotEqual(own["target_iqn"], writers["target_iqn"])
@@ -186,7 +186,7 @@ class ReadersTest(IscsiCase):
             self.assert_out({"data": data}, host)
         self.log_in(info_b, self.b).read(0)
 
-    def test_both_see_the_same_disk(self):
+    def test_read_only_and_writable_targets_show_the_same_disk(self):
         volume, (_, info_a), (_, info_b) = self.with_reader("of its type")
         a, b = self.log_in(info_a, self.a), self.log_in(info_b, self.b)
         self.assertEqual(a.page(0x80), b.page(0x80))
@@ -194,7 +194,7 @@ class ReadersTest(IscsiCase):
         ends = {name[1:] for name in scsi.names(a.page(0x83))}
         self.assertIn(uuid.UUID(volume).bytes[1:], ends)
 
-    def test_readers_and_writer_come_and_go(self):
+    def test_attach_and_detach_of_readers_and_writer_keeps_modes(self):
         volume, (first, info_a), (second, info_b) = self.with_reader("of its type")
         writer = scsi.Writer(self, self.log_in(info_a, self.a))
         writer.go_on()
@@ -215,7 +215,7 @@ class ReadersTest(IscsiCase):
         self.assertEqual("ro", self.mode(second))
         self.assert_refuses_writes(reader, 7)
 
-    def test_nobody_writes_to_a_volume_that_is_read_only(self):
+    def test_read_only_volume_refuses_all_writes(self):
         volume = self.several()
         first, info = self.let_in(volume, self.a)
         self.log_in(info, self.a).write(7, b"7" * 512)
@@ -238,7 +238,7 @@ class ReadersTest(IscsiCase):
 class SharedTest(IscsiCase):
     """Two servers on one host."""
 
-    def test_they_have_one_session_which_lasts_as_long_as_one_of_them(self):
+    def test_two_attachments_of_a_host_share_a_session_until_the_last_detach(self):
         volume = self.several()
         first, info = self.let_in(volume, self.a)
         second, other = self.let_in(volume, self.a)
@@ -260,7 +260,7 @@ class SharedTest(IscsiCase):
             self.assert_out(known, self.a)
         stranger.go_on()
 
-    def test_one_that_reads_and_one_that_writes_share_nothing(self):
+    def test_reader_and_writer_of_a_host_share_no_session(self):
         volume = self.several()
         first, info = self.let_in(volume, self.a)
         second, reading = self.let_in(volume, self.a, "ro")

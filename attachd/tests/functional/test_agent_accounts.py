@@ -119,7 +119,7 @@ class AccountTest(unittest.TestCase):
         self.addCleanup(connection.close)
         return connection.channel()
 
-    def test_it_is_enough_for_an_agent(self):
+    def test_rabbitmq_agent_account_is_sufficient_for_an_agent(self):
         desk, agent = Listener(), Listener()
         self.served(desk, "desk", CONF.agent.manager_topic)
         account = self.account_transport()
@@ -133,7 +133,7 @@ class AccountTest(unittest.TestCase):
         agent_api.reconcile(context.get_admin_context(), HOST, "a1")
         self.assertEqual(["a1"], agent.looked)
 
-    def test_it_reaches_no_manager_and_no_other_host(self):
+    def test_rabbitmq_agent_account_cannot_reach_managers_or_other_hosts(self):
         self.served(Listener(), "here@fake", CONF.rpc.topic)
         self.served(Listener(), OTHER_HOST, CONF.agent.topic)
         for topic in (f"{CONF.rpc.topic}.here@fake", f"{CONF.agent.topic}.{OTHER_HOST}"):
@@ -149,7 +149,7 @@ class AccountTest(unittest.TestCase):
                     channel.queue_declare(CONF.agent.topic, passive=True)
                     channel.queue_bind(CONF.agent.topic, service.EXCHANGE, routing_key=topic)
 
-    def test_what_the_guide_says_that_remains_is_so(self):
+    def test_rabbitmq_agent_account_has_the_documented_rights(self):
         """Were it not, the guide would frighten without a reason."""
         self.served(Listener(), "here@fake", CONF.rpc.topic)
         self.channel().basic_publish(

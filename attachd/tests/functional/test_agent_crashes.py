@@ -45,7 +45,7 @@ class DeathTest(AgentCase):
         """Leave out what is the same place: after a step is before the next one."""
         return [each for each in points if "> before" in each.name] + points[-1:]
 
-    def test_an_attach_is_finished(self):
+    def test_attach_with_agent_killed_at_any_step_completes(self):
         self.host.report_every(3600)
         self.host.start()
         mine = []
@@ -67,7 +67,7 @@ class DeathTest(AgentCase):
                 self.assertEqual(BYTES, self.stored())
                 agent.kill()
 
-    def test_a_detach_is_finished_and_the_host_lets_go_first(self):
+    def test_detach_with_agent_killed_at_any_step_completes_host_first(self):
         self.host.report_every(3600)
         self.host.start()
         attachment = self.attach()

@@ -100,7 +100,7 @@ class AgentCase(testtools.TestCase):
 class AgentsTest(AgentCase):
     """Attach and detach, and agents that do not answer; they share one deployment."""
 
-    def test_a_host_has_a_volume_and_gives_it_back(self):
+    def test_agent_attaches_and_detaches_a_volume(self):
         self.host.start()
         mine = self.attach()
         shown = self.deployment.attachment(mine)
@@ -114,7 +114,7 @@ class AgentsTest(AgentCase):
         self.detach(mine)
         self.assertEqual(BYTES, self.stored())
 
-    def test_a_host_tells_how_it_is_and_what_it_has(self):
+    def test_agent_reports_state_and_devices(self):
         self.host.start()
         mine = self.attach()
         # The last report may be from the time when it was still connecting.
@@ -133,7 +133,7 @@ class AgentsTest(AgentCase):
     def known(self):
         return self.deployment.agent(self.host.name)
 
-    def test_a_device_in_use_stays_and_the_caller_is_told_who_uses_it(self):
+    def test_detach_with_busy_device_fails_and_names_the_users(self):
         self.host.start()
         mine = self.attach()
         with self.host.device(mine).open("rb"):
@@ -144,7 +144,7 @@ class AgentsTest(AgentCase):
             self.assertEqual("attached", self.status(mine))
         self.detach(mine)
 
-    def test_a_device_grows_with_its_volume(self):
+    def test_extend_volume_resizes_the_agents_device(self):
         self.host.start()
         mine = self.attach()
         answer = self.deployment.request(
@@ -156,7 +156,7 @@ class AgentsTest(AgentCase):
         self.deployment.wait_for_volume(self.volume, "in-use")
         self.detach(mine)
 
-    def test_what_the_host_cannot_reach_leaves_nothing(self):
+    def test_attach_with_unreachable_target_leaves_nothing(self):
         self.host.start()
         real = self.host.folder / "devices"
         real.write_text("in the way")
@@ -165,7 +165,7 @@ class AgentsTest(AgentCase):
         real.unlink()
         self.assert_nothing_is_left()
 
-    def test_devices_outlive_their_agent(self):
+    def test_agent_stop_keeps_devices(self):
         agent = self.host.start()
         mine = self.attach()
         agent.send(signal.SIGTERM)
@@ -176,7 +176,7 @@ class AgentsTest(AgentCase):
         self.assertEqual(BYTES, self.read(mine))
         self.detach(mine)
 
-    def test_a_rebooted_host_has_its_volumes_again(self):
+    def test_agent_after_reboot_reconnects_volumes(self):
         self.host.start()
         mine = self.attach()
         self.write(mine)
@@ -187,7 +187,7 @@ class AgentsTest(AgentCase):
         self.assertEqual("attached", self.status(mine))
         self.detach(mine)
 
-    def test_a_device_that_vanishes_is_made_again(self):
+    def test_agent_reconnects_a_device_that_vanished(self):
         agent = self.host.start()
         mine = self.attach()
         for pid in self.host.daemons():
@@ -201,13 +201,13 @@ class AgentsTest(AgentCase):
             return self.read(attachment_id)
         return None
 
-    def test_a_host_has_one_agent(self):
+    def test_second_agent_of_a_host_exits(self):
         self.host.start()
         second = self.host.spawn()
         second.wait()
         self.assertIn("Another agent uses", second.output)
 
-    def test_nobody_takes_the_place_of_an_agent(self):
+    def test_agent_with_the_name_of_another_and_a_wrong_key_is_refused(self):
         self.host.start()
         forger = agent_deployment.AgentHost(self.deployment, self)
         configuration = forger.top / "agent.conf"
@@ -223,7 +223,7 @@ class AgentsTest(AgentCase):
         self.assertNotIn("Traceback", agent.output)
         self.assertEqual(1, agent.output.count("cannot report"))
 
-    def test_the_key_is_for_its_host_alone(self):
+    def test_agent_key_file_is_readable_by_its_owner_only(self):
         self.host.start()
         self.assertEqual(0o600, (self.host.folder / "agent.key").stat().st_mode & 0o777)
         self.assertEqual(0o700, self.host.folder.stat().st_mode & 0o777)
@@ -233,7 +233,7 @@ class AgentsTest(AgentCase):
         lines = UNIT.read_text().splitlines()
         return [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
 
-    def test_systemd_understands_the_unit(self):
+    def test_agent_unit_passes_systemd_analyze(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
         program = dict(self.settings())["ExecStart"]
         there = self.host.top / UNIT.name
@@ -245,11 +245,11 @@ class AgentsTest(AgentCase):
         self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
         self.assertEqual("attachd-agent", Path(program).name)
 
-    def test_mounts_of_the_unit_are_seen_by_all(self):
+    def test_agent_unit_mounts_are_visible_outside(self):
         alone = ("Private", "Protect", "ReadOnly", "ReadWrite", "Inaccessible", "MountFlags")
         self.assertEqual([], [name for name, _value in self.settings() if name.startswith(alone)])
 
-    def test_the_rights_that_the_unit_leaves_are_enough(self):
+    def test_agent_with_capabilities_of_the_unit_attaches_and_detaches(self):
         rights = [
             right.removeprefix("CAP_").lower()
             for name, value in self.settings()
@@ -275,7 +275,7 @@ class AgentsTest(AgentCase):
         self.assertEqual(BYTES, self.stored())
         self.assertEqual(0, agent.end())
 
-    def test_an_agent_that_sleeps_attaches_when_it_wakes(self):
+    def test_paused_agent_attaches_after_it_continues(self):
         agent = self.host.start()
         with agent.paused():
             with self.deployment.another_api(self, SHORT_WORK_TIMEOUT):
@@ -291,7 +291,7 @@ class AgentsTest(AgentCase):
         listed = self.deployment.request("GET", "/attachments").json()["attachments"]
         return [each["id"] for each in listed if each["volume_id"] == self.volume]
 
-    def test_the_backend_shuts_nobody_out_before_the_host_has_let_go(self):
+    def test_detach_with_paused_agent_keeps_the_grant_until_the_host_disconnects(self):
         agent = self.host.start()
         mine = self.attach()
         with agent.paused():
@@ -305,7 +305,7 @@ class AgentsTest(AgentCase):
         self.assert_nothing_is_left()
         self.assertEqual(BYTES, self.stored())
 
-    def test_an_agent_that_is_cut_off_is_away_and_comes_back(self):
+    def test_agent_without_message_queue_is_down_and_up_again(self):
         proxy, broker = tcp_proxy.in_front_of(self, self.deployment.broker)
         self.host = agent_deployment.AgentHost(self.deployment, self, broker)
         agent = self.host.start()
@@ -326,7 +326,7 @@ class AgentsTest(AgentCase):
         self.assertEqual(1, agent.output.count("cannot report"), agent.output)
         self.assertNotIn("Traceback", agent.output)
 
-    def test_a_manager_that_dies_in_between_is_waited_for(self):
+    def test_agent_waits_for_a_manager_that_was_killed(self):
         agent = self.host.start()
         with agent.paused():
             mine = self.begin()
@@ -342,7 +342,7 @@ class AgentsTest(AgentCase):
     def restart(self):
         self.deployment.manager = self.deployment.start_manager()
 
-    def test_a_configuration_that_cannot_be_read_is_told_in_a_line(self):
+    def test_agent_with_unreadable_configuration_exits_with_one_line(self):
         done = subprocess.run(
             ["attachd-agent", "--config-file", f"{self.host.top / 'none.conf'}"],
             env=processes.environment(),

@@ -99,7 +99,7 @@ class StateTest(unittest.TestCase):
         process = AllInOne(self, self.state, f"--config-file={plain}", *arguments)
         return process, Api(self, process.url)
 
-    def test_a_second_start_finds_everything_as_it_was(self):
+    def test_all_in_one_second_start_keeps_state(self):
         process, api = self.start()
         volume = api.create_volume()
         attachment = api.attach(volume)
@@ -124,7 +124,7 @@ class StateTest(unittest.TestCase):
         api.request("DELETE", f"/volumes/{volume['id']}")
         self.assertEqual(0, process.end())
 
-    def test_a_killed_one_starts_again(self):
+    def test_all_in_one_after_kill_starts(self):
         process, api = self.start()
         volume = api.create_volume()
         process.kill()
@@ -133,7 +133,7 @@ class StateTest(unittest.TestCase):
             "available", api.request("GET", f"/volumes/{volume['id']}")["volume"]["status"]
         )
 
-    def test_nothing_is_readable_by_others(self):
+    def test_all_in_one_state_is_not_readable_by_others(self):
         _process, api = self.start()
         api.attach(api.create_volume())
         found = [self.state, *self.state.rglob("*")]
@@ -145,7 +145,7 @@ class StateTest(unittest.TestCase):
         ]
         self.assertEqual([], open_to_others)
 
-    def test_the_state_folder_is_where_the_xdg_specification_has_it(self):
+    def test_all_in_one_state_directory_follows_xdg_specification(self):
         home = lifetime.temp_dir(self)
         for variables, expected in (
             ({"HOME": str(home)}, home / ".local/state/attachd"),
@@ -157,7 +157,7 @@ class StateTest(unittest.TestCase):
                 self.assertEqual(0, code)
                 self.assertIn(f"missing: {expected}\n", output)
 
-    def test_a_configuration_file_adds_backends_and_replaces_options(self):
+    def test_all_in_one_configuration_file_adds_backends_and_options(self):
         own = self.state.parent.parent / "own.conf"
         own.write_text(
             "[DEFAULT]\nenabled_backends = file, second\nstorage_availability_zone = home\n"
@@ -170,7 +170,7 @@ class StateTest(unittest.TestCase):
             {(each["host"], each["zone"], each["state"]) for each in services},
         )
 
-    def test_a_state_folder_with_odd_characters_works(self):
+    def test_all_in_one_state_directory_may_have_special_characters(self):
         self.state = lifetime.temp_dir(self) / "odd %s #1 {x}"
         process, api = self.start()
         api.create_volume()
@@ -196,7 +196,7 @@ class EndTest(unittest.TestCase):
         own.write_text(SLOW.format(delay=delay))
         return AllInOne(self, self.state, f"--config-file={own}")
 
-    def test_a_signal_ends_it_with_success_and_without_a_word(self):
+    def test_all_in_one_on_signal_exits_0_silently(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=number.name):
                 process = AllInOne(self, self.state)
@@ -205,7 +205,7 @@ class EndTest(unittest.TestCase):
                 self.assertEqual(0, process.end(number))
                 self.assertEqual(before, process.output)
 
-    def test_a_request_under_way_is_answered_first(self):
+    def test_all_in_one_on_signal_answers_request_in_progress(self):
         process, api = self.slow(delay=1.5)
         volume = api.create_volume()
         answers = []
@@ -217,7 +217,7 @@ class EndTest(unittest.TestCase):
         self.assertEqual(1, len(answers))
         self.assertEqual(volume["id"], answers[0]["connection_info"]["volume_id"])
 
-    def test_what_was_accepted_is_finished_first(self):
+    def test_all_in_one_on_signal_finishes_accepted_work(self):
         process, api = self.slow(delay=1)
         body = {"volume": {"size": 1}}
         volume = api.request("POST", "/volumes", body)["volume"]
@@ -226,7 +226,7 @@ class EndTest(unittest.TestCase):
             rows = database.execute("SELECT id, status FROM volumes").fetchall()
         self.assertEqual([(volume["id"], "available")], rows)
 
-    def test_a_second_interrupt_ends_it_at_once(self):
+    def test_all_in_one_on_second_interrupt_exits_at_once(self):
         process, _api = self.slow(delay=0)
         self.assertEqual(0, process.end())
         process = self.begin(delay=900)  # its backend is still known to be up
@@ -258,7 +258,7 @@ class RefusalTest(unittest.TestCase):
         self.assertTrue(errors.startswith("attachd-all-in-one: "), errors)
         return errors
 
-    def test_a_folder_in_use(self):
+    def test_all_in_one_with_state_directory_in_use_exits_with_message(self):
         process = AllInOne(self, self.state)
         said = self.refused()
         self.assertIn(f"{self.state} is in use", said)
@@ -267,35 +267,35 @@ class RefusalTest(unittest.TestCase):
             200, requests.get(f"{process.url}/v3/volumes", timeout=TIMEOUT).status_code
         )
 
-    def test_a_port_in_use(self):
+    def test_all_in_one_with_port_in_use_exits_with_message(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             said = self.refused(f"--port={port}")
         self.assertIn(f"127.0.0.1 port {port}: Address already in use", said)
 
-    def test_an_address_of_another_machine(self):
+    def test_all_in_one_with_foreign_address_exits_with_message(self):
         self.assertIn("192.0.2.1", self.refused("--host=192.0.2.1"))
 
-    def test_a_folder_that_cannot_be_made(self):
+    def test_all_in_one_with_uncreatable_directory_exits_with_message(self):
         self.state.write_text("a file")
         self.assertIn(str(self.state), self.refused())
 
-    def test_a_folder_with_a_name_that_the_configuration_would_misread(self):
+    def test_all_in_one_with_ambiguous_directory_name_exits_with_message(self):
         for name in ("$HOME", "what?"):
             self.assertIn(name, self.refused(f"--state-dir={self.state / name}"))
 
-    def test_a_folder_that_cannot_be_written(self):
+    def test_all_in_one_with_read_only_directory_exits_with_message(self):
         if os.geteuid() == 0:
             self.state = Path("/proc/self/attachd")
         else:
             self.state.mkdir(mode=0o500)
         self.assertIn(str(self.state), self.refused())
 
-    def test_a_configuration_file_that_is_not_there(self):
+    def test_all_in_one_with_missing_configuration_file_exits_with_message(self):
         missing = str(self.state) + ".conf"
         self.assertIn(missing, self.refused(f"--config-file={missing}"))
 
-    def test_a_driver_that_is_not_there(self):
+    def test_all_in_one_with_unknown_driver_exits_with_message(self):
         own = self.state.parent / "own.conf"
         own.write_text("[file]\ndriver = tape\n")
         self.assertIn("tape", self.refused(f"--config-file={own}"))
@@ -307,20 +307,20 @@ class AddressTest(unittest.TestCase):
         super().setUp()
         self.state = lifetime.temp_dir(self) / "state"
 
-    def test_it_says_that_authentication_is_off(self):
+    def test_all_in_one_prints_that_authentication_is_off(self):
         process = AllInOne(self, self.state)
         self.assertIn("Authentication is off", process.output)
         self.assertNotIn("WARNING", process.output)
         self.assertTrue(process.url.startswith("http://127.0.0.1:"))
 
-    def test_it_warns_where_others_can_reach_it(self):
+    def test_all_in_one_on_public_address_warns(self):
         process = AllInOne(self, self.state, "--host=0.0.0.0")
         self.assertIn("WARNING: 0.0.0.0 is not a loopback address", process.output)
         self.assertEqual(
             200, requests.get(f"{process.url}/v3/volumes", timeout=TIMEOUT).status_code
         )
 
-    def test_it_serves_by_the_newer_protocol_too(self):
+    def test_all_in_one_serves_ipv6(self):
         if not Path("/proc/net/if_inet6").exists() or not Path("/proc/net/if_inet6").read_text():
             self.skipTest("this machine has no IPv6")
         process = AllInOne(self, self.state, "--host=::1")
@@ -330,7 +330,7 @@ class AddressTest(unittest.TestCase):
             200, requests.get(f"{process.url}/v3/volumes", timeout=TIMEOUT).status_code
         )
 
-    def test_one_connection_carries_hundreds_of_requests(self):
+    def test_all_in_one_keeps_a_connection_for_hundreds_of_requests(self):
         process = AllInOne(self, self.state)
         with requests.Session() as session:
             for _ in range(300):
@@ -342,7 +342,7 @@ class AddressTest(unittest.TestCase):
 
 
 class ProcessorTest(unittest.TestCase):
-    def test_all_its_threads_share_one_processor(self):
+    def test_all_in_one_binds_all_threads_to_one_processor(self):
         process = AllInOne(self, lifetime.temp_dir(self) / "state")
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
         self.assertGreater(len(threads), 3)

@@ -348,19 +348,19 @@ class ReferenceTest(unittest.TestCase):
         self.pages = {path.name: path.read_text() for path in sorted(REFERENCE.glob("*.inc"))}
         self.text = "\n".join(self.pages.values())
 
-    def test_every_call_is_described_and_nothing_else(self):
+    def test_api_reference_documents_exactly_all_calls(self):
         served_calls = Counter(
             (each.method, f"/v3/{{project_id}}{each.path}") for each in endpoint.load()
         )
         served_calls += Counter([("GET", "/"), ("GET", "/v3/")])
         self.assertEqual(served_calls, Counter(_METHOD.findall(self.text)))
 
-    def test_every_action_is_named(self):
+    def test_api_reference_names_all_actions(self):
         for each in endpoint.load():
             if each.action:
                 self.assertIn(f"({each.action})", self.text)
 
-    def test_every_sample_is_what_is_sent_and_answered(self):
+    def test_api_samples_equal_real_requests_and_responses(self):
         written = {path.name: path.read_text() for path in SAMPLES.glob("*.json")}
         real = dict(told(wsgi_api.use(self)))
         self.assertEqual(sorted(real), sorted(written))
@@ -368,11 +368,11 @@ class ReferenceTest(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(_shape(json.loads(text)), _shape(json.loads(written[name])))
 
-    def test_every_sample_is_shown(self):
+    def test_api_samples_are_all_shown_in_the_reference(self):
         shown = set(re.findall(r"samples/(\S+\.json)", self.text))
         self.assertEqual(sorted(shown), sorted(path.name for path in SAMPLES.glob("*.json")))
 
-    def test_every_page_is_in_the_table(self):
+    def test_api_reference_pages_are_all_in_the_index(self):
         index = (REFERENCE / "index.rst").read_text()
         self.assertEqual(sorted(self.pages), sorted(re.findall(r"include:: (\S+\.inc)", index)))
 

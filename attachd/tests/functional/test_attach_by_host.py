@@ -14,7 +14,7 @@ from attachd.tests.wait import TIMEOUT, wait_until
 class OrderTest(HostAttachCase):
     """Who is let in first, and who goes first."""
 
-    def test_the_backend_lets_in_before_and_shuts_out_after_the_host_has_the_device(self):
+    def test_agent_attach_grants_before_connect_and_revokes_after_disconnect(self):
         seen = []
         real = self.driver.revoke
 
@@ -30,7 +30,7 @@ class OrderTest(HostAttachCase):
         self.assertEqual([{identity}, {}], seen)
         self.assert_nothing_left()
 
-    def test_whoever_connects_by_themselves_does_not_notice(self):
+    def test_attach_with_connector_ignores_agents(self):
         body = {"attachment": {"volume_uuid": self.volume, "connector": {"host": HOST}}}
         made = self.api.request("POST", "/attachments", body, **OWN).body["attachment"]
         self.assertEqual(("reserved", None), (made["status"], made["agent"]))
@@ -40,7 +40,7 @@ class OrderTest(HostAttachCase):
 
 
 class RaceTest(HostAttachCase):
-    def test_a_delete_while_the_manager_connects_leaves_nothing(self):
+    def test_delete_attachment_during_manager_connect_leaves_nothing(self):
         deleted = []
         real = self.driver.grant
 
@@ -55,7 +55,7 @@ class RaceTest(HostAttachCase):
         wait_until(lambda: not db_rows.list_attachments())
         self.assert_nothing_left()
 
-    def test_a_delete_before_the_agent_looks_leaves_nothing(self):
+    def test_delete_attachment_before_agent_reconciles_leaves_nothing(self):
         for options in ({}, LATER):
             with self.subTest(options):
                 deleted = []
@@ -71,7 +71,7 @@ class RaceTest(HostAttachCase):
                 self.assertLess(deleted[0].status, 300, deleted[0].raw)
                 self.assert_nothing_left()
 
-    def test_two_deletes_at_once_delete_once(self):
+    def test_delete_attachment_twice_at_once_deletes_once(self):
         identity = self.attached()
         answers = concurrency.run_at_once(*[lambda: self.delete(identity)] * 2)
         statuses = sorted(answer.status for answer in answers)
@@ -79,7 +79,7 @@ class RaceTest(HostAttachCase):
         self.assertEqual(1, self.driver.methods.count("revoke"))
         self.assert_nothing_left()
 
-    def test_a_delete_beside_one_that_does_not_wait(self):
+    def test_delete_attachment_beside_async_delete_deletes_once(self):
         identity = self.attached()
         answers = concurrency.run_at_once(
             lambda: self.delete(identity), lambda: self.delete(identity, **LATER)
@@ -88,14 +88,14 @@ class RaceTest(HostAttachCase):
         self.recover_until_gone()
         self.assert_nothing_left()
 
-    def test_the_same_for_a_server_many_times_at_once_attaches_once(self):
+    def test_agent_attach_repeated_at_once_attaches_once(self):
         fields = {"instance_uuid": SERVER}
         answers = concurrency.run_at_once(*[lambda: self.post(fields=fields)] * 4)
         self.assertEqual({200}, {answer.status for answer in answers}, answers)
         self.assertEqual(1, len({answer.body["attachment"]["id"] for answer in answers}))
         self.assert_attached(self.only()["id"])
 
-    def test_posts_and_deletes_at_once_leave_what_the_last_one_says(self):
+    def test_agent_attach_and_delete_at_once_end_in_one_state(self):
         def attach_and_detach():
             for _ in range(4):
                 answer = self.post(fields={"instance_uuid": SERVER})
@@ -118,7 +118,7 @@ class KeyTest(HostAttachCase):
         super().setUp()
         self.key = {"idempotency_key": "k"}
 
-    def test_a_repeated_answer_is_that_of_the_present(self):
+    def test_agent_attach_repeated_with_key_returns_current_state(self):
         identity = self.attached(**self.key)
         db_rows.change_attachment(identity, device="/dev/elsewhere")
         again = self.post(**self.key)
@@ -128,7 +128,7 @@ class KeyTest(HostAttachCase):
         self.assertEqual("/dev/elsewhere", again.body["attachment"]["device"])
         self.assertEqual([identity], self.agent.told)
 
-    def test_whoever_was_not_answered_asks_again(self):
+    def test_agent_attach_repeated_after_lost_response_attaches_once(self):
         self.agent.give_up_soon(self)
         first = self.post(**self.key)
         identity = self.only()["id"]
@@ -140,14 +140,14 @@ class KeyTest(HostAttachCase):
         self.agent.hear()
         self.assert_attached(identity)
 
-    def test_what_the_host_could_not_may_be_tried_again(self):
+    def test_agent_attach_repeated_after_host_error_succeeds(self):
         self.agent.is_failing = True
         self.assertEqual(500, self.post(**self.key).status)
         self.assert_nothing_left()
         self.agent.is_failing = False
         self.assert_attached(self.attached(**self.key))
 
-    def test_many_at_once_attach_once(self):
+    def test_agent_attach_with_one_key_many_times_at_once_attaches_once(self):
         answers = concurrency.run_at_once(*[lambda: self.post(**self.key)] * 4)
         self.assertEqual({200}, {answer.status for answer in answers}, answers)
         self.assertEqual(1, len(db_rows.list_attachments()))

@@ -16,13 +16,13 @@ from attachd.tests.wait import TIMEOUT, wait_until
 class UnwillingTest(HostAttachCase):
     """Hosts that are busy, fail or are silent."""
 
-    def test_a_host_that_cannot_leaves_nothing(self):
+    def test_agent_attach_with_failing_host_leaves_nothing(self):
         self.agent.is_failing = True
         answer = self.post()
         self.assertEqual((500, fake_agent.NO_SESSION), (answer.status, answer.fault))
         self.assert_nothing_left()
 
-    def test_what_the_backend_does_not_take_back_is_named(self):
+    def test_agent_attach_with_failing_revoke_names_the_attachment(self):
         self.agent.is_failing = True
         with self.driver.failing("revoke"):
             answer = self.post()
@@ -33,7 +33,7 @@ class UnwillingTest(HostAttachCase):
         self.assertEqual(200, self.delete(identity).status)
         self.assert_nothing_left()
 
-    def test_a_backend_that_lets_nobody_in_is_no_matter_of_the_agent(self):
+    def test_agent_attach_with_failing_grant_does_not_call_the_agent(self):
         with self.driver.failing("grant", final=True):
             answer = self.post()
         self.assertEqual(500, answer.status, answer.raw)
@@ -41,7 +41,7 @@ class UnwillingTest(HostAttachCase):
         self.assertEqual(200, self.delete(self.only()["id"]).status)
         self.assert_nothing_left()
 
-    def test_a_busy_host_keeps_its_device_and_its_access(self):
+    def test_agent_detach_with_busy_device_keeps_device_and_grant(self):
         identity = self.attached()
         self.agent.is_busy = True
         answer = self.delete(identity)
@@ -56,7 +56,7 @@ class UnwillingTest(HostAttachCase):
         self.assertEqual(200, self.delete(identity).status)
         self.assert_nothing_left()
 
-    def test_a_silent_host_is_detaching_until_it_has_let_go(self):
+    def test_agent_detach_with_silent_agent_stays_detaching_until_it_disconnects(self):
         identity = self.attached()
         self.agent.give_up_soon(self)
         answer = self.delete(identity)
@@ -70,7 +70,7 @@ class UnwillingTest(HostAttachCase):
         self.assertEqual(200, self.delete(identity).status)
         self.assert_nothing_left()
 
-    def test_a_host_whose_agent_is_away_keeps_its_access_unless_by_force(self):
+    def test_agent_detach_with_agent_down_keeps_grant_unless_forced(self):
         identity = self.attached()
         fake_agent.expire_heartbeat(HOST)
         for options in ({}, LATER):
@@ -82,7 +82,7 @@ class UnwillingTest(HostAttachCase):
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual([], db_rows.list_attachments())
 
-    def test_an_agent_without_a_queue_is_away(self):
+    def test_agent_attach_without_agent_queue_is_refused(self):
         fake_agent.report_agent("node-2")
         answer = self.post(fields={"host": "node-2"})
         self.assertEqual(409, answer.status, answer.raw)
@@ -93,7 +93,7 @@ class UnwillingTest(HostAttachCase):
         self.assertIn("is detaching", answer.fault)
         self.assertEqual("withdrawing", self.only()["state"])
 
-    def test_without_a_message_queue_it_waits_for_the_agent(self):
+    def test_agent_attach_without_message_queue_waits_for_the_agent(self):
         away = exception.Unavailable(reason="The message queue does not answer.")
         with mock.patch.object(agent_api, "reconcile", side_effect=away):
             answer = self.post()
@@ -105,7 +105,7 @@ class UnwillingTest(HostAttachCase):
 
 
 class LaterTest(HostAttachCase):
-    def test_nobody_waits(self):
+    def test_async_agent_attach_returns_at_once(self):
         answer = self.post(**LATER)
         self.assertEqual(202, answer.status, answer.raw)
         identity = answer.body["attachment"]["id"]
@@ -117,7 +117,7 @@ class LaterTest(HostAttachCase):
         self.recover_until_gone()
         self.assert_nothing_left()
 
-    def test_an_agent_that_hears_nothing_finds_it(self):
+    def test_async_agent_attach_with_lost_message_is_found_by_the_agent(self):
         deaf = exception.AgentUnavailable(host=HOST, since="yet")
         with mock.patch.object(agent_api, "request_reconcile", side_effect=deaf):
             identity = self.post(**LATER).body["attachment"]["id"]
@@ -135,7 +135,7 @@ class LaterTest(HostAttachCase):
 class OlderCallsTest(HostAttachCase):
     """The actions of volumes take nothing from a host that has not let go."""
 
-    def test_os_detach_waits_for_the_host(self):
+    def test_os_detach_of_agent_attachment_waits_for_the_agent(self):
         identity = self.attached()
         self.agent.is_busy = True
         for body in ({}, {"attachment_id": identity}):
@@ -147,7 +147,7 @@ class OlderCallsTest(HostAttachCase):
         self.assertEqual(202, self.action(**{"os-detach": {}}).status)
         self.assert_nothing_left()
 
-    def test_os_force_detach_waits_for_the_host_too(self):
+    def test_os_force_detach_of_agent_attachment_waits_for_the_agent(self):
         identity = self.attached()
         self.agent.is_busy = True
         body = {"attachment_id": identity, "connector": {"host": HOST}}
@@ -162,7 +162,7 @@ class OlderCallsTest(HostAttachCase):
         self.assertEqual(202, self.action(**{"os-force_detach": body}).status)
         self.assert_nothing_left()
 
-    def test_the_others_do_not_touch_it(self):
+    def test_legacy_calls_do_not_change_agent_attachments(self):
         identity = self.attached()
         for body in (
             {"os-terminate_connection": {"connector": self.only()["connector"]}},
@@ -174,7 +174,7 @@ class OlderCallsTest(HostAttachCase):
                 self.assertEqual(202, self.action(**body).status)
                 self.assert_attached(identity)
 
-    def test_a_volume_is_not_deleted_under_its_host(self):
+    def test_delete_volume_with_agent_attachment_is_refused(self):
         identity = self.attached()
         for state in ("attached", "connected", "withdrawing"):
             db_rows.change_attachment(identity, state=state)
@@ -185,7 +185,7 @@ class OlderCallsTest(HostAttachCase):
 
 
 class ExtendTest(HostAttachCase):
-    def test_the_agent_hears_of_a_volume_that_has_grown(self):
+    def test_extend_volume_notifies_the_agent(self):
         identity = self.attached()
         del self.agent.told[:]
         self.assertEqual(202, self.action(**{"os-extend": {"new_size": 2}}).status)
@@ -205,7 +205,7 @@ class AgentRpcServerTest(HostAttachCase):
         else:
             desk.disconnected(context.get_admin_context(), **said)
 
-    def test_it_is_attached_and_detached(self):
+    def test_agent_over_manager_rpc_attaches_and_detaches(self):
         with (
             mock.patch.object(agent_api, "reconcile", self.look),
             mock.patch.object(agent_api, "request_reconcile", self.look),

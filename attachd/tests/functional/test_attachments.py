@@ -52,7 +52,7 @@ class Case(unittest.TestCase):
 
 
 class ConnectorTest(Case):
-    def test_it_is_kept_whole_whatever_its_keys(self):
+    def test_connector_with_unknown_keys_is_stored_completely(self):
         connector = host(
             1,
             multipath="False",
@@ -68,24 +68,24 @@ class ConnectorTest(Case):
         self.assertEqual(("compute-1", "/dev/vdb"), (kept["host"], kept["mountpoint"]))
         self.assertEqual(connector, self.driver.driver_calls[-1].export.connector)
 
-    def test_it_may_be_as_large_as_documented(self):
+    def test_connector_of_documented_size_is_accepted(self):
         identity = self.create(db_rows.add_volume())
         self.update(identity, host(1, filling="x" * 64_000))
         self.update(identity, host(1, filling="x" * 70_000), status=413)
 
-    def test_its_mode_counts_where_the_attachment_has_none(self):
+    def test_connector_mode_is_used_for_attachment_without_mode(self):
         identity = self.create(db_rows.add_volume(), connector=host(1, mode="ro"))
         self.assertEqual("ro", self.shown(identity)["attach_mode"])
         self.assertEqual("ro", self.driver.driver_calls[-1].export.mode)
 
-    def test_the_mode_of_the_attachment_counts_more(self):
+    def test_attachment_mode_overrides_connector_mode(self):
         identity = self.create(db_rows.add_volume(), mode="ro")
         self.update(identity, host(1, mode="rw"))
         self.assertEqual("ro", self.driver.driver_calls[-1].export.mode)
 
 
 class MultiattachTest(Case):
-    def test_the_volumes_status_is_always_what_follows_from_its_attachments(self):
+    def test_multiattach_volume_status_follows_its_attachments(self):
         volume = db_rows.add_volume(multiattach=True)
         steps = [("available", "detached", [])]
         first = self.create(volume)
@@ -123,13 +123,13 @@ class MultiattachTest(Case):
 
 
 class OrdinaryTest(Case):
-    def test_two_servers_do_not_share_it(self):
+    def test_ordinary_volume_refuses_second_server(self):
         volume = db_rows.add_volume()
         first = self.create(volume)
         refused = self.create(volume, OTHER_SERVER, status=400)
         self.assertIn(f"held by attachment {first} of server {SERVER}", refused.fault)
 
-    def test_the_same_server_gets_it_twice_but_connects_it_once(self):
+    def test_ordinary_volume_is_reserved_twice_by_a_server_and_connected_once(self):
         volume = db_rows.add_volume()
         first, second = self.create(volume), self.create(volume)
         self.update(first, host(1))
@@ -137,7 +137,7 @@ class OrdinaryTest(Case):
         self.assertIn(first, refused.fault)
         self.assertEqual("reserved", self.shown(second)["status"])
 
-    def test_a_server_that_moves_is_connected_twice(self):
+    def test_ordinary_volume_of_a_migrating_server_is_connected_twice(self):
         volume = db_rows.add_volume()
         first = self.create(volume, connector=host(1))
         self.complete(first)
@@ -146,7 +146,7 @@ class OrdinaryTest(Case):
 
 
 class FailureTest(Case):
-    def test_a_failed_create_tells_the_id_and_can_be_repeated_by_update(self):
+    def test_create_attachment_with_failed_connect_returns_id_for_retry_by_update(self):
         volume = db_rows.add_volume()
         with self.driver.failing("grant", final=True):
             failed = self.create(volume, status=500, connector=host(1))
@@ -158,7 +158,7 @@ class FailureTest(Case):
         self.update(row["id"], host(1))
         self.assertEqual("attaching", self.shown(row["id"])["status"])
 
-    def test_an_uncertain_failure_keeps_others_away_until_it_is_deleted(self):
+    def test_connect_with_unknown_result_blocks_others_until_deleted(self):
         volume = db_rows.add_volume()
         with self.driver.failing("grant", "revoke"):
             self.create(volume, status=500, connector=host(1))
@@ -168,7 +168,7 @@ class FailureTest(Case):
         self.delete(row["id"])
         self.assertEqual(("available", "detached", []), self.seen(volume))
 
-    def test_a_failed_delete_stays_and_can_be_repeated(self):
+    def test_delete_attachment_with_backend_error_can_be_retried(self):
         volume = db_rows.add_volume()
         identity = self.create(volume, connector=host(1))
         with self.driver.failing("revoke"):
@@ -177,7 +177,7 @@ class FailureTest(Case):
         self.assertEqual([], self.delete(identity).body["attachments"])
         self.assertEqual(set(), self.driver.granted())
 
-    def test_where_no_manager_is_it_says_so_at_once(self):
+    def test_connect_without_manager_fails_at_once(self):
         volume = db_rows.add_volume(host="elsewhere@nobody#pool")
         identity = self.create(volume)
         refused = self.update(identity, host(1), status=503)
@@ -185,14 +185,14 @@ class FailureTest(Case):
         self.assertEqual("reserved", self.shown(identity)["status"])
         self.delete(identity)
 
-    def test_whatever_a_backend_raises_the_attachment_stays_to_be_repeated(self):
+    def test_connect_with_any_driver_error_can_be_retried(self):
         volume = db_rows.add_volume()
         with self.driver.raising(KeyError("auth_password"), "grant"):
             failed = self.create(volume, status=500, connector=host(1))
         self.assertIn("computeFault", failed.body)
         self.assertEqual(1, len(db_rows.list_attachments(volume["id"])))
 
-    def test_a_volume_in_error_is_left_by_delete_and_usable_again(self):
+    def test_delete_attachment_of_volume_in_error_attaching_makes_it_available(self):
         volume = db_rows.add_volume()
         identity = self.create(volume)
         db_rows.change_volume(volume["id"], state="error", status="error")
@@ -204,18 +204,18 @@ class FailureTest(Case):
 
 
 class DeleteTest(Case):
-    def test_a_reservation_goes_without_the_backend(self):
+    def test_delete_reservation_does_not_call_the_backend(self):
         volume = db_rows.add_volume()
         self.delete(self.create(volume))
         self.assertEqual([], self.driver.methods)
         self.assertEqual(("available", "detached", []), self.seen(volume))
 
-    def test_what_was_connected_goes_through_the_backend(self):
+    def test_delete_connected_attachment_calls_the_backend(self):
         identity = self.create(db_rows.add_volume(), connector=host(1))
         self.delete(identity)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
-    def test_a_reservation_that_is_being_connected_goes_through_the_backend(self):
+    def test_delete_attachment_being_connected_calls_the_backend(self):
         volume = db_rows.add_volume()
         identity = self.create(volume)
 
@@ -231,7 +231,7 @@ class DeleteTest(Case):
 
 
 class TimesTest(Case):
-    def test_when_it_was_attached_shows(self):
+    def test_attachment_shows_attach_time(self):
         identity = self.create(db_rows.add_volume(), connector=host(1))
         shown = datetime.datetime.fromisoformat(self.shown(identity)["attached_at"])
         kept = db_rows.get_attachment(identity)["attached_at"]

@@ -111,7 +111,7 @@ class TgtTest(AuditCase):
     def forget(self, row):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == row["id"]))
 
-    def test_an_attachment_whose_row_is_gone_is_revoked(self):
+    def test_audit_with_missing_attachment_row_revokes_the_export(self):
         info = self.theirs["connection_info"]
         self.other.log_in(info)
         self.forget(self.theirs)
@@ -120,7 +120,7 @@ class TgtTest(AuditCase):
         self.assertRaises(initiators.Refused, self.other.read, info, 0, 512)
         self.assertEqual([], self.tgtd.sessions())
 
-    def test_a_host_whose_row_is_gone_is_shut_out_and_the_others_stay(self):
+    def test_audit_with_missing_row_of_one_host_revokes_only_that_host(self):
         third = self.useFixture(initiators.IscsiHost(self, "c"))
         row = self.attached(self.volume, third.connector)
         session = self.host.log_in(self.mine["connection_info"])
@@ -129,30 +129,30 @@ class TgtTest(AuditCase):
         self.assertIn("wrote 512", self.host.command(session, "write -P 9 0 512"))
         self.assertRaises(initiators.Refused, third.read, row["connection_info"], 0, 512)
 
-    def test_a_target_that_was_removed_by_hand_is_granted_again(self):
+    def test_audit_with_removed_target_grants_it_again(self):
         self.adm("delete", "target", "--force", "--tid", self.tid())
         self.repaired(Kind.MISSING_EXPORT)
 
-    def test_an_initiator_that_was_removed_by_hand_is_let_in_again(self):
+    def test_audit_with_removed_initiator_grants_it_again(self):
         name = self.host.connector["initiator"]
         self.adm("unbind", "target", "--tid", self.tid(), "--initiator-name", name)
         self.assertRaises(initiators.Refused, self.host.read, self.mine["connection_info"], 0, 512)
         self.repaired(Kind.MISSING_EXPORT)
 
-    def test_an_account_that_was_removed_by_hand_is_made_again(self):
+    def test_audit_with_removed_account_creates_it_again(self):
         user = self.mine["connection_info"]["data"]["auth_username"]
         self.adm("delete", "account", "--user", user)
         self.repaired(Kind.MISSING_EXPORT)
 
-    def test_a_tgtd_that_was_restarted_has_all_again(self):
+    def test_audit_after_tgtd_restart_grants_all_exports(self):
         self.tgtd.restart()
         self.repaired(Kind.MISSING_EXPORT, Kind.MISSING_EXPORT)
 
-    def test_a_target_that_was_taken_out_of_service_is_in_service_again(self):
+    def test_audit_with_offline_target_sets_it_ready(self):
         self.adm("update", "target", "--tid", self.tid(), "--name", "state", "-v", "offline")
         self.repaired(Kind.MISSING_EXPORT)
 
-    def test_an_initiator_and_an_account_that_were_added_by_hand_are_removed(self):
+    def test_audit_with_extra_initiator_and_account_removes_them(self):
         tid = self.tid()
         self.adm("bind", "target", "--tid", tid, "--initiator-name", "iqn.2026-01.test:thief")
         self.adm("new", "account", "--user", "thief", "--password", "p" * 16)
@@ -168,12 +168,12 @@ class TgtTest(AuditCase):
             ["account thief has no attachment"], consistency.compare_with_tgt(self.url, self.tgtd)
         )
 
-    def test_a_target_of_a_volume_that_nobody_knows_is_removed(self):
+    def test_audit_with_target_of_unknown_volume_removes_it(self):
         name = f"{consistency.IQN_PREFIX}{uuid.uuid4()}"
         self.adm("new", "target", "--tid", "77", "--targetname", name)
         self.repaired(Kind.LEFTOVER_EXPORT)
 
-    def test_targets_of_others_are_none_of_its_business(self):
+    def test_audit_ignores_targets_with_another_prefix(self):
         self.adm("new", "target", "--tid", "77", "--targetname", "iqn.2026-01.test:theirs")
         self.adm("new", "target", "--tid", "78", "--targetname", f"{consistency.IQN_PREFIX}x")
         self.adm("new", "account", "--user", "attachd-sentinel.x.a", "--password", "p" * 16)
@@ -182,7 +182,7 @@ class TgtTest(AuditCase):
         self.assertEqual(([], []), (self.kinds(), runner.repair(self.backend).differences))
         self.assertEqual(before, self.tgtd.targets())
 
-    def test_a_session_of_a_host_that_may_not_get_in_any_more_is_ended(self):
+    def test_audit_with_session_of_revoked_host_closes_it(self):
         third = self.useFixture(initiators.IscsiHost(self, "c"))
         row = self.attached(self.volume, third.connector)
         session = self.host.log_in(self.mine["connection_info"])
@@ -194,7 +194,7 @@ class TgtTest(AuditCase):
         self.assertEqual([self.host.connector["initiator"]], self.tgtd.sessions())
         self.assertIn("wrote 512", self.host.command(session, "write -P 9 0 512"))
 
-    def test_another_mode_than_that_of_the_row_is_changed(self):
+    def test_audit_with_wrong_mode_corrects_it(self):
         info = self.mine["connection_info"]
         db_rows.change_attachment(self.mine["id"], mode="ro")
         self.assertEqual({Kind.WRONG_MODE, Kind.MISSING_EXPORT}, set(self.kinds()))
@@ -211,7 +211,7 @@ class TgtTest(AuditCase):
             db_rows.get_volume(row["volume_id"])
         ), driver_args.export_with_secret(row)
 
-    def test_an_account_of_no_target_is_told_and_not_touched(self):
+    def test_audit_with_unbound_foreign_account_reports_it_only(self):
         user = str(uuid.uuid5(uuid.NAMESPACE_DNS, "lost"))
         self.adm("new", "account", "--user", user, "--password", "p" * 16)
         findings = runner.repair(self.backend)
@@ -220,14 +220,14 @@ class TgtTest(AuditCase):
         self.assertIn(f"--user {user}", found.action)
         self.assertIn(user, self.tgtd.accounts())
 
-    def test_an_account_that_nobody_bound_does_not_keep_its_host_out(self):
+    def test_audit_with_unbound_account_of_a_host_binds_it(self):
         detach.detach(self.backend, self.mine["id"], self.volume["id"])
         user = self.mine["connection_info"]["data"]["auth_username"]
         self.adm("new", "account", "--user", user, "--password", "p" * 16)
         self.mine = self.attached(self.volume, self.host.connector)
         self.repaired()
 
-    def test_data_is_never_touched(self):
+    def test_audit_never_changes_volume_data(self):
         lost, strange, short = self.create_volume(), self.create_volume(), self.create_volume(2)
         folder = self.driver._volumes.folder
         (folder / lost["id"]).unlink()
@@ -242,7 +242,7 @@ class TgtTest(AuditCase):
         self.assertEqual(2**30, (folder / strange["id"]).stat().st_size)
         self.assertEqual(2**30, (folder / short["id"]).stat().st_size)
 
-    def test_a_volume_s_row_that_is_gone_with_its_attachments(self):
+    def test_audit_with_missing_volume_row_removes_its_exports(self):
         volume_id = self.volume["id"]
         sql(sa.delete(models.attachments).where(models.attachments.c.volume_id == volume_id))
         sql(sa.delete(models.volumes).where(models.volumes.c.id == volume_id))
@@ -256,17 +256,17 @@ class TgtTest(AuditCase):
             data.seek(2**20)
             self.assertEqual(self.data, data.read(len(self.data)))
 
-    def test_a_status_that_does_not_follow_is_corrected(self):
+    def test_audit_with_wrong_volume_status_corrects_it(self):
         db_rows.change_volume(self.volume["id"], status="available", attach_status="detached")
         self.repaired(Kind.STATUS)
 
-    def test_a_tgtd_that_is_down_is_not_compared(self):
+    def test_audit_with_tgtd_down_compares_nothing(self):
         self.tgtd.stop()
         findings = runner.compare(self.backend)
         self.assertEqual([], findings.differences)
         self.assertEqual(1, len(findings.not_compared))
 
-    def test_what_a_dead_manager_was_at_is_left_to_the_next_one(self):
+    def test_audit_leaves_unfinished_operations_to_recovery(self):
         db_rows.change_attachment(self.mine["id"], state="disconnecting")
         db_rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
         found = runner.repair(self.backend).differences
@@ -308,7 +308,7 @@ class FileTest(AuditCase):
     def link(self, row):
         return self.driver._exports / self.volume["id"] / row["id"]
 
-    def test_an_attachment_whose_row_is_gone_is_revoked(self):
+    def test_audit_with_missing_attachment_row_revokes_the_export(self):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))
         db_rows.change_volume(self.volume["id"], status="attaching")
         info = self.theirs["connection_info"]
@@ -318,11 +318,11 @@ class FileTest(AuditCase):
 
     leftovers_of_a_device = (Kind.LEFTOVER_EXPORT, Kind.EXTRA_PART, Kind.EXTRA_PART)
 
-    def test_a_link_that_was_removed_by_hand_is_made_again(self):
+    def test_audit_with_removed_link_creates_it_again(self):
         self.link(self.theirs).unlink()
         self.repaired(Kind.MISSING_EXPORT)
 
-    def test_files_and_links_of_others_are_told_or_left_alone(self):
+    def test_audit_reports_or_ignores_foreign_files_and_links(self):
         (self.driver._volumes.folder / "stranger.txt").write_text("mine")
         (self.driver._volumes.folder / "lost+found").mkdir()
         self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
@@ -338,11 +338,11 @@ class LoopDevicesTest(FileTest):
             self.skipTest("no loop devices")
         super().setUp()
 
-    def test_a_device_that_was_freed_by_hand_is_there_again(self):
+    def test_audit_with_detached_loop_device_attaches_it_again(self):
         file.loop.detach(self.link(self.mine))
         self.repaired(Kind.MISSING_EXPORT)
 
-    def test_a_device_of_the_wrong_mode_is_replaced(self):
+    def test_audit_with_loop_device_of_wrong_mode_replaces_it(self):
         db_rows.change_attachment(self.theirs["id"], mode="rw")
         info = self.theirs["connection_info"]
         self.assertRaises(initiators.Refused, self.host.write, info, 512, b"x" * 512)
@@ -351,7 +351,7 @@ class LoopDevicesTest(FileTest):
         self.assertEqual([], self.kinds())
         self.host.write(info, 512, b"x" * 512)
 
-    def test_a_device_in_use_is_told_and_stays(self):
+    def test_audit_with_busy_loop_device_reports_and_keeps_it(self):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))
         device = Path(self.theirs["connection_info"]["data"]["device_path"])
         with device.open("rb"):

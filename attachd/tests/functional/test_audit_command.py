@@ -88,7 +88,7 @@ class AuditCommandTest(testtools.TestCase):
     def differences(self):
         return consistency.compare_with_tgt(self.deployment.database, self.tgtd)
 
-    def test_a_busy_clean_system_is_found_clean_each_time(self):
+    def test_audit_command_under_load_reports_no_differences(self):
         self.api.request_json("POST", "/types", {"volume_type": TYPE})
         shared = self.api.create_volume(volume_type=TYPE["name"])
         clock = attach_cycles.Durations()
@@ -118,7 +118,7 @@ class AuditCommandTest(testtools.TestCase):
         self.assertEqual([(AGREED, "", "")] * AUDITS, seen)
         self.assertEqual([], self.differences())
 
-    def test_what_a_killed_manager_left_is_told_and_left_to_the_next_one(self):
+    def test_audit_command_reports_unfinished_work_of_a_killed_manager(self):
         volume = self.api.create_volume()
         self.tgtd.pause()
         request = ("POST", "/attachments", {
@@ -143,7 +143,7 @@ class AuditCommandTest(testtools.TestCase):
         self.assertEqual([], left)
         self.assertEqual((AGREED, "", ""), self.audit())
 
-    def test_differences_are_told_repaired_and_gone_and_bytes_are_still_there(self):
+    def test_audit_command_repairs_differences_and_keeps_data(self):
         volume, other = self.api.create_volume(), self.api.create_volume()
         data = secrets.token_bytes(64 * 1024)
         mine, info = self.attach(volume)
@@ -174,7 +174,7 @@ class AuditCommandTest(testtools.TestCase):
         self.assertEqual(data, self.host.read(info, 2**20, len(data)))
         self.assertTrue(manager.running)
 
-    def test_a_backend_that_is_down_and_a_wrong_name_are_not_found_clean(self):
+    def test_audit_command_with_backend_down_or_unknown_does_not_report_success(self):
         self.tgtd.stop()
         code, printed, complaint = self.audit()
         self.assertEqual((NOT_COMPARED, ""), (code, printed))

@@ -90,7 +90,7 @@ class IscsiCase(Case):
 class LifeTest(IscsiCase):
     """Attach, write, detach, attach elsewhere, read."""
 
-    def test_what_one_host_writes_the_next_one_reads(self):
+    def test_data_written_by_one_host_is_read_by_the_next(self):
         data = secrets.token_bytes(2 * MIB)
         first, info_a = self.attach(self.volume, self.a)
         self.sdk.complete_attachment(first)
@@ -120,7 +120,7 @@ class LifeTest(IscsiCase):
         self.api.wait_for(self.volume, "gone")
         self.assertEqual([], self.tgtd.leftovers())
 
-    def test_a_detach_puts_a_host_out_that_is_logged_in(self):
+    def test_detach_closes_the_session_of_a_logged_in_host(self):
         attachment, info = self.attach(self.volume, self.a)
         session = self.a.log_in(info)
         self.addCleanup(session.kill)
@@ -146,14 +146,14 @@ class DeployedLifeTest(LifeTest):
 class WhileAttachedTest(IscsiCase):
     """What can happen between attach and detach."""
 
-    def test_a_wrong_secret_is_refused(self):
+    def test_login_with_wrong_secret_is_refused(self):
         _attachment, info = self.attach(self.volume, self.a)
         self.a.read(info, 0, 512)
         info["data"]["auth_password"] = secrets.token_hex(16)
         error = self.assertRaises(initiators.Refused, self.a.read, info, 0, 512)
         self.assertIn("uthentication", f"{error}")
 
-    def test_an_attached_host_sees_the_new_size(self):
+    def test_extend_of_attached_volume_shows_new_size_to_the_host(self):
         attachment, info = self.attach(self.volume, self.a)
         self.sdk.complete_attachment(attachment)
         session = self.a.log_in(info)
@@ -166,7 +166,7 @@ class WhileAttachedTest(IscsiCase):
         self.a.write(info, GIB + MIB, b"beyond" * 1024)
         self.assertEqual(b"\7" * 4096 + b"\10" * 4096, self.a.read(info, 0, 8192))
 
-    def test_a_killed_tgtd_is_healed_and_its_hosts_go_on(self):
+    def test_exports_after_tgtd_kill_are_restored_for_hosts(self):
         second = self.api.create_volume()
         _attachment, info_a = self.attach(self.volume, self.a)
         _attachment, info_b = self.attach(second, self.b)
@@ -218,7 +218,7 @@ class LoopDeviceTest(Case):
         for backing in self.devices():
             loop.detach(backing)
 
-    def test_what_one_host_writes_the_next_one_reads(self):
+    def test_data_written_by_one_host_is_read_by_the_next(self):
         data = secrets.token_bytes(2 * MIB)
         first, info_a = self.attach(self.volume, self.a)
         self.sdk.complete_attachment(first)
@@ -242,7 +242,7 @@ class LoopDeviceTest(Case):
         left = [path for path in self.folder.rglob("*") if path.name == self.volume]
         self.assertEqual([], left)
 
-    def test_a_device_in_use_is_not_taken_away(self):
+    def test_detach_with_busy_loop_device_is_refused(self):
         attachment, info = self.attach(self.volume, self.a)
         with Path(info["data"]["device_path"]).open("rb"):
             error = self.assertRaises(

@@ -68,7 +68,7 @@ class Case(unittest.TestCase):
 
 
 class TablesTest(Case):
-    def test_what_is_wrong_is_named(self):
+    def test_bad_request_of_each_table_row_names_the_problem(self):
         for noun in pkgutil.iter_modules(bad_input.__path__):
             table = importlib.import_module(f"{bad_input.__name__}.{noun.name}").ROWS
             for row in table:
@@ -86,7 +86,7 @@ class EveryEndpointTest(Case):
     def _url(self, path, value):
         return re.sub(r"\{\w+\}", value, path)
 
-    def test_a_body_that_nobody_can_read_is_told(self):
+    def test_unreadable_body_returns_400_at_each_endpoint(self):
         for (method, path), each in self.endpoints.items():
             if each.body is None:
                 continue
@@ -98,7 +98,7 @@ class EveryEndpointTest(Case):
                     answer = self.api.request(method, url, token=wsgi_api.ADMIN, **options)
                     self.assert_fault(answer, status, says)
 
-    def test_an_id_that_nothing_can_have_is_not_found(self):
+    def test_unknown_id_returns_404_at_each_endpoint(self):
         for (method, path), each in self.endpoints.items():
             if "{" not in path or each.body is not None:
                 continue
@@ -107,7 +107,7 @@ class EveryEndpointTest(Case):
                     answer = self.api.request(method, self._url(path, value), token=wsgi_api.ADMIN)
                     self.assert_fault(answer, 404, "could not be found")
 
-    def test_a_strange_id_is_no_accident(self):
+    def test_malformed_id_never_returns_500_at_any_endpoint(self):
         for (method, path), each in self.endpoints.items():
             if "{" not in path:
                 continue
@@ -118,7 +118,7 @@ class EveryEndpointTest(Case):
                     )
                     self.assertLess(answer.status, 500, answer.raw)
 
-    def test_strange_parameters_are_no_accident(self):
+    def test_malformed_parameters_never_return_500_at_any_endpoint(self):
         for (method, path), each in self.endpoints.items():
             if method != "GET":
                 continue
@@ -135,7 +135,7 @@ class EveryEndpointTest(Case):
                         )
                         self.assertLess(answer.status, 500, answer.raw)
 
-    def test_another_version_is_told_before_the_body_is_judged(self):
+    def test_unknown_microversion_returns_406_before_the_body_is_validated(self):
         for (method, path), each in self.endpoints.items():
             if each.since == mv.MINIMUM or each.body is None or each.action:
                 continue

@@ -129,13 +129,13 @@ class BenchmarkTest(unittest.TestCase):
                 break
         return server, table, content
 
-    def test_help_tells_what_it_starts(self):
+    def test_benchmark_help_lists_what_it_starts(self):
         self.assertIn("Nothing is started unless", self._run("--help").stdout.replace("\n", " "))
 
-    def test_without_being_told_what_to_measure_it_measures_nothing(self):
+    def test_benchmark_without_arguments_measures_nothing(self):
         self.assertIn("--endpoint", self._run(status=2).stderr)
 
-    def test_as_many_cycles_are_printed_as_the_server_has_seen(self):
+    def test_benchmark_prints_the_number_of_cycles_of_the_server(self):
         server, table, content = self._measure_until(
             lambda _server, results: min(each["cycles"] for each in results),
             *("--clients", "1,2"),
@@ -152,7 +152,7 @@ class BenchmarkTest(unittest.TestCase):
                 each["cycles"] / each["seconds"], each["cycles_per_second"], delta=0.5
             )
 
-    def test_cycles_of_the_warm_up_do_not_count(self):
+    def test_benchmark_does_not_count_warm_up_cycles(self):
         server, _table, content = self._measure_until(
             lambda server, results: results[0]["cycles"] < server.asked["detach"],
             *("--clients", "1"),
@@ -160,7 +160,7 @@ class BenchmarkTest(unittest.TestCase):
         )
         self.assertLess(content["results"][0]["cycles"], server.asked["detach"])
 
-    def test_what_cannot_be_counted_is_not_printed(self):
+    def test_benchmark_omits_figures_that_it_cannot_count(self):
         _server, url = self._serve()
         _table, content = self._measure(
             *("--endpoint", url, "--clients", "1", "--seconds", "0.1", "--warmup", "0")
@@ -168,7 +168,7 @@ class BenchmarkTest(unittest.TestCase):
         self.assertEqual({}, content["results"][0]["per_cycle"])
         self.assertIn("not counted", content["how"]["sql statements"])
 
-    def test_a_refused_cycle_does_not_count_and_is_told(self):
+    def test_benchmark_reports_refused_cycles_separately(self):
         server, url = self._serve(lambda call, count: call == "connect" and count % 2 == 1)
         table, content = self._measure(
             *("--endpoint", url, "--clients", "1", "--seconds", "0.4", "--warmup", "0"),
@@ -180,7 +180,7 @@ class BenchmarkTest(unittest.TestCase):
         self.assertEqual(server.asked["reserve"], result["cycles"] + refused)
         self.assertIn("connect: 409", table)
 
-    def test_all_in_one_stays_within_the_budgets_of_a_cycle(self):
+    def test_attach_cycle_of_all_in_one_is_within_its_budgets(self):
         for seconds in (1, 3, 9, 27):
             _table, content = self._measure(
                 *("--start", "all-in-one", "--clients", "2", "--seconds", f"{seconds}"),
@@ -197,7 +197,7 @@ class BenchmarkTest(unittest.TestCase):
         self.assertGreater(counted["sql statements"], counted["writing transactions"])
         self.assertGreater(result["cpu_ms_per_cycle"]["all-in-one"], 0)
 
-    def test_the_machine_is_as_fast_as_the_median_of_what_is_measured(self):
+    def test_benchmark_machine_speed_is_the_median_of_samples(self):
         speed = FOLDER / "machine_speed.py"
         out = self._run("--rounds", "1", "--json", str(self.json), command=speed).stdout
         content = json.loads(self.json.read_text(encoding="utf-8"))
@@ -208,11 +208,11 @@ class BenchmarkTest(unittest.TestCase):
             self.assertIn(name, out)
         self.assertIn(f" {content['median']:.2f}\n", out)
 
-    def test_the_median_of_nothing_is_refused(self):
+    def test_benchmark_median_without_samples_is_refused(self):
         done = self._run("--rounds", "0", status=2, command=FOLDER / "machine_speed.py")
         self.assertIn("must be 1 or more", done.stderr)
 
-    def test_a_broker_that_is_not_there_is_told(self):
+    def test_benchmark_without_broker_exits_with_message(self):
         nobody = "rabbit://nobody:secret@127.0.0.1:1/nowhere"
         done = self._run(
             *("--rounds", "1", "--rabbit", nobody), status=2, command=FOLDER / "machine_speed.py"

@@ -98,12 +98,12 @@ class BrickExtensionTest(HostCliCase):
         left = [each.name for each in self.tgtd.targets()] + self.tgtd.accounts()
         return (self.attachments(volume), self.status(volume), left) == ({}, "available", [])
 
-    def test_the_connector_is_made_and_cannot_be_printed(self):
+    def test_brick_get_connector_creates_connector_and_fails_to_print_it(self):
         connector = json.loads(self.run_it(sys.executable, "-c", _CONNECTOR))
         self.assertEqual(socket.gethostname(), connector["host"])
         self.assertIn("print_dict", self.cinder("get-connector", code=1))
 
-    def test_a_local_device_is_granted_and_then_not_supported(self):
+    def test_brick_local_attach_of_local_device_is_not_supported_by_brick(self):
         volume = self.on("file")
         self.assertIn("LOCAL not supported", self.cinder("local-attach", volume, code=1))
         left = self.only(volume)
@@ -114,20 +114,20 @@ class BrickExtensionTest(HostCliCase):
         self.assertTrue(self.free(volume))
         self.assertFalse(device.exists())
 
-    def test_its_own_detach_takes_back_what_its_attach_has_left(self):
+    def test_brick_local_detach_removes_what_a_failed_attach_left(self):
         volume = self.on("file")
         self.cinder("local-attach", volume, code=1)
         self.assertEqual("", self.cinder("local-detach", volume))
         self.assertTrue(self.free(volume))
 
-    def test_a_host_without_an_iscsi_name_is_told_so(self):
+    def test_brick_local_attach_without_iscsi_name_fails_with_message(self):
         volume = self.on("tgt")
         command = (*self.as_host(), processes.script("cinder"), "local-attach", volume)
         said = self.run_it(*command, code=1, **self.noauth)
         self.assertIn("needs an iSCSI name", said)
         self.assertTrue(self.free(volume))
 
-    def test_a_target_is_granted_and_then_not_logged_in_to(self):
+    def test_brick_local_attach_without_iscsiadm_fails_after_the_grant(self):
         volume, host = self.on("tgt"), self.as_host(f"iqn.2026-01.org.example:{self.name}")
         command = (*host, processes.script("cinder"), "local-attach", volume)
         locks = f"{self.folder / 'locks'}"
@@ -146,7 +146,7 @@ class BrickExtensionTest(HostCliCase):
             self.attachd(clean, left["id"] if clean == "attachment-delete" else volume)
             self.assertTrue(self.free(volume), complaint)
 
-    def test_by_the_older_calls_it_gives_the_volume_back_itself(self):
+    def test_brick_local_attach_by_legacy_calls_releases_the_volume(self):
         volume = self.on("file")
         said = self.cinder("local-attach", volume, code=1, OS_VOLUME_API_VERSION="3.0")
         self.assertIn("LOCAL not supported", said)

@@ -49,7 +49,7 @@ class CinderClientTest(Case):
         self.wait_for(lambda: self.client.volumes.get(volume.id).status == "available")
         return volume
 
-    def test_volumes(self):
+    def test_cinderclient_volume_calls_work(self):
         volumes = self.client.volumes
         first = self.create("first", metadata={"a": "1", "b": "2"}, description="d")
         self.create("second")
@@ -67,7 +67,7 @@ class CinderClientTest(Case):
         summary = volumes.summary(all_tenants=True)["volume-summary"]
         self.assertEqual((3, 4), (summary["total_count"], summary["total_size"]))
 
-    def test_metadata(self):
+    def test_cinderclient_metadata_calls_work(self):
         volumes = self.client.volumes
         volume = self.create("disk", metadata={"a": "1", "b": "2"})
         volumes.set_metadata(volume, {"c": "3"})
@@ -78,7 +78,7 @@ class CinderClientTest(Case):
         self.connect("3.0").volumes.delete_metadata(volume, ["d"])
         self.assertEqual({}, volumes.get(volume.id).metadata)
 
-    def test_actions_and_deletion(self):
+    def test_cinderclient_actions_and_deletion_work(self):
         volumes = self.client.volumes
         volume = self.create("disk")
         volumes.extend(volume, 3)
@@ -94,7 +94,7 @@ class CinderClientTest(Case):
         with self.assertRaisesRegex(exceptions.BadRequest, "No backend can serve"):
             volumes.create(10**9)
 
-    def test_types(self):
+    def test_cinderclient_type_calls_work(self):
         types = self.client.volume_types
         kind = types.create("shared", "d", is_public=False)
         self.assertEqual([kind.id], [each.id for each in types.list()])
@@ -114,7 +114,7 @@ class CinderClientTest(Case):
             types.create(name)
         self.assertEqual(4, len(types.list()))
 
-    def test_services_and_what_there_is(self):
+    def test_cinderclient_service_and_pool_calls_work(self):
         client = self.client
         (service,) = client.services.list(host="all-in-one", binary=BINARY)
         self.assertEqual((HOST, "up", "enabled"), (service.host, service.state, service.status))
@@ -150,7 +150,7 @@ class SdkTest(Case):
         self.storage.wait_for_status(volume, "available", interval=0.05, wait=TIMEOUT)
         return self.storage.get_volume(volume.id)
 
-    def test_volumes(self):
+    def test_sdk_volume_calls_work(self):
         storage = self.storage
         disk = self.create("disk", metadata={"a": "1"})
         self.assertIs(False, disk.is_multiattach)
@@ -175,7 +175,7 @@ class SdkTest(Case):
         storage.delete_volume(disk, force=True)
         storage.wait_for_delete(disk, interval=0.05, wait=TIMEOUT)
 
-    def test_types(self):
+    def test_sdk_type_calls_work(self):
         storage = self.storage
         kind = storage.create_type(name="shared", description="d", is_public=True)
         self.assertIs(True, kind.is_public)
@@ -190,7 +190,7 @@ class SdkTest(Case):
         with self.assertRaises(sdk_exceptions.BadRequestException):
             storage.delete_type(kind)
 
-    def test_services_and_what_there_is(self):
+    def test_sdk_service_and_pool_calls_work(self):
         storage = self.storage
         (service,) = storage.services()
         self.assertEqual((HOST, "up"), (service.host, service.state))

@@ -63,7 +63,7 @@ class PrintedTest(Case):
         # The commands as they are installed.
         return processes.environment()["PATH"]
 
-    def test_the_printed_example_works_as_it_is(self):
+    def test_all_in_one_printed_example_works(self):
         _settings, example = self.printed()
         said = self.shell(example + "\nopenstack volume list -f value -c ID -c Status")
         self.assertRegex(said, r"attaching")
@@ -71,7 +71,7 @@ class PrintedTest(Case):
 
 
 class OpenStackCommandTest(Case):
-    def test_a_life_cycle(self):
+    def test_openstack_command_attach_cycle_works(self):
         said = self.shell(
             "openstack volume create --size 1 disk -f value -c id; wait_for available"
         )
@@ -106,7 +106,7 @@ class OpenStackCommandTest(Case):
         self.assertIn("'driver_volume_type': 'local'", lines[1])
         self.assertEqual(["attaching", "attached", "in-use", "available"], lines[2:])
 
-    def test_creating_an_attachment_asks_compute_for_the_server(self):
+    def test_openstack_command_attachment_create_requires_compute(self):
         # What the printed advice says; when a later openstackclient does without, change both.
         self.shell("openstack volume create --size 1 disk; wait_for available")
         said = self.shell("openstack volume attachment create disk --server here", expected=1)
@@ -114,7 +114,7 @@ class OpenStackCommandTest(Case):
         self.assertEqual("", self.shell("openstack volume attachment list -f value"))
         self.assertIn("asks the Compute service for the server", self.process.output)
 
-    def test_what_an_operator_asks(self):
+    def test_openstack_command_operator_queries_work(self):
         said = self.shell(
             """
             openstack volume service list -f value -c Binary -c Host -c State
@@ -130,7 +130,7 @@ class OpenStackCommandTest(Case):
 
 
 class CinderCommandTest(Case):
-    def test_a_life_cycle(self):
+    def test_cinder_command_attach_cycle_works(self):
         self.shell("cinder create --name disk 1; wait_for available")
         server = str(uuid.uuid4())
         said = self.shell(f"cinder attachment-create disk {server}")
@@ -164,7 +164,7 @@ class CinderCommandTest(Case):
         self.assertNotIn(attachment, said)
         self.assertRegex(said, r"available +\| disk")
 
-    def test_what_an_operator_asks(self):
+    def test_cinder_command_operator_queries_work(self):
         said = self.shell("cinder service-list; cinder get-pools; cinder absolute-limits")
         self.assertRegex(said, r"cinder-volume +\| all-in-one@file")
         self.assertRegex(said, r"all-in-one@file#\w+")
@@ -172,7 +172,7 @@ class CinderCommandTest(Case):
 
 
 class SdkTest(Case):
-    def test_bytes_written_through_one_attachment_are_read_through_the_next(self):
+    def test_sdk_data_written_through_one_attachment_is_read_through_the_next(self):
         storage = sdk.block_storage(self, self.process.url)
         volume = storage.create_volume(name="disk", size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)

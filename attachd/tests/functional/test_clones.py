@@ -46,7 +46,7 @@ class CopiesTest(unittest.TestCase):
         self.assertEqual(200, answer.status, answer.raw)
         return answer.body["attachment"]["id"]
 
-    def test_the_source_is_attached_detached_and_extended_meanwhile(self):
+    def test_clone_in_progress_allows_attach_detach_and_extend_of_source(self):
         copy = self.copy()
         attachment = self.attach(self.source)
         self.assertEqual(200, self.api.request("DELETE", f"/attachments/{attachment}").status)
@@ -59,7 +59,7 @@ class CopiesTest(unittest.TestCase):
         self.go_on.set()
         self.wait_for(copy, "available")
 
-    def test_the_source_is_deleted_only_afterwards(self):
+    def test_clone_in_progress_delays_delete_of_source(self):
         copy = self.copy()
         for options in ({}, {"token": wsgi_api.ADMIN}):
             path = f"/volumes/{self.source}" + ("?force=true" if options else "")
@@ -74,7 +74,7 @@ class CopiesTest(unittest.TestCase):
     def show(self, volume_id):
         return self.api.request("GET", f"/volumes/{volume_id}").body["volume"]
 
-    def test_many_copies_keep_nobody_from_attaching(self):
+    def test_clones_in_progress_do_not_delay_attaches(self):
         copies = [self.create(source_volid=self.source) for _ in range(30)]
         self.assertTrue(self.begun.wait(TIMEOUT))
         self.attach(self.source)
@@ -83,7 +83,7 @@ class CopiesTest(unittest.TestCase):
         for copy in copies:
             self.wait_for(copy, "available")
 
-    def test_a_copy_is_deleted_by_force_while_it_is_made(self):
+    def test_clone_in_progress_can_be_force_deleted(self):
         copy = self.copy()
         answer = self.api.request("DELETE", f"/volumes/{copy}?force=true", token=wsgi_api.ADMIN)
         self.assertEqual(202, answer.status, answer.raw)

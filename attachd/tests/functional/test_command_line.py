@@ -53,7 +53,7 @@ def only_ours(test, site):
 class AttachdTest(HostCliCase):
     """The command attachd on this host."""
 
-    def test_a_file_is_there_again_and_a_device_in_use_stays(self):
+    def test_attachd_local_attach_restores_files_and_keeps_busy_device(self):
         requirements.require_tool(self, "mkfs.ext4")
         volume, folder = self.volume(), self.folder / "mnt"
         folder.mkdir()
@@ -101,7 +101,7 @@ class AttachdTest(HostCliCase):
             (folder / "letter").write_text("changed")
         self.local("detach", volume)
 
-    def test_of_several_attachments_one_has_to_be_named(self):
+    def test_attachd_local_detach_with_several_attachments_requires_an_id(self):
         volume = self.several()
         ours = json.loads(self.local("attach", volume, "-f", "json"))["attachment_id"]
         made = self.attachd(
@@ -119,7 +119,7 @@ class AttachdTest(HostCliCase):
         self.local("detach", volume, "--attachment-id", other)
         self.assertEqual("available", self.status(volume))
 
-    def test_what_this_host_lacks_is_told_before_anything_is_reserved(self):
+    def test_attachd_local_attach_with_missing_tools_reserves_nothing(self):
         volume = self.volume()
         (self.folder / "mnt").mkdir()
         words = ("attach", volume, "--mountpoint", "mnt", "--mkfs", "ext99")
@@ -136,7 +136,7 @@ class AttachdTest(HostCliCase):
         self.assertEqual({}, self.attachments(volume))
         self.assertEqual("available", self.status(volume))
 
-    def test_mistakes_are_told_in_a_line_and_bash_completes(self):
+    def test_attachd_errors_are_one_line_and_bash_completes(self):
         for said in (
             self.local("attach", "nothing", code=1),
             # The command as it is installed.
@@ -154,7 +154,7 @@ class AttachdTest(HostCliCase):
 class AttachmentsTest(HostCliCase):
     """The commands on attachments against a real API."""
 
-    def test_a_life_by_hand(self):
+    def test_attachd_attachment_commands_cycle_works(self):
         volume = self.volume()
         made = self.attachd("attachment-create", "data")
         attachment = re.search(rf"\| attachment_id +\| ({UUID}) +\|", made)[1]
@@ -195,7 +195,7 @@ class AttachmentsTest(HostCliCase):
         self.assertEqual(1, len(said.splitlines()), said)
         self.assertEqual("available", self.status(volume))
 
-    def test_all_pages_are_listed(self):
+    def test_attachd_lists_show_all_pages(self):
         volume = self.several()
         ids = [self.reserve(volume) for _ in range(3)]
         listed = self.attachd("attachment-list", "-f", "value", "-c", "ID").split()
@@ -203,7 +203,7 @@ class AttachmentsTest(HostCliCase):
         self.attachd("attachment-delete", *ids)
         self.assertEqual({}, self.attachments(volume))
 
-    def test_agents_and_a_host_whose_agent_has_never_reported(self):
+    def test_attachd_agent_list_shows_agents_that_never_reported(self):
         self.volume()
         configuration = f"--config-file={self.folder / 'state' / 'all-in-one.conf'}"
         self.run_it("attachd-manage", configuration, "agent", "add", "node1")
@@ -230,7 +230,7 @@ class OpenStackTest(HostCliCase):
     def openstack(self, *words, code=0):
         return self.run_it("openstack", "volume", *words, code=code)
 
-    def test_a_life(self):
+    def test_openstack_local_attach_cycle_works(self):
         volume = self.volume()
         shown = json.loads(self.openstack("local", "attach", "data", "-f", "json"))
         self.assertTrue(Path(shown["path"]).is_block_device())
@@ -247,7 +247,7 @@ class OpenStackTest(HostCliCase):
 class CinderTest(HostCliCase):
     """The extension of the command cinder."""
 
-    def test_a_life(self):
+    def test_cinder_local_attach_cycle_works(self):
         volume, path = self.volume(), only_ours(self, SOURCE)
         shown = self.cinder(
             *("local-attach", "data", "--hostname", self.name, "--multipath", "False"),
@@ -289,7 +289,7 @@ class ExtensionTest(testtools.TestCase):
         self.assertEqual(0, code, said)
         return set(re.findall(r"(?m)^    (\S*(?:local|connector)\S*)", said))
 
-    def test_installed_beside_brick_both_work_and_ours_give_way(self):
+    def test_cinderclient_extension_beside_brick_extension_gives_way(self):
         site, source = lifetime.temp_dir(self), lifetime.temp_dir(self) / "source"
         shutil.copytree(SOURCE, source)
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
@@ -304,7 +304,7 @@ class ExtensionTest(testtools.TestCase):
             _code, said = self.cinder(processes.script("cinder"), "help", name, path=f"{site}")
             self.assertIs(makes_file_systems, "--mkfs" in said, said)
 
-    def test_a_newer_python_could_not_load_it(self):
+    def test_cinderclient_extension_is_not_loaded_by_newer_python(self):
         newer = (
             "from importlib.machinery import FileFinder\n"
             "del FileFinder.find_module, FileFinder.find_loader\n"
@@ -341,7 +341,7 @@ class ExamplesTest(HostCliCase):
             line = line.replace(" ATTACHMENT", f" {attachment}")
         return self.run_it("bash", "-c", line)
 
-    def test_each_command_of_the_reference(self):
+    def test_command_reference_examples_work(self):
         self.data = self.volume("data")
         self.volume("other")
         lines = self.examples("cli/attachd.rst")
@@ -355,7 +355,7 @@ class ExamplesTest(HostCliCase):
         agents = {"agent-delete", "agent-list", "agent-show"}
         self.assertEqual(commands - agents - {"help"}, names)
 
-    def test_the_guide_and_its_program(self):
+    def test_local_attach_guide_examples_work(self):
         self.data = self.volume("data")
         for name in ("OS_AUTH_TYPE", "OS_ENDPOINT"):
             del self.environment[name]

@@ -36,13 +36,13 @@ class CommandsTest(unittest.TestCase):
         self.assertEqual(expected, real[0], real)
         self.assertEqual(real, self.said(self.path, command, **variables))
 
-    def test_they_are_found_instead_of_the_installed_ones(self):
+    def test_forked_commands_precede_installed_ones_in_path(self):
         _status, said, _wrong = self.said(self.path, "command -v attachd openstack cinder")
         folders = {Path(each).parent for each in said.split()}
         self.assertEqual(1, len(folders))
         self.assertNotIn(Path(processes.script("cinder")).parent, folders)
 
-    def test_what_they_say_and_how_they_end_is_the_same(self):
+    def test_forked_commands_have_the_same_output_and_exit_code(self):
         self.assert_alike(0, "openstack volume set --help")
         self.assert_alike(2, "openstack volume nonsense")
         self.assert_alike(1, "openstack volume show 'a b' ''")
@@ -51,12 +51,12 @@ class CommandsTest(unittest.TestCase):
         self.assert_alike(0, "attachd local-attach --help")
         self.assert_alike(2, "attachd nonsense")
 
-    def test_they_read_the_environment_of_the_caller(self):
+    def test_forked_commands_use_the_callers_environment(self):
         variables = {"OS_AUTH_URL": "http://127.0.0.1:1/v3", "OS_USERNAME": "a", "COLUMNS": "50"}
         self.assert_alike(1, "openstack volume list", **variables)
         self.assert_alike(0, "cinder help list", COLUMNS="50")
 
-    def test_they_read_the_folder_and_the_home_of_the_caller(self):
+    def test_forked_commands_use_the_callers_directory_and_home(self):
         command = "openstack configuration show -f value -c auth.username --os-cloud"
         here, home = self.folder / "here", self.folder / ".config" / "openstack"
         for place in (here, home):
@@ -66,10 +66,10 @@ class CommandsTest(unittest.TestCase):
         self.assert_alike(0, f"{command} openstack")
         self.assert_alike(0, f"cd here; {command} here")
 
-    def test_they_write_where_the_caller_does(self):
+    def test_forked_commands_use_the_callers_output(self):
         self.assertEqual((0, "", ""), self.said(self.path, "openstack --version > out"))
         self.assertRegex((self.folder / "out").read_text(), "^openstack [0-9]")
 
-    def test_nothing_of_one_call_is_there_in_the_next(self):
+    def test_forked_commands_keep_no_state_between_calls(self):
         self.said(self.path, "openstack volume list", OS_AUTH_URL="http://127.0.0.1:1/v3")
         self.assertNotIn("127.0.0.1", self.said(self.path, "openstack volume list")[2])

@@ -83,7 +83,7 @@ class Case(unittest.TestCase):
 
 
 class UserTest(Case):
-    def test_what_a_server_uses_stays(self):
+    def test_delete_attachment_in_use_by_a_server_returns_409(self):
         identity = self.used()
         answer = self.delete(identity)
         self.assert_stays(identity, answer, 409)
@@ -91,7 +91,7 @@ class UserTest(Case):
         self.assertIn(SERVER, answer.fault)
         self.assertIn("through the Compute API", answer.fault)
 
-    def test_compute_is_asked_once_as_the_user(self):
+    def test_delete_attachment_queries_nova_once_as_the_user(self):
         self.compute.accepts = self.is_valid
         self.assertEqual(409, self.delete(self.used()).status)
         ((path, headers),) = self.compute.asked
@@ -99,29 +99,29 @@ class UserTest(Case):
         self.assertEqual(self.token, headers["x-auth-token"])
         self.assertNotIn("x-service-token", headers)
 
-    def test_an_administrator_is_a_user_too(self):
+    def test_delete_attachment_by_admin_queries_nova(self):
         identity = self.used()
         token = self.keystone.token(self.keystone.admin)
         self.assert_stays(identity, self.delete(identity, token=token), 409)
 
-    def test_what_compute_does_not_know_goes(self):
+    def test_delete_attachment_of_server_unknown_to_nova_succeeds(self):
         identity = self.attach()
         with self.assertLogs(LOGGER, "WARNING"):
             self.assert_gone(self.delete(identity))
 
-    def test_what_the_server_does_not_have_goes(self):
+    def test_delete_attachment_not_used_by_its_server_succeeds(self):
         identity = self.attach()
         self.compute.knows(SERVER)
         with self.assertLogs(LOGGER, "WARNING"):
             self.assert_gone(self.delete(identity))
 
-    def test_what_the_server_has_by_another_attachment_goes(self):
+    def test_delete_attachment_superseded_at_its_server_succeeds(self):
         identity = self.attach()
         self.compute.has(SERVER, self.volume, "99999999-2222-3333-4444-555555555555")
         with self.assertLogs(LOGGER, "WARNING"):
             self.assert_gone(self.delete(identity))
 
-    def test_a_reservation_goes_without_a_question(self):
+    def test_delete_reservation_does_not_query_nova(self):
         identity = self.api.request(
             "POST",
             "/attachments",
@@ -132,13 +132,13 @@ class UserTest(Case):
         self.assert_gone(self.delete(identity))
         self.assertEqual([], self.compute.asked)
 
-    def test_a_connection_without_a_server_goes_without_a_question(self):
+    def test_delete_attachment_without_server_does_not_query_nova(self):
         body = {"attachment": {"volume_uuid": self.volume, "connector": CONNECTOR}}
         made = self.api.request("POST", "/attachments", body, token=self.token)
         self.assert_gone(self.delete(made.body["attachment"]["id"]))
         self.assertEqual([], self.compute.asked)
 
-    def test_nobody_else_can_make_compute_be_asked(self):
+    def test_delete_attachment_by_other_project_does_not_query_nova(self):
         identity = self.used()
         stranger = self.keystone.token(self.keystone.user("mallory", "member"))
         reader = self.keystone.user("rita")
@@ -148,24 +148,24 @@ class UserTest(Case):
 
 
 class ServiceTest(Case):
-    def test_a_service_goes_on_for_the_user_without_a_question(self):
+    def test_delete_attachment_by_service_does_not_query_nova(self):
         identity = self.used()
         nova = self.keystone.token(self.keystone.user("nova", "service", project="service"))
         self.assert_gone(self.delete(identity, x_service_token=nova))
         self.assertEqual([], self.compute.asked)
 
-    def test_a_service_of_another_role_does_not(self):
+    def test_delete_attachment_by_service_without_role_queries_nova(self):
         identity = self.used()
         other = self.keystone.token(self.keystone.user("zaqar", "member", project="service"))
         self.assertIn(self.delete(identity, x_service_token=other).status, {401, 409})
         self.assertEqual("attached", db_rows.get_attachment(identity)["state"])
 
-    def test_whoever_only_says_so_does_not(self):
+    def test_delete_attachment_with_invalid_service_token_queries_nova(self):
         identity = self.used()
         answer = self.delete(identity, x_service_roles="service")
         self.assert_stays(identity, answer, 409)
 
-    def test_the_role_service_of_a_user_does_not(self):
+    def test_delete_attachment_by_user_with_service_role_queries_nova(self):
         identity = self.used()
         self.keystone.grant(self.alice, "service")
         answer = self.delete(identity, token=self.keystone.token(self.alice))
@@ -173,7 +173,7 @@ class ServiceTest(Case):
 
 
 class NobodyTest(Case):
-    def test_without_a_compute_in_the_catalogue_there_is_nobody_to_ask(self):
+    def test_delete_attachment_without_nova_in_catalogue_succeeds(self):
         self.keystone.forget_endpoint("compute")
         self.assert_gone(self.delete(self.used()))
         self.assertEqual([], self.compute.asked)
@@ -187,38 +187,38 @@ class TroubleTest(Case):
         self.assertRegex(answer.fault, says)
         self.assertGreater(int(answer.headers["retry-after"]), 0)
 
-    def test_a_silent_compute_is_waited_for_only_so_long(self):
+    def test_delete_attachment_with_silent_nova_times_out(self):
         conf_fixture.override(self, "read_timeout", 0.5, "nova")  # it never answers
         identity = self.used()
         self.compute.be_silent()
         self.assert_unavailable(identity, "Compute .* takes longer to answer")
 
-    def test_a_compute_that_is_gone_is_told(self):
+    def test_delete_attachment_with_nova_down_is_refused(self):
         identity = self.used()
         self.compute.close()
         self.assert_unavailable(identity, "Compute .* cannot be reached")
 
-    def test_a_broken_compute_is_told(self):
+    def test_delete_attachment_with_broken_nova_is_refused(self):
         identity = self.used()
         self.compute.answer(500)
         self.assert_unavailable(identity, "answers with status 500")
 
-    def test_an_endpoint_without_its_version_does_not_open_the_door(self):
+    def test_delete_attachment_with_unversioned_nova_endpoint_is_still_checked(self):
         identity = self.used()
         self.keystone.endpoint("compute", self.compute.url.removesuffix("/v2.1"))
         fresh = self.keystone.token(self.alice)
         self.assert_unavailable(identity, "not Compute.*ends in /v2.1", token=fresh)
 
-    def test_a_token_that_compute_refuses_is_told(self):
+    def test_delete_attachment_with_token_refused_by_nova_is_refused(self):
         identity = self.used()
         self.compute.accepts = lambda _token: False
         self.assert_unavailable(identity, "does not accept the token")
 
-    def test_a_compute_in_another_region_does_not_open_the_door(self):
+    def test_delete_attachment_with_nova_in_other_region_is_refused(self):
         conf_fixture.override(self, "region_name", "elsewhere", "nova")
         self.assert_unavailable(self.used(), "no endpoint of it with .*region_name elsewhere")
 
-    def test_a_user_who_may_not_know_may_not_delete(self):
+    def test_delete_attachment_by_user_forbidden_at_nova_is_refused(self):
         identity = self.used()
         self.compute.answer(403)
         self.assert_stays(identity, self.delete(identity), 403)
@@ -226,7 +226,7 @@ class TroubleTest(Case):
 
 @full_only("keystone")
 class ExchangeTest(unittest.TestCase):
-    def test_a_token_without_a_catalogue_is_exchanged_where_that_is_configured(self):
+    def test_delete_attachment_with_token_without_catalogue_exchanges_the_token(self):
         here = keystone_api.use(self, include_service_catalog=False)
         compute = fake_nova.FakeNova(self)
         here.keystone.endpoint("compute", compute.url)
@@ -255,7 +255,7 @@ class OverrideTest(Case):
         options = {"token": self.admin, "version": OWN, **more}
         return self.delete(identity, f"?override_reason={reason}", **options)
 
-    def test_an_administrator_with_a_reason_goes_on(self):
+    def test_override_by_admin_with_reason_deletes_attachment(self):
         identity = self.used()
         with self.assertLogs(OVERRIDES, "WARNING") as logged:
             answer = self.override(identity)
@@ -264,23 +264,23 @@ class OverrideTest(Case):
         self.assertIn("because: the host is gone", logged.output[0])
         self.assertIn(self.keystone.admin.id, logged.output[0])
 
-    def test_it_needs_no_compute(self):
+    def test_override_does_not_query_nova(self):
         identity = self.used()
         self.compute.close()
         with self.assertLogs(OVERRIDES, "WARNING"):
             self.assert_gone(self.override(identity))
 
-    def test_a_user_may_not(self):
+    def test_override_by_user_is_refused(self):
         identity = self.used()
         answer = self.override(identity, token=self.token)
         self.assert_stays(identity, answer, 403)
         self.assertIn("volume:attachment_delete_override", answer.fault)
 
-    def test_without_the_opt_in_it_does_not_exist(self):
+    def test_override_without_microversion_is_refused(self):
         identity = self.used()
         self.assert_stays(identity, self.override(identity, version=wsgi_api.LATEST), 409)
 
-    def test_without_a_reason_it_is_none(self):
+    def test_override_without_reason_is_refused(self):
         identity = self.used()
         for reason in ("", "%20", "x" * 300, "a%00b", "%FF"):
             with self.subTest(reason):
@@ -305,13 +305,13 @@ class LegacyTest(Case):
             ("os-force_detach", {"attachment_id": identity, "connector": CONNECTOR}, admin),
         )
 
-    def test_none_of_them_takes_a_volume_from_a_server(self):
+    def test_legacy_calls_on_volume_in_use_by_a_server_return_409(self):
         identity = self.used()
         for name, body, token in self.calls(identity):
             with self.subTest(name, body=body):
                 self.assert_stays(identity, self.act(name, body, token=token), 409)
 
-    def test_each_of_them_says_so_when_compute_is_silent(self):
+    def test_legacy_calls_with_silent_nova_are_refused(self):
         conf_fixture.override(self, "read_timeout", 0.3, "nova")  # it never answers
         identity = self.used()
         self.compute.be_silent()
@@ -319,7 +319,7 @@ class LegacyTest(Case):
             with self.subTest(name, body=body):
                 self.assert_stays(identity, self.act(name, body, token=token), 503)
 
-    def test_a_service_detaches_without_a_question(self):
+    def test_legacy_detach_by_service_does_not_query_nova(self):
         identity = self.used()
         nova = self.keystone.token(self.keystone.user("nova", "service", project="service"))
         answer = self.act("os-detach", {"attachment_id": identity}, x_service_token=nova)
@@ -327,7 +327,7 @@ class LegacyTest(Case):
         self.assertEqual([], db_rows.list_attachments(self.volume))
         self.assertEqual([], self.compute.asked)
 
-    def test_an_administrator_overrides_with_a_reason(self):
+    def test_legacy_detach_with_override_by_admin_succeeds(self):
         identity = self.used()
         admin = self.keystone.token(self.keystone.admin)
         with self.assertLogs(OVERRIDES, "WARNING"):
@@ -341,7 +341,7 @@ class LegacyTest(Case):
         self.assertEqual(202, answer.status, answer.raw)
         self.assertEqual([], db_rows.list_attachments(self.volume))
 
-    def test_an_attachment_of_another_volume_is_told(self):
+    def test_legacy_detach_of_attachment_of_other_volume_is_refused(self):
         mine = self.used()
         self.volume = db_rows.add_volume(project_id=self.alice.project_id)["id"]
         answer = self.act("os-detach", {"attachment_id": mine})
@@ -357,7 +357,7 @@ class CostTest(Case):
         self.assert_gone(answer)
         return after - before
 
-    def test_the_question_costs_no_statement(self):
+    def test_nova_query_needs_no_sql_statement(self):
         asked = self.count(self.attach())
         self.keystone.forget_endpoint("compute")
         fresh = self.keystone.token(self.alice)

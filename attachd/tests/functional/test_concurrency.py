@@ -154,7 +154,7 @@ class ConcurrencyTest(unittest.TestCase):
         uncertain = {row["id"] for row in held if row["state"] in states.ACCESS_UNKNOWN}
         self.assertEqual(reaching, self.driver.granted() - uncertain)
 
-    def test_an_ordinary_volume_has_one_holder_at_a_time(self):
+    def test_concurrent_calls_give_ordinary_volume_one_holder(self):
         volume_id = self._volume()
         clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
         self._work(*[each.work_and_leave for each in clients])
@@ -168,7 +168,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
         self.assertEqual(set(), self.driver.granted())
 
-    def test_a_multiattach_volume_never_mixes_its_holders_up(self):
+    def test_concurrent_calls_keep_holders_of_multiattach_volume_apart(self):
         volume_id = self._volume(multiattach=True)
         clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
         self._work(*[each.work for each in clients])
@@ -179,7 +179,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
 
-    def test_with_a_failing_backend_and_vandals_all_still_agree(self):
+    def test_concurrent_calls_with_failing_backend_stay_consistent(self):
         for multiattach in (False, True):
             volume_id = self._volume(multiattach=multiattach)
             kinds = [Client, Client, Client, Vandal]
@@ -212,7 +212,7 @@ class ConcurrencyTest(unittest.TestCase):
         yield
         self.driver.script = None
 
-    def test_repeats_of_one_call_at_the_same_moment_all_get_the_same_answer(self):
+    def test_concurrent_repeats_of_one_call_get_the_same_response(self):
         volume_id = self._volume()
         mine = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
         body = {"attachment": {"connector": {"host": "compute-1"}}}
@@ -222,7 +222,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual(1, len(told))
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_of_many_deletes_one_takes_the_attachment_away(self):
+    def test_concurrent_deletes_delete_the_attachment_once(self):
         volume_id = self._volume()
         mine = db_rows.add_attachment(volume_id, "connected", project_id=wsgi_api.PROJECT)["id"]
         ask = [lambda: self.api.request("DELETE", f"/attachments/{mine}")] * CLIENTS
@@ -230,7 +230,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual([200] + [404] * (CLIENTS - 1), statuses)
         self.assertEqual(["revoke"], self.driver.methods)
 
-    def test_connecting_and_deleting_at_the_same_moment_leaves_nobody_in(self):
+    def test_concurrent_connect_and_delete_leave_no_grant(self):
         body = {"attachment": {"connector": {"host": "compute-1"}}}
         for _ in range(10):
             volume_id = self._volume()

@@ -61,7 +61,7 @@ class OnSqliteTest(testtools.TestCase):
         accidents = [each.pid for each in self.processes if "Traceback" in each.output]
         self.assertEqual([], accidents)
 
-    def test_of_200_creates_on_one_volume_one_wins_and_the_others_get_400(self):
+    def test_create_attachment_200_at_once_succeeds_once_and_returns_400_to_others(self):
         volume = self.api.create_volume()
         body = {"attachment": {"volume_uuid": volume}}
         answers = self.api.request_at_once([Request("POST", "/attachments", body)] * CREATES)
@@ -76,7 +76,7 @@ class OnSqliteTest(testtools.TestCase):
         (left,) = self.attachments(volume)
         self.assertEqual((won["id"], "reserved"), (left["id"], left["status"]))
 
-    def test_of_40_creates_where_5_may_attach_5_win_and_the_others_hear_count_and_limit(self):
+    def test_create_attachment_40_at_once_with_limit_5_succeeds_5_times(self):
         specs = {"multiattach": "<is> True", "max_attachments": f"{MOST}"}
         self.api.request_json(
             "POST", "/types", {"volume_type": {"name": "few", "extra_specs": specs}}
@@ -92,7 +92,7 @@ class OnSqliteTest(testtools.TestCase):
                 self.assertIn(said, each.message)
         self.assertEqual(MOST, len(self.attachments(volume)))
 
-    def test_of_50_deletes_of_a_connected_attachment_one_answers_and_the_others_find_nothing(self):
+    def test_delete_connected_attachment_50_at_once_succeeds_once(self):
         volume = self.api.create_volume()
         creates = [
             Request(
@@ -110,14 +110,14 @@ class OnSqliteTest(testtools.TestCase):
         self.assertEqual({200: 1, 404: DELETES - 1}, outcomes)
         self.assert_free(volume)
 
-    def test_of_50_deletes_of_a_reservation_one_answers_and_the_others_find_nothing(self):
+    def test_delete_reservation_50_at_once_succeeds_once(self):
         volume = self.api.create_volume()
         deletes = [Request("DELETE", f"/attachments/{self.reserve(volume)}")] * DELETES
         outcomes = Counter(each.status for each in self.api.request_at_once(deletes))
         self.assertEqual({200: 1, 404: DELETES - 1}, outcomes)
         self.assert_free(volume)
 
-    def test_an_update_beside_a_delete_leaves_no_export(self):
+    def test_update_attachment_beside_delete_leaves_no_export(self):
         volumes = [self.api.create_volume() for _ in range(PAIRS)]
         paths = [f"/attachments/{self.reserve(volume)}" for volume in volumes]
         requests = []

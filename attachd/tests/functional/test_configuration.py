@@ -50,7 +50,7 @@ class ConfigurationTest(unittest.TestCase):
     def printed(self, *words, **variables):
         return self.run_it(sys.executable, "-c", _PRINT, *words, **variables)
 
-    def test_a_manager_with_a_wrong_value_ends_and_names_it(self):
+    def test_manager_with_invalid_option_exits_and_names_it(self):
         shared = f"[DEFAULT]\nstate_path = {self.folder}\nenabled_backends = shelf\n"
         for text, name in (
             ("[manager]\nworkers = none\n", "[manager]workers"),
@@ -62,18 +62,18 @@ class ConfigurationTest(unittest.TestCase):
                 self.assertIn(f"attachd-manager: {name}: ", said)
                 self.assertNotIn("Traceback", said)
 
-    def test_the_api_with_a_wrong_value_ends_and_names_it(self):
+    def test_api_with_invalid_option_exits_and_names_it(self):
         text = "[api]\nmax_limit = 0\n"
         said = self.run_it(sys.executable, "-c", "import attachd.wsgi", text=text, code=1)
         self.assertIn("[api]max_limit: ", said)
 
-    def test_a_typing_error_is_a_warning_at_the_start(self):
+    def test_unknown_option_is_a_warning_at_start(self):
         said = self.printed(text="[rpc]\nattach_timeot = 3\n")
         self.assertIn("WARNING", said)
         self.assertIn(f"{self.file}: there is no option [rpc]attach_timeot", said)
         self.assertIn("Did you mean [rpc]attach_timeout?", said)
 
-    def test_variables_go_before_the_file(self):
+    def test_environment_variables_override_the_configuration_file(self):
         text = "[DEFAULT]\ntransport_url = fake:\n[rpc]\nattach_timeout = 3\n"
         self.assertIn("fake: 3", self.printed(text=text))
         said = self.printed(
@@ -82,18 +82,18 @@ class ConfigurationTest(unittest.TestCase):
         self.assertIn("rabbit://one/ 4", said)
         self.assertNotIn("WARNING", said)
 
-    def test_a_wrong_variable_is_told_by_its_name(self):
+    def test_invalid_environment_variable_is_named(self):
         said = self.printed(code=1, OS_RPC__ATTACH_TIMEOUT="soon")
         self.assertIn("[rpc]attach_timeout: ", said)
         self.assertIn("OS_RPC__ATTACH_TIMEOUT", said)
 
-    def test_the_database_is_reached_with_what_a_variable_says(self):
+    def test_database_url_may_come_from_environment_variable(self):
         url = databases.create(self, "sqlite")
         command = (processes.script("attachd-manage"), "db", "sync")
         self.run_it(*command, OS_DATABASE__CONNECTION=url)
         self.assertTrue(Path(url.removeprefix("sqlite:///")).stat().st_size)
 
-    def test_passwords_may_be_in_a_file_of_their_own(self):
+    def test_passwords_may_be_in_a_separate_file(self):
         """As systemd's LoadCredential= hands it to a unit: for its user alone, in a folder."""
         credentials = self.folder / "credentials"
         credentials.mkdir(mode=0o700)
@@ -104,7 +104,7 @@ class ConfigurationTest(unittest.TestCase):
         said = self.printed(text="[rpc]\nattach_timeout = 3\n", ATTACHD_CONFIG_FILES=files)
         self.assertIn(f"{_SECRET}@one/ 3", said)
 
-    def test_a_source_of_values_may_be_elsewhere(self):
+    def test_config_source_may_be_remote(self):
         """oslo.config's own sources are there; this one reads what a URI has."""
         values = b"[rpc]\nattach_timeout = 5\n"
 
@@ -130,7 +130,7 @@ class ConfigurationTest(unittest.TestCase):
         self.assertIn("fake: 5", said)
         self.assertNotIn("WARNING", said)
 
-    def test_a_password_may_be_in_a_vault(self):
+    def test_password_may_be_in_vault(self):
         """castellan's source, with a Vault that knows one secret; files as the guide has them."""
         secret = {
             "type": "opaque",

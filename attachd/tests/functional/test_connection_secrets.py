@@ -36,7 +36,7 @@ class ConnectionSecretsTest(unittest.TestCase):
             all_.body["attachments"][0]["connection_info"],
         ]
 
-    def test_those_who_may_connect_are_answered_all_of_it(self):
+    def test_connection_info_for_connecting_callers_has_secrets(self):
         self.assertEqual(
             "pass-word", self.made.body["attachment"]["connection_info"]["auth_password"]
         )
@@ -44,7 +44,7 @@ class ConnectionSecretsTest(unittest.TestCase):
             for found in self._connections(token):
                 self.assertEqual("pass-word", found["auth_password"], token)
 
-    def test_a_reader_is_answered_the_rest(self):
+    def test_connection_info_for_readers_has_no_secrets(self):
         for found in self._connections(wsgi_api.READER):
             self.assertEqual(("iscsi", 1, "u"), (
                 found["driver_volume_type"], found["target_lun"], found["auth_username"]
@@ -54,7 +54,7 @@ class ConnectionSecretsTest(unittest.TestCase):
             answer = self.api.request("GET", path, token=wsgi_api.READER)
             self.assertNotIn(b"pass-word", answer.raw)
 
-    def test_others_are_answered_nothing(self):
+    def test_connection_info_for_other_callers_is_empty(self):
         answer = self.api.request(
             "GET", f"/attachments/{self.attachment}", token=wsgi_api.OTHER_PROJECT_MEMBER
         )
@@ -64,7 +64,7 @@ class ConnectionSecretsTest(unittest.TestCase):
         )
         self.assertEqual([], answer.body["attachments"])
 
-    def test_a_connect_that_is_repeated_answers_them_as_well(self):
+    def test_connection_info_of_repeated_connect_has_secrets(self):
         body = {"attachment": {"connector": CONNECTOR}}
         answer = self.api.request("PUT", f"/attachments/{self.attachment}", body)
         info = answer.body["attachment"]["connection_info"]

@@ -50,21 +50,21 @@ class WithTgtTest(testtools.TestCase):
         for pattern, each in zip(patterns, found, strict=True):
             self.assertIn(pattern, each)
 
-    def test_readers_and_writers_of_several_hosts_agree(self):
+    def test_compare_with_tgt_of_readers_and_writers_finds_nothing(self):
         for number, mode in enumerate(("rw", "ro", "ro")):
             self.attached({"initiator": f"iqn.2026-01.test:{number}"}, mode)
         self.host.log_in(self.row["connection_info"])
         self.assert_found()
 
-    def test_a_leftover_export_is_seen(self):
+    def test_compare_with_tgt_finds_leftover_export(self):
         db_rows.remove_attachment(self.row["id"])
         self.assert_found("has no attachment", "has no attachment")
 
-    def test_a_missing_export_is_seen(self):
+    def test_compare_with_tgt_finds_missing_export(self):
         self.driver.revoke(self.ref, self.export(self.row), [])
         self.assert_found("is missing for", "account")
 
-    def test_rows_in_doubt_may_have_it_or_not(self):
+    def test_compare_with_tgt_allows_both_for_unfinished_rows(self):
         db_rows.change_attachment(self.row["id"], state="connecting", connection_info=None)
         db_rows.change_volume(self.ref.id, status="attaching", attach_status="attaching")
         self.assert_found()
@@ -74,7 +74,7 @@ class WithTgtTest(testtools.TestCase):
         self.driver.revoke(self.ref, self.export(self.row), [])
         self.assert_found()
 
-    def test_an_initiator_and_an_account_too_many_or_too_few_are_seen(self):
+    def test_compare_with_tgt_finds_extra_and_missing_initiators_and_accounts(self):
         (target,) = self.tgtd.targets()
         name = self.host.connector["initiator"]
         for operation, initiator in (("unbind", name), ("bind", "iqn.2026-01.test:x")):
@@ -85,19 +85,19 @@ class WithTgtTest(testtools.TestCase):
         self.tgtd.adm("--op", "new", "--mode", "account", "--user", "u", "--password", "p" * 12)
         self.assert_found(f"{name} is missing", "test:x has no attachment", "u has no attachment")
 
-    def test_a_session_of_somebody_else_is_seen(self):
+    def test_compare_with_tgt_finds_foreign_session(self):
         self.host.log_in(self.row["connection_info"])
         other = {"initiator": "iqn.2026-01.test:other"}
         db_rows.change_attachment(self.row["id"], connector=other)
         self.assertIn(f"session of {self.host.connector['initiator']}", "\n".join(self.found()))
 
-    def test_a_file_without_a_volume_and_the_other_way_round_are_seen(self):
+    def test_compare_with_tgt_finds_file_without_volume_and_volume_without_file(self):
         lost = self.create_volume()
         folder = Path(self.tgtd.options["tgt_volumes_dir"])
         (folder / lost["id"]).rename(folder / "stranger")
         self.assert_found("file stranger", f"volume {lost['id']} has no file")
 
-    def test_another_mode_size_or_status_is_seen(self):
+    def test_compare_with_tgt_finds_wrong_mode_size_and_status(self):
         info = self.row["connection_info"]
         data = {**info["data"], "target_iqn": f"{info['data']['target_iqn']}-ro"}
         db_rows.change_attachment(
@@ -127,10 +127,10 @@ class WithFilesTest(testtools.TestCase):
     def found(self):
         return consistency.compare_with_files(self.url, self.folder)
 
-    def test_what_agrees_is_not_told(self):
+    def test_compare_with_files_of_equal_state_finds_nothing(self):
         self.assertEqual([], self.found())
 
-    def test_missing_and_leftover_links_are_seen(self):
+    def test_compare_with_files_finds_missing_and_leftover_links(self):
         stranger = base.Export(f"{uuid.uuid4()}", {})
         self.driver.grant(self.ref, stranger)
         self.driver.revoke(self.ref, self.export, [stranger])
@@ -140,7 +140,7 @@ class WithFilesTest(testtools.TestCase):
             self.found(),
         )
 
-    def test_a_link_to_something_else_is_seen(self):
+    def test_compare_with_files_finds_link_to_other_file(self):
         link = self.folder / "exports" / self.ref.id / self.row["id"]
         link.unlink()
         link.write_bytes(b"")

@@ -69,7 +69,7 @@ class ContentionOnSqlite(unittest.TestCase):
         derived = states.derive(VolumeState(row["state"]), held)
         self.assertEqual(derived, (row["status"], row["attach_status"]))
 
-    def test_of_200_that_want_one_volume_one_gets_it(self):
+    def test_reserve_of_one_volume_200_at_once_succeeds_once(self):
         volume = db_rows.add_volume()["id"]
         reserve = functools.partial(attachments.reserve, volume, PROJECT)
         outcomes = self._outcomes(*[reserve] * 200)
@@ -77,7 +77,7 @@ class ContentionOnSqlite(unittest.TestCase):
         self.assertEqual(1, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
-    def test_of_200_in_4_processes_one_gets_it(self):
+    def test_reserve_of_one_volume_in_4_processes_succeeds_once(self):
         volume = db_rows.add_volume()["id"]
         session.dispose()
         context = multiprocessing.get_context("spawn")
@@ -89,14 +89,14 @@ class ContentionOnSqlite(unittest.TestCase):
         self.assertEqual(1, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
-    def test_everybody_gets_a_multiattach_volume(self):
+    def test_reserve_of_multiattach_volume_at_once_succeeds_for_all(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         reserve = functools.partial(attachments.reserve, volume, PROJECT)
         self.assertEqual({"dict": 50}, self._outcomes(*[reserve] * 50))
         self.assertEqual(50, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
-    def test_of_two_servers_one_gets_it_from_all_its_hosts(self):
+    def test_reserve_by_two_servers_at_once_succeeds_for_one(self):
         volume = db_rows.add_volume()["id"]
         calls = [
             functools.partial(attachments.reserve, volume, {**PROJECT, "instance_uuid": server})
@@ -108,7 +108,7 @@ class ContentionOnSqlite(unittest.TestCase):
             1, len({row["instance_uuid"] for row in db_rows.list_attachments(volume)})
         )
 
-    def test_random_moves_leave_a_status_that_follows_from_the_attachments(self):
+    def test_random_transitions_keep_volume_status_derived(self):
         multiattach = [db_rows.add_volume(multiattach=True)["id"] for _ in range(2)]
         for volume in multiattach:
             for _ in range(6):
@@ -135,7 +135,7 @@ class ContentionOnSqlite(unittest.TestCase):
                 pass
         return moved
 
-    def test_of_all_that_want_to_make_a_move_one_makes_it(self):
+    def test_transition_at_once_is_made_once(self):
         volume = db_rows.add_volume()["id"]
         mine = db_rows.add_attachment(volume, "connecting")
         move = functools.partial(attachments.move, mine["id"], volume, Event.GRANTED)
@@ -144,7 +144,7 @@ class ContentionOnSqlite(unittest.TestCase):
         self.assertEqual({1, 19}, set(outcomes.values()), outcomes)
         self.assertEqual(19, outcomes["InvalidTransition"])
 
-    def test_a_volume_is_either_taken_or_deleted(self):
+    def test_reserve_and_delete_volume_at_once_exclude_each_other(self):
         for _ in range(10):
             volume = db_rows.add_volume()["id"]
             outcomes = self._outcomes(
@@ -155,7 +155,7 @@ class ContentionOnSqlite(unittest.TestCase):
             self.assertIn(refused, [{"VolumeNotAvailable"}, {"InvalidVolume"}])
             self._assert_derived(volume)
 
-    def test_no_pair_of_metadata_and_no_extra_spec_is_lost(self):
+    def test_metadata_updates_at_once_lose_no_key(self):
         volume = db_rows.add_volume()["id"]
         type_id = types.create({"name": "t"})["id"]
         pairs = [{str(number): "x"} for number in range(16)]
@@ -165,7 +165,7 @@ class ContentionOnSqlite(unittest.TestCase):
         self.assertEqual(16, len(volumes.get(volume, None)["metadata"]))
         self.assertEqual(16, len(types.get(type_id)["extra_specs"]))
 
-    def test_first_reports_of_many_processes_make_one_service(self):
+    def test_first_service_reports_at_once_create_one_service(self):
         report = functools.partial(
             services.report,
             binary="b",

@@ -24,5 +24,5 @@ class PostgreSQLTest(CrashCase, unittest.TestCase):
     database = "postgresql"
     share = 20
 
-    def test_some_points_of_all_calls(self):
+    def test_calls_killed_at_sampled_points_are_recovered(self):
         self.check(*CALLS)

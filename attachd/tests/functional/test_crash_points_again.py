@@ -50,20 +50,20 @@ class DeathInRecoveryTest(unittest.TestCase):
                 self.assertTrue(outcome.died or second.name in looped)
                 self.assertEqual([], outcome.left)
 
-    def test_of_a_connect(self):
+    def test_connect_with_manager_killed_in_recovery_is_recovered(self):
         self.check(attachment_calls.Connect)
 
-    def test_of_a_detach(self):
+    def test_detach_with_manager_killed_in_recovery_is_recovered(self):
         self.check(attachment_calls.DetachBesideAnother)
 
-    def test_of_a_creation(self):
+    def test_create_volume_with_manager_killed_in_recovery_is_recovered(self):
         self.check(volume_calls.Create)
 
-    def test_of_a_deletion(self):
+    def test_delete_volume_with_manager_killed_in_recovery_is_recovered(self):
         self.check(volume_calls.Delete)
 
-    def test_of_an_extension(self):
+    def test_extend_volume_with_manager_killed_in_recovery_is_recovered(self):
         self.check(volume_calls.Extend)
 
-    def test_of_an_older_call(self):
+    def test_initialize_connection_with_manager_killed_in_recovery_is_recovered(self):
         self.check(legacy_calls.InitializeConnection)

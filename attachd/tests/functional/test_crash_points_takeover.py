@@ -19,5 +19,5 @@ class TakeoverTest(CrashCase, unittest.TestCase):
     def chosen(cls, deaths):
         return super().chosen([death for death in deaths if death[1].role == "manager"])
 
-    def test_some_points_of_all_calls(self):
+    def test_calls_with_manager_killed_at_sampled_points_are_taken_over(self):
         self.check(*CALLS)

@@ -40,14 +40,14 @@ class WithoutRecoveryTest(unittest.TestCase):
                 self.assertEqual(self.deployment.unfinished(), outcome.left)
             self.deployment.delete_everything()
 
-    def test_attachments_stay_half_way(self):
+    def test_attachments_without_recovery_stay_unfinished(self):
         self.check(attachment_calls.Connect, attachment_calls.Detach)
 
-    def test_volumes_stay_half_way(self):
+    def test_volumes_without_recovery_stay_unfinished(self):
         self.check(volume_calls.Create, volume_calls.Delete, volume_calls.Extend)
 
-    def test_connections_stay_half_way(self):
+    def test_legacy_connections_without_recovery_stay_unfinished(self):
         self.check(legacy_calls.InitializeConnection, legacy_calls.TerminateConnection)
 
-    def test_a_message_that_was_never_sent_is_missed(self):
+    def test_create_volume_with_unsent_message_without_recovery_stays_unfinished(self):
         self.check(volume_calls.Create, where=_UNSENT)

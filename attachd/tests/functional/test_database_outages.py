@@ -81,20 +81,20 @@ class SilenceWithMysqlclient(unittest.TestCase):
         """All is well as soon as the machine is not too slow for the limits."""
         wait_until(lambda: self.succeeds(self.assert_all_is_well))
 
-    def test_one_that_is_not_running_is_told_soon_and_found_again(self):
+    def test_database_that_is_stopped_is_reported_soon_and_used_again(self):
         self.proxy.refuse()
         self.assert_unavailable("does not answer. Try again", self.read)
         self.proxy.pass_on()
         self.assert_all_is_well()
 
-    def test_one_that_falls_silent_is_given_up_and_found_again(self):
+    def test_database_that_falls_silent_times_out_and_is_used_again(self):
         self.hurry()
         self.proxy.freeze()
         self.assert_unavailable("does not answer. Try again", self.read, self.write)
         self.proxy.pass_on()
         self.assert_found_again()
 
-    def test_one_that_is_silent_to_new_connections_is_given_up_too(self):
+    def test_database_that_is_silent_to_new_connections_times_out(self):
         self.hurry()
         session.dispose()
         self.proxy.freeze()
@@ -110,12 +110,12 @@ class OutageOnMariadb(SilenceWithMysqlclient):
     asked = "SELECT @@innodb_lock_wait_timeout"
     limited: int | str = LIMITS["read_timeout"] // 2
 
-    def test_connections_that_break_are_not_noticed(self):
+    def test_broken_database_connections_are_replaced_without_error(self):
         for _ in range(3):
             self.proxy.cut()
             self.assert_all_is_well()
 
-    def test_answers_that_get_lost_never_make_a_change_twice_or_half(self):
+    def test_lost_database_response_never_repeats_or_halves_a_change(self):
         self.proxy.drop_responses(0.3)
         done = 0
         for number in range(8):
@@ -131,7 +131,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
         self.assertLess(0, done)
         self.assert_all_is_well()
 
-    def test_whoever_holds_locks_for_too_long_is_not_waited_for(self):
+    def test_lock_held_too_long_times_out(self):
         self.hurry()
         other = sa.create_engine(self.direct, poolclass=sa.NullPool)
         with other.connect() as holder:
@@ -141,7 +141,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
             holder.rollback()
         self.assert_found_again()
 
-    def test_a_client_that_fell_silent_in_a_transaction_loses_its_locks(self):
+    def test_silent_client_in_transaction_loses_its_locks(self):
         self.hurry(read_timeout=10)  # as long as the first statement may take
         changed = models.volumes.update().where(models.volumes.c.id == self.volume)
         with self.assertRaises(TimeoutError), session.writer() as connection:
@@ -162,7 +162,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
             return True
         return False
 
-    def test_no_thread_waits_on_after_an_outage(self):
+    def test_database_outage_leaves_no_waiting_thread(self):
         def threads():
             return {each for each in threading.enumerate() if each.name.startswith("caller")}
 
@@ -184,7 +184,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
         with contextlib.suppress(exception.Unavailable):
             call()
 
-    def test_what_the_operator_says_to_the_driver_goes_before(self):
+    def test_driver_options_of_the_operator_override_timeouts(self):
         conf_fixture.override(self, "connection_parameters", "connect_timeout=77", "database")
         session.dispose()
         engine = session._engines().writer
@@ -199,7 +199,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
         with engine.connect() as connection:
             connection.execute(sa.select(1))
 
-    def test_a_migration_is_not_hurried(self):
+    def test_migration_has_no_timeouts(self):
         self.assertEqual((True, False), (self.is_limited(), self.is_limited_in_a_migration()))
         self.assertTrue(self.is_limited())
 

@@ -190,47 +190,47 @@ class OnMariadb(unittest.TestCase):
         with lend() as connection:
             return connection.exec_driver_sql(statement).scalar()
 
-    def test_a_value_that_does_not_fit_is_refused_and_not_cut(self):
+    def test_value_that_is_too_long_is_refused_by_mariadb(self):
         volume = db_rows.add_volume()
         for values in ({"name": "x" * 256}, {"size_gib": 2**40}):
             with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
                 volumes.update(volume["id"], values)
         self.assertEqual(volume, db_rows.get_volume(volume["id"]))
 
-    def test_half_a_surrogate_pair_in_a_string_is_refused(self):
+    def test_lone_surrogate_is_refused_by_mariadb(self):
         with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
             volumes.update(db_rows.add_volume()["id"], {"name": "\ud800"})
 
 
 class SessionOnMariadb(OnMariadb):
-    def test_what_is_in_a_statement_is_in_no_error(self):
+    def test_database_errors_have_no_statement_parameters(self):
         with self.assertRaises(Exception) as caught, session.writer() as connection:
             connection.execute(
                 sa.text("SELECT nonesuch FROM volumes WHERE id = :x"), {"x": "secret"}
             )
         self.assertNotIn("secret", str(caught.exception))
 
-    def test_transactions_see_what_others_have_committed(self):
+    def test_transaction_on_mariadb_sees_commits_of_others(self):
         self.assertEqual("READ-COMMITTED", self._scalar("SELECT @@tx_isolation", session.writer))
         self.assertEqual(1, self._scalar("SELECT @@autocommit", session.reader))
 
-    def test_the_server_is_strict_whatever_its_own_configuration(self):
+    def test_mariadb_session_is_strict_with_any_server_configuration(self):
         for lend in (session.reader, session.writer):
             self.assertIn("TRADITIONAL", self._scalar("SELECT @@sql_mode", lend))
 
-    def test_tables_keep_transactions_and_tell_strings_apart(self):
+    def test_mariadb_tables_are_transactional_and_case_sensitive(self):
         statement = (
             "SELECT DISTINCT concat(engine, ' ', table_collation) "
             "FROM information_schema.tables WHERE table_schema = database()"
         )
         self.assertEqual("InnoDB utf8mb4_bin", self._scalar(statement))
 
-    def test_keys_that_differ_only_in_blanks_at_their_ends_are_refused(self):
+    def test_keys_that_differ_in_trailing_blanks_are_refused_by_mariadb(self):
         volume = db_rows.add_volume()["id"]
         with self.assertRaisesRegex(exception.BadRequest, "blanks"):
             volume_metadata.merge(volume, {"a": "1", "a ": "2"})
 
-    def test_events_get_places_while_others_are_told(self):
+    def test_events_get_sequence_numbers_while_others_are_read(self):
         row = {"id": "a", "project_id": "p", "volume_id": db_rows.add_volume()["id"]}
         with session.writer() as connection:
             connection.exec_driver_sql(
@@ -246,7 +246,7 @@ class SessionOnMariadb(OnMariadb):
             self.assertEqual(20050, events.assign_sequence().assigned)
         self.assertEqual(20051, events.assign_sequence().assigned)
 
-    def test_nothing_is_sent_but_the_statements_and_one_commit(self):
+    def test_transaction_sends_only_its_statements_and_one_commit(self):
         volume = db_rows.add_volume()["id"]
         attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
         sent = self._questions(lambda: volumes.update(volume, {"name": "x"}), session.writer)
@@ -271,15 +271,15 @@ class SessionOnMariadb(OnMariadb):
 class OnPostgresql(OnMariadb):
     kind = "postgresql"
 
-    def test_a_nul_in_a_string_is_refused(self):
+    def test_nul_character_is_refused_by_postgresql(self):
         with self.assertRaisesRegex(exception.BadRequest, "cannot be stored"):
             volumes.update(db_rows.add_volume()["id"], {"name": "\0"})
 
-    def test_transactions_see_what_others_have_committed(self):
+    def test_transaction_on_postgresql_sees_commits_of_others(self):
         isolation = "SHOW transaction_isolation"
         self.assertEqual("read committed", self._scalar(isolation, session.writer))
 
-    def test_a_reader_leaves_no_transaction_open(self):
+    def test_reader_leaves_no_open_transaction_on_postgresql(self):
         with session.reader() as connection:
             connection.exec_driver_sql("SELECT 1")
             state = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
@@ -312,7 +312,7 @@ class RestartOnMariadb(unittest.TestCase):
             )
         self.assertLess(0, len(found))
 
-    def test_callers_do_not_notice(self):
+    def test_database_restart_is_hidden_from_callers(self):
         volume = db_rows.add_volume()["id"]
         for _ in range(2):
             self._end_all()
@@ -322,7 +322,7 @@ class RestartOnMariadb(unittest.TestCase):
             self._end_all()
             attachments.move(attachment, volume, attachments.Event.CANCEL)
 
-    def test_a_transaction_that_was_cut_off_is_done_once(self):
+    def test_transaction_cut_off_by_restart_is_done_once(self):
         volume = db_rows.add_volume()["id"]
         attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
         cuts = iter([True, True, False])
@@ -335,7 +335,7 @@ class RestartOnMariadb(unittest.TestCase):
         attachments.move(attachment, volume, attachments.Event.CONNECT, guard=guard)
         self.assertEqual(1, attachments.get(attachment, None)["generation"])
 
-    def test_a_commit_that_was_cut_off_is_not_repeated(self):
+    def test_commit_cut_off_by_restart_is_not_repeated(self):
         volume = db_rows.add_volume()["id"]
 
         def cut(_connection):
@@ -357,7 +357,7 @@ class TypeDeletionOnMariadb(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def test_a_type_and_a_volume_of_it_are_not_both_deleted_and_made(self):
+    def test_type_delete_and_volume_create_at_once_exclude_each_other(self):
         # Whoever is second sees what the first one did: the foreign key waits for it.
         for _ in range(10):
             failed = self._race(types.create({"name": "t"})["id"])

@@ -59,14 +59,14 @@ class UnitsTest(unittest.TestCase):
     EXPOSURE = (("attachd-api", 20), ("attachd-manager", 30), ("attachd-tgtd", 35))
     """What systemd says of how much a unit could do, in tenths; 100 is everything."""
 
-    def test_units_may_do_little(self):
+    def test_systemd_units_restrict_privileges(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
         for name, limit in self.EXPOSURE:
             with self.subTest(name):
                 file = str(ETC / "systemd" / f"{name}.service")
                 run(analyze, "security", "--offline=yes", f"--threshold={limit}", file)
 
-    def test_there_is_no_setting_that_systemd_does_not_know(self):
+    def test_systemd_units_have_only_known_settings(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
         for file in sorted((ETC / "systemd").glob("*.service")):
             with self.subTest(file.name):
@@ -83,7 +83,7 @@ class UnitsTest(unittest.TestCase):
 
 
 class LogrotateTest(unittest.TestCase):
-    def test_a_running_process_goes_on_in_a_new_file(self):
+    def test_logrotate_makes_a_running_process_use_the_new_file(self):
         requirements.require_root(self)
         logrotate = requirements.require_tool(self, "logrotate")
         folder = lifetime.temp_dir(self)
@@ -215,7 +215,7 @@ class NginxTest(testtools.TestCase):
         retries = requests.adapters.Retry(total=60, backoff_factor=0.1, backoff_max=1)
         self.session.mount("https://", requests.adapters.HTTPAdapter(max_retries=retries))
 
-    def test_connections_stay_open_on_both_sides_and_bodies_go_through(self):
+    def test_nginx_keeps_connections_open_and_passes_bodies(self):
         first = self.session.get(f"{self.url}/v3/", timeout=TIMEOUT)
         body = b"x" * (2**20 + 2**18)
         second = self.session.post(f"{self.url}/v3/", data=body, timeout=TIMEOUT)
@@ -226,12 +226,12 @@ class NginxTest(testtools.TestCase):
         larger = self.session.post(f"{self.url}/v3/", data=b"x" * 2**22, timeout=TIMEOUT)
         self.assertEqual(413, larger.status_code)
 
-    def test_nobody_can_say_whom_a_request_is_forwarded_for(self):
+    def test_nginx_replaces_forwarding_headers_of_clients(self):
         said = {"X-Forwarded-For": "192.0.2.99"}
         answer = self.session.get(f"{self.url}/v3/", headers=said, timeout=TIMEOUT)
         self.assertEqual("127.0.0.1", answer.headers["X-Seen-X-Forwarded-For"])
 
-    def test_each_event_comes_when_it_is_sent(self):
+    def test_nginx_passes_events_without_delay(self):
         for path in ("/v3/events", "/v3/0123/events"):
             self.upstream.events.put("first")
             with self.session.get(self.url + path, stream=True, timeout=TIMEOUT) as answer:
@@ -257,7 +257,7 @@ class ContainerTest(unittest.TestCase):
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         self.lines = [tuple(line.split(maxsplit=1)) for line in lines]
 
-    def test_it_is_made_of_instructions_of_two_stages(self):
+    def test_container_file_has_two_stages(self):
         words = [word for word, _rest in self.lines]
         self.assertLessEqual(set(words), self.INSTRUCTIONS)
         self.assertEqual(2, words.count("FROM"))
@@ -265,12 +265,12 @@ class ContainerTest(unittest.TestCase):
             ("USER", "attachd"), [each for each in self.lines if each[0] == "USER"][-1]
         )
 
-    def test_what_is_copied_is_there(self):
+    def test_container_file_copies_existing_files(self):
         for word, rest in self.lines:
             if word == "COPY" and not rest.startswith("--from"):
                 self.assertTrue((ROOT / rest.split()[0]).exists(), rest)
 
-    def test_it_runs_what_the_guide_runs(self):
+    def test_container_runs_the_commands_of_the_guide(self):
         typed = {
             " ".join(command.replace("\\\n", " ").split())
             for block in guides.parse_blocks(GUIDE)
@@ -291,7 +291,7 @@ class ContainerTest(unittest.TestCase):
         # An image has no systemd.
         self.assertEqual({"systemd-standalone-sysusers"}, wanted - packages)
 
-    def test_its_command_is_the_one_of_the_unit(self):
+    def test_container_command_equals_that_of_the_unit(self):
         (command,) = (rest for word, rest in self.lines if word == "CMD")
         unit = (ETC / "systemd/attachd-api.service").read_text()
         (line,) = re.findall(r"^ExecStart=/opt/attachd/bin/(.*)$", unit, re.MULTILINE)
@@ -300,7 +300,7 @@ class ContainerTest(unittest.TestCase):
 
 
 class PackagesTest(unittest.TestCase):
-    def test_the_guides_packages_are_those_that_tests_have(self):
+    def test_install_guide_packages_are_those_of_bindep(self):
         bindep = (ROOT / "bindep.txt").read_text()
         known = {line.split()[0] for line in bindep.splitlines() if "[" in line}
         for block in guides.parse_blocks(GUIDE):
@@ -309,7 +309,7 @@ class PackagesTest(unittest.TestCase):
                 if words[:2] == ["apt", "install"]:
                     self.assertLessEqual(set(words[2:]), known)
 
-    def test_a_source_archive_has_all_of_etc(self):
+    def test_source_archive_has_all_of_etc(self):
         manifest = (ROOT / "MANIFEST.in").read_text().splitlines()
         self.assertIn("graft etc", manifest)
         for each in ("attachd/config-generator.conf", "attachd/policy-generator.conf"):
@@ -319,7 +319,7 @@ class PackagesTest(unittest.TestCase):
 
 
 class ShellTest(unittest.TestCase):
-    def test_every_shell_script_is_checked(self):
+    def test_shell_scripts_are_all_checked_by_tox(self):
         listed = (ROOT / "tox.ini").read_text()
         scripts = [*ROOT.glob("devstack/*"), *ROOT.glob("attachd/tests/**/*.sh"), ROOT / ".ci/run"]
         scripts += ROOT.glob("tools/*.sh")

@@ -40,7 +40,7 @@ class SettingsTest(testtools.TestCase):
         devstack.run("nothing")
         return devstack
 
-    def test_cinder_gives_way(self):
+    def test_devstack_plugin_replaces_cinder(self):
         devstack = self._devstack()
         self.assertEqual(
             {"attachd-api", "attachd-manager", "attachd-tgtd"}, _own(devstack.services)
@@ -49,23 +49,23 @@ class SettingsTest(testtools.TestCase):
         self.assertEqual("http://127.0.0.1:8776", devstack.variables["ATTACHD_URL"])
         self.assertEqual(keystone_fixture.REGION, devstack.variables["ATTACHD_REGION_NAME"])
 
-    def test_cinder_stays_in_a_region_of_its_own(self):
+    def test_devstack_plugin_beside_cinder_uses_its_own_region(self):
         devstack = self._devstack(ATTACHD_REPLACE_CINDER="False", ATTACHD_AGENT="True")
         self.assertLess({"c-api", "c-sch", "c-vol", "attachd-agent"}, devstack.services)
         self.assertEqual("attachd", devstack.variables["ATTACHD_REGION_NAME"])
         self.assertEqual("3261", devstack.variables["ATTACHD_TGT_PORT"])
 
-    def test_where_there_is_tls_apache_speaks_it(self):
+    def test_devstack_plugin_with_tls_uses_https(self):
         devstack = self._devstack(ENABLED_SERVICES="key,mysql,rabbit,tls-proxy")
         self.assertEqual("https://127.0.0.1/attachd", devstack.variables["ATTACHD_URL"])
 
-    def test_a_host_may_have_an_agent_and_nothing_else(self):
+    def test_devstack_plugin_enables_agent_only_host(self):
         devstack = self._devstack(
             DISABLED_SERVICES="attachd-api,attachd-manager", ATTACHD_AGENT="True"
         )
         self.assertEqual({"attachd-agent"}, _own(devstack.services))
 
-    def test_other_backends_need_no_tgtd(self):
+    def test_devstack_plugin_without_tgt_backend_enables_no_tgtd(self):
         devstack = self._devstack(ATTACHD_BACKENDS="file:one,fake:two")
         self.assertEqual({"attachd-api", "attachd-manager"}, _own(devstack.services))
 
@@ -165,7 +165,7 @@ class PhasesTest(testtools.TestCase):
         (written / "clouds.yaml").write_text(yaml.safe_dump({"clouds": clouds}))
         return written / "clouds.yaml"
 
-    def test_from_install_to_clean_and_each_phase_again(self):
+    def test_devstack_phases_from_install_to_clean_can_be_repeated(self):
         for _ in range(2):
             self.devstack.run("stack", "install")
         self._check_installed()
@@ -195,7 +195,7 @@ class PhasesTest(testtools.TestCase):
             self.devstack.run("clean")
             self._check_cleaned()
 
-    def test_beside_cinder_each_has_a_region(self):
+    def test_devstack_phases_beside_cinder_register_two_regions(self):
         cinder = "http://127.0.0.1:1/volume/v3"
         self.keystone.endpoint("block-storage", cinder)
         self.addCleanup(self._forget_region)

@@ -88,7 +88,7 @@ class Case(testtools.TestCase):
 
 
 class WatchingOnMariadbTest(Case):
-    def test_each_event_is_heard_once_and_in_order_through_restarts(self):
+    def test_event_watch_through_restarts_receives_each_event_once_in_order(self):
         since = self.place()
         volumes = [self.api.create_volume() for _ in range(CLIENTS)]
         clients = [event_watchers.Attacher(self.url, each, CYCLES // CLIENTS) for each in volumes]
@@ -151,7 +151,7 @@ class CostTest(Case):
         # As many threads as there are listeners, in one process.
         self.deployment.start_uwsgi(f"--threads={LISTENERS + 16}", "--processes=1")
 
-    def test_the_cost_of_listeners(self):
+    def test_event_watch_cost_of_listeners_is_printed(self):
         before = self.run_cycles([])
         with contextlib.ExitStack() as watching:
             since = self.place()

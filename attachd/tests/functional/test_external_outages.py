@@ -53,7 +53,7 @@ class KeystoneTest(Case):
         wait_until(lambda: self.request(token).status == 200, lambda: self.request(token).raw)
         return token
 
-    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+    def test_keystone_outage_returns_503_and_ends_by_itself(self):
         for away in (self.proxy.refuse, self.proxy.freeze):
             self.wait_until_it_works()
             away()
@@ -62,12 +62,12 @@ class KeystoneTest(Case):
             self.proxy.pass_on()
         self.wait_until_it_works()
 
-    def test_what_is_known_already_works_meanwhile(self):
+    def test_keystone_outage_allows_cached_tokens(self):
         known = self.wait_until_it_works()
         self.proxy.freeze()
         self.assertEqual(200, self.api.request("GET", "/volumes", token=known).status)
 
-    def test_the_defaults_are_seconds(self):
+    def test_keystone_timeouts_by_default_are_seconds(self):
         self.assertLessEqual(strategy.DEFAULT_OVERRIDES["http_connect_timeout"], 5)
         self.assertLessEqual(strategy.DEFAULT_OVERRIDES["http_request_max_retries"], 1)
 
@@ -102,7 +102,7 @@ class ComputeTest(Case):
     def delete(self, identity):
         return self.api.request("DELETE", f"/attachments/{identity}", token=self.token)
 
-    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+    def test_nova_outage_is_reported_and_ends_by_itself(self):
         identity, volume = self.used()
         before = self.status(volume)
         self.assertEqual(409, self.delete(identity).status)

@@ -54,7 +54,7 @@ class Case(unittest.TestCase):
 
 
 class ForceTest(Case):
-    def test_from_every_state_one_goes_and_the_other_stays(self):
+    def test_force_delete_from_each_state_removes_one_attachment_only(self):
         other = self.attach(OTHER_SERVER, connector=CONNECTOR)
         for state in set(AttachmentState) - {AttachmentState.HELD}:
             with self.subTest(state):
@@ -66,7 +66,7 @@ class ForceTest(Case):
         self.assertEqual({other}, self.driver.granted())
         self.assertEqual(len(AttachmentState) - 1, len(self.told()))
 
-    def test_compute_is_not_asked(self):
+    def test_force_delete_does_not_query_nova(self):
         compute = fake_nova.FakeNova(self)
         compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
         conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
@@ -76,7 +76,7 @@ class ForceTest(Case):
         self.assertEqual([], compute.asked)
         self.assert_told_once(mine)
 
-    def test_what_a_manager_left_when_it_died_in_the_middle_goes(self):
+    def test_force_delete_of_unfinished_attachment_succeeds(self):
         mine = self.attach(connector=CONNECTOR)
         died = mock.patch.object(
             self.driver, "script", mock.Mock(side_effect=backends.ProcessKilled)
@@ -90,7 +90,7 @@ class ForceTest(Case):
         )
         self.assert_told_once(mine)
 
-    def test_a_backend_that_keeps_it_says_so_and_both_are_told(self):
+    def test_force_delete_with_failing_backend_reports_and_notifies(self):
         mine = self.attach(connector=CONNECTOR)
         with self.driver.failing("revoke"):
             answer = self.force(mine, status=500)
@@ -101,7 +101,7 @@ class ForceTest(Case):
         self.force(mine)
         self.assertEqual(set(), self.driver.granted())
 
-    def test_a_backend_that_is_down_leaves_it_as_it_is(self):
+    def test_force_delete_with_backend_down_changes_nothing(self):
         mine = self.attach(connector=CONNECTOR)
         self.complete(mine)
         self.api.backend.error = "The cable is out."
@@ -110,7 +110,7 @@ class ForceTest(Case):
         self.assertEqual("attached", db_rows.get_attachment(mine)["state"])
         self.assertEqual([], self.told(), "nothing was done")
 
-    def test_where_no_manager_is_it_stays_unless_it_is_a_reservation(self):
+    def test_force_delete_without_manager_deletes_reservations_only(self):
         mine, reserved = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
         db_rows.change_volume(self.volume, host="nowhere@fake#pool")
         answer = self.force(mine, status=503)
@@ -119,13 +119,13 @@ class ForceTest(Case):
         self.assertEqual([mine], [row["id"] for row in db_rows.list_attachments(self.volume)])
         self.assert_told_once(reserved)
 
-    def test_what_was_never_there_is_not_found(self):
+    def test_force_delete_of_unknown_attachment_returns_404(self):
         self.force("99999999-9999-4999-8999-999999999999", status=404)
         self.assertEqual([], self.told())
 
 
 class OlderCallTest(Case):
-    def test_os_force_detach_tells_the_owner_too(self):
+    def test_os_force_detach_notifies_the_owner(self):
         mine, other = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
         for identity in (mine, other):
             self.act(identity)
@@ -149,7 +149,7 @@ class ChangedTest(Case):
         compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
         conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
 
-    def test_a_server_that_connects_once_more_while_its_failure_is_deleted_keeps_its_volume(self):
+    def test_reconnect_during_delete_of_failed_attachment_keeps_the_volume(self):
         mine = self.attach()
         with self.driver.failing("grant", final=True):
             self.connect(mine, status=500)

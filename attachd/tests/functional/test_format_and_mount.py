@@ -47,7 +47,7 @@ class KilledTest(LoopDeviceCase):
         self.volume, self.there = self.device(), self.place()
         self.told = []
 
-    def test_a_maker_of_a_file_system_that_is_killed_is_followed(self):
+    def test_mkfs_killed_is_repeated(self):
         for number, (stage, script) in enumerate(_STAGES.items()):
             with self.subTest(stage):
                 self.volume = self.device()
@@ -58,7 +58,7 @@ class KilledTest(LoopDeviceCase):
                 self.assertFalse(mounts.is_mounted(self.volume, self.there))
                 self.again(entry, number)
 
-    def test_a_maker_that_is_killed_leaves_nothing_to_who_gives_up(self):
+    def test_mkfs_killed_leaves_nothing_after_undo(self):
         for stage, script in _STAGES.items():
             with self.subTest(stage):
                 self.volume = self.device()
@@ -69,13 +69,13 @@ class KilledTest(LoopDeviceCase):
                 self.run_tool("sync", self.volume)
                 self.assertEqual({0}, set(Path(self.volume).read_bytes()))
 
-    def test_somebody_who_comes_without_asking_for_a_file_system_gets_none(self):
+    def test_mount_without_file_system_after_killed_mkfs_is_refused(self):
         entry = self.killed(_STAGES["when it is whole"])
         with self.assertRaisesRegex(exception.HostError, "only part of a file system"):
             self.go_on(self.journal.write(entry, mkfs=None))
         self.assertFalse(mounts.is_mounted(self.volume, self.there))
 
-    def test_a_file_system_that_was_used_meanwhile_is_mounted(self):
+    def test_mount_of_file_system_used_meanwhile_succeeds(self):
         entry, other = self.killed(_STAGES["when it is whole"]), self.place("other")
         mounts.mount(self.volume, other, mode="rw")
         (Path(other) / "precious").write_text("data")
@@ -85,7 +85,7 @@ class KilledTest(LoopDeviceCase):
         self.go_on(self.journal.get(entry.id))
         self.assertEqual("data", (Path(self.there) / "precious").read_text())
 
-    def test_one_who_mounts_and_is_killed_at_any_time_is_followed(self):
+    def test_mount_killed_at_any_step_is_repeated(self):
         self.run_tool("mkfs.ext4", "-q", self.volume)
         entry = self.entry()
         for delay in range(0, 60, 12):
@@ -97,13 +97,13 @@ class KilledTest(LoopDeviceCase):
             mounts.unmount(self.there, device=self.volume)
             self.assertFalse(mounts.is_mounted(self.volume, self.there))
 
-    def test_taking_away_leaves_what_others_have_mounted(self):
+    def test_unmount_leaves_mounts_of_others(self):
         other = self.formatted()
         mounts.mount(other, self.there, mode="rw")
         format_and_mount.unmount_volume(self.journal, self.entry(), present=True)
         self.assertTrue(mounts.is_mounted(other, self.there))
 
-    def test_what_is_in_use_stays(self):
+    def test_unmount_of_busy_mount_is_refused(self):
         self.run_tool("mkfs.ext4", "-q", self.volume)
         entry = self.go_on(self.entry())
         with (Path(self.there) / "file").open("w"), self.assertRaises(exception.DeviceBusy):

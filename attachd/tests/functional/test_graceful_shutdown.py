@@ -75,7 +75,7 @@ class GracefulEndTest(unittest.TestCase):
 
         return answer
 
-    def test_an_attach_is_finished_and_the_process_leaves_nothing(self):
+    def test_shutdown_during_attach_finishes_it_and_leaves_nothing(self):
         manager = self.start()
         volume = self.create_volume()
         self.wait_for(volume, "available")
@@ -87,7 +87,7 @@ class GracefulEndTest(unittest.TestCase):
         self.assertEqual([], self.rows("SELECT id FROM members"))
         self.assertNotIn("Traceback", manager.output)
 
-    def test_a_hangup_finishes_an_attach_and_serves_the_next(self):
+    def test_sighup_during_attach_finishes_it_and_serves_the_next(self):
         manager = self.start()
         volume, other = self.create_volume(), self.create_volume()
         for each in (volume, other):
@@ -100,7 +100,7 @@ class GracefulEndTest(unittest.TestCase):
         self.assertEqual(0, manager.end())
         self.assertEqual([], self.rows("SELECT id FROM members"))
 
-    def test_what_is_queued_or_takes_too_long_is_done_by_the_next_manager(self):
+    def test_shutdown_with_queued_or_long_work_leaves_it_to_the_next_manager(self):
         self.deployment.configure(FAST)
         manager = self.start()
         self.assertEqual(0, manager.end())
@@ -119,7 +119,7 @@ class GracefulEndTest(unittest.TestCase):
             self.wait_for(each, "available")
         self.assertEqual([], self.due())
 
-    def test_a_long_copy_is_left_to_the_next_manager(self):
+    def test_shutdown_during_clone_leaves_it_to_the_next_manager(self):
         self.deployment.configure(FAST)
         manager = self.start()
         source = self.create_volume()

@@ -31,7 +31,7 @@ from attachd.tests.wait import TIMEOUT, wait_until
 class LifeTest(UserSpaceDeviceCase):
     """Attach, use, detach, attach elsewhere."""
 
-    def test_files_move_from_host_to_host(self):
+    def test_connector_files_written_by_one_host_are_read_by_the_next(self):
         data = secrets.token_bytes(5 * MIB)
         first, info = self.export()
         device = self.connector.connect(info, OPTIONS)
@@ -54,7 +54,7 @@ class LifeTest(UserSpaceDeviceCase):
         self.assertEqual([], list_leftovers(self.folder / "other"))
         self.assert_nothing_is_left()
 
-    def test_what_was_written_in_large_pieces_is_what_is_read(self):
+    def test_connector_large_writes_are_read_back(self):
         # With direct I/O the loop driver garbles it.
         data = secrets.token_bytes(32 * MIB)
         _export, info = self.export()
@@ -63,7 +63,7 @@ class LifeTest(UserSpaceDeviceCase):
         self.connector.disconnect(info, OPTIONS, device)
         self.assertEqual(data, self.on_backend(7 * MIB + 512, len(data)))
 
-    def test_everything_can_be_repeated(self):
+    def test_connector_calls_can_be_repeated(self):
         _export, info = self.export()
         self.connector.disconnect(info, OPTIONS, None)
         device = self.connector.connect(info, OPTIONS)
@@ -76,7 +76,7 @@ class LifeTest(UserSpaceDeviceCase):
         self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
-    def test_two_attachments_of_a_host_are_two_devices(self):
+    def test_connector_two_attachments_are_two_devices(self):
         _first, one = self.export()
         second, _info = self.export()
         two = dict(one, attachment_id=second.attachment_id)
@@ -87,7 +87,7 @@ class LifeTest(UserSpaceDeviceCase):
         self.connector.disconnect(two, OPTIONS, devices[1])
         self.assert_nothing_is_left()
 
-    def test_a_device_grows_with_its_volume(self):
+    def test_connector_extend_resizes_the_device(self):
         export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.assertEqual(GIB, self.connector.extend(info, OPTIONS, device))
@@ -98,7 +98,7 @@ class LifeTest(UserSpaceDeviceCase):
         self.connector.disconnect(info, OPTIONS, device)
         self.assertEqual(b"9" * 512, self.on_backend(2 * GIB - 512, 512))
 
-    def test_a_read_only_device_refuses_writes(self):
+    def test_connector_read_only_device_refuses_writes(self):
         _export, info = self.export(mode="ro")
         device = self.connector.connect(info, OPTIONS)
         self.assertEqual(device, self.connector.connect(info, OPTIONS))
@@ -108,7 +108,7 @@ class LifeTest(UserSpaceDeviceCase):
         self.assertNotEqual(0, subprocess.run(line, capture_output=True, check=False).returncode)
         self.assertRaises(exception.HostError, self.connector.extend, info, OPTIONS, device)
 
-    def test_a_device_of_another_mode_is_made_anew(self):
+    def test_connector_device_of_other_mode_is_recreated(self):
         export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.driver.revoke(self.volume, export, [])
@@ -119,7 +119,7 @@ class LifeTest(UserSpaceDeviceCase):
         device = self.connector.connect(reading, OPTIONS)
         self.assertRaises(OSError, write_at, device.path, 0, b"x" * 512)
 
-    def test_a_folder_may_have_any_name(self):
+    def test_connector_directory_may_have_any_name(self):
         folder = self.folder / ("a, folder with=spaces " * 6)
         folder.mkdir()
         (self.folder / "link").symlink_to(folder)
@@ -158,14 +158,14 @@ class LifeTest(UserSpaceDeviceCase):
 class RefusedTest(UserSpaceDeviceCase):
     """Who is not let in, or lets nobody wait."""
 
-    def test_another_initiator_is_refused_and_leaves_nothing(self):
+    def test_connect_with_other_initiator_is_refused_and_leaves_nothing(self):
         _export, info = self.export()
         other = self.new_connector(self.folder, "iqn.2026-01.internal.attachd.test:other")
         error = self.assertRaises(exception.HostError, other.connect, info, OPTIONS)
         self.assertIn("not found", f"{error}")
         self.assert_nothing_is_left()
 
-    def test_a_wrong_secret_is_refused_and_not_told(self):
+    def test_connect_with_wrong_secret_is_refused_and_not_logged(self):
         _export, info = self.export()
         wrong = info | {"auth_password": "not-this-secret-but"}
         error = self.assertRaises(exception.HostError, self.connector.connect, wrong, OPTIONS)
@@ -173,7 +173,7 @@ class RefusedTest(UserSpaceDeviceCase):
         self.assertNotIn("not-this-secret-but", f"{error}")
         self.assert_nothing_is_left()
 
-    def test_a_path_that_does_not_work_is_passed_over(self):
+    def test_connect_with_broken_portal_uses_the_next(self):
         _export, info = self.export()
         several = info | {
             "target_portals": ["127.0.0.1:1", info["target_portal"]],
@@ -185,7 +185,7 @@ class RefusedTest(UserSpaceDeviceCase):
         self.connector.disconnect(several, OPTIONS, device)
         self.assert_nothing_is_left()
 
-    def test_multipath_cannot_be_enforced(self):
+    def test_connect_with_enforced_multipath_is_refused(self):
         _export, info = self.export()
         options = Options(multipath=True, enforce_multipath=True)
         for call in (
@@ -195,7 +195,7 @@ class RefusedTest(UserSpaceDeviceCase):
             error = self.assertRaises(exception.HostError, call, info, options)
             self.assertIn("multipath", f"{error}")
 
-    def test_no_secret_is_in_a_command_line_or_a_file_that_stays(self):
+    def test_connect_leaves_no_secret_in_command_lines_or_files(self):
         log = self.useFixture(fixtures.FakeLogger(level=0))
         seen = []
         export, info = self.export()
@@ -214,7 +214,7 @@ class RefusedTest(UserSpaceDeviceCase):
 class TroubleTest(UserSpaceDeviceCase):
     """What dies, or hangs, or is held."""
 
-    def test_a_device_whose_daemon_died_is_made_anew(self):
+    def test_connect_after_storage_daemon_died_recreates_the_device(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         write_at(device.path, 0, b"kept" * 1024)
@@ -226,14 +226,14 @@ class TroubleTest(UserSpaceDeviceCase):
         self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
-    def test_a_device_whose_daemon_died_can_be_taken_away(self):
+    def test_disconnect_after_storage_daemon_died_succeeds(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.kill_daemon(info)
         self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
-    def test_what_a_dead_daemon_did_not_write_is_not_lost_in_silence(self):
+    def test_unwritten_data_of_a_dead_storage_daemon_is_reported(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.kill_daemon(info)
@@ -247,7 +247,7 @@ class TroubleTest(UserSpaceDeviceCase):
         self.connector.disconnect(info, OPTIONS, device, force=True)
         self.assert_nothing_is_left()
 
-    def test_an_open_device_is_not_taken_away(self):
+    def test_disconnect_of_open_device_is_refused(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         hasty = fixtures.MonkeyPatch(
@@ -264,7 +264,7 @@ class TroubleTest(UserSpaceDeviceCase):
         self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
-    def test_a_backend_that_hangs_is_left_only_by_force(self):
+    def test_disconnect_from_hanging_backend_requires_force(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
@@ -283,7 +283,7 @@ class TroubleTest(UserSpaceDeviceCase):
         self.tgtd.go_on()
         self.assert_nothing_is_left()
 
-    def test_a_backend_that_comes_back_gets_what_was_written(self):
+    def test_pending_writes_reach_a_backend_that_returns(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
@@ -328,7 +328,7 @@ class LocalTest(UserSpaceDeviceCase):
         }
         return self.driver_of(file.FileDriver, options)
 
-    def test_a_local_device_is_taken_as_it_is(self):
+    def test_connect_to_local_device_returns_it(self):
         for name in ("user-space", "kernel"):
             connector = make_connector(name, self.folder)
             export, info = self.export()
@@ -345,7 +345,7 @@ class LocalTest(UserSpaceDeviceCase):
             error = self.assertRaises(exception.HostError, connector.connect, info, OPTIONS)
             self.assertIn("does not exist on this host", f"{error}")
 
-    def test_a_local_device_that_is_to_be_read_refuses_writes(self):
+    def test_connect_to_local_device_read_only_refuses_writes(self):
         _export, info = self.export(mode="ro")
         for name in ("user-space", "kernel"):
             device = make_connector(name, self.folder).connect(info, OPTIONS)

@@ -113,7 +113,7 @@ class KilledTest(UserSpaceDeviceCase):
     def disconnect(self):
         self.connector.disconnect(self.info, OPTIONS, None)
 
-    def test_a_connect_that_died_is_repeated(self):
+    def test_connect_killed_at_any_step_can_be_repeated(self):
         for _ in self.each_point(self.connect):
             device = self.connect()
             self.assertEqual(device, self.connect())
@@ -122,13 +122,13 @@ class KilledTest(UserSpaceDeviceCase):
             self.disconnect()
             self.assert_nothing_is_left()
 
-    def test_a_connect_that_died_is_undone(self):
+    def test_connect_killed_at_any_step_can_be_undone(self):
         for _ in self.each_point(self.connect):
             self.disconnect()
             self.assert_nothing_is_left()
         self.disconnect()
 
-    def test_a_disconnect_that_died_is_repeated(self):
+    def test_disconnect_killed_at_any_step_can_be_repeated(self):
         self.write()
         for _ in self.each_point(self.disconnect):
             self.disconnect()
@@ -138,7 +138,7 @@ class KilledTest(UserSpaceDeviceCase):
         self.assertEqual(DATA, self.on_backend(MIB, len(DATA)))
         self.assert_nothing_is_left()
 
-    def test_a_disconnect_that_died_is_thought_better_of(self):
+    def test_disconnect_killed_at_any_step_can_be_followed_by_connect(self):
         self.write()
         for _ in self.each_point(self.disconnect):
             device = self.connect()

@@ -48,7 +48,7 @@ class Case(unittest.TestCase):
 
 
 class AttachmentsTest(Case):
-    def test_the_first_answer_comes_again_to_the_byte(self):
+    def test_repeated_create_attachment_returns_the_first_response_unchanged(self):
         for own in ("", ", attachd 1.0"):
             for name, fields in (
                 ("reserved", {}),
@@ -64,7 +64,7 @@ class AttachmentsTest(Case):
                     self.assert_replayed(first, again)
                     self.assertEqual(1, len(db_rows.list_attachments(volume["id"])))
 
-    def test_it_comes_again_when_the_attachment_has_moved_on(self):
+    def test_repeated_create_attachment_after_changes_returns_the_first_response(self):
         volume = db_rows.add_volume()
         first = self.attach(volume, connector=HOST)
         url = f"/attachments/{first.body['attachment']['id']}"
@@ -72,7 +72,7 @@ class AttachmentsTest(Case):
         self.assert_replayed(first, self.attach(volume, connector=HOST))
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_whoever_deleted_it_learns_that_it_is_gone(self):
+    def test_repeated_create_attachment_after_delete_says_it_is_deleted(self):
         volume = db_rows.add_volume()
         first = self.attach(volume, connector=HOST)
         identity = first.body["attachment"]["id"]
@@ -81,14 +81,14 @@ class AttachmentsTest(Case):
         self.assert_refused(404, f"attachment {identity}, has been deleted since", again)
         self.assertEqual([], db_rows.list_attachments())
 
-    def test_another_key_is_another_attachment(self):
+    def test_create_attachment_with_other_key_creates_another(self):
         volume = db_rows.add_volume()
         first = self.attach(volume, "one", connector=HOST).body["attachment"]["id"]
         second = self.attach(volume, "two", connector={**HOST, "host": "compute-2"})
         self.assertEqual(200, second.status, second.raw)
         self.assertNotEqual(first, second.body["attachment"]["id"])
 
-    def test_no_secret_is_kept_with_the_answer(self):
+    def test_stored_response_has_no_secret(self):
         driver_says = {"driver_volume_type": "iscsi", "data": {"auth_password": "geheim-7"}}
         with mock.patch.object(self.driver, "grant", return_value=driver_says):
             first = self.attach(db_rows.add_volume(), connector=HOST)
@@ -98,7 +98,7 @@ class AttachmentsTest(Case):
         self.assertEqual(200, kept["status"])
         self.assertNotIn("geheim", json.dumps(dict(kept), default=str))
 
-    def test_those_who_come_together_get_one_attachment(self):
+    def test_create_attachment_with_one_key_at_once_creates_one(self):
         for number in range(5):
             volume = db_rows.add_volume(multiattach=True)
             answers = concurrency.run_at_once(
@@ -126,7 +126,7 @@ class LostTest(Case):
         with mock.patch.object(module, name, killed), self.assertRaises(backends.ProcessKilled):
             self.attach(volume, connector=HOST, **fields)
 
-    def test_a_run_that_died_anywhere_is_gone_on_with(self):
+    def test_create_attachment_killed_anywhere_is_continued_by_repetition(self):
         for module, name, after in (
             (reservation.Attachment, "reserve", False),
             (reservation.Attachment, "reserve", True),
@@ -153,7 +153,7 @@ class LostTest(Case):
                 kept = answer.body["attachment"]["connection_info"]
                 self.assertEqual(row["id"], kept["attachment_id"])
 
-    def test_what_failed_is_tried_again_with_the_same_attachment(self):
+    def test_repeated_create_attachment_after_failure_retries_the_same_attachment(self):
         volume = db_rows.add_volume()
         with self.driver.failing("grant", final=True):
             self.assert_refused(500, "The shelf burns", self.attach(volume, connector=HOST))
@@ -161,7 +161,7 @@ class LostTest(Case):
         answer = self.attach(volume, connector=HOST)
         self.assertEqual((200, failed["id"]), (answer.status, answer.body["attachment"]["id"]))
 
-    def test_what_no_manager_took_up_is_given_up_and_made_anew(self):
+    def test_repeated_create_attachment_after_lost_message_creates_another(self):
         volume = db_rows.add_volume()
         away = exception.Unavailable(reason="The queue is away.")
         with mock.patch.object(manager_api, "attach", side_effect=away):
@@ -172,7 +172,7 @@ class LostTest(Case):
         self.assertEqual(200, answer.status, answer.raw)
         self.assertEqual(1, len(db_rows.list_attachments()))
 
-    def test_what_was_deleted_before_its_answer_came_is_not_made_anew(self):
+    def test_repeated_create_attachment_deleted_before_response_creates_none(self):
         volume = db_rows.add_volume()
         self.lose(idempotency_keys, "finish", volume)
         (row,) = db_rows.list_attachments()
@@ -181,7 +181,7 @@ class LostTest(Case):
         self.assert_refused(404, row["id"], again)
         self.assertEqual([], db_rows.list_attachments())
 
-    def test_an_answer_that_could_not_be_kept_is_answered(self):
+    def test_response_that_cannot_be_stored_is_returned(self):
         away = exception.Unavailable(reason="no database")
         volume = db_rows.add_volume()
         with mock.patch.object(idempotency_keys, "finish", side_effect=away):
@@ -192,7 +192,7 @@ class LostTest(Case):
 
 
 class RefusalsTest(Case):
-    def test_a_refusal_is_final(self):
+    def test_refused_create_attachment_is_refused_again(self):
         volume = db_rows.add_volume()
         held = db_rows.add_attachment(volume["id"], "attached", instance_uuid=SERVER[::-1])
         first = self.attach(volume)
@@ -202,7 +202,7 @@ class RefusalsTest(Case):
         self.assertEqual([], db_rows.list_attachments())
         self.assertEqual(200, self.attach(volume, "a new key").status)
 
-    def test_a_refused_connect_leaves_nothing_and_is_final(self):
+    def test_refused_connect_leaves_nothing_and_is_refused_again(self):
         volume = db_rows.add_volume()
         refused = exception.NotMultiattach(volume_id="v", holder="somebody")
         with mock.patch.object(manager_api, "attach", side_effect=refused):
@@ -211,12 +211,12 @@ class RefusalsTest(Case):
         self.assertEqual([], db_rows.list_attachments())
         self.assert_replayed(first, self.attach(volume, connector=HOST))
 
-    def test_what_cannot_even_be_read_is_not_kept(self):
+    def test_unreadable_request_is_not_stored(self):
         volume = db_rows.add_volume()
         self.assertEqual(400, self.attach(volume, mode="x").status)
         self.assertEqual(200, self.attach(volume).status)
 
-    def test_a_key_is_for_one_request(self):
+    def test_idempotency_key_with_other_request_is_refused(self):
         volume = db_rows.add_volume()
         self.assertEqual(200, self.attach(volume, connector=HOST).status)
         for name, ask in (
@@ -235,7 +235,7 @@ class RefusalsTest(Case):
                 self.assert_refused(422, "was used for another request", ask())
         self.assertEqual(1, len(db_rows.list_attachments()))
 
-    def test_the_same_request_may_be_written_otherwise(self):
+    def test_idempotency_key_with_equal_json_is_the_same_request(self):
         volume = db_rows.add_volume()
         wanted = {"connector": HOST, "instance_uuid": SERVER, "volume_uuid": volume["id"]}
         first = self.attach(volume, connector=HOST)
@@ -245,7 +245,7 @@ class RefusalsTest(Case):
         again = self.api.request("POST", url, raw=raw, content_length=str(len(raw)), **options)
         self.assert_replayed(first, again)
 
-    def test_keys_of_others_are_other_keys(self):
+    def test_idempotency_keys_of_other_users_are_separate(self):
         volume = db_rows.add_volume(multiattach=True)
         tokens = [wsgi_api.MEMBER, f"bob:{wsgi_api.PROJECT}:member,reader", wsgi_api.ADMIN]
         made = [self.attach(volume, token=token).body["attachment"]["id"] for token in tokens]
@@ -253,7 +253,7 @@ class RefusalsTest(Case):
         theirs = self.make(token=wsgi_api.OTHER_PROJECT_MEMBER)
         self.assertEqual(202, theirs.status, theirs.raw)
 
-    def test_a_broken_key_is_refused(self):
+    def test_invalid_idempotency_key_returns_400(self):
         volume = db_rows.add_volume()
         for key in (
             *("", " ", '""', '"', '"x', 'x"', '"a" "b"', '"a", "b"', "a,b", '"a\\x"', "a\\b"),
@@ -263,12 +263,12 @@ class RefusalsTest(Case):
                 self.assert_refused(400, "Idempotency-Key must be", self.attach(volume, key))
         self.assertEqual([], db_rows.list_attachments())
 
-    def test_keys_may_look_like_anything_printable(self):
+    def test_idempotency_key_may_have_printable_characters(self):
         for key in ("x" * 255, f'"{"x" * 254}y"', "a b", '"a, \\"b\\" \\\\"', "/:;=?@[]{}~!#$%"):
             with self.subTest(key):
                 self.assertEqual(200, self.attach(db_rows.add_volume(), key).status)
 
-    def test_what_makes_nothing_ignores_keys(self):
+    def test_calls_that_create_nothing_ignore_idempotency_keys(self):
         volume = db_rows.add_volume()
         made = self.attach(volume, connector=HOST).body["attachment"]["id"]
         url = f"/attachments/{made}"
@@ -280,7 +280,7 @@ class RefusalsTest(Case):
 
 
 class KeptTest(Case):
-    def test_a_key_is_kept_as_long_as_configured(self):
+    def test_idempotency_key_expires_as_configured(self):
         volume = db_rows.add_volume(multiattach=True)
         CONF.set_override("idempotency_key_ttl", 60, group="api")
         self.addCleanup(CONF.clear_override, "idempotency_key_ttl", group="api")
@@ -293,7 +293,7 @@ class KeptTest(Case):
             connection.execute(old)
         self.assertNotEqual(first, self.attach(volume).body["attachment"]["id"])
 
-    def test_without_a_key_there_is_no_statement_more(self):
+    def test_request_without_idempotency_key_needs_no_extra_statement(self):
         volume = db_rows.add_volume()
         body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": SERVER}}
         before = session.counters()
@@ -303,7 +303,7 @@ class KeptTest(Case):
 
 
 class VolumesTest(Case):
-    def test_a_volume_is_made_once_and_answered_to_the_byte(self):
+    def test_repeated_create_volume_returns_the_first_response_unchanged(self):
         first = self.make(name="data", metadata={"k": "v"})
         self.assertEqual(202, first.status, first.raw)
         self.assert_replayed(first, self.make(name="data", metadata={"k": "v"}))
@@ -311,13 +311,13 @@ class VolumesTest(Case):
             [first.body["volume"]["id"]], [row["id"] for row in db_rows.list_volumes()]
         )
 
-    def test_those_who_come_together_get_one_volume(self):
+    def test_create_volume_with_one_key_at_once_creates_one(self):
         answers = concurrency.run_at_once(*[self.make] * 5)
         self.assertEqual([202] * 5, [each.status for each in answers])
         found = {each.body["volume"]["id"] for each in answers}
         self.assertEqual(found, {row["id"] for row in db_rows.list_volumes()})
 
-    def test_a_volume_whose_message_was_lost_is_made_by_the_next_run(self):
+    def test_repeated_create_volume_after_lost_message_creates_it(self):
         away = exception.Unavailable(reason="The queue is away.")
         with mock.patch.object(manager_api, "create_volume", side_effect=away):
             self.assert_refused(503, "queue is away", self.make())
@@ -328,7 +328,7 @@ class VolumesTest(Case):
         self.wait_until_ready(row["id"])
         self.assertEqual(["create"], self.driver.methods)
 
-    def test_a_volume_whose_run_died_is_made_by_the_next_one(self):
+    def test_repeated_create_volume_after_kill_creates_it(self):
         with (
             mock.patch.object(manager_api, "create_volume", side_effect=backends.ProcessKilled),
             self.assertRaises(backends.ProcessKilled),
@@ -342,7 +342,7 @@ class VolumesTest(Case):
     def wait_until_ready(self, volume):
         wait_until(lambda: db_rows.get_volume(volume)["state"] == "ready")
 
-    def test_a_refusal_is_final(self):
+    def test_refused_create_volume_is_refused_again(self):
         CONF.set_override("quota_volumes", 0, group="quota")
         first = self.make()
         self.assertEqual(413, first.status, first.raw)
@@ -352,7 +352,7 @@ class VolumesTest(Case):
         self.assertEqual(first.headers["retry-after"], again.headers["retry-after"])
         self.assertEqual([], db_rows.list_volumes())
 
-    def test_a_volume_that_is_gone_is_said_to_be(self):
+    def test_repeated_create_volume_after_delete_says_it_is_deleted(self):
         identity = self.make().body["volume"]["id"]
         self.wait_until_ready(identity)
         db_rows.remove_all()

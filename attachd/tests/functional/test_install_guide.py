@@ -280,7 +280,7 @@ class InstallGuideTest(unittest.TestCase):
 
     # The test
 
-    def test_from_nothing_to_nothing(self):
+    def test_install_guide_from_installation_to_removal_works(self):
         for block in guides.parse_blocks(GUIDE):
             if block.readers in {"postgresql", "container"}:
                 continue

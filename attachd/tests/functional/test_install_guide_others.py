@@ -74,7 +74,7 @@ class PostgresqlTest(unittest.TestCase):
             found = connection.exec_driver_sql(names).scalars().all()
         return self.name in found
 
-    def test_it_can_be_used_instead_and_removed(self):
+    def test_install_guide_with_postgresql_works(self):
         make, option, remove = self.blocks
         self.type(make)
         url = option.text.partition(" = ")[2].strip()
@@ -97,7 +97,7 @@ class PostgresqlTest(unittest.TestCase):
 
 @full_only("guides")
 class LoopDevicesTest(unittest.TestCase):
-    def test_root_needs_one_of_its_privileges(self):
+    def test_install_guide_loop_devices_need_one_capability(self):
         requirements.require_root(self)
         requirements.share_mounts(self)
         requirements.require_device(self, "/dev/loop-control")
@@ -124,7 +124,7 @@ class LoopDevicesTest(unittest.TestCase):
 
 @full_only("guides")
 class HaproxyTest(unittest.TestCase):
-    def test_the_example_is_valid(self):
+    def test_install_guide_haproxy_example_is_valid(self):
         haproxy = requirements.require_tool(self, "haproxy")
         openssl = requirements.require_tool(self, "openssl")
         folder = lifetime.temp_dir(self)

@@ -88,7 +88,7 @@ class ResourcesTest(Case):
         )
         return [self.request(path=path).body for path in paths]
 
-    def test_no_call_reaches_what_another_project_has(self):
+    def test_calls_cannot_reach_resources_of_another_project(self):
         before = self.everything()
         reached = {}
         for step in STORY:
@@ -104,7 +104,7 @@ class ResourcesTest(Case):
         self.assertEqual({}, reached)
         self.assertEqual(before, self.everything())
 
-    def test_lists_have_nothing_of_another_project(self):
+    def test_lists_have_no_resources_of_another_project(self):
         self.assertEqual(2, len(self.request().body["volumes"]))
         mine = self.alice.project_id
         for path in (
@@ -131,7 +131,7 @@ class ResourcesTest(Case):
             summary = self.request(path=path, token=self.stranger).body["volume-summary"]
             self.assertEqual((0, 0), (summary["total_count"], summary["total_size"]))
 
-    def test_a_marker_of_another_project_is_none(self):
+    def test_marker_of_another_project_is_not_found(self):
         for path in (
             f"/volumes?marker={self.volume}",
             f"/attachments?marker={self.attachment}",
@@ -139,7 +139,7 @@ class ResourcesTest(Case):
             answer = self.request(path=path, token=self.stranger)
             self.assertIn(answer.status, {400, 404}, answer.raw)
 
-    def test_a_type_is_seen_by_those_who_have_access(self):
+    def test_private_type_is_visible_to_projects_with_access(self):
         def names(token):
             return [
                 each["name"]
@@ -155,7 +155,7 @@ class ResourcesTest(Case):
         )
         self.assertIn(answer.status, {403, 404})
 
-    def test_an_administrator_reaches_all_of_it(self):
+    def test_admin_reaches_resources_of_all_projects(self):
         for path in (f"/volumes/{self.volume}", f"/attachments/{self.attachment}"):
             self.assertEqual(200, self.request(path=path, token=self.admin).status)
         listed = self.request(path="/volumes?all_tenants=1", token=self.admin).body["volumes"]
@@ -172,7 +172,7 @@ class EveryEndpointTest(Case):
             body = None if found.method in {"GET", "DELETE"} else {found.action or "x": {}}
             yield found, path, body
 
-    def test_none_is_there_without_a_token(self):
+    def test_endpoints_without_token_return_401(self):
         for found, path, body in self.each():
             with self.subTest(found.operation):
                 for url in (path, f"/{self.alice.project_id}{path}"):
@@ -180,7 +180,7 @@ class EveryEndpointTest(Case):
                         401, self.api.request(found.method, url, body, token="").status
                     )
 
-    def test_none_takes_the_url_of_another_project(self):
+    def test_endpoints_with_project_id_of_another_project_are_refused(self):
         for found, path, body in self.each():
             for token in (self.stranger, self.admin):
                 with self.subTest(found.operation):
@@ -189,7 +189,7 @@ class EveryEndpointTest(Case):
                     )
                     self.assertEqual((400, "Malformed request url"), (answer.status, answer.fault))
 
-    def test_none_fails_for_callers_without_a_project(self):
+    def test_endpoints_for_callers_without_project_never_return_500(self):
         keystone = self.api.keystone
         for scope in ({"system_scope": "all"}, {"unscoped": True}):
             token = keystone.token(keystone.admin, **scope)

@@ -115,7 +115,7 @@ class RotationTest(Case):
         )
         self.assertEqual([], self.trouble)
 
-    def test_services_go_on_while_all_is_sealed_anew(self):
+    def test_key_rotation_does_not_interrupt_services(self):
         ids = self.add_rows()
         threads = [threading.Thread(target=self.cycle, args=(n,)) for n in range(self.THREADS)]
         for each in threads:

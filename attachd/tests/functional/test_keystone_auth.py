@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
 
 @full_only("keystone")
 class DiscoveryTest(Case):
-    def test_the_versions_are_there_for_everybody_and_version_3_is_not(self):
+    def test_version_document_is_public_and_v3_requires_a_token(self):
         self.assertEqual(300, self.request(path="//", token="").status)
         for path in ("//v3", "//v3/", "/volumes", "/unknown", "/..", f"/{self.alice.project_id}"):
             with self.subTest(path):
@@ -55,10 +55,10 @@ class DiscoveryTest(Case):
         self.assertEqual(200, self.request(path="//v3/").status)
         self.assertEqual(404, self.request(path="/unknown").status)
 
-    def test_the_health_check_is_there_for_everybody(self):
+    def test_health_check_is_public(self):
         self.assertEqual(200, self.request(path="//healthcheck", token="").status)
 
-    def test_no_spelling_of_a_path_goes_around(self):
+    def test_path_spelling_cannot_bypass_authentication(self):
         for path in (
             "///v3/volumes",
             "//./v3/volumes",
@@ -71,13 +71,13 @@ class DiscoveryTest(Case):
 
 
 class TokenTest(Case):
-    def test_what_is_no_token_is_refused(self):
+    def test_invalid_token_returns_401(self):
         expired_form = self.token[:-4] + "AAAA"
         for said in ("", "nonsense", expired_form, "tok\xe9n", "a b", "x" * 20000):
             with self.subTest(said[:20]):
                 self.assert_refused(self.request(token=said))
 
-    def test_the_url_of_another_project_is_malformed(self):
+    def test_url_of_another_project_returns_400(self):
         others = self.keystone.project()
         for token in (self.token, self.keystone.token(self.keystone.admin)):
             answer = self.request(path=f"/{others}/volumes", token=token)
@@ -85,7 +85,7 @@ class TokenTest(Case):
         self.assertEqual(200, self.request(path=f"/{self.alice.project_id}/volumes").status)
         self.assertEqual(200, self.request().status)
 
-    def test_a_volume_belongs_to_user_and_project_of_its_token(self):
+    def test_volume_gets_user_and_project_of_the_token(self):
         made = self.request("POST", "/volumes", {"volume": {"size": 1}})
         self.assertEqual(202, made.status, made.raw)
         path = f"/volumes/{made.body['volume']['id']}"
@@ -93,7 +93,7 @@ class TokenTest(Case):
         self.assertEqual(self.alice.id, shown["user_id"])
         self.assertEqual(self.alice.project_id, shown["os-vol-tenant-attr:tenant_id"])
 
-    def test_roles_decide(self):
+    def test_token_roles_decide_what_is_allowed(self):
         reader = self.keystone.token(self.keystone.user("rita", "reader"))
         nobody = self.keystone.token(self.keystone.user("nobody", "auditor"))
         admin = self.keystone.token(self.keystone.admin)
@@ -108,7 +108,7 @@ class TokenTest(Case):
             self.assertEqual(writes, self.request("POST", body=wanted, token=token).status)
             self.assertEqual(rules, self.request(path="/os-services", token=token).status)
 
-    def test_an_application_credential_is_its_user(self):
+    def test_application_credential_acts_as_its_user(self):
         for roles, expected in (([{"name": "reader"}], 403), ([{"name": "member"}], 202)):
             made = self.keystone.application_credential(self.alice, roles=roles)
             login = v3.ApplicationCredential(
@@ -121,7 +121,7 @@ class TokenTest(Case):
             answer = self.request("POST", body={"volume": {"size": 1}}, token=token)
             self.assertEqual(expected, answer.status, answer.raw)
 
-    def test_an_application_credential_may_be_for_some_calls_only(self):
+    def test_application_credential_access_rules_are_enforced(self):
         self.keystone.endpoint("block-storage", "http://127.0.0.1:1/v3")
         rule = {"service": "block-storage", "method": "GET", "path": "/v3/volumes"}
         made = self.keystone.application_credential(self.alice, access_rules=[rule])
@@ -135,7 +135,7 @@ class TokenTest(Case):
         self.assert_refused(self.request(path="/attachments", token=token))
         self.assert_refused(self.request("POST", body={"volume": {"size": 1}}, token=token))
 
-    def test_tokens_of_other_scopes_than_a_project_open_no_project(self):
+    def test_token_without_project_scope_opens_no_project(self):
         admin = self.keystone.admin
         self.keystone.rest.put(
             f"/domains/default/users/{admin.id}/roles/{self.keystone._role('admin')}"
@@ -167,19 +167,19 @@ class TokenTest(Case):
 class RevokedTest(Case):
     options = {"token_cache_time": -1}
 
-    def test_without_a_cache_a_revoked_token_is_refused_at_once(self):
+    def test_revoked_token_without_cache_is_refused_at_once(self):
         self.assertEqual(200, self.request().status)
         self.keystone.revoke(self.token)
         self.assert_refused(self.request())
 
-    def test_a_disabled_user_is_refused(self):
+    def test_disabled_user_is_refused(self):
         self.keystone.rest.patch(f"/users/{self.alice.id}", json={"user": {"enabled": False}})
         self.assert_refused(self.request())
 
 
 @full_only("keystone")
 class ExpiryTest(unittest.TestCase):
-    def test_a_token_is_refused_once_its_time_is_over_unless_a_service_passes_it_on(self):
+    def test_expired_token_is_refused_without_service_token(self):
         own = keystone_fixture.Keystone(self, token_seconds=TOKEN_SECONDS)
         api = keystone_api.use(self, own)
         nova = own.user("nova", "service", project="service")
@@ -218,7 +218,7 @@ class ServiceTokenTest(Case):
 
         self.enterContext(mock.patch.object(RequestContext, "__init__", watched))
 
-    def test_a_service_is_known_beside_the_user(self):
+    def test_service_token_adds_service_roles(self):
         answer = self.request(x_service_token=self.keystone.token(self.nova))
         self.assertEqual(200, answer.status)
         context = self.seen[0]
@@ -229,17 +229,17 @@ class ServiceTokenTest(Case):
         self.assertIn("service", context.service_roles)
         self.assertNotIn("service", context.roles)
 
-    def test_without_its_token_there_is_no_service(self):
+    def test_missing_service_token_gives_no_service_roles(self):
         self.request(x_service_roles="service", x_service_identity_status="Confirmed")
         self.assertEqual([], self.seen[0].service_roles)
 
-    def test_the_role_of_a_service_makes_a_user_none(self):
+    def test_service_role_of_a_user_gives_no_service_roles(self):
         token = self.keystone.token(self.nova)
         self.assertEqual(403, self.request(token=token).status)
         self.assertIn("service", self.seen[0].roles)
         self.assertEqual([], self.seen[0].service_roles)
 
-    def test_what_is_no_token_of_a_service_is_refused(self):
+    def test_invalid_service_token_is_refused(self):
         for said in ("nonsense", self.token, self.keystone.token(self.keystone.admin)[:-2]):
             self.assert_refused(self.request(x_service_token=said))
         self.assertEqual([], self.seen)
@@ -279,36 +279,36 @@ class BrokenKeystoneTest(unittest.TestCase):
         self.assertIn("x-openstack-request-id", answer.headers)
         self.assertEqual(300, api.request("GET", "//", token="").status)
 
-    def test_nobody_listens(self):
+    def test_keystone_that_refuses_connections_returns_503(self):
         # A port that is bound, and refuses connections.
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{bound.getsockname()[1]}/v3"
             self.assert_unavailable(keystone_api.use(self, auth_url=url))
 
-    def test_it_never_answers(self):
+    def test_keystone_that_never_answers_returns_503(self):
         # However long: it never answers.
         api = keystone_api.use(self, auth_url=self.listen(), http_connect_timeout=1)
         self.assert_unavailable(api)
 
-    def test_a_web_page_answers(self):
+    def test_keystone_that_returns_html_returns_503(self):
         page = b"<html>hello</html>"
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n"
         url = self.listen(head % len(page) + page)
         self.assert_unavailable(keystone_api.use(self, auth_url=url))
 
-    def test_something_else_than_a_web_server_answers(self):
+    def test_keystone_that_is_no_http_server_returns_503(self):
         url = self.listen(b"SSH-2.0\r\n")
         self.assert_unavailable(keystone_api.use(self, auth_url=url))
 
-    def test_it_has_an_error_of_its_own(self):
+    def test_keystone_with_internal_error_returns_503(self):
         wrong = b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"
         self.assert_unavailable(keystone_api.use(self, auth_url=self.listen(wrong)))
 
-    def test_it_does_not_know_attachd(self):
+    def test_keystone_that_rejects_the_service_user_returns_503(self):
         self.assert_unavailable(keystone_api.use(self, password="wrong"))
 
-    def test_it_is_down_for_a_while(self):
+    def test_keystone_outage_ends_without_restart(self):
         own = keystone_fixture.Keystone(self)
         api = keystone_api.use(self, own)
         alice = own.user("alice", "member")

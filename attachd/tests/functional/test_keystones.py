@@ -22,10 +22,10 @@ class KeystoneTest(unittest.TestCase):
         answer = self.keystone.rest.get("/auth/tokens", headers={"X-Subject-Token": token})
         return answer.json()["token"]
 
-    def test_all_tests_of_a_process_share_one(self):
+    def test_keystone_fixture_is_shared_in_a_process(self):
         self.assertIs(self.keystone, keystone_fixture.shared(self))
 
-    def test_a_user_has_the_roles_that_were_given_in_a_project_of_their_own(self):
+    def test_keystone_fixture_user_has_roles_in_own_project(self):
         alice = self.keystone.user("alice", "member")
         bob = self.keystone.user("bob", "auditor")
         token = self.look_at(self.keystone.token(alice))
@@ -35,7 +35,7 @@ class KeystoneTest(unittest.TestCase):
         self.assertEqual(["auditor"], [role["name"] for role in token["roles"]])
         self.assertNotEqual(alice.project_id, bob.project_id)
 
-    def test_users_may_share_a_project_and_have_roles_elsewhere(self):
+    def test_keystone_fixture_users_may_share_a_project(self):
         alice = self.keystone.user("alice", "reader", project="shared")
         bob = self.keystone.user("bob", "member", project="shared")
         self.assertEqual(alice.project_id, bob.project_id)
@@ -44,7 +44,7 @@ class KeystoneTest(unittest.TestCase):
         token = self.look_at(self.keystone.token(bob, project_id=admins))
         self.assertEqual(admins, token["project"]["id"])
 
-    def test_the_admin_has_a_role_on_the_system(self):
+    def test_keystone_fixture_admin_has_system_role(self):
         token = self.look_at(self.keystone.token(self.keystone.admin, system_scope="all"))
         self.assertEqual({"all": True}, token["system"])
         operator = self.keystone.user("operator")
@@ -52,7 +52,7 @@ class KeystoneTest(unittest.TestCase):
         token = self.look_at(self.keystone.token(operator, system_scope="all"))
         self.assertIn("admin", {role["name"] for role in token["roles"]})
 
-    def test_the_catalogue_has_the_url_entered_last(self):
+    def test_keystone_fixture_catalogue_has_the_last_url(self):
         alice = self.keystone.user("alice", "member")
         for port in (1, 2):
             self.keystone.endpoint("block-storage", f"http://127.0.0.1:{port}/v3")
@@ -66,7 +66,7 @@ class KeystoneTest(unittest.TestCase):
         with self.assertRaises(exceptions.EndpointNotFound):
             cloud.session.get_endpoint(service_type="block-storage")
 
-    def test_a_revoked_token_is_none(self):
+    def test_keystone_fixture_revoked_token_is_invalid(self):
         token = self.keystone.token(self.keystone.user("alice", "member"))
         self.keystone.revoke(token)
         answer = self.keystone.rest.get(
@@ -74,7 +74,7 @@ class KeystoneTest(unittest.TestCase):
         )
         self.assertEqual(404, answer.status_code)
 
-    def test_an_application_credential_gets_tokens(self):
+    def test_keystone_fixture_application_credential_gets_tokens(self):
         alice = self.keystone.user("alice", "member")
         made = self.keystone.application_credential(alice)
         identity = {
@@ -91,7 +91,7 @@ class KeystoneTest(unittest.TestCase):
 
 @full_only("keystone")
 class OwnKeystoneTest(unittest.TestCase):
-    def test_one_with_short_tokens_in_mariadb(self):
+    def test_keystone_fixture_in_mariadb_issues_short_tokens(self):
         # Long enough for what a slow machine does with the tokens of its administrator.
         keystone = keystone_fixture.Keystone(self, database="mariadb", token_seconds=20)
         token = keystone.token(keystone.user("alice", "member"))

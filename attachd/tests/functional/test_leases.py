@@ -163,7 +163,7 @@ class LeasesOnSqlite(unittest.TestCase):
         generations = [int(line[2]) for line in said if line[0] == "in"]
         self.assertEqual(sorted(set(generations)), generations)
 
-    def test_never_two_have_it_and_the_living_get_what_the_dead_had(self):
+    def test_volume_lease_has_one_holder_and_passes_from_killed_processes(self):
         self.wait_until_all_had_it(1)
         for machine in ("one", "two"):
             name = next(each for each in self.workers if each.startswith(machine))

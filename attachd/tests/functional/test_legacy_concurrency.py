@@ -145,7 +145,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
 
-    def test_an_ordinary_volume_has_one_holder_whatever_calls_they_use(self):
+    def test_concurrent_legacy_and_new_calls_give_ordinary_volume_one_holder(self):
         kinds = [Node, Server, Node, Server, Node, Server]
         clients = [kind(self.api, self.volume_id, n) for n, kind in enumerate(kinds, 1)]
         self.together(*[each.work for each in clients])
@@ -162,17 +162,17 @@ class ConcurrencyTest(unittest.TestCase):
             self.api.request, "POST", f"/volumes/{self.volume_id}/action", action
         )
 
-    def test_of_many_reservations_at_once_one_succeeds(self):
+    def test_concurrent_os_reserve_succeeds_once(self):
         answers = concurrency.run_at_once(*[self.act(**{"os-reserve": None})] * 8)
         self.assertEqual([202] + [400] * 7, sorted(each.status for each in answers))
 
-    def test_the_same_host_at_the_same_moment_is_let_in_once(self):
+    def test_concurrent_initialize_connection_of_a_host_grants_once(self):
         ask = self.act(**{"os-initialize_connection": {"connector": connector(1)}})
         answers = concurrency.run_at_once(*[ask] * 6)
         self.assertEqual(1, len({each.raw for each in answers}))
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_letting_in_and_giving_back_at_the_same_moment_leaves_all_in_agreement(self):
+    def test_concurrent_initialize_connection_and_unreserve_stay_consistent(self):
         for last in ("os-unreserve", "os-detach"):
             for _ in range(5):
                 self.act(**{"os-reserve": None})()
@@ -184,7 +184,7 @@ class ConcurrencyTest(unittest.TestCase):
                 self.assertEqual(202, self.act(**{last: None})().status)
                 self.assert_nobody_has_it()
 
-    def test_attaching_and_shutting_out_at_the_same_moment_leaves_nobody_in(self):
+    def test_concurrent_os_attach_and_terminate_connection_leave_no_grant(self):
         said = {"host_name": "compute-1", "mountpoint": "m"}
         for _ in range(5):
             self.act(**{"os-reserve": None})()
@@ -198,7 +198,7 @@ class ConcurrencyTest(unittest.TestCase):
             self.act(**{"os-detach": None})()
             self.assert_nobody_has_it()
 
-    def test_of_many_detaches_one_takes_the_attachment_away(self):
+    def test_concurrent_os_detach_deletes_the_attachment_once(self):
         self.act(**{"os-initialize_connection": {"connector": connector(1)}})()
         self.act(**{"os-attach": {"host_name": "compute-1", "mountpoint": "m"}})()
         answers = concurrency.run_at_once(*[self.act(**{"os-detach": None})] * 6)

@@ -34,7 +34,7 @@ class LegacyLifeTest(data.IscsiCase):
         (mine,) = [each for each in self.attached() if each["server_id"] == NODE]
         self.sdk.detach_volume(self.volume, mine["attachment_id"])
 
-    def test_what_a_node_writes_the_next_one_reads(self):
+    def test_legacy_attach_data_is_read_by_the_next_host(self):
         written = secrets.token_bytes(2 * MIB)
         self.sdk.reserve_volume(self.volume)
         self.assertEqual("attaching", self.status())
@@ -55,7 +55,7 @@ class LegacyLifeTest(data.IscsiCase):
         self.sdk.delete_attachment(attachment)
         self.assert_nothing_is_exported()
 
-    def test_what_is_left_open_is_closed_with_the_attachment(self):
+    def test_legacy_detach_closes_open_connections(self):
         self.sdk.reserve_volume(self.volume)
         info = self.let_in(self.a)
         self.sdk.attach_volume(self.volume, "ironic_mountpoint", instance=NODE)
@@ -66,7 +66,7 @@ class LegacyLifeTest(data.IscsiCase):
         self.assert_nothing_is_exported()
         self.assertEqual("available", self.status())
 
-    def test_what_was_let_in_for_nothing_is_shut_out_with_the_reservation(self):
+    def test_legacy_unreserve_closes_unused_connections(self):
         self.sdk.reserve_volume(self.volume)
         info = self.let_in(self.a)
         self.a.read(info, 0, 512)
@@ -74,7 +74,7 @@ class LegacyLifeTest(data.IscsiCase):
         self.assertEqual("available", self.status())
         self.assert_nothing_is_exported()
 
-    def test_a_server_that_moves_reaches_its_bytes_from_both_hosts(self):
+    def test_legacy_live_migration_reads_data_from_both_hosts(self):
         written = secrets.token_bytes(MIB)
         self.sdk.reserve_volume(self.volume)
         there = self.let_in(self.a)

@@ -39,18 +39,18 @@ class Case(unittest.TestCase):
 
 
 class ReadOnlyTest(Case):
-    def test_a_host_that_comes_after_a_reading_attachment_only_reads(self):
+    def test_legacy_connect_after_read_only_attach_is_read_only(self):
         self.attached(mode="ro")
         self.assertEqual("ro", self.let_in()["access_mode"])
 
 
 class NamesTest(Case):
-    def test_an_attachment_is_found_whatever_the_case_of_its_id(self):
+    def test_legacy_detach_accepts_attachment_id_in_any_case(self):
         identity = self.attached()
         self.act("os-detach", {"attachment_id": identity.upper()})
         self.assertEqual(("available", "detached"), self.status())
 
-    def test_a_server_is_the_same_however_its_id_is_written(self):
+    def test_legacy_attach_accepts_server_id_in_any_spelling(self):
         wanted = {"volume_uuid": self.volume, "instance_uuid": SERVER.upper()}
         answer = self.api.request("POST", "/attachments", {"attachment": wanted})
         self.assertEqual(SERVER, answer.body["attachment"]["instance"])
@@ -63,7 +63,7 @@ class NamesTest(Case):
         self.act("os-force_detach", {"attachment_id": mine.upper()}, token=wsgi_api.ADMIN)
         self.assertEqual(("available", "detached"), self.status())
 
-    def test_a_volume_is_found_however_its_id_is_written(self):
+    def test_volume_id_is_accepted_in_any_spelling(self):
         for written in (self.volume.upper(), self.volume.replace("-", "")):
             wanted = {"volume_uuid": written, "instance_uuid": SERVER}
             answer = self.api.request("POST", "/attachments", {"attachment": wanted})
@@ -71,7 +71,7 @@ class NamesTest(Case):
 
 
 class ResetTest(Case):
-    def test_a_claim_that_is_refused_takes_nothing(self):
+    def test_refused_legacy_attach_takes_no_reservation(self):
         claims = {"status": "attaching", "attach_status": "attached"}
         self.act("os-reset_status", claims, status=400, token=wsgi_api.ADMIN)
         self.assertEqual(("available", "detached"), self.status())
@@ -96,7 +96,7 @@ class GuardTest(Case):
         body = {"attachment": {"connector": CONNECTOR}}
         self.assertEqual(200, self.api.request("PUT", f"/attachments/{identity}", body).status)
 
-    def test_a_server_that_connects_while_its_reservation_is_detached_keeps_its_volume(self):
+    def test_connect_during_legacy_detach_of_reservation_keeps_the_volume(self):
         identity = self.reserve()
         checked = detach_guard.check_volume
 
@@ -110,7 +110,7 @@ class GuardTest(Case):
                 self.act(action, {}, status=409, token=wsgi_api.ADMIN)
         self.assertEqual({identity}, self.driver.granted())
 
-    def test_so_does_one_that_connects_once_more_while_its_failure_is_detached(self):
+    def test_reconnect_during_legacy_detach_of_failure_keeps_the_volume(self):
         identity = self.reserve()
         body = {"attachment": {"connector": CONNECTOR}}
         with self.driver.failing("grant", final=True):
@@ -131,14 +131,14 @@ class GuardTest(Case):
         self.assertEqual(("in-use", "attached"), self.status())
         self.assertEqual({identity}, self.driver.granted())
 
-    def test_force_does_not_delete_a_volume_that_a_server_has(self):
+    def test_force_delete_of_volume_in_use_by_a_server_is_refused(self):
         identity = self.reserve(connector=CONNECTOR)
         self.act("os-force_delete", status=409, token=wsgi_api.ADMIN)
         forced = f"/volumes/{self.volume}?force=true"
         self.assertEqual(409, self.api.request("DELETE", forced, token=wsgi_api.ADMIN).status)
         self.assertEqual({identity}, self.driver.granted())
 
-    def test_a_server_that_says_it_has_a_volume_meanwhile_keeps_its_host(self):
+    def test_legacy_attach_during_terminate_connection_keeps_the_connection(self):
         self.act("os-reserve")
         self.let_in()
         (_hold, connection) = db_rows.list_attachments(self.volume)

@@ -70,7 +70,7 @@ class Case(unittest.TestCase):
 class WhoseTest(Case):
     """Two begin before either of them says for which server it is."""
 
-    def test_two_users_close_what_is_theirs_in_either_order(self):
+    def test_legacy_terminate_connection_of_two_users_works_in_either_order(self):
         for first, second in (({}, {"token": BOB}), ({"token": BOB}, {})):
             one = self.let_in("compute-1", **first)
             two = self.let_in("compute-2", **second)
@@ -82,7 +82,7 @@ class WhoseTest(Case):
             self.detach(b, **second)
             self.assert_free()
 
-    def test_of_one_user_nothing_is_cut_and_nothing_is_left(self):
+    def test_legacy_terminate_connection_of_one_user_leaves_nothing(self):
         opened = {self.let_in("compute-1"), self.let_in("compute-2")}
         a, b = self.attach(SERVERS[0]), self.attach(SERVERS[1])
         self.detach(a)
@@ -90,7 +90,7 @@ class WhoseTest(Case):
         self.detach(b)
         self.assert_free()
 
-    def test_whoever_names_the_host_first_closes_exactly_that(self):
+    def test_legacy_terminate_connection_closes_exactly_the_named_host(self):
         self.let_in("compute-1")
         two = self.let_in("compute-2")
         a, b = self.attach(SERVERS[0]), self.attach(SERVERS[1])
@@ -101,7 +101,7 @@ class WhoseTest(Case):
         self.detach(b)
         self.assert_free()
 
-    def test_two_servers_of_one_host_are_closed_one_by_one(self):
+    def test_legacy_terminate_connection_of_two_servers_of_a_host_is_one_by_one(self):
         attached = {}
         for server in SERVERS[:2]:
             opened = self.let_in("compute-1")
@@ -115,7 +115,7 @@ class WhoseTest(Case):
         self.detach(b)
         self.assert_free()
 
-    def test_a_late_call_takes_nothing_of_another_user(self):
+    def test_legacy_terminate_connection_late_keeps_connections_of_others(self):
         self.let_in("compute-1")
         self.shut("compute-1")
         self.act("os-reserve", token=BOB)
@@ -129,7 +129,7 @@ class WhoseTest(Case):
         self.act("os-unreserve", token=BOB)
         self.assert_free()
 
-    def test_an_ordinary_volume_has_one_holder_and_a_repeated_call_takes_nothing(self):
+    def test_legacy_ordinary_volume_has_one_holder_after_repeated_calls(self):
         db_rows.change_volume(self.volume, multiattach=False, volume_type_id=None)
         self.let_in("compute-1")
         self.shut("compute-1")
@@ -162,7 +162,7 @@ class MixedTest(Case):
         path = f"/attachments/{attachment}"
         self.assertEqual(200, self.api.request("DELETE", path).status)
 
-    def test_each_goes_alone_in_every_order(self):
+    def test_legacy_and_new_attachments_detach_separately_in_every_order(self):
         for order in itertools.permutations(range(3)):
             reached = self.begin()
             self.assertEqual(set(reached.values()), self.driver.granted())
@@ -176,14 +176,14 @@ class MixedTest(Case):
                 self.assertEqual("in-use" if reached else "available", seen["status"])
             self.assert_free()
 
-    def test_by_force_several_are_listed(self):
+    def test_os_force_detach_without_id_lists_several_attachments(self):
         reached = self.begin()
         fault = self.act("os-force_detach", {}, status=400, token=wsgi_api.ADMIN).fault
         for each in reached:
             self.assertIn(f"attachment {each}", fault)
         self.assertEqual(set(reached.values()), self.driver.granted())
 
-    def test_by_force_one_goes_whatever_state_it_is_in(self):
+    def test_os_force_detach_removes_one_attachment_in_each_state(self):
         for state in BROKEN:
             reached = self.begin()
             mine, *others = reached
@@ -204,7 +204,7 @@ class OneWriterTest(Case):
         found = db_rows.list_attachments(self.volume)
         return {row["host"]: row["mode"] for row in found if row["kind"] == "connection"}
 
-    def test_who_was_let_in_first_writes_whatever_calls_the_others_use(self):
+    def test_one_writer_type_gives_the_first_host_write_access_with_any_calls(self):
         self.let_in("compute-1")
         self.let_in("compute-2", token=BOB)
         self.assertEqual({"compute-1": "rw", "compute-2": "ro"}, self.modes())
@@ -227,7 +227,7 @@ class OneWriterTest(Case):
         answer = self.api.request("GET", f"/attachments/{attachment}")
         return answer.body["attachment"]["attach_mode"]
 
-    def test_a_store_that_says_it_reads_is_a_writer_as_long_as_it_can(self):
+    def test_one_writer_type_counts_unenforced_reader_as_writer(self):
         self.let_in("compute-1")
         mine = self.attach(SERVERS[0], mode="ro")
         self.assertEqual("rw", self.shown(mine))
@@ -244,7 +244,7 @@ class LimitTest(Case):
 
     specs = {"max_attachments": "2"}
 
-    def test_a_host_without_a_reservation_takes_no_place_of_another_user(self):
+    def test_legacy_connect_without_reservation_counts_against_no_other_user(self):
         self.act("os-reserve", token=BOB)
         self.open("compute-1")
         sent = {"connector": connector("compute-3")}

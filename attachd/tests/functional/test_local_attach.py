@@ -145,7 +145,7 @@ class Case(testtools.TestCase):
 class _Life:
     """Attach, write, detach, attach elsewhere, read."""
 
-    def test_what_one_host_writes_the_next_one_reads(self):
+    def test_local_attach_data_written_by_one_host_is_read_by_the_next(self):
         volume = self.api.create_volume(name="disk")
         data = secrets.token_bytes(3 * MIB)
         found = self.attach(self.a, "disk", mkfs="ext4")
@@ -164,7 +164,7 @@ class _Life:
         self.detach(self.b, "disk")
         self.assert_nothing_is_left(volume)
 
-    def test_what_a_reboot_takes_is_restored(self):
+    def test_local_attach_after_reboot_is_restored(self):
         self.hasten()
         volume = self.api.create_volume()
         found = self.attach(self.a, volume, mkfs="ext4")
@@ -184,7 +184,7 @@ class _Life:
 class LifeTest(_Life, Case):
     """The same, and what goes wrong."""
 
-    def test_what_is_used_stays(self):
+    def test_local_detach_of_busy_device_is_refused(self):
         self.hasten()
         volume = self.api.create_volume()
         found = self.attach(self.a, volume, mkfs="ext4")
@@ -195,14 +195,14 @@ class LifeTest(_Life, Case):
         self.detach(self.a, volume)
         self.assert_nothing_is_left(volume)
 
-    def test_what_fails_is_undone(self):
+    def test_local_attach_that_fails_is_undone(self):
         self.hasten()
         volume = self.api.create_volume()
         error = self.assertRaises(exception.HostError, self.attach, self.a, volume)
         self.assertIn("no file system", f"{error}")
         self.assert_nothing_is_left(volume)
 
-    def test_what_others_have_written_is_not_overwritten(self):
+    def test_local_attach_does_not_format_foreign_data(self):
         volume = self.api.create_volume()
         found = self.attach(self.a, volume, mountpoint=None)
         data = secrets.token_bytes(MIB)
@@ -247,7 +247,7 @@ class _Killed(Case):
 class KilledTest(_Killed):
     """With data on the volume."""
 
-    def test_attaching_wherever_it_is(self):
+    def test_local_attach_killed_anywhere_can_be_repeated(self):
         self.fill()
         self.detach(self.a, self.volume)
         for number in itertools.count():
@@ -265,7 +265,7 @@ class KilledTest(_Killed):
                 break
         self.assertGreaterEqual(number, 16)
 
-    def test_detaching_wherever_it_is(self):
+    def test_local_detach_killed_anywhere_can_be_repeated(self):
         self.fill()
         for number in itertools.count():
             if not self.dies(number, lambda: self.detach(self.a, self.volume)):
@@ -281,7 +281,7 @@ class KilledTest(_Killed):
 class KilledBeforeUseTest(_Killed):
     """The same where nothing was on the volume before."""
 
-    def test_making_a_file_system_wherever_it_is(self):
+    def test_local_attach_with_mkfs_killed_anywhere_can_be_repeated(self):
         among = "mkfs|wipefs|formatting|mount|attached"
         for number in itertools.count():
             self.volume = self.api.create_volume()
@@ -294,7 +294,7 @@ class KilledBeforeUseTest(_Killed):
                 break
         self.assertGreaterEqual(number, 6)
 
-    def test_undoing_wherever_it_is(self):
+    def test_local_attach_killed_anywhere_can_be_undone(self):
         for number in itertools.count():
             died = self.dies(number, self.fail_to_mount)
             if self.a.journal.entries():

@@ -97,7 +97,7 @@ class KeystoneTest(Case):
         self.keystone.endpoint("block-storage", f"{self.process.url}/v3")
         self.alice = self.keystone.user("alice", "member")
 
-    def test_openstacksdk(self):
+    def test_keystone_login_of_openstacksdk_works(self):
         volume = self.cycle_with_sdk(self.cloud(**self.alice.cloud))
         rita = self.keystone.user("rita", "reader", project=self.alice.project)
         mallory = self.keystone.user("mallory", "member")
@@ -113,7 +113,7 @@ class KeystoneTest(Case):
         found = list(storage.volumes(all_projects=True))
         self.assertEqual([self.alice.project_id], [each.project_id for each in found])
 
-    def test_openstacksdk_with_an_application_credential(self):
+    def test_keystone_login_of_openstacksdk_with_application_credential_works(self):
         made = self.keystone.application_credential(self.alice)
         auth = {
             "auth_url": self.keystone.url,
@@ -125,7 +125,7 @@ class KeystoneTest(Case):
         )
         self.cycle_with_sdk(storage)
 
-    def test_cinderclient(self):
+    def test_keystone_login_of_cinderclient_works(self):
         client = self.cinder(self.alice.login(), service_type="block-storage")
         volume = self.cycle_with_cinderclient(client)
         mallory = self.keystone.user("mallory", "member")
@@ -133,7 +133,7 @@ class KeystoneTest(Case):
         with self.assertRaises(cinder_exceptions.NotFound):
             client.volumes.get(volume.id)
 
-    def test_the_commands(self):
+    def test_keystone_login_of_commands_works(self):
         self.keystone.endpoint("volumev3", f"{self.process.url}/v3/%(project_id)s")
         self.addCleanup(self.keystone.forget_endpoint, "volumev3")
         said = self.shell(
@@ -155,7 +155,7 @@ class KeystoneTest(Case):
         )
         self.assertIn("all-in-one@file", said)
 
-    def test_a_wrong_password_gets_no_token(self):
+    def test_keystone_login_with_wrong_password_gets_no_token(self):
         plugin = v3.Password(
             self.keystone.url,
             username=self.alice.name,
@@ -185,10 +185,10 @@ class ServersTest(testtools.TestCase):
             answer = requests.get(url, headers=headers, timeout=TIMEOUT)
             self.assertEqual(expected, answer.status_code, answer.text)
 
-    def test_gunicorn(self):
+    def test_keystone_login_through_gunicorn_works(self):
         self.start("start_gunicorn")
 
-    def test_uwsgi(self):
+    def test_keystone_login_through_uwsgi_works(self):
         self.start("start_uwsgi")
 
 
@@ -234,7 +234,7 @@ class BasicTest(Case):
             "OS_PASSWORD": password,
         }
 
-    def test_openstacksdk(self):
+    def test_basic_auth_login_of_openstacksdk_works(self):
         volume = self.cycle_with_sdk(self.cloud(**self.login("alice", "sesame")))
         storage = self.cloud(**self.login("bob", "b"))
         self.assertEqual([], list(storage.volumes()))
@@ -251,7 +251,7 @@ class BasicTest(Case):
             with self.assertRaises((exceptions.Unauthorized, sdk_exceptions.HttpException)):
                 list(storage.volumes())
 
-    def test_cinderclient(self):
+    def test_basic_auth_login_of_cinderclient_works(self):
         def client(name, password):
             plugin = http_basic.HTTPBasicAuth(self.endpoint, name, password)
             return self.cinder(plugin)
@@ -260,7 +260,7 @@ class BasicTest(Case):
         with self.assertRaises((cinder_exceptions.Unauthorized, exceptions.Unauthorized)):
             client("alice", "wrong").volumes.list()
 
-    def test_the_openstack_command(self):
+    def test_basic_auth_login_of_openstack_command_works(self):
         said = self.shell(
             """
             openstack volume create --size 1 disk -f value -c name
@@ -274,7 +274,7 @@ class BasicTest(Case):
         )
         self.assertIn("all-in-one@file", said)
 
-    def test_the_cinder_command_takes_name_and_password_in_the_url(self):
+    def test_basic_auth_login_of_cinder_command_in_url_works(self):
         # Its own --os-endpoint is in the way of what OS_AUTH_TYPE=http_basic brings along.
         address = self.endpoint.removeprefix("http://")
         said = self.shell(
@@ -288,7 +288,7 @@ class BasicTest(Case):
         )
         self.assertIn("| disk", said)
 
-    def test_an_account_that_is_removed_is_out_at_once(self):
+    def test_basic_auth_removed_account_is_refused_at_once(self):
         storage = self.cloud(**self.login("alice", "sesame"))
         self.assertEqual([], list(storage.volumes()))
         self.write_users(bob="b")

@@ -30,7 +30,7 @@ class LoopDevicesTest(MultiattachCase):
         self.a, self.b = initiators.LocalHost("host-a"), initiators.LocalHost("host-b")
         self.api = serve_backend(self, "file", always)
 
-    def test_a_reader_has_a_device_that_is_read_only(self):
+    def test_loop_device_of_read_only_attachment_is_read_only(self):
         for specs, mode in (({"mode": "RO"}, None), ({}, "ro")):
             volume = self.several(**specs)
             first, info_a = self.let_in(volume, self.a)
@@ -45,7 +45,7 @@ class LoopDevicesTest(MultiattachCase):
             self.a.write(info_a, 0, b"more a" * 1024)
             self.assertEqual(b"more a", self.direct(info_b)[:6])
 
-    def test_the_writer_goes_and_the_reader_stays_one(self):
+    def test_loop_device_of_reader_stays_read_only_after_writer_detached(self):
         volume = self.several(mode="RO")
         first, info_a = self.let_in(volume, self.a)
         second, info_b = self.let_in(volume, self.b)
@@ -94,7 +94,7 @@ def never(_lasting, _folder):
 class PlainFilesTest(MultiattachCase):
     """The file driver where there are no loop devices."""
 
-    def test_a_type_with_readers_is_refused_where_they_could_write(self):
+    def test_plain_file_backend_refuses_type_with_readers(self):
         self.api = serve_backend(self, "file", never)
         wanted = {"name": "one-writer", "extra_specs": {"multiattach": "<is> True", "mode": "RO"}}
         self.api.request_json("POST", "/types", {"volume_type": wanted})

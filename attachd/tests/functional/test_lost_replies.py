@@ -71,7 +71,7 @@ class LostReplyTest(unittest.TestCase):
         self.assertEqual(200, answer.status_code, answer.text)
         return answer.json()["attachment"]["id"]
 
-    def test_each_call_can_be_repeated_when_its_answer_was_lost(self):
+    def test_calls_with_lost_response_can_be_repeated(self):
         identity = self.reserve()
         url, body = f"/attachments/{identity}", {"attachment": {"connector": CONNECTOR}}
         # PUT: the second waits for the first, the third is answered from the row.
@@ -88,7 +88,7 @@ class LostReplyTest(unittest.TestCase):
         self.assertEqual([], self.attachments())
         self.assertEqual("available", self.volume_status())
 
-    def test_a_post_is_repeated_with_a_key_or_for_the_same_host(self):
+    def test_post_with_lost_response_is_repeated_with_key_or_for_the_same_host(self):
         body = self.wanted(connector=CONNECTOR)
         for headers in ({"Idempotency-Key": '"8e03978e"'}, {}):
             with self.subTest(headers):
@@ -102,7 +102,7 @@ class LostReplyTest(unittest.TestCase):
                 self.request("DELETE", f"/attachments/{row['id']}")
         self.assertEqual("available", self.volume_status())
 
-    def test_a_key_outlives_the_process_that_took_it(self):
+    def test_idempotency_key_survives_kill_of_the_api(self):
         body = self.wanted(connector=CONNECTOR)
         headers = {"Idempotency-Key": "8e03978e"}
         self.lose("POST", "/attachments", body, **headers)
@@ -115,7 +115,7 @@ class LostReplyTest(unittest.TestCase):
         self.assertEqual(row["id"], again.json()["attachment"]["id"])
         self.assertEqual([row["id"]], [each["id"] for each in self.attachments()])
 
-    def test_what_nobody_waits_for_outlives_the_manager_that_does_it(self):
+    def test_async_call_survives_kill_of_the_manager(self):
         body, later = self.wanted(connector=CONNECTOR), {"Prefer": "respond-async"}
         made = self.request("POST", "/attachments", body, **later)
         self.assertEqual(202, made.status_code, made.text)

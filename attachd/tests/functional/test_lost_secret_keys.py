@@ -44,16 +44,16 @@ class LostKeyTest(unittest.TestCase):
         for part in (self.lost_name, str(self.file), "[secrets] key_file", "connect again"):
             self.assertIn(part, answer.fault)
 
-    def test_the_connection_is_not_shown_and_the_answer_says_why(self):
+    def test_show_attachment_with_lost_key_omits_connection_info_and_says_why(self):
         self.assert_refused(self.api.request("GET", f"/attachments/{self.lost}"))
 
-    def test_a_repeated_connect_says_so_too_and_changes_nothing(self):
+    def test_repeated_connect_with_lost_key_says_why_and_changes_nothing(self):
         before = db_rows.get_attachment(self.lost)
         body = {"attachment": {"connector": CONNECTOR}}
         self.assert_refused(self.api.request("PUT", f"/attachments/{self.lost}", body))
         self.assertEqual(before, db_rows.get_attachment(self.lost))
 
-    def test_lists_go_on(self):
+    def test_list_attachments_with_lost_key_works(self):
         other = self.attach(self.add_volume()).body["attachment"]["id"]
         with self.assertLogs("attachd", logging.WARNING) as logged:
             answer = self.api.request("GET", "/attachments/detail")
@@ -65,7 +65,7 @@ class LostKeyTest(unittest.TestCase):
         for path in (f"/volumes/{self.volume}", "/volumes/detail"):
             self.assertEqual(200, self.api.request("GET", path).status)
 
-    def test_it_is_completed_and_deleted_and_the_next_one_has_a_new_secret(self):
+    def test_delete_attachment_with_lost_key_works_and_the_next_gets_a_new_secret(self):
         path = f"/attachments/{self.lost}"
         done = self.api.request("POST", f"{path}/action", {"os-complete": {}})
         self.assertEqual(204, done.status)
@@ -75,7 +75,7 @@ class LostKeyTest(unittest.TestCase):
         self.assertEqual(2, len(set(self.secrets())))
         self.assertEqual(200, self.api.request("GET", f"/attachments/{made['id']}").status)
 
-    def test_it_is_deleted_later_too(self):
+    def test_async_delete_attachment_with_lost_key_works(self):
         answer = self.api.request(
             "DELETE",
             f"/attachments/{self.lost}",
@@ -85,7 +85,7 @@ class LostKeyTest(unittest.TestCase):
         self.assertEqual(202, answer.status, answer.raw)
         self.assertEqual({}, answer.body["attachment"]["connection_info"])
 
-    def test_a_connection_of_the_older_calls_is_closed_and_opened_anew(self):
+    def test_legacy_connection_with_lost_key_can_be_recreated(self):
         volume = self.add_volume()
         opened = {"os-initialize_connection": {"connector": CONNECTOR}}
         action = f"/volumes/{volume}/action"
@@ -98,7 +98,7 @@ class LostKeyTest(unittest.TestCase):
         answer = self.api.request("POST", action, opened)
         self.assertEqual("pass-word", answer.body["connection_info"]["data"][AUTH])
 
-    def test_the_key_that_is_put_back_makes_it_whole_without_a_restart(self):
+    def test_restored_key_is_used_without_restart(self):
         made = self.add_volume()
         attachment = self.attach(made).body["attachment"]["id"]
         key = self.file.read_text()
@@ -110,7 +110,7 @@ class LostKeyTest(unittest.TestCase):
         answer = self.api.request("GET", f"/attachments/{attachment}")
         self.assertEqual("pass-word", answer.body["attachment"]["connection_info"][AUTH])
 
-    def test_a_shared_connection_is_not_made_with_another_secret(self):
+    def test_shared_connection_with_lost_key_gets_no_other_secret(self):
         volume = self.add_volume(multiattach=True)
         with mock.patch.object(self.api.backend.driver, "connection_key", return_value="one"):
             first = self.attach(volume).body["attachment"]["id"]

@@ -114,7 +114,7 @@ class NamesTest(testtools.TestCase):
         texts = [requests.get(place, timeout=TIMEOUT).text for place in self.places]
         return {key: value for text in texts for key, value in metrics.parse_samples(text).items()}
 
-    def test_all_that_is_asked_for_is_told(self):
+    def test_metrics_of_all_documented_names_are_exported(self):
         self.assertEqual(200, self.cycle("healthy"))
         self.assertGreaterEqual(self.cycle("broken"), 400)
         wait_until(lambda: ("attachd_database_commits_total", frozenset()) in self.scrape())
@@ -195,13 +195,13 @@ class RulesTest(testtools.TestCase):
         )
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
 
-    def test_the_rules_alert_as_their_story_tells(self):
+    def test_alert_rules_fire_as_their_test_file_says(self):
         shutil.copy(ETC / "alerts.yaml", self.folder)
         shutil.copy(processes.ROOT / "attachd/tests/functional/alerts/story.yaml", self.folder)
         self.promtool("check", "rules", "alerts.yaml")
         self.promtool("test", "rules", "story.yaml")
 
-    def test_every_expression_parses(self):
+    def test_alert_rule_expressions_parse(self):
         rules = [
             {"record": f"attachd:{number}", "expr": expression}
             for number, (_title, expression) in enumerate(expressions())

@@ -48,19 +48,19 @@ class MigrationsOnSqlite(unittest.TestCase):
                 for table in inspector.get_table_names()
             }
 
-    def test_an_upgrade_from_nothing_makes_what_the_models_say(self):
+    def test_migration_of_empty_database_equals_the_models(self):
         self.assertNotEqual([], self._differences())
         migration.upgrade()
         self.assertEqual([], self._differences())
 
-    def test_the_migrations_and_the_models_make_the_same_to_the_letter(self):
+    def test_migrations_and_models_create_equal_schema(self):
         migration.upgrade()
         migrated = self._schema()
         del migrated["alembic_version"]
         databases.use(self, self.kind)
         self.assertEqual(self._schema(), migrated)
 
-    def test_a_difference_would_be_found(self):
+    def test_schema_comparison_finds_differences(self):
         migration.upgrade()
         with session.writer() as connection:
             connection.exec_driver_sql("DROP INDEX ix_volumes_name" + self.of_table)
@@ -68,7 +68,7 @@ class MigrationsOnSqlite(unittest.TestCase):
 
     of_table = ""
 
-    def test_offline_sql_makes_the_same_as_an_upgrade(self):
+    def test_migration_offline_sql_equals_online_upgrade(self):
         migration.upgrade()
         upgraded = self._schema()
         databases.use_without_tables(self, self.kind)
@@ -85,11 +85,11 @@ class MigrationsOnSqlite(unittest.TestCase):
         with session.reader() as connection:
             connection.connection.driver_connection.executescript(sql)
 
-    def test_of_several_upgrades_at_the_same_time_one_works_and_all_succeed(self):
+    def test_migration_started_at_once_runs_once_and_succeeds_for_all(self):
         self.assertEqual([None] * 4, concurrency.run_at_once(*[migration.upgrade] * 4))
         self.assertEqual([], self._differences())
 
-    def test_a_second_upgrade_changes_nothing(self):
+    def test_migration_repeated_changes_nothing(self):
         migration.upgrade()
         before = self._schema()
         with session.no_timeouts():  # or its connections, and what they count, are made anew

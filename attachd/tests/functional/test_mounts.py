@@ -25,7 +25,7 @@ signal.pause()
 class MountTest(LoopDeviceCase):
     """The way there."""
 
-    def test_a_device_is_mounted_and_used(self):
+    def test_mount_of_device_is_usable(self):
         device, folder = self.formatted(), self.place("a/new/folder")
         for _ in range(2):
             mounts.mount(device, folder, mode="rw")
@@ -39,7 +39,7 @@ class MountTest(LoopDeviceCase):
         mounts.mount(device, folder, mode="rw")
         self.assertEqual("data", (Path(folder) / "file").read_text())
 
-    def test_whoever_shuts_the_host_down_knows_that_it_takes_the_network(self):
+    def test_mount_is_marked_as_network_mount(self):
         device, folder = self.formatted(), self.place()
         mounts.mount(device, folder, mode="rw")
         # Where mount keeps what the kernel does not, for whoever unmounts.
@@ -47,14 +47,14 @@ class MountTest(LoopDeviceCase):
         (line,) = [each for each in lines if f"TARGET={folder} " in each]
         self.assertIn("OPTS=_netdev", line.split())
 
-    def test_many_who_mount_the_same_are_one(self):
+    def test_mount_of_same_device_at_once_mounts_once(self):
         device, folder = self.formatted(), self.place()
         with futures.ThreadPoolExecutor(4) as pool:
             each = [pool.submit(mounts.mount, device, folder, mode="rw") for _ in range(4)]
         self.assertEqual([None] * 4, [one.result() for one in each])
         self.assertEqual(1, self.times(folder))
 
-    def test_a_plain_file_is_mounted_and_unmounted(self):
+    def test_mount_and_unmount_of_plain_file_work(self):
         device = self.formatted()
         file, folder = str(self.folder / "plain"), self.place()
         shutil.copyfile(self.file_of(device), file)
@@ -67,7 +67,7 @@ class MountTest(LoopDeviceCase):
         self.assertEqual(0, self.times(folder))
         open_handles.check_unused(file)
 
-    def test_a_reader_cannot_write(self):
+    def test_mount_read_only_refuses_writes(self):
         device, folder = self.formatted(), self.place()
         mounts.mount(device, folder, mode="ro")
         mounts.mount(device, folder, mode="ro")
@@ -76,20 +76,20 @@ class MountTest(LoopDeviceCase):
         with self.assertRaisesRegex(exception.HostError, "read-only, and mode rw is wanted"):
             mounts.mount(device, folder, mode="rw")
 
-    def test_who_writes_is_no_reader(self):
+    def test_mount_writable_of_read_only_mounted_device_is_refused(self):
         device, folder = self.formatted(), self.place()
         mounts.mount(device, folder, mode="rw")
         with self.assertRaisesRegex(exception.HostError, "for writing, and mode ro is wanted"):
             mounts.mount(device, folder, mode="ro")
 
-    def test_a_device_that_refuses_writes_is_not_mounted_for_writing(self):
+    def test_mount_writable_of_read_only_device_is_refused(self):
         device, folder = self.device(0, "--read-only", content=self.clean()), self.place()
         with self.assertRaisesRegex(exception.HostError, f"{device} cannot be mounted"):
             mounts.mount(device, folder, mode="rw")
         self.assertEqual(0, self.times(folder))
         mounts.mount(device, folder, mode="ro")
 
-    def test_what_is_there_is_left_there(self):
+    def test_mount_keeps_an_existing_directory(self):
         first, second, folder = self.formatted(), self.formatted(), self.place()
         mounts.mount(first, folder, mode="rw")
         with self.assertRaisesRegex(
@@ -102,7 +102,7 @@ class MountTest(LoopDeviceCase):
         mounts.unmount(folder, device=first)
         self.assertEqual(0, self.times(folder))
 
-    def test_a_folder_with_files_is_refused(self):
+    def test_mount_on_directory_with_files_is_refused(self):
         device, folder = self.formatted(), self.place()
         Path(folder).mkdir()
         (Path(folder) / "file").touch()
@@ -112,7 +112,7 @@ class MountTest(LoopDeviceCase):
             mounts.mount(device, f"{folder}/file", mode="rw")
         self.assertEqual(0, self.times(folder))
 
-    def test_a_folder_is_the_same_by_each_of_its_names(self):
+    def test_mount_point_is_recognised_by_each_path(self):
         device, folder = self.formatted(), self.place("name with \\ and space\n")
         Path(folder).mkdir()
         link = self.folder / "link"
@@ -123,7 +123,7 @@ class MountTest(LoopDeviceCase):
         mounts.unmount(f"{link}")
         self.assertEqual(0, self.times(folder))
 
-    def test_what_is_no_file_system_is_named(self):
+    def test_mount_without_file_system_names_the_content(self):
         device, folder = self.device(), self.place()
         with self.assertRaisesRegex(exception.HostError, "has no file system.*--mkfs"):
             mounts.mount(device, folder, mode="rw")
@@ -135,7 +135,7 @@ class MountTest(LoopDeviceCase):
         with self.assertRaisesRegex(exception.HostError, r"a partition table \(gpt\)"):
             fake_host.make_filesystem(device, "ext4", print)
 
-    def test_a_broken_file_system_is_told_as_mount_tells_it(self):
+    def test_mount_of_broken_file_system_reports_mounts_message(self):
         device, folder = self.formatted(), self.place()
         with Path(device).open("r+b") as file:  # group descriptors
             file.seek(1024 * 2)
@@ -158,7 +158,7 @@ class MountTest(LoopDeviceCase):
 class DirtyTest(LoopDeviceCase):
     """Somebody died, or still writes: the journal has something to say, and must not be asked."""
 
-    def test_a_reader_sees_a_file_system_without_its_journal(self):
+    def test_mount_read_only_of_dirty_file_system_skips_the_journal(self):
         for kind, size in (("ext4", 16 * MIB), ("xfs", 300 * MIB)):
             copy, folder = self.dirty(kind, size), self.place(f"{kind} copy")
             device = self.device(0, "--read-only", content=copy)
@@ -170,7 +170,7 @@ class DirtyTest(LoopDeviceCase):
             with self.assertRaisesRegex(exception.HostError, f"{device} cannot be mounted"):
                 mounts.mount(device, folder, mode="rw")
 
-    def test_a_reader_of_a_device_that_takes_writes_writes_nothing(self):
+    def test_mount_read_only_of_dirty_writable_device_writes_nothing(self):
         for kind, size in (("ext4", 16 * MIB), ("xfs", 300 * MIB)):
             device, folder = self.device(0, content=self.dirty(kind, size)), self.place("copy")
             self.run_tool("sync", device)
@@ -180,7 +180,7 @@ class DirtyTest(LoopDeviceCase):
             self.run_tool("sync", device)
             self.assertEqual(before, self.file_of(device).read_bytes(), kind)
 
-    def test_a_writer_has_it_replayed(self):
+    def test_mount_writable_of_dirty_file_system_replays_the_journal(self):
         device, folder = self.device(0, content=self.dirty("ext4", 16 * MIB)), self.place("copy")
         mounts.mount(device, folder, mode="rw")
         self.assertEqual("data", (Path(folder) / "file").read_text())
@@ -209,7 +209,7 @@ class UnmountTest(LoopDeviceCase):
         self.file = Path(self.there) / "file"
         self.file.write_bytes(bytes(MIB))
 
-    def test_processes_keep_it(self):
+    def test_unmount_with_open_files_is_refused(self):
         for words, told, where in (
             (("sh", "-c", "echo ready; exec sleep 600"), "working directory", {"cwd": self.there}),
             (("sh", "-c", f"exec 3<{self.file}; echo ready; exec sleep 600"), "open .*/file", {}),
@@ -219,13 +219,13 @@ class UnmountTest(LoopDeviceCase):
             self.end(process)
         self.goes()
 
-    def test_a_mapped_file_keeps_it(self):
+    def test_unmount_with_mapped_file_is_refused(self):
         process = self.python(_MAPPER, f"{self.file}")
         self.refused(rf"process {process.pid} \(.*: mapped {self.file}")
         self.end(process)
         self.goes()
 
-    def test_a_program_that_runs_from_there_keeps_it(self):
+    def test_unmount_with_running_program_is_refused(self):
         program = Path(self.there) / "program"
         shutil.copy(requirements.require_tool(self, "sleep"), program)
         process = subprocess.Popen([program, "600"])
@@ -234,20 +234,20 @@ class UnmountTest(LoopDeviceCase):
         self.end(process)
         self.goes()
 
-    def test_other_mounts_keep_it(self):
+    def test_unmount_with_mounts_below_is_refused(self):
         second, beneath = self.formatted(), f"{self.there}/beneath"
         self.addCleanup(self.goes)
         self.addCleanup(mounts.unmount, beneath)
         mounts.mount(second, beneath, mode="rw")
         self.refused(f"the mount of {second} at {beneath}")
 
-    def test_a_loop_device_over_its_files_keeps_it(self):
+    def test_unmount_with_loop_device_over_a_file_is_refused(self):
         loop = self.run_tool("losetup", "--find", "--show", str(self.file)).strip()
         self.addCleanup(self.goes)
         self.addCleanup(self.run_tool, "losetup", "--detach", loop)
         self.refused(f"{loop} over {self.file}")
 
-    def test_a_mount_of_the_same_elsewhere_does_not_keep_it(self):
+    def test_unmount_with_same_device_mounted_elsewhere_succeeds(self):
         other = self.place("other")
         mounts.mount(self.volume, other, mode="rw")
         (Path(other) / "file").read_bytes()

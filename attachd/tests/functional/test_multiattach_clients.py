@@ -21,7 +21,7 @@ class OpenStackCommandTest(commands.Case):
     def disk(self):
         return json.loads(self.shell("openstack volume show disk -f json"))
 
-    def test_from_the_type_to_the_last_attachment(self):
+    def test_openstack_command_multiattach_cycle_works(self):
         said = self.shell(
             """
             openstack volume type create --multiattach shared -f value -c properties
@@ -61,7 +61,7 @@ class OpenStackCommandTest(commands.Case):
 
 @full_only("clients")
 class CinderCommandTest(commands.Case):
-    def test_types_are_made_changed_and_had(self):
+    def test_cinder_command_multiattach_types_work(self):
         said = self.shell(
             """
             cinder type-create shared
@@ -91,7 +91,7 @@ class CinderCommandTest(commands.Case):
 
 
 class SdkTest(libraries.Case):
-    def test_the_parameter_of_former_times_is_refused_in_words(self):
+    def test_sdk_multiattach_parameter_is_refused_with_message(self):
         storage = sdk.block_storage(self, self.process.url)
         reason = "multiattach parameter has been removed.*choose one with the extra spec"
         with self.assertRaisesRegex(exceptions.BadRequestException, reason):

@@ -59,7 +59,7 @@ class SharingOnSqlite(unittest.TestCase):
         connected = [row for row in db_rows.list_attachments() if row["state"] != "reserved"]
         return sum(row["host"] == host for row in connected)
 
-    def test_of_40_that_reserve_5_may(self):
+    def test_reserve_40_at_once_with_limit_5_succeeds_5_times(self):
         volume = self._volume(max_attachments="5")
         reserve = functools.partial(db.reserve, volume, {"project_id": db_rows.PROJECT})
         for left in (5, 2, 0):
@@ -73,7 +73,7 @@ class SharingOnSqlite(unittest.TestCase):
             for row in db_rows.list_attachments(volume)[:2] if left == 5 else ():
                 db_rows.remove_attachment(row["id"])
 
-    def test_no_host_gets_more_of_one_volume_than_its_type_says(self):
+    def test_connect_at_once_keeps_the_types_limit_per_host(self):
         volume = self._volume(max_attachments_per_host="3")
         calls = [
             self._connect(self._reserved(volume), volume, host)
@@ -84,7 +84,7 @@ class SharingOnSqlite(unittest.TestCase):
         self.assertEqual({"dict": 6, "AttachmentLimitExceeded": 14}, outcomes)
         self.assertEqual((3, 3), (self._count("one"), self._count("two")))
 
-    def test_no_host_gets_more_of_all_volumes_than_managers_let_it(self):
+    def test_connect_at_once_keeps_the_managers_limit_per_host(self):
         conf_fixture.override(self, "max_attachments_per_host", 7, group="manager")
         pairs = [(self._volume(), host) for host in ("one", "two", "three") for _ in range(12)]
         mine = [self._reserved(volume) for volume, _host in pairs]
@@ -103,7 +103,7 @@ class SharingOnSqlite(unittest.TestCase):
         left = Counter(row["state"] for row in db_rows.list_attachments())
         self.assertEqual({"connected": 21, "reserved": 15}, left)
 
-    def test_what_leaves_a_host_is_had_by_one(self):
+    def test_connect_at_once_after_detach_takes_the_free_slot_once(self):
         conf_fixture.override(self, "max_attachments_per_host", 4, group="manager")
         volumes = [self._volume() for _ in range(12)]
         mine = [self._reserved(volume) for volume in volumes]
@@ -135,7 +135,7 @@ class SharingOnSqlite(unittest.TestCase):
             with session.reader() as connection:
                 most.append(connection.execute(there).scalar_one())
 
-    def test_two_volumes_at_two_hosts_each_are_no_deadlock(self):
+    def test_connect_of_two_volumes_at_two_hosts_at_once_does_not_deadlock(self):
         conf_fixture.override(self, "max_attachments_per_host", 100, group="manager")
         volumes = [self._volume() for _ in range(4)]
         for round_ in range(3):
@@ -146,7 +146,7 @@ class SharingOnSqlite(unittest.TestCase):
             outcomes = Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
             self.assertEqual({"dict": 16}, outcomes)
 
-    def test_of_20_that_connect_one_may_write_and_after_it_another(self):
+    def test_connect_20_at_once_with_one_writer_type_has_one_writer(self):
         volume = self._volume(mode="RO")
         mine = [self._reserved(volume) for _ in range(20)]
         calls = [self._connect(each, volume, f"host-{each}") for each in mine]
@@ -159,7 +159,7 @@ class SharingOnSqlite(unittest.TestCase):
         modes = Counter(each["mode"] for each in concurrency.run_at_once(*calls))
         self.assertEqual({"rw": 1, "ro": 4}, modes)
 
-    def test_of_20_that_insist_on_writing_one_is_let_in(self):
+    def test_connect_for_writing_20_at_once_with_one_writer_type_succeeds_once(self):
         volume = self._volume(mode="RO")
         mine = [self._reserved(volume, asked_mode="rw") for _ in range(20)]
         calls = [self._connect(each, volume, f"host-{each}") for each in mine]

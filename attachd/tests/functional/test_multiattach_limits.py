@@ -41,7 +41,7 @@ class HostTest(unittest.TestCase):
         self.assertEqual(400, answer.status, answer.raw)
         self.assertRegex(answer.fault, SAYS)
 
-    def test_one_too_many_is_refused_and_leaves_nothing(self):
+    def test_host_limit_exceeded_is_refused_and_leaves_nothing(self):
         first = self.attached()
         self.attached()
         volume = db_rows.add_volume()["id"]
@@ -52,7 +52,7 @@ class HostTest(unittest.TestCase):
         self.assertEqual(200, self.api.request("DELETE", f"/attachments/{first}").status)
         self.attached()
 
-    def test_a_reservation_is_of_no_host_yet_and_stays_one(self):
+    def test_host_limit_exceeded_keeps_the_reservation(self):
         for _ in range(LIMIT):
             self.attached()
         volume = db_rows.add_volume()["id"]
@@ -66,20 +66,20 @@ class HostTest(unittest.TestCase):
         connect["attachment"]["connector"]["host"] = "node-2"
         self.assertEqual(200, self.api.request("PUT", path, connect).status)
 
-    def test_what_is_connected_may_be_repeated(self):
+    def test_host_limit_reached_allows_repeated_connect(self):
         attachments = [self.attached() for _ in range(LIMIT)]
         connect = {"attachment": {"connector": {"host": "node-1"}}}
         for each in attachments:
             self.assertEqual(200, self.api.request("PUT", f"/attachments/{each}", connect).status)
 
-    def test_several_of_one_volume_count_each(self):
+    def test_host_limit_counts_each_attachment_of_a_volume(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         for _ in range(LIMIT):
             self.attached(volume=volume)
         self.assert_refused(self.attach(volume=volume))
         self.attached("node-2", volume)
 
-    def test_the_older_calls_count_too(self):
+    def test_host_limit_counts_legacy_calls(self):
         for _ in range(LIMIT):
             volume = db_rows.add_volume()["id"]
             self.assertEqual(200, self.initialize(volume).status)
@@ -87,7 +87,7 @@ class HostTest(unittest.TestCase):
         self.assert_refused(self.initialize(db_rows.add_volume()["id"]))
         self.assert_refused(self.attach())
 
-    def test_of_many_at_once_so_many_come_as_may(self):
+    def test_host_limit_is_kept_by_connects_at_once(self):
         for _ in range(5):
             db_rows.remove_all()
             calls = [functools.partial(self.attach, volume=db_rows.add_volume()["id"])

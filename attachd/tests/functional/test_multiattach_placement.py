@@ -80,7 +80,7 @@ class Case(unittest.TestCase):
 
 
 class LackingTest(Case):
-    def test_what_is_shared_waits_for_a_backend_that_can(self):
+    def test_multiattach_volume_needs_a_multiattach_backend(self):
         self.add_type("shared", SHARED)
         self.assert_refused("shared", "No backend can serve .* asks for: multiattach")
         self.assertEqual([], self.pools("shared"))
@@ -89,26 +89,26 @@ class LackingTest(Case):
         for _ in range(4):
             self.assertEqual("here@later#later", self.place_of(self.create("shared")))
 
-    def test_what_is_only_read_waits_for_a_backend_that_enforces_it(self):
+    def test_read_only_type_needs_a_backend_that_enforces_it(self):
         self.add_type("archive", {"mode": "RO"})
         self.assert_refused("archive", "asks for: read_only_enforced")
         self.start_another(read_only_enforced=True)
         self.assertEqual(["here@later#later"], self.pools("archive"))
         self.assertEqual("here@later#later", self.place_of(self.create("archive")))
 
-    def test_all_that_is_missing_is_named(self):
+    def test_no_valid_backend_names_all_missing_capabilities(self):
         self.add_type("cluster", {**ONE_WRITER, "max_attachments": "3"})
         self.assert_refused("cluster", "asks for: multiattach, read_only_enforced")
         self.start_another(multiattach=True)
         self.assert_refused("cluster", "asks for: read_only_enforced")
 
-    def test_two_halves_are_no_whole(self):
+    def test_no_valid_backend_if_capabilities_are_on_different_backends(self):
         self.add_type("cluster", ONE_WRITER)
         self.report(self.api.backend, {"multiattach": True})
         self.start_another(read_only_enforced=True)
         self.assert_refused("cluster", "all of multiattach, read_only_enforced together")
 
-    def test_who_can_no_more_gets_nothing_new(self):
+    def test_backend_that_lost_a_capability_gets_no_new_volume(self):
         self.add_type("shared", SHARED)
         self.report(self.api.backend, ABLE)
         self.assertEqual("here@fake#fake", self.place_of(self.create("shared")))
@@ -117,7 +117,7 @@ class LackingTest(Case):
         self.assertEqual(400, answer.status)
         self.assertIn("multiattach", answer.fault)
 
-    def test_what_asks_for_nothing_goes_anywhere(self):
+    def test_volume_without_requirements_is_placed_anywhere(self):
         for name, specs in (
             ("single", {"multiattach": "<is> False"}),
             ("written", {"mode": "RW", "max_attachments": "1", "max_attachments_per_host": "1"}),
@@ -126,7 +126,7 @@ class LackingTest(Case):
             self.assertEqual(["here@fake#fake"], self.pools(name))
             self.assertEqual("here@fake#fake", self.place_of(self.create(name)))
 
-    def test_another_type_is_refused_where_its_backend_cannot(self):
+    def test_retype_to_type_that_the_backend_cannot_serve_is_refused(self):
         self.add_type("shared", SHARED)
         self.start_another(**ABLE)
         self.add_type("here", {"volume_backend_name": "fake"})
@@ -155,7 +155,7 @@ driver = fake
 class ProcessesTest(unittest.TestCase):
     """A manager that is started while an API says that nothing will do."""
 
-    def test_the_next_request_is_served(self):
+    def test_create_volume_after_capability_report_succeeds(self):
         deployment = deployments.Deployment(self, "mariadb", workers=1)  # files, without devices
         deployment.start_manager()
         deployment.start_gunicorn()

@@ -144,7 +144,7 @@ class Case(unittest.TestCase):
 
 
 class SwitchTest(Case):
-    def test_nobody_gets_a_shared_volume(self):
+    def test_policy_denying_multiattach_refuses_shared_volume(self):
         plain = self.create_volume("plain")
         self.switch(RULE)
         for wanted in ({"size": 1, "volume_type": "shared"}, {"source_volid": self.probe}):
@@ -158,7 +158,7 @@ class SwitchTest(Case):
         self.acted(plain, "retype", new_type="shared")
         self.create_volume("shared")
 
-    def test_nobody_joins_others_at_one(self):
+    def test_policy_denying_multiattach_refuses_second_attachment(self):
         by_the_newer = self.create_volume()
         self.attach(by_the_newer, 1)
         by_the_older = self.create_volume()
@@ -177,7 +177,7 @@ class SwitchTest(Case):
         self.switch()
         self.attach(by_the_newer, 2)
 
-    def test_a_free_one_is_attached_once(self):
+    def test_policy_denying_multiattach_allows_one_attachment(self):
         volume = self.create_volume()
         self.switch(RULE)
         self.assert_the_first_one_may(volume)
@@ -186,7 +186,7 @@ class SwitchTest(Case):
         self.acted(volume, "retype", new_type="plain")
         self.assert_the_first_one_may(volume)
 
-    def test_whoever_has_one_keeps_it(self):
+    def test_policy_denying_multiattach_keeps_existing_attachments(self):
         volume = self.create_volume()
         used, connected = self.attach(volume, 1), self.connected(volume, 2)
         reserved = self.reserved(volume, 3)
@@ -218,7 +218,7 @@ class BootableTest(Case):
         self.acted(volume, "set_bootable", bootable=True)
         return volume
 
-    def test_nobody_joins_others_at_one(self):
+    def test_policy_denying_bootable_multiattach_refuses_second_attachment(self):
         volume, other = self.bootable(), self.create_volume()
         first = self.attach(volume, 1)
         self.attach(other, 1)
@@ -231,7 +231,7 @@ class BootableTest(Case):
         self.attach(volume, 1)
         self.attach(volume, 2)
 
-    def test_a_free_one_is_attached_once(self):
+    def test_policy_denying_bootable_multiattach_allows_one_attachment(self):
         volume = self.bootable()
         self.switch(BOOTABLE)
         self.assert_the_first_one_may(volume)

@@ -67,7 +67,7 @@ class RacesOnMariadb(testtools.TestCase):
     def start_api(self):
         return self.deployment.start_uwsgi()
 
-    def test_no_worker_is_refused_and_nothing_is_left(self):
+    def test_attach_cycles_of_64_hosts_are_never_refused_and_leave_nothing(self):
         clock = attach_cycles.Durations()
         hosts = [
             self.useFixture(initiators.IscsiHost(self, f"host-{number}"))

@@ -76,7 +76,7 @@ class Case(unittest.TestCase):
 
 
 class WhenTest(Case):
-    def test_no_change_of_how_it_is_attached_but_while_available(self):
+    def test_retype_that_changes_multiattach_requires_available_volume(self):
         some = list(itertools.permutations(("plain", "shared", "one-writer"), 2))
         for old, new in itertools.permutations(TYPES, 2):
             self.check_refused(old, new, attachment="attached")
@@ -92,7 +92,7 @@ class WhenTest(Case):
             says = f"how often and by whom it can be attached.* {volume} is {status}"
             self.assert_refused(volume, new, says)
 
-    def test_in_place_while_it_is(self):
+    def test_retype_that_changes_multiattach_of_available_volume_succeeds(self):
         for old, new in itertools.permutations(TYPES, 2):
             with self.subTest(old=old, new=new):
                 volume = self.add(old)
@@ -100,7 +100,7 @@ class WhenTest(Case):
                 several = "multiattach" in TYPES[new]
                 self.assertEqual((new, several, "available"), self.seen(volume))
 
-    def test_the_same_in_other_words_is_no_change(self):
+    def test_retype_with_equal_specs_in_other_spelling_changes_nothing(self):
         for name, specs in SAME.items():
             self.add_type(f"also {name}", specs)
             volume = self.add(name, "attached")
@@ -109,25 +109,25 @@ class WhenTest(Case):
                 (f"also {name}", "multiattach" in TYPES[name], "in-use"), self.seen(volume)
             )
 
-    def test_what_has_failed_for_sure_is_in_nobodys_way(self):
+    def test_retype_with_finally_failed_attachment_succeeds(self):
         volume = self.add("plain", "connect_failed")
         self.assertEqual(202, self.retype(volume, "shared").status)
         self.assertEqual(("shared", True, "available"), self.seen(volume))
 
 
 class FailureTest(Case):
-    def test_a_quota_leaves_type_and_flag(self):
+    def test_retype_over_quota_keeps_type_and_flag(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes_shared": 0, "volumes_plain": 0})
         self.assert_refused(self.add("plain"), "shared", "volumes_shared", 413)
         self.assert_refused(self.add("shared"), "plain", "volumes_plain", 413)
 
-    def test_a_backend_that_cannot_leaves_type_and_flag(self):
+    def test_retype_refused_by_backend_keeps_type_and_flag(self):
         self.add_type("golden", {**SEVERAL, "colour": "gold"})
         self.assert_refused(self.add("plain"), "golden", "does not migrate .* asks for: colour")
         self.add_type("single", {"colour": "gold"})
         self.assert_refused(self.add("shared"), "single", "does not migrate .* asks for: colour")
 
-    def test_a_type_that_goes_or_changes_leaves_type_and_flag(self):
+    def test_retype_to_deleted_or_changed_type_keeps_type_and_flag(self):
         for number, change in itertools.product(range(5), (types.delete, self._change)):
             kind = types.create({"name": f"t{number}{change.__name__}", "extra_specs": SEVERAL})
             volume = self.add("plain")
@@ -146,7 +146,7 @@ class FailureTest(Case):
     def _change(type_id):
         types.delete_spec(type_id, "multiattach")
 
-    def test_whoever_comes_to_attach_is_faster_or_slower_but_never_both(self):
+    def test_retype_and_attach_at_once_exclude_each_other(self):
         wanted = {"os-retype": {"new_type": "plain"}}
         for _ in range(10):
             volume = self.add("shared")

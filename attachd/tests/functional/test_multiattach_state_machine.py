@@ -200,7 +200,7 @@ class Machine(stateful.RuleBasedStateMachine):
 class SharingMachineTest(unittest.TestCase):
     """One API and one manager, many stories."""
 
-    def test_types_limits_and_modes_are_obeyed_whatever_clients_do(self):
+    def test_random_calls_obey_the_multiattach_model(self):
         # Failures are what the stories are about: they need not be told.
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)

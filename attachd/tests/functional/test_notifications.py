@@ -116,7 +116,7 @@ class DeploymentCase(unittest.TestCase):
 
 
 class LifeTest(DeploymentCase):
-    def test_a_listener_hears_a_volumes_life_in_order(self):
+    def test_notification_listener_receives_volume_events_in_order(self):
         broker = rabbitmq.create_vhost(self)
         deployment = self.deploy(broker)
         listener = notification_listener.NotificationListener(self, broker)
@@ -153,7 +153,7 @@ class LifeTest(DeploymentCase):
         self.assertEqual((0, 0), (server.end(), manager.end()))
         self.assertEqual([], self.lost(server) + self.lost(manager))
 
-    def test_without_a_broker_all_goes_on_and_every_loss_is_told(self):
+    def test_notifications_without_broker_are_counted_as_lost(self):
         deployment = self.deploy(nobody(self), retry=0)
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
@@ -184,10 +184,10 @@ class EndTest(DeploymentCase):
             ]
             self.assertEqual(expected, self.lost(process))
 
-    def test_gunicorn_tells_what_it_loses(self):
+    def test_notifications_lost_at_gunicorn_shutdown_are_logged(self):
         self.end(Deployment.start_gunicorn, nobody(self))
 
-    def test_uwsgi_tells_what_it_loses(self):
+    def test_notifications_lost_at_uwsgi_shutdown_are_logged(self):
         self.end(Deployment.start_uwsgi, silent(self))
 
 
@@ -212,7 +212,7 @@ class OutageTest(InProcessCase):
         conf_fixture.override(self, "transport_url", self.broker, sender.GROUP)
         conf_fixture.override(self, "flush_timeout", TIMEOUT, "notifications")
 
-    def test_what_is_told_during_an_outage_is_sent_after_it(self):
+    def test_notifications_during_broker_outage_are_sent_after_it(self):
         path = self.create()
         sender.stop()
         bound = socket.socket()
@@ -236,7 +236,7 @@ class OutageTest(InProcessCase):
         self.assertEqual(expected, listener.event_types())
         self.assertEqual([], [each for each in logged.records if each.levelname == "ERROR"])
 
-    def test_a_burst_beyond_the_queue_is_counted(self):
+    def test_notifications_beyond_the_queue_size_are_counted_as_lost(self):
         conf_fixture.override(self, "queue_size", 3, "notifications")
         # However long: nothing is ever taken.
         CONF.set_override("flush_timeout", 2.0, "notifications")
@@ -266,7 +266,7 @@ class CostTest(InProcessCase):
         self.assertEqual(200, self.api.request("DELETE", path).status)
         return session.counters().statements - before
 
-    def test_what_a_cycle_costs_with_notifications_and_without(self):
+    def test_notifications_cost_of_a_cycle_is_printed(self):
         captured_notifications.use(self, "noop")
         self.statements()
         without = self.statements()

@@ -24,12 +24,12 @@ signal.pause()
 class UsersTest(LoopDeviceCase):
     """Each kind of user, and then none."""
 
-    def test_nobody_uses_a_device(self):
+    def test_open_handles_of_unused_device_are_empty(self):
         device = self.device()
         open_handles.check_unused(device)
         open_handles.check_unused(device)
 
-    def test_a_process_that_has_it_open(self):
+    def test_open_handles_name_process_with_open_device(self):
         device = self.device()
         other = self.folder / "another name"
         os.mknod(other, stat.S_IFBLK | 0o600, Path(device).stat().st_rdev)
@@ -39,21 +39,21 @@ class UsersTest(LoopDeviceCase):
             self.end(process)
             open_handles.check_unused(device)
 
-    def test_a_process_that_has_it_mapped(self):
+    def test_open_handles_name_process_with_mapped_device(self):
         device = self.device()
         process = self.python(_MAPPER, device)
         self.used(device, rf"process {process.pid} \(.*: mapped {device}\)")
         self.end(process)
         open_handles.check_unused(device)
 
-    def test_a_mount(self):
+    def test_open_handles_name_mount(self):
         device, folder = self.formatted(), self.place()
         mounts.mount(device, folder, mode="rw")
         self.used(device, f"the mount of {device} at {folder}")
         mounts.unmount(folder)
         open_handles.check_unused(device)
 
-    def test_a_mount_that_only_another_namespace_has(self):
+    def test_open_handles_name_mount_in_other_namespace(self):
         device, folder = self.formatted(), self.place()
         Path(folder).mkdir()
         requirements.need_mount_namespaces(self)
@@ -66,14 +66,14 @@ class UsersTest(LoopDeviceCase):
         self.end(process)
         self.await_unused(device)
 
-    def test_a_loop_device_over_it(self):
+    def test_open_handles_name_loop_device(self):
         device = self.device()
         self.addCleanup(open_handles.check_unused, device)
         loop = self.run_tool("losetup", "--find", "--show", device).strip()
         self.addCleanup(self.run_tool, "losetup", "--detach", loop)
         self.used(device, f"{loop} on top of {device}")
 
-    def test_swap(self):
+    def test_open_handles_name_swap(self):
         for tool in ("mkswap", "swapon", "swapoff"):
             requirements.require_tool(self, tool)
         device = self.device()
@@ -83,7 +83,7 @@ class UsersTest(LoopDeviceCase):
         self.addCleanup(self.run_tool, "swapoff", device)
         self.used(device, f"swap on {device}")
 
-    def test_a_partition_of_it(self):
+    def test_open_handles_include_partitions(self):
         # Not each kernel can read partition tables, but each can be told.
         device, folder = self.device(32 * MIB, "--partscan"), self.place()
         self.run_tool(requirements.require_tool(self, "addpart"), device, "1", "2048", "40960")

@@ -10,7 +10,7 @@ MODULE = "attachd.manager.ha.backend_heartbeat"
 
 @full_only("clients")
 class OpenStackCommandTest(test_clients.Case):
-    def test_services(self):
+    def test_openstack_command_lists_and_disables_services(self):
         said = self.shell(
             f"""
             openstack volume service set --disable --disable-reason smoke {HOST} cinder-volume
@@ -21,7 +21,7 @@ class OpenStackCommandTest(test_clients.Case):
         )
         self.assertEqual(["disabled smoke", "enabled up"], said.splitlines())
 
-    def test_a_host_is_frozen_and_thawed(self):
+    def test_openstack_command_freezes_and_thaws_host(self):
         said = self.shell(
             f"""
             openstack volume create --size 1 disk -f value -c name; wait_for available
@@ -40,7 +40,7 @@ class OpenStackCommandTest(test_clients.Case):
         self.assertIn("cannot fail over", lines[-2])
         self.assertEqual("refused", lines[-1])
 
-    def test_backends(self):
+    def test_openstack_command_lists_backends(self):
         said = self.shell(
             f"""
             openstack volume backend pool list -f value
@@ -54,7 +54,7 @@ class OpenStackCommandTest(test_clients.Case):
         self.assertIn("'storage_protocol': 'file'", lines[1])
         self.assertIn("multiattach boolean", lines)
 
-    def test_log_levels(self):
+    def test_openstack_command_sets_log_levels(self):
         said = self.shell(
             f"""
             export OS_VOLUME_API_VERSION=3.71
@@ -72,7 +72,7 @@ class OpenStackCommandTest(test_clients.Case):
 
 @full_only("clients")
 class CinderCommandTest(test_clients.Case):
-    def test_services(self):
+    def test_cinder_command_lists_and_disables_services(self):
         said = self.shell(
             f"""
             cinder service-disable {HOST} cinder-volume --reason smoke
@@ -84,7 +84,7 @@ class CinderCommandTest(test_clients.Case):
         self.assertRegex(said, r"disabled \| up .* smoke")
         self.assertRegex(said, r"enabled \| up")
 
-    def test_a_host_is_frozen_and_thawed(self):
+    def test_cinder_command_freezes_and_thaws_host(self):
         said = self.shell(
             f"""
             cinder freeze-host {HOST}
@@ -98,7 +98,7 @@ class CinderCommandTest(test_clients.Case):
         self.assertIn("down, disabled or frozen", said)
         self.assertIn("cannot fail over", said)
 
-    def test_backends_log_levels_and_left_over_work(self):
+    def test_cinder_command_shows_backends_log_levels_and_cleanup(self):
         said = self.shell(
             f"""
             export OS_VOLUME_API_VERSION=3.71

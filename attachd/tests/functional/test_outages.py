@@ -49,7 +49,7 @@ class Case(testtools.TestCase):
 class DatabaseTest(Case):
     """MariaDB; StartTest has PostgreSQL, and test_database_outages all drivers of both."""
 
-    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+    def test_database_outage_returns_503_and_ends_by_itself(self):
         deployment = deployments.ProxiedDeployment(self, "mariadb")
         deployment.start()
         volume = deployment.create_volume()
@@ -87,7 +87,7 @@ class QueueTest(Case):
         self.deployment = deployments.ProxiedDeployment(self, "mariadb")
         self.deployment.start()
 
-    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+    def test_message_queue_outage_is_reported_and_ends_by_itself(self):
         deployment, proxy = self.deployment, self.deployment.queue_proxy
         volume, other = deployment.create_volume(), deployment.create_volume()
         threads = self.warm_up(deployment, volume)
@@ -143,7 +143,7 @@ class QueueTest(Case):
 class BackendTest(Case):
     """One backend hangs: its daemon is stopped by a signal.  The other one is a folder."""
 
-    def test_it_is_told_in_time_and_does_not_stop_the_others(self):
+    def test_backend_outage_is_reported_and_does_not_stop_other_backends(self):
         deployment = self.deployed()
         fast, slow = (
             deployment.create_volume(volume_type="fast"),
@@ -219,7 +219,7 @@ class BackendTest(Case):
 
 
 class StartTest(Case):
-    def test_processes_that_start_alone_work_once_the_others_are_there(self):
+    def test_processes_started_before_their_servers_work_later(self):
         deployment = deployments.ProxiedDeployment(self, "postgresql")
         deployment.database_proxy.refuse()
         deployment.queue_proxy.refuse()

@@ -50,11 +50,11 @@ class PackagingTest(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         return done.stdout.strip()
 
-    def test_it_is_the_installed_copy_that_runs(self):
+    def test_installed_wheel_is_the_copy_that_runs(self):
         origin = self._run(sys.executable, "-c", "import attachd; print(attachd.__file__)")
         self.assertEqual(str(self.site / "attachd" / "__init__.py"), origin)
 
-    def test_every_entry_point_can_be_loaded(self):
+    def test_installed_entry_points_can_be_loaded(self):
         code = (
             "from importlib import metadata\n"
             "points = metadata.distribution('attachd').entry_points\n"
@@ -62,7 +62,7 @@ class PackagingTest(unittest.TestCase):
         )
         self.assertGreaterEqual(int(self._run(sys.executable, "-c", code)), 11)
 
-    def test_the_installed_migrations_make_a_database(self):
+    def test_installed_migrations_create_a_database(self):
         config, database = self.root / "attachd.conf", self.root / "attachd.sqlite"
         config.write_text(f"[database]\nconnection = sqlite:///{database}\n")
         manage = str(self.site / "bin" / "attachd-manage")

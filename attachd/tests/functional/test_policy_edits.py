@@ -59,7 +59,7 @@ class EditsTest(Case):
     def complaints(self):
         return self.process.output.count(f"The policy file {self.policy} is broken")
 
-    def test_what_is_edited_counts_without_a_restart(self):
+    def test_policy_file_changes_apply_without_restart(self):
         self.assertEqual(200, self.list())
         self.write(f"'{LIST}': 'rule:admin_api'\n")
         self.wait_for(403)
@@ -70,7 +70,7 @@ class EditsTest(Case):
         self.policy.unlink()
         self.wait_for(200)
 
-    def test_mistakes_change_nothing_and_are_complained_about(self):
+    def test_invalid_policy_file_changes_nothing_and_is_logged(self):
         self.write(f"'{LIST}': '!'\n")
         self.wait_for(403)
         broken = (": [", f"'{LIST}': 'everybody'", f"'{LIST}': 'everybody:x'", f"'{LIST}':")
@@ -99,7 +99,7 @@ class EditsTest(Case):
 
 
 class StartTest(Case):
-    def test_nothing_starts_with_a_broken_file(self):
+    def test_broken_policy_file_prevents_start(self):
         self.policy.write_text(f"'{LIST}': 'rule:nobody'\n")
         process = processes.Process(
             self,
@@ -115,7 +115,7 @@ class StartTest(Case):
             "refers to the rule nobody: there is none",
         )
 
-    def test_no_web_server_starts_with_a_broken_file(self):
+    def test_broken_policy_file_prevents_start_of_web_servers(self):
         self.policy.write_text(": [\n")
         environment = processes.environment(
             ATTACHD_CONFIG_FILES=str(self.configuration), HOME=str(self.folder)

@@ -31,7 +31,7 @@ _REQUESTS = (
 class CycleCase:
     """The whole attach cycle; a subclass tells database and server."""
 
-    def test_bytes_survive_a_detach_and_are_there_for_the_next_host(self):
+    def test_data_survives_detach_for_the_next_host(self):
         deployment = Deployment(self, self.database)
         manager = deployment.start_manager()
         server = self.start(deployment)
@@ -99,7 +99,7 @@ class ServerCase:
         url = f"{self.deployment.url}/v3{path}"
         return session.request(method, url, json=body, data=data, headers=HEADERS, timeout=TIMEOUT)
 
-    def test_a_pooled_client_is_never_cut_off(self):
+    def test_pooled_connections_are_never_cut_off(self):
         self.start(self.deployment)
         seen = Counter()
 
@@ -122,7 +122,7 @@ class ServerCase:
         except requests.RequestException as error:
             return repr(error)
 
-    def test_a_large_body_is_refused_with_a_message(self):
+    def test_large_body_is_refused_with_message(self):
         self.start(self.deployment)
         with requests.Session() as session:
             answer = self.request(session, "POST", "/volumes", data=b"x" * 10_000_000)
@@ -130,7 +130,7 @@ class ServerCase:
             self.assertIn("message", answer.text)
             self.assertEqual(200, self.request(session, "GET", "/volumes").status_code)
 
-    def test_idle_clients_keep_nobody_out(self):
+    def test_idle_connections_do_not_block_others(self):
         self.start(self.deployment)
         sessions = [requests.Session() for _ in range(80)]
         for each in sessions:
@@ -138,7 +138,7 @@ class ServerCase:
             self.assertEqual(200, self.request(each, "GET", "/volumes").status_code)
         self.assertEqual(200, self.request(requests.Session(), "GET", "/volumes").status_code)
 
-    def test_a_request_under_way_is_answered_before_the_end(self):
+    def test_api_shutdown_answers_request_in_progress(self):
         server = self.start_all()
         storage = sdk.block_storage(self, self.deployment.url)
         volume = storage.create_volume(size=1)
@@ -157,7 +157,7 @@ class ServerCase:
         self.assertEqual([200], [each.status_code for each in answers])
         self.assertEqual(0, code)
 
-    def test_a_configuration_that_cannot_be_read_ends_it(self):
+    def test_api_with_unreadable_configuration_exits(self):
         (self.deployment.folder / "attachd.conf").write_text("[api]\nmax_limit = many\n")
         with contextlib.suppress(AssertionError, requests.RequestException):
             self.start(self.deployment)
@@ -196,7 +196,7 @@ class ManagerTest(unittest.TestCase):
         path = f"/v3/volumes/{volume}"
         wait_until(lambda: self.deployment.get(path)["volume"]["status"] == "available")
 
-    def test_a_call_under_way_is_answered_before_the_end(self):
+    def test_manager_shutdown_answers_call_in_progress(self):
         manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
@@ -215,7 +215,7 @@ class ManagerTest(unittest.TestCase):
         client.join(TIMEOUT)
         self.assertEqual([200], [each.status_code for each in answers])
 
-    def test_what_a_killed_manager_left_is_finished_by_the_next_one(self):
+    def test_manager_after_kill_finishes_the_work_left(self):
         configuration = self.deployment.folder / "attachd.conf"
         text = configuration.read_text()
         manager = self.deployment.start_manager()
@@ -241,7 +241,7 @@ class ManagerTest(unittest.TestCase):
         with engine.connect() as connection:
             return connection.exec_driver_sql(held).all()
 
-    def test_a_worker_that_died_is_replaced(self):
+    def test_manager_worker_that_died_is_replaced(self):
         manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
@@ -251,7 +251,7 @@ class ManagerTest(unittest.TestCase):
         wait_until(lambda: len(_children(manager.pid) - workers) >= 2, lambda: manager.output)
         self.wait_until_available(self.create_volume())
 
-    def test_a_hangup_starts_the_workers_anew(self):
+    def test_manager_on_sighup_restarts_workers(self):
         manager = self.deployment.start_manager()
         before = _children(manager.pid)
         manager.send(signal.SIGHUP)
@@ -260,7 +260,7 @@ class ManagerTest(unittest.TestCase):
         self.assertFalse(before & after)
         self.assertEqual(0, manager.end())
 
-    def test_it_ends_while_the_message_queue_is_away(self):
+    def test_manager_stops_during_message_queue_outage(self):
         configuration = self.deployment.folder / "attachd.conf"
         text = configuration.read_text().replace("@127.0.0.1:5672/", "@127.0.0.1:1/")
         configuration.write_text(text)
@@ -270,7 +270,7 @@ class ManagerTest(unittest.TestCase):
         manager.wait_for("Connection refused")
         self.assertEqual(0, manager.end())
 
-    def test_a_request_says_so_while_the_message_queue_is_away(self):
+    def test_request_during_message_queue_outage_fails_with_message(self):
         self.deployment.start_manager()
         configuration = self.deployment.folder / "attachd.conf"
         text = configuration.read_text().replace("@127.0.0.1:5672/", "@127.0.0.1:1/")
@@ -280,7 +280,7 @@ class ManagerTest(unittest.TestCase):
         answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
         self.assertEqual(503, answer.status_code, answer.text)
 
-    def test_mistakes_are_told_in_one_line(self):
+    def test_command_errors_are_one_line(self):
         for text, expected in (
             ("[DEFAULT]\nenabled_backends =\n", "enabled_backends"),
             ("[DEFAULT]\nenabled_backends = one\n", "one"),

@@ -31,7 +31,7 @@ class QuorumQueuesTest(unittest.TestCase):
         lines = deployment.broker_lines(command)
         return dict(line.split("\t") for line in lines)
 
-    def test_volumes_are_made_attached_and_deleted_over_them(self):
+    def test_quorum_queues_carry_all_volume_calls(self):
         deployment = _Deployment(self, "mariadb")
         deployment.configure(self.options())
         manager = deployment.start_manager()

@@ -54,7 +54,7 @@ class Case(unittest.TestCase):
 
 
 class OpenStackCommandTest(Case):
-    def test_an_operator_sets_the_quotas_of_a_project(self):
+    def test_openstack_command_sets_project_quotas(self):
         said = self.shell(
             """
             openstack volume type create gold -f value -c name
@@ -77,7 +77,7 @@ class OpenStackCommandTest(Case):
         )
         self.assertIn("volumes 10", said.splitlines())
 
-    def test_an_operator_sets_what_holds_for_all(self):
+    def test_openstack_command_sets_default_quotas(self):
         said = self.shell(
             """
             openstack quota set --default --volumes 3
@@ -87,7 +87,7 @@ class OpenStackCommandTest(Case):
         )
         self.assertEqual(2, said.splitlines().count("volumes 3"))
 
-    def test_a_user_is_told_which_quota_is_exceeded(self):
+    def test_openstack_command_names_the_exceeded_quota(self):
         self.shell("openstack quota set --gigabytes 2 $PROJECT")
         said = self.shell(
             "openstack volume create --size 3 disk", expected=1, **self.alice.environment
@@ -96,7 +96,7 @@ class OpenStackCommandTest(Case):
 
 
 class CinderCommandTest(Case):
-    def test_an_operator_sets_quotas(self):
+    def test_cinder_command_sets_quotas(self):
         said = self.shell(
             """
             cinder quota-update --volumes 5 --gigabytes 6 $PROJECT
@@ -123,7 +123,7 @@ class CinderCommandTest(Case):
 
 
 class SdkTest(Case):
-    def test_quotas_are_read_and_written(self):
+    def test_sdk_reads_and_sets_quotas(self):
         cloud = openstack.connect(**self.admin.cloud)
         self.addCleanup(cloud.close)
         storage, project = cloud.block_storage, self.alice.project_id

@@ -58,19 +58,19 @@ class RacesOnSqlite(unittest.TestCase):
     def _outcomes(self, *functions):
         return Counter(type(each).__name__ for each in concurrency.run_at_once(*functions))
 
-    def test_of_100_that_want_the_last_7_volumes_7_get_one(self):
+    def test_create_volume_100_at_once_with_quota_7_succeeds_7_times(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 7})
         outcomes = self._outcomes(*[create] * 100)
         self.assertEqual({"dict": 7, "QuotaExceeded": 93}, outcomes)
         self.assertEqual(7, len(db_rows.list_volumes()))
 
-    def test_the_first_volumes_of_a_project_are_no_exception(self):
+    def test_create_first_volumes_at_once_keeps_the_quota(self):
         CONF.set_override("quota_volumes", 3, group="quota")
         for project in ("p1", "p2", "p3"):
             outcomes = self._outcomes(*[functools.partial(create, project_id=project)] * 20)
             self.assertEqual({"dict": 3, "QuotaExceeded": 17}, outcomes)
 
-    def test_of_80_in_2_processes_5_get_one(self):
+    def test_create_volume_in_2_processes_with_quota_5_succeeds_5_times(self):
         quotas.set_class_limits("default", {"volumes": 5})
         session.dispose()
         context = multiprocessing.get_context("spawn")
@@ -79,7 +79,7 @@ class RacesOnSqlite(unittest.TestCase):
             found = pool.starmap(create_from_here, [(self.url, start, 40)] * 2)
         self.assertEqual({"dict": 5, "QuotaExceeded": 75}, sum(found, Counter()))
 
-    def test_no_gib_too_many_and_none_is_lost_whoever_wants_them(self):
+    def test_gigabyte_quota_is_kept_by_calls_at_once(self):
         gold = types.create({"name": "gold"})["id"]
         growing = [db_rows.add_volume()["id"] for _ in range(20)]
         quotas.set_limits(db_rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
@@ -92,7 +92,7 @@ class RacesOnSqlite(unittest.TestCase):
         self.assertEqual(35, used["gigabytes"].total)
         self.assertLessEqual(used.get("gigabytes_gold", quotas.ResourceUsage(0)).total, 6)
 
-    def test_no_volume_too_many_gets_a_type(self):
+    def test_type_quota_is_kept_by_retypes_at_once(self):
         gold = types.create({"name": "gold"})["id"]
         quotas.set_limits(db_rows.PROJECT, {"volumes_gold": 6})
         wish = volume_updates.RetypeRequest(None, gold, type_specs={}, statuses=("available",))
@@ -107,7 +107,7 @@ class RacesOnSqlite(unittest.TestCase):
         self.assertEqual(34, outcomes["QuotaExceeded"], outcomes)
         self.assertEqual(6, quotas.usage(db_rows.PROJECT)["volumes_gold"].total)
 
-    def test_what_is_given_back_is_had_by_one(self):
+    def test_quota_released_by_delete_is_used_once(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 10})
         going = [create(state="deleting")["id"] for _ in range(10)]
         leave = [functools.partial(volumes.move, each, volumes.Event.DELETED) for each in going]
@@ -119,7 +119,7 @@ class RacesOnSqlite(unittest.TestCase):
         left = self._outcomes(*[create] * 10)
         self.assertEqual((10 - made, made), (left["dict"], left["QuotaExceeded"]))
 
-    def test_a_limit_is_not_set_below_what_others_are_just_taking(self):
+    def test_quota_limit_cannot_be_set_below_concurrent_usage(self):
         for _ in range(5):
             db_rows.remove_all()
             quotas.set_limits(db_rows.PROJECT, {"volumes": 10})

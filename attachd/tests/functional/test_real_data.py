@@ -52,7 +52,7 @@ class RealDataCase(testtools.TestCase):
 class ByCommandTest(RealDataCase):
     """Hosts that log in for each command: qemu-io."""
 
-    def test_bytes_move_from_host_to_host_and_a_detached_host_is_out(self):
+    def test_data_moves_between_hosts_and_detached_host_is_logged_out(self):
         first, second = self.export(self.a), self.export(self.b)
         data = secrets.token_bytes(MIB)
 
@@ -69,7 +69,7 @@ class ByCommandTest(RealDataCase):
         self.driver.delete(self.volume)
         self.assertEqual([], self.tgtd.leftovers())
 
-    def test_a_wrong_secret_is_refused(self):
+    def test_login_with_wrong_secret_is_refused(self):
         info = self.driver.grant(self.volume, self.export(self.a))
         self.a.read(info, 0, 512)
         for wrong in (secrets.token_hex(16), ""):
@@ -77,7 +77,7 @@ class ByCommandTest(RealDataCase):
             error = self.assertRaises(initiators.Refused, self.a.read, info, 0, 512)
             self.assertIn("uthentication", f"{error}")
 
-    def test_the_secret_of_another_volume_is_refused(self):
+    def test_login_with_secret_of_another_volume_is_refused(self):
         other = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.driver.create(other)
         mine = self.driver.grant(self.volume, self.export(self.a))
@@ -86,12 +86,12 @@ class ByCommandTest(RealDataCase):
             mine["data"][key] = foreign["data"][key]
         self.assertRaises(initiators.Refused, self.a.read, mine, 0, 512)
 
-    def test_a_stolen_secret_is_of_no_use_under_another_name(self):
+    def test_login_with_secret_of_another_initiator_is_refused(self):
         info = self.driver.grant(self.volume, self.export(self.a))
         error = self.assertRaises(initiators.Refused, self.b.read, info, 0, 512)
         self.assertIn("not found", f"{error}")
 
-    def test_no_moment_of_an_attachment_lets_a_host_in_without_a_secret(self):
+    def test_login_without_secret_is_refused_at_each_moment_of_an_attachment(self):
         exports = [self.export(self.a), self.export(self.b)]
         info = self.driver.grant(self.volume, exports[0])
         naked = self._without_secret(info)
@@ -106,7 +106,7 @@ class ByCommandTest(RealDataCase):
         error = self.assertRaises(initiators.Refused, self._probe, naked)
         self.assertIn("uthentication", f"{error}")
 
-    def test_a_host_that_does_not_log_out_is_put_out(self):
+    def test_detach_closes_the_session_of_a_host_that_stays_logged_in(self):
         first, second = self.export(self.a), self.export(self.b)
         info_a = self.driver.grant(self.volume, first)
         info_b = self.driver.grant(self.volume, second)
@@ -119,7 +119,7 @@ class ByCommandTest(RealDataCase):
         self.assertIn("wrote 512", self.b.command(session_b, "write -P 9 0 512"))
         session_a.kill()
 
-    def test_the_oldest_of_three_hosts_leaves_and_tgtd_lives(self):
+    def test_detach_of_the_oldest_of_three_hosts_does_not_crash_tgtd(self):
         hosts = [self.useFixture(initiators.IscsiHost(self, f"host-{n}")) for n in range(3)]
         exports = [self.export(host) for host in hosts]
         infos = [self.driver.grant(self.volume, export) for export in exports]
@@ -130,14 +130,14 @@ class ByCommandTest(RealDataCase):
             for stays in range(gone + 1, 3):
                 hosts[stays].read(infos[stays], 0, 512)
 
-    def test_a_session_survives_extend_and_sees_the_new_size(self):
+    def test_extend_keeps_sessions_and_shows_the_new_size(self):
         export = self.export(self.a)
         session = self.a.log_in(self.driver.grant(self.volume, export))
         self.driver.extend(self.volume, 2, [export])
         self.assertIn("wrote 512", self.a.command(session, "write -P 9 0 512"))
         self.assertEqual(2 * GIB, self.b.size(self.driver.grant(self.volume, self.export(self.b))))
 
-    def test_extend_under_load_fails_no_command(self):
+    def test_extend_under_load_causes_no_io_error(self):
         export = self.export(self.a)
         info = self.driver.grant(self.volume, export)
         # It ends at an error, and hardly otherwise.
@@ -151,7 +151,7 @@ class ByCommandTest(RealDataCase):
         self.assertEqual(0, last.returncode, printed)
         self.assertIsNone(flood.poll(), "a command has failed")
 
-    def test_a_restart_of_tgtd_heals(self):
+    def test_tgtd_restart_restores_exports(self):
         export = self.export(self.a)
         info = self.driver.grant(self.volume, export)
         self.a.write(info, 0, b"before" * 1024)
@@ -162,14 +162,14 @@ class ByCommandTest(RealDataCase):
         self.assertEqual(info, self.driver.grant(self.volume, export))
         self.assertEqual(b"before" * 1024, self.a.read(info, 0, 6144))
 
-    def test_a_volume_has_one_world_wide_name_however_it_is_exported(self):
+    def test_volume_has_one_world_wide_name_in_all_exports(self):
         self.driver.grant(self.volume, self.export(self.a))
         self.driver.grant(self.volume, self.export(self.b, "ro"))
         units = [target.luns[1] for target in self.tgtd.targets()]
         self.assertEqual([False, True], sorted(unit.read_only for unit in units))
         self.assertEqual({uuid.UUID(self.volume.id).hex}, {unit.scsi_id for unit in units})
 
-    def test_secrets_are_in_no_argument_of_a_process(self):
+    def test_secrets_are_in_no_process_arguments(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
         wrapper, told = folder / "tgtadm", folder / "told"
         real = requirements.require_tool(self, "tgtadm")
@@ -211,7 +211,7 @@ class ByDeviceTest(RealDataCase):
 
     host_class = initiators.DeviceHost
 
-    def test_bytes_move_from_device_to_device(self):
+    def test_data_moves_between_devices(self):
         local = initiators.LocalHost("this machine")
         data = secrets.token_bytes(3 * MIB)
         for host, other in ((self.a, self.b), (self.b, self.a)):
@@ -228,7 +228,7 @@ class ByDeviceTest(RealDataCase):
             self.assertRaises(initiators.Refused, host.attach, info)
             self.assertRaises(initiators.Refused, other.attach, info)
 
-    def test_a_device_in_use_is_cut_off_from_the_volume(self):
+    def test_detach_of_device_in_use_cuts_it_off(self):
         local = initiators.LocalHost("this machine")
         first, second = self.export(self.a), self.export(self.b)
         device = {"data": {"device_path": self.a.attach(self.driver.grant(self.volume, first))}}
@@ -241,7 +241,7 @@ class ByDeviceTest(RealDataCase):
 class TroubleTest(RealDataCase):
     """A tgtd that is gone, or does not answer."""
 
-    def test_without_tgtd_nothing_pretends_to_work(self):
+    def test_driver_calls_without_tgtd_fail(self):
         export = self.export(self.a)
         self.driver.grant(self.volume, export)
         self.tgtd.stop()
@@ -256,7 +256,7 @@ class TroubleTest(RealDataCase):
             self.assertIn("tgt", f"{error}")
             self.assertFalse(error.final)
 
-    def test_a_tgtd_that_hangs_is_given_up_in_time(self):
+    def test_driver_call_to_hanging_tgtd_times_out(self):
         self.tgtd.options["tgt_timeout"] = 10  # long enough for a tgtd that is only slow
         driver = self.new_driver()
         self.tgtd.pause()

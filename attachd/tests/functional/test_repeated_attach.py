@@ -40,7 +40,7 @@ class Case(commands.Case):
 
 
 class OpenStackCommandTest(Case):
-    def test_show_and_list_name_each_of_three_servers(self):
+    def test_openstack_command_shows_each_of_three_attached_servers(self):
         shown = json.loads(self.shell("openstack volume show disk -f json"))
         self.assertEqual("in-use", shown["status"])
         self.assertEqual(SERVERS, [each["server_id"] for each in shown["attachments"]])
@@ -58,7 +58,7 @@ class OpenStackCommandTest(Case):
 
 
 class CinderCommandTest(Case):
-    def test_show_and_list_name_each_of_three_servers(self):
+    def test_cinder_command_shows_each_of_three_attached_servers(self):
         shown = self.shell("cinder show disk")
         (servers,) = re.findall(r"\| attached_servers +\| (.*?) +\|", shown)
         (attachments,) = re.findall(r"\| attachment_ids +\| (.*?) +\|", shown)

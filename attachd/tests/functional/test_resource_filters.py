@@ -58,13 +58,13 @@ class ResourceFiltersTest(unittest.TestCase):
                 with self.subTest(resource=resource, name=name):
                     self.assertEqual(200 if taken else 400, self.request(resource, name))
 
-    def test_by_default(self):
+    def test_cinder_command_list_filters_shows_default_filters(self):
         self.assert_told_is_taken()
 
-    def test_of_all_that_there_is(self):
+    def test_cinder_command_list_filters_shows_all_configured_filters(self):
         self.say({name: sorted(each.known) for name, each in filters.RESOURCES.items()})
         self.assert_told_is_taken()
 
-    def test_of_some_and_of_nothing(self):
+    def test_cinder_command_list_filters_shows_some_and_no_filters(self):
         self.say({"volume": ["name~", "host"], "attachment": [], "volume_type": ["name"]})
         self.assert_told_is_taken()

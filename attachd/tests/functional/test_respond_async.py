@@ -62,7 +62,7 @@ class Case(unittest.TestCase):
 
 
 class LaterTest(Case):
-    def test_an_attachment_is_made_connected_and_deleted_without_waiting(self):
+    def test_respond_async_create_connect_and_delete_return_at_once(self):
         volume = db_rows.add_volume()
         answer = self.create(volume, connector=HOST)
         identity = self.assert_accepted("attaching", answer)
@@ -77,7 +77,7 @@ class LaterTest(Case):
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
 
-    def test_a_reservation_is_connected_without_waiting(self):
+    def test_respond_async_update_returns_at_once(self):
         for version in ("volume 3.27", wsgi_api.LATEST, OWN):
             with self.subTest(version):
                 options = {**LATER, "version": version}
@@ -91,20 +91,20 @@ class LaterTest(Case):
                 waited = self.update(identity, options={"version": version})
                 self.assertEqual(waited.body, again.body)
 
-    def test_what_needs_no_manager_is_done_at_once(self):
+    def test_respond_async_without_manager_work_is_done_at_once(self):
         made = self.create(db_rows.add_volume())
         deleted = self.delete(made.body["attachment"]["id"])
         self.assert_done_at_once(deleted)
         self.assertEqual({"attachments": []}, deleted.body)
 
-    def test_with_force_everybody_waits(self):
+    def test_respond_async_with_force_is_ignored(self):
         identity = self.create(db_rows.add_volume(), connector=HOST, options={})
         identity = identity.body["attachment"]["id"]
         options = {**LATER, "token": wsgi_api.ADMIN, "version": OWN}
         self.assert_done_at_once(self.delete(identity, options, "?force=true"))
         self.assertEqual([], db_rows.list_attachments())
 
-    def test_whoever_does_not_prefer_it_waits(self):
+    def test_call_without_respond_async_waits(self):
         for wish in ("", "respond-asynchronously", "wait=10", "return=minimal", '"respond-async"'):
             with self.subTest(wish):
                 answer = self.create(
@@ -113,7 +113,7 @@ class LaterTest(Case):
                 self.assert_done_at_once(answer)
                 self.assertNotEqual({}, answer.body["attachment"]["connection_info"])
 
-    def test_the_wish_may_stand_among_others(self):
+    def test_respond_async_among_other_preferences_is_recognised(self):
         for wish in (
             "return=minimal, respond-async",
             "Respond-Async; x=1,wait=5",
@@ -125,7 +125,7 @@ class LaterTest(Case):
                     "attaching", self.create(volume, connector=HOST, options={"prefer": wish})
                 )
 
-    def test_a_failure_shows_in_the_attachment_and_in_a_message(self):
+    def test_respond_async_failure_sets_status_and_user_message(self):
         volume = db_rows.add_volume()
         with self.driver.failing("grant", final=True):
             identity = self.assert_accepted("attaching", self.create(volume, connector=HOST))
@@ -150,14 +150,14 @@ class RefusedTest(Case):
         self.assertEqual((plain.status, plain.fault), (later.status, later.fault))
         self.assertNotIn("preference-applied", later.headers)
 
-    def test_another_connector(self):
+    def test_respond_async_with_other_connector_is_refused(self):
         identity = self.create(db_rows.add_volume(), connector=HOST, options={})
         identity = identity.body["attachment"]["id"]
         other = {**HOST, "host": "compute-2"}
         self.assert_the_same_refusal(lambda options: self.update(identity, other, options))
         self.assertEqual(HOST, db_rows.get_attachment(identity)["connector"])
 
-    def test_a_second_connection_of_an_ordinary_volume(self):
+    def test_respond_async_second_connection_of_ordinary_volume_is_refused(self):
         volume = db_rows.add_volume()
         self.create(volume, connector=HOST, options={})
         second = self.create(volume, options={}).body["attachment"]["id"]
@@ -165,19 +165,19 @@ class RefusedTest(Case):
         self.assert_the_same_refusal(lambda options: self.update(second, other, options))
         self.assertEqual("reserved", db_rows.get_attachment(second)["state"])
 
-    def test_a_writer_of_what_may_only_be_read(self):
+    def test_respond_async_write_connect_of_read_only_volume_is_refused(self):
         volume = db_rows.add_volume()
         identity = self.create(volume, mode="rw", options={}).body["attachment"]["id"]
         db_rows.change_volume(volume["id"], admin_metadata={"readonly": "True"})
         self.assert_the_same_refusal(lambda options: self.update(identity, HOST, options))
         self.assertEqual("reserved", db_rows.get_attachment(identity)["state"])
 
-    def test_what_is_not_there(self):
+    def test_respond_async_for_unknown_attachment_returns_404(self):
         identity = wsgi_api.PROJECT
         self.assert_the_same_refusal(lambda options: self.update(identity, HOST, options))
         self.assert_the_same_refusal(lambda options: self.delete(identity, options))
 
-    def test_a_refused_connect_gives_its_reservation_up(self):
+    def test_respond_async_refused_create_leaves_no_reservation(self):
         refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
         with mock.patch.object(async_requests, "connect_shared", side_effect=refused):
             answer = self.create(db_rows.add_volume(), connector=HOST)
@@ -196,7 +196,7 @@ class LostTest(Case):
     def recover(self):
         RecoveryLoop(self.api.backend).run_once()
 
-    def test_the_row_says_what_is_due_and_recovery_does_it(self):
+    def test_respond_async_lost_message_is_processed_by_recovery(self):
         with self.cast:
             identity = self.assert_accepted(
                 "attaching", self.create(db_rows.add_volume(), connector=HOST)
@@ -212,7 +212,7 @@ class LostTest(Case):
     def recover_until(self, condition):
         wait_until(lambda: condition() or self.recover())
 
-    def test_whoever_repeats_the_request_sends_the_message_again(self):
+    def test_respond_async_repeated_request_sends_the_message_again(self):
         with self.cast:
             made = self.create(db_rows.add_volume(), options={}).body["attachment"]["id"]
             for _ in range(2):
@@ -225,7 +225,7 @@ class LostTest(Case):
         self.assert_accepted("detaching", self.delete(made))
         self.wait_until_it_is_gone(made)
 
-    def test_whoever_waits_after_all_gets_the_connection(self):
+    def test_respond_async_followed_by_waiting_call_returns_the_connection(self):
         with self.cast:
             made = self.create(db_rows.add_volume(), options={}).body["attachment"]["id"]
             self.assert_accepted("attaching", self.update(made))
@@ -237,7 +237,7 @@ class LostTest(Case):
         self.assertEqual(200, self.delete(made, {}).status)
         self.assertEqual([], db_rows.list_attachments())
 
-    def test_a_message_that_comes_twice_or_late_does_nothing(self):
+    def test_respond_async_duplicate_or_late_message_is_ignored(self):
         made = self.create(db_rows.add_volume(), options={}).body["attachment"]["id"]
         recovery.process_pending(self.api.backend, made)
         self.assertEqual("reserved", db_rows.get_attachment(made)["state"])
@@ -248,14 +248,14 @@ class LostTest(Case):
         recovery.process_pending(self.api.backend, made)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
-    def test_many_messages_at_once_connect_once(self):
+    def test_respond_async_messages_at_once_connect_once(self):
         with self.cast:
             made = self.create(db_rows.add_volume(), connector=HOST).body["attachment"]["id"]
         concurrency.run_at_once(*[lambda: recovery.process_pending(self.api.backend, made)] * 4)
         self.assertEqual("connected", db_rows.get_attachment(made)["state"])
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_a_key_and_the_wish_go_together(self):
+    def test_respond_async_with_idempotency_key_works(self):
         volume = db_rows.add_volume()
         options = {**LATER, "idempotency_key": "k"}
         with self.cast:
@@ -267,7 +267,7 @@ class LostTest(Case):
 
 
 class RaceTest(Case):
-    def test_a_delete_during_a_connect_leaves_nothing(self):
+    def test_respond_async_delete_during_connect_leaves_nothing(self):
         volume = db_rows.add_volume()
         made = self.create(volume, options={}).body["attachment"]["id"]
         real = self.driver.grant

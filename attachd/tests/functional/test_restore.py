@@ -42,7 +42,7 @@ restore.restore_host(host, lambda entry: entry.connection_info, print)
 class UnitTest(unittest.TestCase):
     """What systemd runs when a host starts."""
 
-    def test_the_command_exists_and_its_mounts_are_seen_by_all(self):
+    def test_restore_unit_runs_existing_command_with_visible_mounts(self):
         path = processes.ROOT / "etc" / "systemd" / "attachd-local.service"
         lines = path.read_text().splitlines()
         settings = [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
@@ -68,7 +68,7 @@ class RestoringTest(UserSpaceDeviceCase):
         self.there = str(self.folder / "mounted here")
         self.told = []
 
-    def test_what_was_attached_is_back_after_a_reboot(self):
+    def test_restore_after_reboot_reconnects_attached_volumes(self):
         entry = self.attached()
         self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(restore.check_host(self.host)))
         self.reboot(entry)
@@ -79,7 +79,7 @@ class RestoringTest(UserSpaceDeviceCase):
             self.assertEqual("data", (Path(self.there) / "file").read_text())
         self.assertEqual(1, len(self.tgtd.sessions()))
 
-    def test_what_is_no_longer_its_own_is_not_connected(self):
+    def test_restore_does_not_connect_deleted_attachments(self):
         entry = self.attached()
         self.reboot(entry)
         found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
@@ -87,7 +87,7 @@ class RestoringTest(UserSpaceDeviceCase):
         self.assertEqual([], self.journal.entries())
         self.assert_nothing_is_left()
 
-    def test_what_is_there_and_no_longer_its_own_is_taken_away(self):
+    def test_restore_disconnects_devices_of_deleted_attachments(self):
         self.attached()
         with (Path(self.there) / "file").open():
             found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
@@ -98,7 +98,7 @@ class RestoringTest(UserSpaceDeviceCase):
         self.assertEqual([], self.journal.entries())
         self.assert_nothing_is_left()
 
-    def test_nothing_is_connected_while_nobody_can_be_asked(self):
+    def test_restore_without_api_connects_nothing(self):
         def silent(_entry):
             raise TimeoutError("nobody answers")
 
@@ -109,7 +109,7 @@ class RestoringTest(UserSpaceDeviceCase):
         self.assertEqual([], self.tgtd.sessions())
         self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
 
-    def test_a_restore_that_is_killed_is_repeated(self):
+    def test_restore_killed_can_be_repeated(self):
         entry = self.attached()
         for delay in (0, 0.1, 0.2, 0.4, 0.8):
             self.reboot(self.journal.get(entry.id))
@@ -125,7 +125,7 @@ class RestoringTest(UserSpaceDeviceCase):
             self.assertEqual("data", (Path(self.there) / "file").read_text())
             self.assertEqual(1, len(self.tgtd.sessions()))
 
-    def test_a_mount_that_has_lost_its_device_is_for_people_to_end(self):
+    def test_restore_reports_mount_without_device(self):
         entry = self.attached()
         storage_daemon.kill(self.place_of(entry))
         (found,) = self.restore()
@@ -135,7 +135,7 @@ class RestoringTest(UserSpaceDeviceCase):
         self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
         self.assertTrue(os.path.ismount(self.there))
 
-    def test_a_device_that_the_journal_does_not_know_is_told_with_its_end(self):
+    def test_restore_reports_device_without_journal_entry(self):
         entry = self.attached()
         mounts.unmount(self.there)
         self.journal.remove(entry)
@@ -145,7 +145,7 @@ class RestoringTest(UserSpaceDeviceCase):
         wait_until(lambda: not processes_of(self.folder), lambda: processes_of(self.folder))
         self.assertEqual([], restore.check_host(self.host))
 
-    def test_what_is_half_way_is_left_as_it_is(self):
+    def test_restore_ignores_unfinished_operations(self):
         for step in (Step.MOUNTING, Step.DISCONNECTING):
             entry = self.journal.write(Entry("v", mountpoint=self.there), step=step)
             self.restore()

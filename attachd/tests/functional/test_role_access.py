@@ -37,7 +37,7 @@ class RulesTest(Case):
             user_id=user, project_id=project, roles=[each for each in roles.split(",") if each]
         )
 
-    def test_each_rule_allows_whom_it_is_meant_for(self):
+    def test_policy_rules_allow_the_expected_roles(self):
         for rule in policy.list_rules():
             with self.subTest(rule.name):
                 expected = role_expectations.allowed_roles(rule.name)
@@ -77,7 +77,7 @@ class GatesTest(Case):
             version=mv.RequestedVersions(each.since, each.ext_since).header(),
         )
 
-    def test_those_who_may_get_through_and_others_are_told_the_rule(self):
+    def test_endpoints_allow_expected_roles_and_name_the_rule_to_others(self):
         for each in self.endpoints:
             for name, token in role_expectations.TOKENS_BY_ROLE.items():
                 with self.subTest(each.operation, persona=name):
@@ -102,7 +102,7 @@ class ExtraSpecsTest(Case):
         )
         self.path = f"/types/{made.body['volume_type']['id']}"
 
-    def test_how_the_storage_is_built_is_shown_to_those_who_may_know(self):
+    def test_extra_specs_are_shown_to_permitted_roles(self):
         may_look = role_expectations.allowed_roles("volume_extension:types_extra_specs:index")
         may_know = role_expectations.allowed_roles(
             "volume_extension:types_extra_specs:read_sensitive"
@@ -135,7 +135,7 @@ class StoryTest(Case):
         self.routes = app.RouteTable(endpoint.load(), CONF.api.project_id_regex)
         self.seen = set()
 
-    def test_a_call_is_made_by_the_least_who_may_and_by_nobody_else(self):
+    def test_sample_calls_succeed_for_the_least_permitted_role_only(self):
         for _sample in test_api_samples.told(self.api, self._ask):
             pass
         self._refuse_what_is_in_no_sample()

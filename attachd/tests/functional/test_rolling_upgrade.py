@@ -115,7 +115,7 @@ class UpgradeCase:
 
 
 class ManagersFirstCase(UpgradeCase):
-    def test_managers_are_upgraded_first_then_the_api(self):
+    def test_rolling_upgrade_of_managers_before_api_works(self):
         with self.of_the_former_release():
             old_manager = self.deployment.start_manager()
             old_api = self.deployment.start_gunicorn()
@@ -155,7 +155,7 @@ class PostgreSQLTest(ManagersFirstCase, unittest.TestCase):
 class ApiFirstTest(UpgradeCase, unittest.TestCase):
     database = "mariadb"
 
-    def test_the_api_is_upgraded_first_and_pinned_until_the_managers_are(self):
+    def test_rolling_upgrade_of_pinned_api_before_managers_works(self):
         with self.of_the_former_release():
             old_manager = self.deployment.start_manager()
             old_api = self.deployment.start_gunicorn()

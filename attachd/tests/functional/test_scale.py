@@ -130,7 +130,7 @@ class Case(unittest.TestCase):
 
 @full_only("scale")
 class Pages(Case):
-    def test_a_page_of_a_thousand_is_three_statements_wherever_it_is(self):
+    def test_page_of_1000_volumes_needs_three_statements(self):
         for claim, list_, ctx, query, rows in self.lists():
             for marker in [None, *self.markers(rows)]:
                 asked = {**query, **({"marker": marker} if marker else {})}
@@ -141,7 +141,7 @@ class Pages(Case):
                     sent = session.counters().statements - before
                     self.assertLessEqual(sent, MOST_STATEMENTS)
 
-    def test_a_page_tells_of_each_volume_what_belongs_to_it(self):
+    def test_page_of_volumes_shows_the_data_of_each_volume(self):
         (first, *_others) = self.volumes(self.member)
         self.assertEqual(2, len(first["attachments"]))
         self.assertEqual({first["id"]}, {each["volume_id"] for each in first["attachments"]})
@@ -156,7 +156,7 @@ class OnMariadb(Pages):
             found = list_(ctx, **query)
         return count[0], len(found)
 
-    def test_a_page_costs_the_same_wherever_it_is(self):
+    def test_page_reads_same_row_count_at_any_position(self):
         for claim, list_, ctx, query, rows in self.lists():
             first, _ = self.read(list_, ctx, query)
             for marker in self.markers(rows):
@@ -165,7 +165,7 @@ class OnMariadb(Pages):
                     self.assertEqual(PAGE, found)
                     self.assertLess(cost, 1.2 * first + 20)
 
-    def test_also_the_other_way_round(self):
+    def test_page_in_descending_order_reads_same_row_count_at_any_position(self):
         for claim, list_, ctx, query, rows in self.lists():
             asked = {**query, "sort": "created_at:asc"}
             first, _ = self.read(list_, ctx, asked)
@@ -174,7 +174,7 @@ class OnMariadb(Pages):
                     cost, _ = self.read(list_, ctx, {**asked, "marker": marker})
                     self.assertLess(cost, 1.2 * first + 20)
 
-    def test_also_in_an_order_that_has_no_index(self):
+    def test_page_in_order_without_index_reads_same_row_count(self):
         sorts = ("name:asc", "size:desc", "status:asc", "updated_at:desc", "id:asc")
         for claim, list_, ctx, query, rows in self.lists():
             if list_ != self.volumes:
@@ -187,7 +187,7 @@ class OnMariadb(Pages):
                         cost, _ = self.read(list_, ctx, {**asked, "marker": marker})
                         self.assertLess(cost, 1.2 * first + 20)
 
-    def test_also_of_what_a_filter_leaves(self):
+    def test_page_with_filter_reads_same_row_count_at_any_position(self):
         for asked in ({"status": "in-use"}, {"bootable": "true"}, {"availability_zone": "zone-1"}):
             first, _ = self.read(self.volumes, self.member, asked)
             for marker in self.markers(
@@ -197,7 +197,7 @@ class OnMariadb(Pages):
                     cost, _ = self.read(self.volumes, self.member, {**asked, "marker": marker})
                     self.assertLess(cost, 1.2 * first + 20)
 
-    def test_a_filter_that_finds_few_reads_few(self):
+    def test_filter_with_few_matches_reads_few_rows(self):
         cases = [
             (self.volumes, VOLUME_FILTERS, FEW, 12),
             (self.attachments, ATTACHMENT_FILTERS, FEW_ATTACHMENTS, 4),
@@ -247,11 +247,11 @@ class OnMariadb(Pages):
             self.assertIsNotNone(plan["key"], plan)
             self.assertNotEqual("ALL", plan["type"], plan)
 
-    def test_the_samples_are_of_every_filter(self):
+    def test_filter_samples_include_every_filter(self):
         self.assertEqual(register.VOLUME.known, VOLUME_FILTERS.keys() | EMPTY)
         self.assertEqual(register.ATTACHMENT.known, ATTACHMENT_FILTERS.keys())
 
-    def test_every_filter_uses_an_index(self):
+    def test_filters_use_an_index(self):
         cases = [(self.volumes, VOLUME_FILTERS), (self.attachments, ATTACHMENT_FILTERS)]
         everything = {**VOLUME_FILTERS, **ATTACHMENT_FILTERS}
         for list_, samples in cases:
@@ -269,7 +269,7 @@ class OnMariadb(Pages):
                 ):
                     self.assert_indexed(self.plans(list_, self.member, query))
 
-    def test_filters_of_attachd_by_time_read_what_is_so_old(self):
+    def test_time_filters_read_matching_rows_only(self):
         def own(ctx, **query):
             return attachment_lists.index(ctx, query, mv.LATEST, mv.EXT_BASE)["attachments"]
 
@@ -285,7 +285,7 @@ class OnMariadb(Pages):
                     # What was made an hour later may be as old, by another clock.
                     self.assertLess(cost, 2 * 3700)
 
-    def test_every_filter_uses_an_index_after_a_marker(self):
+    def test_filters_with_marker_use_an_index(self):
         marker = self.ids["volume"]
         for name, text in VOLUME_FILTERS.items():
             if name == "project_id":  # the marker is of another one
@@ -307,7 +307,7 @@ class OnPostgresql(Pages):
             explained = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
             return "\n".join(explained.scalars())
 
-    def test_pages_and_filters_that_find_few_use_an_index(self):
+    def test_pages_and_selective_filters_on_postgresql_use_an_index(self):
         large = ("volumes", "attachments", "volume_metadata")
         for claim, list_, ctx, query, rows in self.lists():
             for marker in self.markers(rows):

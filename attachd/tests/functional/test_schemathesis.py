@@ -97,17 +97,17 @@ class SchemathesisTest(unittest.TestCase):
         )
         return ended.returncode, f"{ended.stdout}\n{ended.stderr}"
 
-    def test_all_is_answered_as_it_is_described(self):
+    def test_generated_requests_get_documented_responses(self):
         code, said = self.run_(document.describe(), "--phases=fuzzing", "--max-examples=5")
         self.assertEqual(0, code, said)
 
-    def test_attachments_are_looked_at_closely(self):
+    def test_generated_attachment_requests_get_documented_responses(self):
         code, said = self.run_(
             document.describe(), "--phases=coverage", "--include-path=/v3/attachments"
         )
         self.assertEqual(0, code, said)
 
-    def test_what_is_not_described_would_be_found(self):
+    def test_undocumented_response_is_detected(self):
         described = document.describe()
         path = "/v3/attachments/{attachment_id}"
         del described["paths"][path]["get"]["responses"]["404"]
@@ -122,7 +122,7 @@ class SchemathesisTest(unittest.TestCase):
 
 
 class MethodsTest(unittest.TestCase):
-    def test_a_method_that_a_url_has_not_is_a_404(self):
+    def test_unknown_method_of_a_url_returns_404(self):
         api = wsgi_api.use(self)
         declared = {(each.method, each.path) for each in endpoint.load()}
         for path in sorted({path for _, path in declared}):

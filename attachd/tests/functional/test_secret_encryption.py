@@ -269,7 +269,7 @@ class LeakTest(Case):
             timeout=TIMEOUT,
         ).stdout
 
-    def test_they_are_found_nowhere_else(self):
+    def test_secrets_are_stored_encrypted_only(self):
         one, two, three = (self.create_volume() for _ in range(3))
         path = self.attach_as_nova_does(one)
         action = self.attach_as_ironic_does(two)

@@ -15,7 +15,7 @@ SEED = 3
 
 @full_only("soak")
 class SoakTest(testtools.TestCase):
-    def test_clients_have_what_they_believe_whatever_is_killed(self):
+    def test_soak_with_kills_leaves_a_linearizable_history(self):
         deployment.require(self)
         settings = run.Settings(seconds=SECONDS, seed=SEED, clients=CLIENTS, keys=run.knows_keys())
         said = []

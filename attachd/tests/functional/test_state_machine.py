@@ -338,7 +338,7 @@ def _wanted(volume: attachment_model.Volume, server: str | None, **more: Any) ->
 class StateMachineTest(unittest.TestCase):
     """One API and one manager, many stories."""
 
-    def test_whatever_clients_do_the_model_is_obeyed(self):
+    def test_random_calls_obey_the_attachment_model(self):
         # Failures are what the stories are about: they need not be told.
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)

@@ -137,7 +137,7 @@ class TakeoverTest(testtools.TestCase):
         body = {"volume_type": {"name": "many", "extra_specs": {"multiattach": "<is> True"}}}
         self.assertEqual(200, self.request("POST", "/types", body).status_code)
 
-    def test_one_of_two_is_killed_under_load(self):
+    def test_takeover_of_one_of_two_managers_killed_under_load_completes(self):
         first, second = (self.start_manager(name, pause=0.02) for name in ("one", "two"))
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
@@ -200,7 +200,7 @@ class TakeoverTest(testtools.TestCase):
         """Return the id of the process that does the work of a manager."""
         return int(process.wait_for(r"(\d+) INFO attachd.manager.service .* Serving")[1])
 
-    def test_a_delete_at_one_during_a_connect_at_the_other_waits_and_shuts_out(self):
+    def test_delete_at_one_manager_during_connect_at_the_other_waits_and_revokes(self):
         for machine in ("one", "two"):
             self.start_manager(machine, pause=1)
         self.deployment.start_gunicorn()
@@ -236,7 +236,7 @@ class TakeoverTest(testtools.TestCase):
         entries = recording_manager.read_record(self.record)[count:]
         return [entry.method for entry in entries if entry.what == "begins"]
 
-    def test_one_that_slept_in_the_middle_of_a_call_touches_nothing_afterwards(self):
+    def test_paused_manager_after_takeover_changes_nothing(self):
         sleeper = self.start_manager("one")
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()

@@ -67,27 +67,27 @@ class CacheTest(unittest.TestCase):
             self.assertEqual(200, api.request("GET", "/volumes", token=token).status)
         return len(asked)
 
-    def test_a_process_keeps_them_by_itself(self):
+    def test_token_cache_in_the_process_saves_keystone_requests(self):
         self.assertEqual(1, self.count_questions())
 
-    def test_without_a_cache_keystone_is_always_asked(self):
+    def test_token_cache_disabled_queries_keystone_each_time(self):
         self.assertEqual(3, self.count_questions(token_cache_time=-1))
 
-    def test_memcached_keeps_them_for_all_processes(self):
+    def test_token_cache_in_memcached_is_shared_by_processes(self):
         server = Memcached(self)
         self.assertEqual(1, self.count_questions(memcached_servers=[server.address]))
         self.assertEqual([300], server.times)
         ((_flags, value),) = server.kept.values()
         self.assertIn(b'"token"', value)
 
-    def test_memcached_may_be_shown_nothing(self):
+    def test_token_cache_in_memcached_may_be_encrypted(self):
         server = Memcached(self)
         options = {"memcache_security_strategy": "ENCRYPT", "memcache_secret_key": "secret"}
         self.assertEqual(1, self.count_questions(memcached_servers=[server.address], **options))
         ((_flags, value),) = server.kept.values()
         self.assertNotIn(b"token", value)
 
-    def test_a_memcached_that_is_down_is_done_without(self):
+    def test_token_cache_with_memcached_down_is_bypassed(self):
         server = Memcached(self)
         server.shutdown()
         server.server_close()

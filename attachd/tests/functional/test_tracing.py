@@ -81,7 +81,7 @@ class ObservedTest(testtools.TestCase):
         lines = [line for line in process.output.splitlines() if line and not foreign.match(line)]
         return [json.loads(line) for line in lines]
 
-    def test_one_request_is_followed_everywhere(self):
+    def test_trace_of_one_request_spans_all_processes(self):
         ours, secret = self.attach()
         self.check_logs(ours, secret)
         self.check_traces(ours, secret)

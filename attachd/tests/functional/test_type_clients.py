@@ -22,7 +22,7 @@ def cell(said, name):
 
 @full_only("clients")
 class CinderCommandTest(commands.Case):
-    def test_types(self):
+    def test_cinder_command_type_calls_work(self):
         said = self.shell("cinder type-create --is-public False --description text hidden")
         kind = re.search(UUID, said)[0]
         said = self.shell(
@@ -40,7 +40,7 @@ class CinderCommandTest(commands.Case):
         self.assertRegex(said, r"volume_backend_name : file")
         self.assertRegex(said, rf"{kind} \| secret \| \{{'multiattach': '<is> True'\}}")
 
-    def test_access(self):
+    def test_cinder_command_type_access_calls_work(self):
         said = self.shell("cinder type-create --is-public False hidden")
         kind = re.search(UUID, said)[0]
         said = self.shell(
@@ -53,7 +53,7 @@ class CinderCommandTest(commands.Case):
         )
         self.assertEqual([(kind, PROJECT)], re.findall(rf"\| ({UUID}) \| ({PROJECT}) \|", said))
 
-    def test_default_types(self):
+    def test_cinder_command_default_type_calls_work(self):
         said = self.shell(
             f"""
             cinder type-create gold
@@ -66,7 +66,7 @@ class CinderCommandTest(commands.Case):
         )
         self.assertRegex(said, rf"{PROJECT} +\| {UUID}|{UUID} +\| {PROJECT}")
 
-    def test_qos(self):
+    def test_cinder_command_qos_calls_work(self):
         self.shell("cinder type-create fast")
         said = self.shell("cinder qos-create gold consumer=front-end total_iops_sec=500")
         gold = cell(said, "id")
@@ -91,7 +91,7 @@ class CinderCommandTest(commands.Case):
         self.assertRegex(said, rf"volume_type +\| fast \| {kind}")
         self.assertEqual(1, len(re.findall(rf"\| {gold} \| gold \|", said)))
 
-    def test_filters(self):
+    def test_cinder_command_type_filters_work(self):
         said = self.shell(
             """
             cinder --os-volume-api-version 3.33 list-filters --resource volume_type
@@ -108,7 +108,7 @@ class CinderCommandTest(commands.Case):
 
 @full_only("clients")
 class OpenStackCommandTest(commands.Case):
-    def test_types(self):
+    def test_openstack_command_type_calls_work(self):
         said = self.shell(
             """
             openstack volume type create --private --multiattach --property k=v hidden \\
@@ -139,7 +139,7 @@ class OpenStackCommandTest(commands.Case):
              for line in said.splitlines()],
         )  # fmt: skip
 
-    def test_encryption_is_refused_in_words(self):
+    def test_openstack_command_type_encryption_is_refused_with_message(self):
         said = self.shell(
             """
             openstack volume type create gold -f value -c name
@@ -149,7 +149,7 @@ class OpenStackCommandTest(commands.Case):
         self.assertIn("This service has no encrypted volumes", said)
         self.assertEqual("refused", said.splitlines()[-1])
 
-    def test_qos(self):
+    def test_openstack_command_qos_calls_work(self):
         said = self.shell(
             """
             openstack volume type create fast -f value -c name
@@ -180,7 +180,7 @@ class OpenStackCommandTest(commands.Case):
             said.splitlines(),
         )
 
-    def test_filters(self):
+    def test_openstack_command_type_filters_work(self):
         said = self.shell("openstack block storage resource filter show volume_type -f value")
         self.assertIn("extra_specs", said)
 
@@ -192,7 +192,7 @@ class CinderClientTest(libraries.Case):
         super().setUp()
         self.client = self.connect("3.71")
 
-    def test_access(self):
+    def test_cinderclient_type_access_calls_work(self):
         kind = self.client.volume_types.create("hidden", is_public=False)
         access = self.client.volume_type_access
         access.add_project_access(kind, "b" * 32)
@@ -204,7 +204,7 @@ class CinderClientTest(libraries.Case):
         with self.assertRaises(exceptions.NotFound):
             access.remove_project_access(kind, "b" * 32)
 
-    def test_default_types(self):
+    def test_cinderclient_default_type_calls_work(self):
         kind = self.client.volume_types.create("gold")
         defaults = self.client.default_types
         self.assertEqual(kind.id, defaults.create("gold", PROJECT).volume_type_id)
@@ -215,7 +215,7 @@ class CinderClientTest(libraries.Case):
         defaults.delete(PROJECT)
         self.assertEqual([], defaults.list())
 
-    def test_qos(self):
+    def test_cinderclient_qos_calls_work(self):
         qos = self.client.qos_specs
         one = qos.create("gold", {"consumer": "both", "a": "1"})
         qos.set_keys(one.id, {"b": "2"})
@@ -232,7 +232,7 @@ class CinderClientTest(libraries.Case):
         qos.delete(one)
         self.assertEqual([], qos.list())
 
-    def test_encryption(self):
+    def test_cinderclient_type_encryption_is_refused(self):
         kind = self.client.volume_types.create("gold")
         encryption = self.client.volume_encryption_types
         self.assertEqual([], encryption.list())
@@ -248,7 +248,7 @@ class SdkTest(libraries.Case):
         super().setUp()
         self.storage = sdk.block_storage(self, self.process.url)
 
-    def test_access(self):
+    def test_sdk_type_access_calls_work(self):
         storage = self.storage
         kind = storage.create_type(name="hidden", is_public=False)
         storage.add_type_access(kind, "b" * 32)
@@ -257,7 +257,7 @@ class SdkTest(libraries.Case):
         storage.remove_type_access(kind, "b" * 32)
         self.assertEqual([], storage.get_type_access(kind))
 
-    def test_default_types(self):
+    def test_sdk_default_type_calls_work(self):
         storage = self.storage
         kind = storage.create_type(name="gold")
         self.assertEqual(kind.id, storage.set_default_type("b" * 32, kind.id).volume_type_id)
@@ -266,7 +266,7 @@ class SdkTest(libraries.Case):
         storage.unset_default_type("b" * 32)
         self.assertEqual([], list(storage.default_types()))
 
-    def test_qos(self):
+    def test_sdk_qos_calls_work(self):
         storage = self.storage
         one = storage.create_qos_spec(name="gold", consumer="both", a="1")
         self.assertEqual({"a": "1"}, one.specs)
@@ -282,7 +282,7 @@ class SdkTest(libraries.Case):
         storage.delete_qos_spec(one)
         self.assertEqual([], list(storage.qos_specs()))
 
-    def test_encryption(self):
+    def test_sdk_type_encryption_is_refused(self):
         storage = self.storage
         kind = storage.create_type(name="gold")
         self.assertIsNone(storage.get_type_encryption(kind).provider)

@@ -79,7 +79,7 @@ class RacesOnSqlite(unittest.TestCase):
         self.assertEqual([several] * len(having), having)
         return len(having)
 
-    def test_the_flag_is_what_the_type_says_whoever_was_faster(self):
+    def test_type_change_and_create_at_once_leave_the_multiattach_flag_of_the_type(self):
         seen = Counter()
         for number in range(ROUNDS):
             kind = types.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
@@ -95,7 +95,7 @@ class RacesOnSqlite(unittest.TestCase):
             seen += outcomes
         self.assertGreater(seen["dict"], 0)
 
-    def test_many_changes_and_renames_at_once(self):
+    def test_type_changes_and_renames_at_once_lose_no_update(self):
         for number in range(ROUNDS):
             kind = types.create({"name": f"t{number}"})["id"]
             pairs = (SEVERAL, {"mode": "RO"}, {"max_attachments": "2"})
@@ -107,7 +107,7 @@ class RacesOnSqlite(unittest.TestCase):
             )
             self.assert_kept(kind)
 
-    def test_a_type_that_is_deleted_is_had_by_nobody(self):
+    def test_type_delete_and_create_volume_at_once_leave_no_volume_of_deleted_type(self):
         for number in range(ROUNDS):
             kind = types.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
             outcomes = self.race(kind, functools.partial(types.delete, kind))
@@ -129,7 +129,7 @@ class WaitingOnMariadb(unittest.TestCase):
         self.type = types.create({"name": "shared", "extra_specs": SEVERAL})["id"]
         self.volume = db_rows.add_volume()["id"]
 
-    def test_what_was_judged_by_the_type_of_before_is_refused(self):
+    def test_retype_checked_against_old_type_is_refused(self):
         calls = (
             functools.partial(create, self.type),
             functools.partial(retype, self.volume, self.type),
@@ -140,7 +140,7 @@ class WaitingOnMariadb(unittest.TestCase):
                     call()
         self.assertEqual([None], [row["volume_type_id"] for row in db_rows.list_volumes()])
 
-    def test_a_change_waits_for_whoever_is_about_to_have_the_type(self):
+    def test_type_change_waits_for_volume_create_in_progress(self):
         kept, changed = threading.Event(), threading.Event()
         real = types.lock_unchanged
 

@@ -28,7 +28,7 @@ class SdkTest(Case):
         volume = self.storage.create_volume(name="disk", size=1)
         self.volume = self.storage.wait_for_status(volume, "available", wait=TIMEOUT)
 
-    def test_each_list_is_not_found_with_a_reason(self):
+    def test_sdk_unsupported_lists_return_404_with_reason(self):
         storage = self.storage
         lists = {
             "snapshots": storage.snapshots,
@@ -43,7 +43,7 @@ class SdkTest(Case):
             with self.assertRaisesRegex(sdk_exceptions.NotFoundException, reason):
                 list(asked())
 
-    def test_a_project_is_cleaned_up_when_that_is_left_out(self):
+    def test_sdk_project_cleanup_without_unsupported_resources_works(self):
         status = queue.Queue()
         self.storage._service_cleanup(
             dry_run=False,
@@ -54,7 +54,7 @@ class SdkTest(Case):
         self.assertEqual(self.volume.id, status.get_nowait().id)
         self.wait_for(lambda: not list(self.storage.volumes()))
 
-    def test_a_volume_is_deleted_with_all_that_hangs_on_it(self):
+    def test_sdk_cascade_delete_of_volume_works(self):
         self.storage.delete_volume(self.volume)
         self.wait_for(lambda: not list(self.storage.volumes()))
 
@@ -67,7 +67,7 @@ class CinderClientTest(Case):
         self.addCleanup(session_.session.close)
         self.client = cinder.Client("3.71", session=session_)
 
-    def test_each_list_is_not_found_with_a_reason(self):
+    def test_cinderclient_unsupported_lists_return_404_with_reason(self):
         client = self.client
         lists = {
             "snapshots": client.volume_snapshots,
@@ -83,7 +83,7 @@ class CinderClientTest(Case):
             with self.assertRaisesRegex(exceptions.NotFound, f"This service has no {name}."):
                 manager.list()
 
-    def test_a_volume_is_deleted_with_all_that_hangs_on_it(self):
+    def test_cinderclient_cascade_delete_of_volume_works(self):
         volume = self.client.volumes.create(1, name="disk")
         self.wait_for(lambda: self.client.volumes.get(volume.id).status == "available")
         self.client.volumes.delete(volume, cascade=True)

@@ -62,7 +62,7 @@ class Case(testtools.TestCase):
 
 
 class CurlTest(Case):
-    def test_everything_prints_what_the_guide_says(self):
+    def test_user_guide_curl_examples_print_the_documented_output(self):
         for tool in ("bash", "curl", "jq"):
             requirements.require_tool(self, tool)
         blocks = [
@@ -80,7 +80,7 @@ class CurlTest(Case):
 
 
 class PythonTest(Case):
-    def test_the_example_of_openstacksdk(self):
+    def test_user_guide_openstacksdk_example_works(self):
         storage = sdk.block_storage(self, self.service.url)
         volume = storage.create_volume(name="data", size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
@@ -106,7 +106,7 @@ class AuditorTest(Case):
             **more,
         )
 
-    def test_an_auditor_sees_other_projects_and_changes_nothing(self):
+    def test_auditor_role_of_the_guide_reads_all_projects_and_changes_nothing(self):
         wanted = {"volume": {"name": "data", "size": 1}}
         made = self.request("POST", "volumes", "member,reader", PROJECT, json=wanted)
         volume = made.json()["volume"]["id"]

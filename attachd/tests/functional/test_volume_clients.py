@@ -63,7 +63,7 @@ class Case(unittest.TestCase):
 
 
 class OpenStackCommandTest(Case):
-    def test_flags_types_and_image_metadata(self):
+    def test_openstack_command_flags_types_and_image_metadata_work(self):
         self.shell(
             """
             openstack volume type create plain; openstack volume type create gold
@@ -82,7 +82,7 @@ class OpenStackCommandTest(Case):
         self.assertEqual("false", str(shown["bootable"]).lower())
         self.assertEqual({"readonly": "False"}, shown["properties"])
 
-    def test_a_copy_has_the_bytes_of_its_source(self):
+    def test_openstack_command_clone_has_the_data_of_its_source(self):
         self.shell("openstack volume create --size 1 disk; wait_for disk available")
         with self.file_of("disk").open("r+b") as file:
             file.seek(700 * 2**20)
@@ -97,7 +97,7 @@ class OpenStackCommandTest(Case):
         self.assertLess(copy.stat().st_blocks * 512, 2**20)
         self.shell("openstack volume delete disk copy")
 
-    def test_messages(self):
+    def test_openstack_command_lists_messages(self):
         self.break_a_volume()
         said = self.shell(f"{MESSAGE} list -f json")
         (message,) = json.loads(said)
@@ -127,7 +127,7 @@ class OpenStackCommandTest(Case):
 
 
 class CinderCommandTest(Case):
-    def test_every_action_that_there_is_a_command_for(self):
+    def test_cinder_command_volume_actions_work(self):
         said = self.shell(
             """
             cinder type-create plain; cinder type-create gold
@@ -152,14 +152,14 @@ class CinderCommandTest(Case):
         self.shell("cinder force-delete disk")
         self.wait_until_gone("disk")
 
-    def test_what_is_refused_is_said(self):
+    def test_cinder_command_refused_calls_print_the_reason(self):
         self.shell("cinder create --name disk 1; wait_for disk available")
         said = self.shell("cinder migrate disk there@file 2>&1")
         self.assertIn("os-migrate_volume is not supported", said)
         said = self.shell("cinder unmanage disk", expected=1)
         self.assertIn("os-unmanage is not supported", said)
 
-    def test_copies_and_messages(self):
+    def test_cinder_command_clones_and_messages_work(self):
         said = self.shell(
             """
             cinder create --name disk 1; wait_for disk available

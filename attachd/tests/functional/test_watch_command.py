@@ -63,7 +63,7 @@ class WatchingTest(testtools.TestCase):
         watcher.show_in_failures(self)
         return watcher
 
-    def test_a_life_while_the_api_is_away_and_comes_back(self):
+    def test_watch_command_through_api_outage_prints_all_events(self):
         attachment = self.reserve()
         watcher = self.watch("--attachment", attachment, "--since", "0", "--until", "deleted")
         watcher.wait_for(" reserved ")
@@ -90,7 +90,7 @@ class WatchingTest(testtools.TestCase):
         table = self.type_in("attachd", "attachment-timeline", attachment, "--long")
         self.assertIn("Process", table)
 
-    def test_what_ends_it(self):
+    def test_watch_command_exits_as_documented(self):
         attachment = self.reserve()
         self.watching["OS_ENDPOINT"] += f"/{uuid.uuid4().hex}"  # another project
         watcher = self.watch("--since", "0", "--all-projects", "--volume", "data")
