@@ -11,7 +11,7 @@ rules make the rest possible:
   ``final=True`` only when the request surely had no effect and left nothing behind; in doubt
   it is ``final=False``, and the manager undoes or retries.
 * **Fenced.**  Immediately before each single change at the backend, be it a command, a file or a
-  row, a driver calls :func:`attachd.drivers.fencing.check`, and lets its exception through
+  row, a driver calls :func:`attachd.drivers.base.check_fencing`, and lets its exception through
   without changing anything more: another process may work on the volume.  Reads need no check,
   and :meth:`Driver.setup` needs none.
 
@@ -20,7 +20,9 @@ volumes run in parallel, so a driver locks what its volumes share.
 """
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import contextvars
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypedDict
 
@@ -321,3 +323,58 @@ class Driver(abc.ABC):
         :raises BackendError: they cannot be listed
         """
         raise exception.BackendError(f"The driver of {self.name} lists no volumes.", final=True)
+
+
+# Fencing.  A process that was suspended, or cut off from the database, may have been declared
+# dead: then another one works on its volume.  When the process continues in the middle of a
+# driver's method, the check stops it.  The manager installs the check, and a driver calls it:
+#
+#     base.check_fencing()
+#     self._control.new_target(name)
+
+_check: contextvars.ContextVar[Callable[[], None] | None] = contextvars.ContextVar(
+    "fencing", default=None
+)
+
+_liveness_fds: set[int] = set()
+
+
+def check_fencing() -> None:
+    """Check that the operation of this thread may still change the backend.
+
+    :raises BackendError: never final: earlier changes may have had effect
+    """
+    if (check_allowed := _check.get()) is not None:
+        check_allowed()
+
+
+@contextlib.contextmanager
+def fencing_scope(check_allowed: Callable[[], None]) -> Iterator[None]:
+    """Install a check for the block, in this thread.
+
+    :param check_allowed: raises BackendError if changes are not allowed any more
+    """
+    token = _check.set(check_allowed)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def liveness_fds() -> tuple[int, ...]:
+    """Return the file descriptors that child processes of this process inherit.
+
+    As long as one of them is open this process counts as alive: a tool that has outlived it may
+    still change the backend.
+    """
+    return tuple(_liveness_fds)
+
+
+def add_liveness_fd(descriptor: int) -> None:
+    """Let child processes inherit a file descriptor from now on."""
+    _liveness_fds.add(descriptor)
+
+
+def remove_liveness_fd(descriptor: int) -> None:
+    """Undo :func:`add_liveness_fd`."""
+    _liveness_fds.discard(descriptor)

@@ -11,7 +11,7 @@ from oslo_log import log
 from oslo_utils import strutils
 
 from attachd import exception
-from attachd.drivers import fencing
+from attachd.drivers import base
 
 LOG = log.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def run(
     """Run a tool and wait for its end.
 
     Its messages are in English, and a Ctrl-C in the terminal does not reach it: a request in
-    progress is finished.  It inherits this process's liveness descriptors, see fencing.py.
+    progress is finished.  It inherits this process's liveness descriptors, see base.py.
 
     :param timeout: seconds after which the tool is killed
     :param environment: variables beside PATH and LC_ALL, which are all it gets
@@ -54,7 +54,7 @@ def run(
             env={"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
             | dict(environment or {}),
             errors="replace",
-            pass_fds=fencing.liveness_fds(),
+            pass_fds=base.liveness_fds(),
             process_group=0,
             stdin=subprocess.DEVNULL,
             text=True,

@@ -14,7 +14,7 @@ import time
 from typing import Final, NamedTuple
 
 from attachd import exception
-from attachd.drivers import fencing
+from attachd.drivers import base
 
 _FICLONE: Final = 0x40049409
 """The ioctl that clones a file; Source: linux/fs.h, ioctl_ficlone(2)."""
@@ -48,7 +48,7 @@ def copy(source: Path, target: Path) -> None:
     reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        fencing.check()
+        base.check_fencing()
         writing = os.open(target, flags, 0o600)
         try:
             if not _clone(reading, writing):
@@ -62,7 +62,7 @@ def copy(source: Path, target: Path) -> None:
 
 def _clone(reading: int, writing: int) -> bool:
     """Share the blocks; False if the file system cannot."""
-    fencing.check()
+    base.check_fencing()
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
     except OSError as error:
@@ -77,7 +77,7 @@ def _copy_until_stable(source: Path, reading: int, writing: int) -> None:
         before = _rested(reading)
         if before is None:
             continue
-        fencing.check()
+        base.check_fencing()
         os.ftruncate(writing, 0)
         os.ftruncate(writing, before.size)
         _copy_data(reading, writing)
@@ -119,5 +119,5 @@ def _copy_data(reading: int, writing: int) -> None:
             chunk = os.pread(reading, min(_CHUNK, end - start), start)
             if not chunk:  # it has become shorter, which its mark will tell
                 return
-            fencing.check()
+            base.check_fencing()
             start += os.pwrite(writing, chunk, start)

@@ -14,7 +14,7 @@ import uuid
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import base, fencing
+from attachd.drivers import base
 
 _CALLS_KEPT = 10_000
 
@@ -93,14 +93,14 @@ class FakeDriver(base.Driver):
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Record the size."""
         self._perform(Call("create", volume.id))
-        fencing.check()
+        base.check_fencing()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
     def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
         """Record the size."""
         self._perform(Call("clone", volume.id, others=(source.id,)))
-        fencing.check()
+        base.check_fencing()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
@@ -109,7 +109,7 @@ class FakeDriver(base.Driver):
         self._perform(Call("delete", volume.id))
         if self._granted.get(volume.id):
             raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
-        fencing.check()
+        base.check_fencing()
         self._sizes.pop(volume.id, None)
 
     def extend(
@@ -117,7 +117,7 @@ class FakeDriver(base.Driver):
     ) -> None:
         """Record the larger size."""
         self._perform(Call("extend", volume.id, others=_ids(exports)))
-        fencing.check()
+        base.check_fencing()
         self._sizes[volume.id] = max(size_gib, self._sizes.get(volume.id, 0))
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
@@ -126,7 +126,7 @@ class FakeDriver(base.Driver):
         :returns: ``data`` names the volume, the attachment and the mode
         """
         self._perform(Call("grant", volume.id, export.attachment_id))
-        fencing.check()
+        base.check_fencing()
         self._granted.setdefault(volume.id, {})[export.attachment_id] = export.mode
         data = {
             "volume_id": volume.id,
@@ -173,10 +173,10 @@ class FakeDriver(base.Driver):
     def _forget(self, volume_id: str, attachment_ids: Collection[str]) -> None:
         granted = self._granted.get(volume_id, {})
         for each in attachment_ids:
-            fencing.check()
+            base.check_fencing()
             granted.pop(each, None)
         if not granted:
-            fencing.check()
+            base.check_fencing()
             self._granted.pop(volume_id, None)
 
     def restart(self) -> None:

@@ -22,7 +22,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from attachd import exception
-from attachd.drivers import base, fencing, loop, sparse
+from attachd.drivers import base, loop, sparse
 
 LOG = log.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class FileDriver(base.Driver):
         link = self._link(volume, export)
         with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
             loop.detach(link)
-            fencing.check()
+            base.check_fencing()
             name = self._devices / link.name
             # Without loop devices the folder need not be one that this process may look into.
             if os.path.lexists(name):
@@ -166,9 +166,9 @@ class FileDriver(base.Driver):
                 raise exception.BackendError(
                     f"{link} is still open on this host; close it, then detach again."
                 )
-            fencing.check()
+            base.check_fencing()
             link.unlink(missing_ok=True)
-            fencing.check()
+            base.check_fencing()
             # The folder stays while others have their links in it.
             with contextlib.suppress(OSError):
                 link.parent.rmdir()
@@ -238,9 +238,9 @@ class FileDriver(base.Driver):
         return self._folder(volume) / sparse.plain_name(export.attachment_id)
 
     def _make_link(self, file: Path, link: Path) -> None:
-        fencing.check()
+        base.check_fencing()
         link.parent.mkdir(mode=0o700, exist_ok=True)
-        fencing.check()
+        base.check_fencing()
         with contextlib.suppress(FileExistsError):
             os.link(file, link)
             if not self._loops:
@@ -259,11 +259,11 @@ class FileDriver(base.Driver):
             for other in self._devices.iterdir():
                 # Its device was freed by another program, and reused for this one.
                 if _leads_to(other, device):
-                    fencing.check()
+                    base.check_fencing()
                     other.unlink(missing_ok=True)
-            fencing.check()
+            base.check_fencing()
             name.unlink(missing_ok=True)
-            fencing.check()
+            base.check_fencing()
             name.symlink_to(device)
         return name
 
@@ -302,7 +302,7 @@ def _remove_folder(folder: Path) -> None:
                 f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
                 final=True,
             )
-        fencing.check()
+        base.check_fencing()
         folder.rmdir()
 
 

@@ -18,7 +18,7 @@ import struct
 import time
 
 from attachd import exception
-from attachd.drivers import base, fencing
+from attachd.drivers import base
 
 _CONTROL = Path("/dev/loop-control")
 _DEVICES = Path("/dev")
@@ -94,7 +94,7 @@ def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
 def refresh(device: LoopDevice) -> None:
     """Update the size of a device to that of its file."""
     with _opened(Path(device.path), os.O_RDONLY) as descriptor:
-        fencing.check()
+        base.check_fencing()
         fcntl.ioctl(descriptor, _LOOP_SET_CAPACITY)
 
 
@@ -122,7 +122,7 @@ def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> 
 def _configure(path: Path, config: bytes) -> bool:
     """Configure a free device; False if another process was faster."""
     with _opened(path, os.O_RDWR) as descriptor:
-        fencing.check()
+        base.check_fencing()
         try:
             fcntl.ioctl(descriptor, _LOOP_CONFIGURE, config)
         except OSError as error:
@@ -137,7 +137,7 @@ def _clear(device: LoopDevice, backing: Path) -> None:
     with _opened(Path(device.path), os.O_RDONLY) as descriptor:
         # While it is open here no other process can reuse it.
         if device in find(backing):
-            fencing.check()
+            base.check_fencing()
             with contextlib.suppress(OSError):
                 fcntl.ioctl(descriptor, _LOOP_CLR_FD)
 

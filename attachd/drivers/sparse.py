@@ -12,7 +12,7 @@ from pathlib import Path
 import re
 
 from attachd import exception
-from attachd.drivers import base, copying, fencing
+from attachd.drivers import base, copying
 
 GIB = 2**30
 
@@ -68,15 +68,15 @@ class SparseFiles:
         try:
             copying.copy(source, part)
             # The source may have grown since its size was asked for.
-            fencing.check()
+            base.check_fencing()
             os.truncate(part, volume.size_gib * GIB)
             _grow(part, volume.size_gib * GIB)
-            fencing.check()
+            base.check_fencing()
             part.rename(path)
             sync_folder(self.folder)
         except (OSError, OverflowError, exception.BackendError) as error:
             # A process that may not continue must not clean up either.
-            fencing.check()
+            base.check_fencing()
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
             raise exception.BackendError(
@@ -93,7 +93,7 @@ class SparseFiles:
         path = self.path(volume_id)
         with map_os_errors(f"Volume {volume_id} could not be deleted"):
             for each in (path, self._part(volume_id)):
-                fencing.check()
+                base.check_fencing()
                 each.unlink(missing_ok=True)
             sync_folder(self.folder)
 
@@ -177,11 +177,11 @@ def map_os_errors(what_failed: str) -> Iterator[None]:
 
 
 def _grow(path: Path, size: int, flags: int = 0) -> None:
-    fencing.check()
+    base.check_fencing()
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     try:
         if os.fstat(descriptor).st_size < size:
-            fencing.check()
+            base.check_fencing()
             os.ftruncate(descriptor, size)
         os.fsync(descriptor)
     finally:

@@ -20,7 +20,7 @@ from attachd.db.attachments import transitions as steps
 from attachd.db.attachments.transitions import Guard, Moved
 from attachd.db.secrets import encryption
 from attachd.drivers.base import ConnectionInfo, Connector
-from attachd.manager import driver_args, flow_runner, notify
+from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ha.volume_lease import VolumeLease
@@ -120,8 +120,8 @@ def connect_values(
     """
     noted = connect_rules.connect_values(volume, row, others, connector)
     values = {**noted, **steps.next_generation(row)}
-    export = driver_args.export({**row, **values})
-    key = driver_args.connection_key(backend, driver_args.volume_ref(volume), export)
+    export = backends.export({**row, **values})
+    key = backends.connection_key(backend, backends.volume_ref(volume), export)
     # Another host must not get a secret that this host may know.
     kept = row["secret"] if row["connection_key"] == key else None
     secret = encryption.decrypted(_shared_secret(key, others) or kept) or secrets.token_hex(16)
@@ -165,14 +165,14 @@ def run_attach_flow(backend: Backend, moved: Moved, lease: VolumeLease) -> dict[
     :param lease: released when the work ends
     """
     row = moved.attachment
-    volume = driver_args.volume_ref(moved.volume)
-    export = driver_args.export_with_secret(row)
+    volume = backends.volume_ref(moved.volume)
+    export = backends.export_with_secret(row)
     request = attachment_flows.GrantRequest(
         backend.driver,
         volume,
         export,
-        driver_args.live_exports(moved.others),
-        lambda info: _record_connection(row, driver_args.with_qos(info, moved.volume), lease),
+        backends.live_exports(moved.others),
+        lambda info: _record_connection(row, backends.with_qos(info, moved.volume), lease),
         lambda: _must_stay_granted(row, lease),
         repeated=moved.source in _MAYBE_GRANTED,
     )
@@ -255,4 +255,4 @@ def connected_response(row: db.Row) -> dict[str, Any]:
 
     :raises SecretUnreadable: its connection cannot be decrypted
     """
-    return {"connection_info": driver_args.connection_info(row), "mode": row["mode"]}
+    return {"connection_info": backends.connection_info(row), "mode": row["mode"]}

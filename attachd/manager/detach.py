@@ -14,7 +14,7 @@ from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments import transitions as steps
 from attachd.db.attachments.transitions import Guard, Moved
-from attachd.manager import driver_args, flow_runner, notify
+from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ha.volume_lease import VolumeLease
@@ -170,9 +170,9 @@ def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.R
         return  # It was never connected, so the backend has no export of it.
     request = attachment_flows.RevokeRequest(
         backend.driver,
-        driver_args.volume_ref(volume),
-        driver_args.export(row),
-        driver_args.live_exports(others),
+        backends.volume_ref(volume),
+        backends.export(row),
+        backends.live_exports(others),
     )
     flow_runner.run_cached(attachment_flows.build_detach, {"request": request})
 

@@ -10,9 +10,9 @@ from attachd.context import RequestContext
 from attachd.manager import attach, detach, legacy_connections, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.ha import recovery
-from attachd.manager.rpc_decorators import expected_errors
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
+from attachd.rpc.transport import expected_errors
 from attachd.telemetry import log_levels
 
 _SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})

@@ -16,7 +16,7 @@ from taskflow.patterns.linear_flow import Flow
 from attachd import exception
 from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as db
-from attachd.manager import driver_args, flow_runner, notify
+from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
 from attachd.manager.ha.volume_lease import VolumeLease
@@ -63,11 +63,11 @@ def _create_flow(backend: Backend, row: db.Row) -> Flow:
 
     :raises VolumeNotFound: the source does not exist any more
     """
-    ref = driver_args.volume_ref(row)
+    ref = backends.volume_ref(row)
     if not row["source_volid"]:
         return volume_flows.build_create(backend.driver, ref)
     source = db.get(row["source_volid"], None)
-    return volume_flows.build_copy(backend.driver, ref, driver_args.volume_ref(source))
+    return volume_flows.build_copy(backend.driver, ref, backends.volume_ref(source))
 
 
 def delete(backend: Backend, volume_id: str) -> None:
@@ -83,7 +83,7 @@ def _delete(backend: Backend, volume_id: str, lease: VolumeLease) -> bool:
     if row is None:
         return False
     notify.volume_event(backend, "delete.start", row)
-    flow = volume_flows.build_delete(backend.driver, driver_args.volume_ref(row))
+    flow = volume_flows.build_delete(backend.driver, backends.volume_ref(row))
     try:
         backend.check_ready()
         flow_runner.run(flow, {})
@@ -105,8 +105,8 @@ def extend(backend: Backend, volume_id: str) -> None:
         size_gib = row["new_size_gib"]
         attachments = attachments_db.list_of_volumes([volume_id])
         notify.volume_event(backend, "resize.start", row, attachments)
-        exports = driver_args.live_exports(attachments)
-        ref = driver_args.volume_ref(row)
+        exports = backends.live_exports(attachments)
+        ref = backends.volume_ref(row)
         try:
             backend.check_ready()
             flow_runner.run(volume_flows.build_extend(backend.driver, ref, size_gib, exports), {})

@@ -3,7 +3,8 @@
 
 from collections.abc import Mapping
 import datetime
-from typing import Any
+from typing import Any, Final
+import uuid
 
 from oslo_versionedobjects import fields
 
@@ -11,6 +12,7 @@ from attachd import exception, states
 from attachd.context import RequestContext
 from attachd.db.attachments import store as db
 from attachd.db.idempotency_keys import IdempotencyClaim
+from attachd.db.secrets import encryption
 from attachd.objects import base
 from attachd.objects.volume import Volume, backend_of
 
@@ -137,3 +139,47 @@ _EMPTY: dict[str, Any] = dict.fromkeys(
         "updated_at",
     )
 )
+
+
+# The connection of an attachment, which the API and the agents return alike.
+
+_BACKENDS: Final = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
+
+
+def flat_connection(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the driver's connection info of an attachment, flat and with defaults.
+
+    :param row: of an attachment with a connection
+    :returns: as os-brick's connect_volume() takes it, with ``driver_volume_type``; it contains
+        secrets
+    :raises SecretUnreadable: it cannot be decrypted
+    """
+    stored = encryption.decrypted(row["connection_info"])
+    return {
+        **connection_data(stored, row["mode"] or "rw"),
+        "driver_volume_type": stored["driver_volume_type"],
+        "attachment_id": row["id"],
+        "enforce_multipath": (row["connector"] or {}).get("enforce_multipath", False),
+    }
+
+
+def connection_data(stored: Mapping[str, Any], mode: str) -> dict[str, Any]:
+    """Return the connection data that a host gets, with defaults for what the driver omitted.
+
+    :param stored: as drivers.base.ConnectionInfo
+    """
+    return {
+        "qos_specs": None,
+        "access_mode": mode,
+        "encrypted": False,
+        "cacheable": False,
+        **stored["data"],
+    }
+
+
+def service_uuid(backend: str) -> str:
+    """Return the constant UUID of a backend; os-brick uses it as the name of a lock.
+
+    :param backend: ``host@backend``
+    """
+    return str(uuid.uuid5(_BACKENDS, backend))

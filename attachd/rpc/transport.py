@@ -1,35 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RPC clients and servers of one process, and its connection to the message queue.
+"""RPC clients and servers of one process, its connection to the message queue, circuit breakers.
 
 All of them are made when they are first needed and belong to the process that made them: a
 client that was used before a fork never gets an answer after it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, Final, ParamSpec, TypeVar
 
 from kombu import exceptions as kombu_exceptions
 from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging._drivers import (  # pinned by tests/unit/rpc/test_transport.py
-    amqpdriver,
-    impl_rabbit,
-)
+from oslo_messaging._drivers import amqpdriver, impl_rabbit
 from oslo_messaging.rpc.server import RPCServer
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import base
-from attachd.rpc import circuit_breaker
+from attachd.telemetry import recorder
+from attachd.telemetry.catalogue import RPC_CALLS, RPC_DURATION, SERVED, SERVED_DURATION
 
 LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 RETRIES = 1
 """Number of retries, a second apart, of a message that the message queue did not accept."""
@@ -47,6 +48,9 @@ QUEUE_DEFAULTS: Mapping[str, int] = {
 POLL_INTERVAL = 0.25
 """Seconds that a listener first waits for a message before it checks whether to stop.  Without
 messages the interval grows to 5 seconds."""
+
+OPEN_AFTER: Final = 10.0
+"""Seconds without an answer after which the number of calls to a backend is limited."""
 
 _CONTEXT_FIELDS = {
     "user_id": "user",
@@ -109,12 +113,84 @@ class Dispatcher(messaging.RPCDispatcher):
         return self._speaking(incoming.message.get("version", "1.0")).dispatch(incoming)
 
 
+class BackendCircuitBreaker:
+    """Refuses calls to a backend that has stopped answering.
+
+    A backend that hangs keeps the thread of each request to it, up to [rpc]attach_timeout.  The
+    threads of an API process serve all backends: without a limit, one backend that hangs would
+    soon occupy all of them.  The limit, [rpc]max_calls_unresponsive, applies only to a backend
+    that is silent, so a healthy backend is never refused to many hosts that attach at once.
+
+    :ivar waiting: number of calls in progress
+    """
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+        self.waiting = 0
+        self._silent_since: float | None = None  # None: all calls have been answered
+
+    @contextlib.contextmanager
+    def guarded_call(self, method: str) -> Iterator[None]:
+        """Count and time one call, which is made inside the block.
+
+        :param method: name of the RPC method
+        :raises Unavailable: the backend is silent, and the limit of calls is reached
+        """
+        with (
+            recorder.timed(RPC_CALLS, RPC_DURATION, method, outcome_of=_call_outcome),
+            self._counted(),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._enter()
+        answered = True
+        try:
+            yield
+        except messaging.MessagingTimeout:
+            answered = False
+            raise
+        finally:
+            self._leave(answered)
+
+    def _enter(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if self._silent_since is None:
+                self._silent_since = now
+            silence = now - self._silent_since
+            if silence > OPEN_AFTER and self.waiting >= CONF.rpc.max_calls_unresponsive:
+                raise exception.Unavailable(
+                    reason=f"Backend {self._backend} has answered nothing for {silence:.0f} "
+                    f"seconds, and {self.waiting} calls wait for it already. Nothing has been "
+                    "done; try again later."
+                )
+            self.waiting += 1
+
+    def _leave(self, answered: bool) -> None:  # noqa: FBT001  both ways of leaving are one
+        with self._lock:
+            self.waiting -= 1
+            if answered:  # an error is an answer too
+                self._silent_since = time.monotonic() if self.waiting else None
+
+
+def _call_outcome(error: Exception) -> str:
+    """Return the reason of a failed call as a label for metrics."""
+    if isinstance(error, messaging.MessagingTimeout):
+        return "timeout"
+    if isinstance(error, messaging.MessageDeliveryFailure | messaging.MessageUndeliverable):
+        return "unreachable"
+    return "refused" if isinstance(error, exception.AttachdError) else "error"
+
+
 class Client:
     """RPC client of one backend of a manager; safe to share between threads."""
 
     def __init__(self, rpc: Any, backend: str = "") -> None:
         self._rpc = rpc
-        self._queue = circuit_breaker.BackendCircuitBreaker(backend)
+        self._queue = BackendCircuitBreaker(backend)
 
     def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
         """Call a method and return its answer.
@@ -286,6 +362,31 @@ class _Server(RPCServer):
             LOG.warning("%s is dropped: its caller timed out, it waited %d s", method, waited)
             return
         self._process_incoming(incoming)
+
+
+def expected_errors(method: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a method of a server: AttachdErrors are answers, and calls are measured."""
+    known = messaging.expected_exceptions(exception.AttachdError)(_timed(method))
+    return functools.wraps(method)(known)
+
+
+def _timed(method: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(method)
+    def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not recorder.is_on():
+            return method(*args, **kwargs)
+        labels = getattr(args[0], "_host", "agents"), method.__name__
+        with recorder.timed(SERVED, SERVED_DURATION, *labels, outcome_of=_served_outcome):
+            return method(*args, **kwargs)
+
+    return timed
+
+
+def _served_outcome(error: Exception) -> str:
+    """Return "refused" for an error that the caller may expect, else "failed" or "error"."""
+    if isinstance(error, exception.ConnectFailed | exception.DisconnectFailed):
+        return "failed"
+    return "refused" if isinstance(error, exception.AttachdError) else "error"
 
 
 class _RpcState:

@@ -13,8 +13,8 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.api.agents import presence
-from attachd.api.attachments import agent_detach, connection, reservation, view
-from attachd.api.attachments.connection import ExtVersion
+from attachd.api.attachments import agent_detach, lifecycle, view
+from attachd.api.attachments.lifecycle import ExtVersion
 from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
@@ -66,7 +66,7 @@ def attach(
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference | None,
-) -> connection.AttachmentBody:
+) -> lifecycle.AttachmentBody:
     """Attach a volume on a host; return the attachment as it is then.
 
     A repeated request continues with the attachment that an earlier one has made.
@@ -77,15 +77,15 @@ def attach(
     :raises Conflict: another host has an orphan device of the volume
     :raises HostError: the host could not attach; nothing is left
     :raises AgentTimeout: no answer in time; the work may go on
-    :raises: as reservation.get_or_create() and manager_api.attach()
+    :raises: as lifecycle.get_or_create() and manager_api.attach()
     """
-    attachment = reservation.find_earlier(ctx, idempotency_claim)
+    attachment = lifecycle.find_earlier(ctx, idempotency_claim)
     if attachment is None:
         connector = presence.connector(requested[HOST_FIELD])
         if not volume.multiattach:
             presence.check_nowhere_else(volume.id, requested[HOST_FIELD])
         values = {**requested, "connector": connector}
-        attachment = reservation.get_or_create(
+        attachment = lifecycle.get_or_create(
             ctx, volume, values, ext_version, idempotency_claim, requested[HOST_FIELD]
         )
     state = AttachmentState(attachment.state)
@@ -105,9 +105,9 @@ def _connect(
     if AttachmentState(attachment.state) in ESTABLISHED:
         return
     try:
-        connection.connect(ctx, attachment)
+        lifecycle.connect(ctx, attachment)
     except Exception:
-        reservation.abandon(attachment, idempotency_claim)
+        lifecycle.abandon(attachment, idempotency_claim)
         raise
 
 
@@ -117,17 +117,17 @@ def _connect_async(
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference,
-) -> connection.AttachmentBody:
+) -> lifecycle.AttachmentBody:
     if AttachmentState(attachment.state) in ESTABLISHED:
-        return connection.accept(
-            ctx, attachment, ext_version, async_response, connection.notify_agent
+        return lifecycle.accept(
+            ctx, attachment, ext_version, async_response, lifecycle.notify_agent
         )
     try:
-        return connection.connect_shared(
+        return lifecycle.connect_shared(
             ctx, attachment, attachment.connector or {}, ext_version, async_response
         )
     except Exception:
-        reservation.abandon(attachment, idempotency_claim)
+        lifecycle.abandon(attachment, idempotency_claim)
         raise
 
 
@@ -136,7 +136,7 @@ def _attach_on_host(
     attachment: Attachment,
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
-) -> connection.AttachmentBody:
+) -> lifecycle.AttachmentBody:
     """Have the agent make the device; return the attachment as it is then."""
     try:
         _reconcile(ctx, attachment)
@@ -222,4 +222,4 @@ def _remove_failed(
             left=f"attachment {attachment.id} is still there: {error}",
             finish=f"DELETE /attachments/{attachment.id}",
         ) from error
-    reservation.release_claim(idempotency_claim)
+    lifecycle.release_claim(idempotency_claim)

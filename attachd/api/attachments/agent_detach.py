@@ -16,7 +16,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.api import detach_guard
 from attachd.api.agents import presence
-from attachd.api.attachments import connection
+from attachd.api.attachments import lifecycle
 from attachd.api.endpoint import AsyncPreference
 from attachd.context import RequestContext
 from attachd.db.attachments import async_requests
@@ -45,47 +45,45 @@ _FORCE_HINT: Final = (
 
 def disconnect(
     ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
-) -> connection.AttachmentsBody:
-    """Do as connection.disconnect(), after the host has released the device.
+) -> lifecycle.AttachmentsBody:
+    """Do as lifecycle.disconnect(), after the host has released the device.
 
     :raises AgentUnavailable: the agent cannot be asked; nothing was changed
     :raises HostError: the host keeps the device, with its reason; the attachment is attached
     :raises AgentTimeout: no answer in time; the work may go on
     """
     if attachment.agent is None:
-        return connection.disconnect(ctx, attachment, allowed_states)
+        return lifecycle.disconnect(ctx, attachment, allowed_states)
     try:
         return _retry_on_transition(
             ctx, attachment, lambda current: _disconnect_released(ctx, current, allowed_states)
         )
     except _AlreadyDeleted:
-        return connection.remaining_after_delete(attachment)
+        return lifecycle.remaining_after_delete(attachment)
 
 
 def disconnect_async(
     ctx: RequestContext,
     attachment: Attachment,
     allowed_states: detach_guard.AllowedStates,
-    ext_version: connection.ExtVersion,
+    ext_version: lifecycle.ExtVersion,
     async_response: AsyncPreference,
-) -> connection.AttachmentBody:
-    """Do as connection.disconnect_async(), after the host has released the device.
+) -> lifecycle.AttachmentBody:
+    """Do as lifecycle.disconnect_async(), after the host has released the device.
 
     :raises AgentUnavailable: the agent cannot be asked; nothing was changed
     """
     if attachment.agent is None:
-        return connection.disconnect_async(
+        return lifecycle.disconnect_async(
             ctx, attachment, allowed_states, ext_version, async_response
         )
 
-    def disconnect(current: Attachment) -> connection.AttachmentBody:
+    def disconnect(current: Attachment) -> lifecycle.AttachmentBody:
         if not _may_have_device(current):
             allowed = detach_guard.without_device(allowed_states)
-            return connection.disconnect_async(ctx, current, allowed, ext_version, async_response)
+            return lifecycle.disconnect_async(ctx, current, allowed, ext_version, async_response)
         _withdraw(current, allowed_states)
-        return connection.accept(
-            ctx, current, ext_version, async_response, connection.notify_agent
-        )
+        return lifecycle.accept(ctx, current, ext_version, async_response, lifecycle.notify_agent)
 
     return _retry_on_transition(ctx, attachment, disconnect)
 
@@ -122,10 +120,10 @@ def _retry_on_transition(
 
 def _disconnect_released(
     ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
-) -> connection.AttachmentsBody:
+) -> lifecycle.AttachmentsBody:
     had_device = _release_device(ctx, attachment, allowed_states)
     try:
-        return connection.disconnect(ctx, attachment, detach_guard.without_device(allowed_states))
+        return lifecycle.disconnect(ctx, attachment, detach_guard.without_device(allowed_states))
     except exception.AttachmentNotFound as error:
         if had_device:
             raise _AlreadyDeleted from error

@@ -15,7 +15,7 @@ import webob
 from attachd import notifications
 from attachd.api import detach_guard, override, validation
 from attachd.api import microversions as mv
-from attachd.api.attachments import agent_detach, reservation, view
+from attachd.api.attachments import agent_detach, lifecycle, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -43,7 +43,7 @@ def delete(
 
     :param allowed_states: as detach_guard.check() returned it
     """
-    rows = reservation.cancel(attachment)
+    rows = lifecycle.cancel(attachment)
     if rows is not None:
         return view.list_summaries(rows)
     return agent_detach.disconnect(
@@ -60,7 +60,7 @@ def delete_async(
 ) -> dict[str, Any]:
     """Record that an attachment is to be deleted; return it as it is until then."""
     allowed_states = detach_guard.check(ctx, request, attachment)
-    rows = reservation.cancel(attachment)
+    rows = lifecycle.cancel(attachment)
     if rows is not None:
         return dict(view.list_summaries(rows))
     allowed_states = _allowed_states(ctx, request, attachment, allowed_states)
@@ -103,7 +103,7 @@ def force_delete(
     :raises: as manager_api.force_detach()
     """
     _record_force_delete(ctx, attachment, override.reason(request))
-    rows = reservation.cancel(attachment)
+    rows = lifecycle.cancel(attachment)
     if rows is None:
         return view.list_remaining(manager_api.force_detach(ctx, attachment, allowed_states))
     _notify_owner(ctx, attachment)

@@ -15,12 +15,10 @@ from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api.attachments import (
     agent_attach,
-    connection,
     deletion,
     filters,
-    notify,
+    lifecycle,
     policy,
-    reservation,
     schema,
     view,
 )
@@ -93,7 +91,7 @@ IDEMPOTENCY_SPEC: Final = idempotency.IdempotencySpec(_keep_answer, _replay_answ
     policy=policy.CREATE,
     body=schema.CREATE,
     idempotent=IDEMPOTENCY_SPEC,
-    doc=connection.DOC,
+    doc=lifecycle.DOC,
 )
 def create(
     ctx: RequestContext,
@@ -101,7 +99,7 @@ def create(
     ext_version: mv.Version | None,
     idempotency_claim: idempotency.IdempotencyClaim | None = None,
     async_response: AsyncPreference | None = None,
-) -> connection.AttachmentBody:
+) -> lifecycle.AttachmentBody:
     """Reserve a volume; connect it if a connector is given, or attach it on a host by name.
 
     The answer shows the state before the connection, as the Block Storage API does.  The answer
@@ -120,14 +118,14 @@ def create(
         return agent_attach.attach(
             ctx, volume, requested, ext_version, idempotency_claim, async_response
         )
-    attachment = reservation.get_or_create(ctx, volume, requested, ext_version, idempotency_claim)
+    attachment = lifecycle.get_or_create(ctx, volume, requested, ext_version, idempotency_claim)
     if not host:
         return view.show(ctx, attachment, ext_version)
     try:
-        return connection.connect_shared(ctx, attachment, host, ext_version, async_response)
+        return lifecycle.connect_shared(ctx, attachment, host, ext_version, async_response)
     except Exception:
         # No manager has taken the reservation up, and the caller does not learn its id.
-        reservation.abandon(attachment, idempotency_claim)
+        lifecycle.abandon(attachment, idempotency_claim)
         raise
 
 
@@ -137,7 +135,7 @@ def create(
     since=mv.NEW_ATTACH,
     policy=policy.UPDATE,
     body=schema.UPDATE,
-    doc=connection.DOC,
+    doc=lifecycle.DOC,
 )
 def update(
     ctx: RequestContext,
@@ -151,9 +149,9 @@ def update(
     schema.check_connector(host)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
-    connection.check_no_agent(attachment)
-    denied_rule = reservation.reconnect_denied_rule(ctx, attachment)
-    return connection.connect_exclusive(
+    lifecycle.check_no_agent(attachment)
+    denied_rule = lifecycle.reconnect_denied_rule(ctx, attachment)
+    return lifecycle.connect_exclusive(
         ctx, attachment, host, denied_rule, ext_version, async_response
     )
 
@@ -171,10 +169,10 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.COMPLETE, attachment)
     if attachment.wire_state != "attached":
-        connection.check_no_agent(attachment)
+        lifecycle.check_no_agent(attachment)
     before = attachment.state
     attachment.complete()
-    notify.attach_completed(attachment, before)
+    lifecycle.notify_completed(attachment, before)
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE_DOC)

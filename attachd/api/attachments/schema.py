@@ -28,7 +28,7 @@ _CREATE: Final[dict[str, Schema]] = {
     "instance_uuid": _UUID,
     # An empty connector, as cinderclient sends it, only reserves.
     "connector": {"type": ["object", "null"]},
-    # attachd 1.0; refused without it, see reservation.py
+    # attachd 1.0; refused without it, see lifecycle.py
     "expires_in": {"type": "integer", "minimum": 1, "maximum": 10**9},
     # attachd 1.0; refused without it, see agent_attach.py
     "host": HOST,

@@ -19,7 +19,8 @@ from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
-from attachd.objects import Attachment, base, connection_info
+from attachd.objects import Attachment, base
+from attachd.objects.attachment import flat_connection
 from attachd.rpc import manager_api
 from attachd.states import AttachmentKind, AttachmentState
 
@@ -175,7 +176,7 @@ def _connection_info(row: Row) -> dict[str, Any] | None:
     if not row["connection_info"]:
         # os-attach only reports an attachment: there is no connection, not even an empty one.
         return None if row["kind"] == AttachmentKind.LEGACY else {}
-    return connection_info.flat(row)
+    return flat_connection(row)
 
 
 def _readable_detail(row: Row) -> Detail:

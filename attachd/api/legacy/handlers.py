@@ -13,14 +13,15 @@ from typing import Any, TypedDict
 import webob
 
 from attachd import exception
-from attachd.api.attachments import notify, reservation
+from attachd.api.attachments import lifecycle
 from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.legacy import policy, release, schema
 from attachd.api.legacy.holders import DOC, PATH, Row, VolumeHolders
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
-from attachd.objects import Attachment, connection_info
+from attachd.objects import Attachment
+from attachd.objects.attachment import connection_data
 from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]
@@ -39,7 +40,7 @@ def reserve(ctx: RequestContext, volume_id: str) -> None:
     """Hold a volume for an attachment that is to come."""
     volume = load.get(ctx, volume_id, policy.RESERVE)
     legacy.reserve(
-        volume.id, volume.project_id, ctx.user_id, reservation.sharing_denied_rule(ctx, volume)
+        volume.id, volume.project_id, ctx.user_id, lifecycle.sharing_denied_rule(ctx, volume)
     )
 
 
@@ -78,9 +79,9 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
             "mountpoint": body["mountpoint"],
             "mode": body.get("mode"),
         },
-        reservation.sharing_denied_rule(ctx, volume),
+        lifecycle.sharing_denied_rule(ctx, volume),
     )
-    notify.legacy_attach(volume)
+    lifecycle.notify_legacy_attach(volume)
 
 
 @action(
@@ -167,7 +168,7 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     connector = body["connector"]
     schema.check_connector(connector)
     volume = load.get_writable(ctx, volume_id, policy.INITIALIZE)
-    denied_rule = reservation.sharing_denied_rule(ctx, volume)
+    denied_rule = lifecycle.sharing_denied_rule(ctx, volume)
     return show_connection(
         manager_api.initialize_connection(ctx, volume, connector, denied_rule), connector
     )
@@ -207,7 +208,7 @@ def show_connection(answer: manager_api.Connected, connector: Mapping[str, Any])
     Some clients look for enforce_multipath beside the data, others in it.
     """
     multipath = {"enforce_multipath": connector.get("enforce_multipath", False)}
-    data = connection_info.data(answer["connection_info"], answer["mode"])
+    data = connection_data(answer["connection_info"], answer["mode"])
     return {
         "connection_info": {
             "driver_volume_type": answer["connection_info"]["driver_volume_type"],

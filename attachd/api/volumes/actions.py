@@ -19,8 +19,8 @@ from attachd import exception, multiattach, scheduler
 from attachd.api import microversions as mv
 from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc, action
-from attachd.api.types import lookup, size_limits
-from attachd.api.volumes import backend_calls, load, notify, policy, schema
+from attachd.api.types import lookup
+from attachd.api.volumes import backend_calls, create_params, load, notify, policy, schema
 from attachd.api.volumes import force_delete as forced
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
@@ -179,7 +179,7 @@ def extend(
     if volume.status == "in-use":
         ctx.authorize(policy.EXTEND_ATTACHED, volume)
     if volume.volume_type_id:
-        size_limits.check(types.get(volume.volume_type_id), size)
+        create_params.check_size(types.get(volume.volume_type_id), size)
     try:
         backend_calls.extend(ctx, volume, size)
     except exception.InvalidTransition as error:
@@ -254,7 +254,7 @@ def check_retype(volume: Volume, volume_type: lookup.Row) -> RetypeResult:
         to apply the change
     :raises BadRequest: its backend does not have what the type asks for
     """
-    size_limits.check(volume_type, volume.size_gib)
+    create_params.check_size(volume_type, volume.size_gib)
     before, after = _sharing(volume), multiattach.parse(volume_type["extra_specs"])
     changed = []
     if after != before:

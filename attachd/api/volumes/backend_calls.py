@@ -5,12 +5,12 @@ Each row records the pending work before the message is sent, so a manager that 
 later.  If the message cannot be sent, the row records the failure: no volume waits indefinitely.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 from typing import Any
 
 from attachd import exception, scheduler
 from attachd.api import idempotency
-from attachd.api.quotas import claims
 from attachd.context import RequestContext
 from attachd.db import quotas
 from attachd.objects import Volume
@@ -89,7 +89,7 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
     """
     scheduler.check_not_frozen(volume.host)
     claim = quotas.deltas_of_extend(volume.volume_type_id, volume.size_gib, size_gib)
-    with claims.quota_error_first(volume.project_id, claim):
+    with quota_error_first(volume.project_id, claim):
         scheduler.check_free_capacity(volume.host, size_gib - volume.size_gib)
     volume.extend(size_gib)
     try:
@@ -109,3 +109,18 @@ def _revert_if_unsent(volume: Volume, event: Event, **values: Any) -> bool:
     except (exception.InvalidTransition, exception.NotFound):
         return False
     return True
+
+
+@contextlib.contextmanager
+def quota_error_first(project_id: str, claim: quotas.Deltas) -> Iterator[None]:
+    """Prefer QuotaExceeded to NoValidBackend while a backend is selected.
+
+    The quota itself is enforced later, when the volume is stored.
+
+    :raises QuotaExceeded: no backend fits, and the project's quota is exceeded
+    """
+    try:
+        yield
+    except exception.NoValidBackend:
+        quotas.check(project_id, claim)
+        raise

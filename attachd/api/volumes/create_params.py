@@ -5,15 +5,14 @@ Functions with an argument ``source`` take None for a volume that is not a clone
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from oslo_utils import uuidutils
 
 from attachd import exception, multiattach, scheduler
 from attachd.api import validation
-from attachd.api.quotas import claims
-from attachd.api.types import lookup, size_limits
-from attachd.api.volumes import load, policy, schema
+from attachd.api.types import lookup
+from attachd.api.volumes import backend_calls, load, policy, schema
 from attachd.context import RequestContext
 from attachd.db import quotas
 from attachd.db.types import store as types
@@ -42,10 +41,12 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     if may_be_shared:
         ctx.authorize(policy.MULTIATTACH)
     size = requested_size(requested, source)
-    size_limits.check(volume_type, size)
+    check_size(volume_type, size)
     zone = requested.get("availability_zone")
     type_id = volume_type["id"] if volume_type else None
-    with claims.quota_error_first(str(ctx.project_id), quotas.deltas_of_create(type_id, size)):
+    with backend_calls.quota_error_first(
+        str(ctx.project_id), quotas.deltas_of_create(type_id, size)
+    ):
         place = select_destination(source, size, specs, zone)
     return {
         **name_and_description(requested),
@@ -163,3 +164,38 @@ def select_destination(
             f"{source.availability_zone}.",
         )
     return scheduler.select_on_host(source.host, request_spec)
+
+
+MIN_SIZE: Final = "provisioning:min_vol_size"
+MAX_SIZE: Final = "provisioning:max_vol_size"
+"""Extra specs with the smallest and the largest size, in GiB."""
+
+
+def check_size(volume_type: Mapping[str, Any] | None, size_gib: int) -> None:
+    """Check that a type allows a size.
+
+    :param volume_type: the type's row; None: no type
+    :raises InvalidInput: with the limit
+    """
+    specs = volume_type["extra_specs"] if volume_type else {}
+    minimum, maximum = _parse_gib(specs.get(MIN_SIZE)), _parse_gib(specs.get(MAX_SIZE))
+    if minimum is not None and size_gib < minimum:
+        raise _out_of_range(volume_type, size_gib, f"at least {minimum}")
+    if maximum is not None and size_gib > maximum:
+        raise _out_of_range(volume_type, size_gib, f"at most {maximum}")
+
+
+def _parse_gib(text: str | None) -> int | None:
+    """Return a limit; a value that is not a number limits nothing."""
+    return int(text) if text and text.isascii() and text.isdecimal() else None
+
+
+def _out_of_range(
+    volume_type: Mapping[str, Any] | None, size_gib: int, limit: str
+) -> exception.InvalidInput:
+    name = volume_type["name"] if volume_type else None
+    return exception.InvalidInput(
+        field="size",
+        value=size_gib,
+        reason=f"Volumes of the type {name} have {limit} GiB.",
+    )

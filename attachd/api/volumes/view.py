@@ -11,7 +11,8 @@ from attachd.api import microversions as mv
 from attachd.api import policy as rules
 from attachd.api.volumes import policy
 from attachd.context import RequestContext
-from attachd.objects import Volume, connection_info
+from attachd.objects import Volume
+from attachd.objects.attachment import service_uuid
 from attachd.states import AttachmentState
 
 Row = Mapping[str, Any]
@@ -267,7 +268,7 @@ def _visible_admin_metadata(volume: Volume) -> dict[str, str]:
 
 
 def _service_uuid(volume: Volume) -> str | None:
-    return connection_info.service_uuid(volume.backend) if volume.host else None
+    return service_uuid(volume.backend) if volume.host else None
 
 
 def _shared_targets(volume: Volume, version: Version) -> bool | None:

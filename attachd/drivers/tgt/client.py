@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import secrets
 
 from attachd import exception
-from attachd.drivers import command, fencing
+from attachd.drivers import base, command
 from attachd.drivers.tgt import parser
 from attachd.drivers.tgt.control_socket import ANY_TARGET, Code, Control, Mode, Operation, Request
 
@@ -167,7 +167,7 @@ class Tgtd:
         line = ["tgtadm", "--control-port", f"{self.port}", "--lld", "iscsi"]
         line += ["--op", operation, "--mode", mode, *arguments]
         if operation != "show":
-            fencing.check()
+            base.check_fencing()
         return command.run(line, self.timeout, {"TGT_IPC_SOCKET": self.socket})
 
 

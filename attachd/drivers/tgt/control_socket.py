@@ -17,7 +17,7 @@ import time
 from typing import NamedTuple
 
 from attachd import exception
-from attachd.drivers import fencing
+from attachd.drivers import base
 
 # struct tgtadm_req: mode, operation, driver, length of it all, target, session, unit,
 # connection, host, device type, account direction, packed, forced; unchanged since 2012.
@@ -108,7 +108,7 @@ class Control:
                 for group in groups:
                     channels = list(itertools.islice(begun, len(group)))
                     if any(each.operation is not Operation.SHOW for each in group):
-                        fencing.check()
+                        base.check_fencing()
                     for channel in channels:
                         channel.sendall(_LAST)
                     answers += [_answer(channel) for channel in channels]

@@ -12,7 +12,8 @@ from attachd import exception, notifications
 from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
-from attachd.objects import Attachment, connection_info
+from attachd.objects import Attachment
+from attachd.objects.attachment import flat_connection, service_uuid
 from attachd.rpc import manager_api
 from attachd.rpc.agent_manager_api import DesiredState
 from attachd.states import AttachmentState
@@ -48,13 +49,13 @@ def _desired_state(row: agents.Row, *, single: bool) -> DesiredState:
         "size_gib": row["volume_size_gib"],
         "generation": row["generation"],
         "shared_targets": row["volume_shared_targets"],
-        "service_uuid": connection_info.service_uuid(backend) if backend else None,
+        "service_uuid": service_uuid(backend) if backend else None,
     }
 
 
 def _connection_info(row: agents.Row, *, required: bool) -> dict[str, Any]:
     try:
-        return connection_info.flat(row) if row["connection_info"] else {}
+        return flat_connection(row) if row["connection_info"] else {}
     except exception.SecretUnreadable as error:
         if required:
             raise

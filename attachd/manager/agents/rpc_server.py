@@ -16,8 +16,8 @@ from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.manager.agents import desired_state, report_schema
-from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_manager_api, transport
+from attachd.rpc.transport import expected_errors
 
 LOG = log.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import audit as db
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
-from attachd.manager import driver_args, flow_runner
+from attachd.manager import backends, flow_runner
 from attachd.manager.audit import hosts, rules
 from attachd.manager.audit.rules import (
     MEANINGS,
@@ -76,14 +76,14 @@ class _Snapshot:
     @property
     def exports(self) -> ExportComparison:
         """The exports to compare; a volume without a row must have none."""
-        volume = driver_args.volume_ref(self.row) if self.row else VolumeRef(self.volume_id, 0)
+        volume = backends.volume_ref(self.row) if self.row else VolumeRef(self.volume_id, 0)
         certain: list[Export] = []
         doubtful: list[Export] = []
         for row in self.attachments:
             state = AttachmentState(row["state"])
             if row["connector"] is None or state in states.INACTIVE:
                 continue
-            (certain if state in states.WITH_ACCESS else doubtful).append(driver_args.export(row))
+            (certain if state in states.WITH_ACCESS else doubtful).append(backends.export(row))
         return ExportComparison(volume, certain, doubtful, self.exported)
 
 
@@ -197,7 +197,7 @@ def _take_snapshot(backend: Backend, volume_id: str) -> _Snapshot:
     # The rows first: a volume without a row has nothing at the backend, and never gets it.
     row = db.find_volume(volume_id)
     attachments = db.list_attachments_of_volume(volume_id)
-    ref = driver_args.volume_ref(row) if row else VolumeRef(volume_id, 0)
+    ref = backends.volume_ref(row) if row else VolumeRef(volume_id, 0)
     exported = list(backend.driver.list_volume_exports(ref))
     size = backend.driver.list_volumes().get(volume_id)
     # Reservations come and go without the volume's lock, so this is of one transaction.
@@ -284,7 +284,7 @@ def _repair(backend: Backend, snapshot: _Snapshot, findings: Sequence[Finding]) 
         exported = list(driver.list_volume_exports(comparison.volume))
         current = dataclasses.replace(comparison, exported=exported)
         for export, _finding in rules.find_missing(driver, current):
-            secret = driver_args.export_with_secret(rows[export.attachment_id]).secret
+            secret = backends.export_with_secret(rows[export.attachment_id]).secret
             driver.grant(comparison.volume, dataclasses.replace(export, secret=secret))
 
     steps: list[tuple[bool, Callable[[], object]]] = [
@@ -325,12 +325,12 @@ def _find_orphans(backend: Backend) -> list[Difference]:
 
 def _expected_parts(backend: Backend) -> set[str]:
     """Return all parts that the present attachments may have, in either mode."""
-    volumes = {row["id"]: driver_args.volume_ref(row) for row in db.list_volumes(backend.host)}
+    volumes = {row["id"]: backends.volume_ref(row) for row in db.list_volumes(backend.host)}
     parts: set[str] = set()
     for row in db.list_attachments(backend.host):
         if row["connector"] is None or row["volume_id"] not in volumes:
             continue
-        both = [dataclasses.replace(driver_args.export(row), mode=mode) for mode in _MODES]
+        both = [dataclasses.replace(backends.export(row), mode=mode) for mode in _MODES]
         for export in backend.driver.expected_exports(volumes[row["volume_id"]], both):
             parts |= export.parts
     return parts

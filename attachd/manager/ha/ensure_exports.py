@@ -9,7 +9,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as volumes_db
-from attachd.manager import driver_args, telemetry
+from attachd.manager import backends, telemetry
 from attachd.manager.backends import Backend
 from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
 from attachd.states import WITH_ACCESS, AttachmentState
@@ -74,6 +74,4 @@ def grant_again(backend: Backend, row: attachments_db.Row) -> None:
         current = attachments_db.get(row["id"], None)
         if AttachmentState(current["state"]) in WITH_ACCESS and current["connector"] is not None:
             volume = volumes_db.get(row["volume_id"], None)
-            backend.driver.grant(
-                driver_args.volume_ref(volume), driver_args.export_with_secret(current)
-            )
+            backend.driver.grant(backends.volume_ref(volume), backends.export_with_secret(current))

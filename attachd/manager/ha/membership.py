@@ -15,7 +15,7 @@ Neither test can replace the other.  A suspended process keeps its lock although
 have stopped, and the lock of another machine cannot be tested.
 
 A process that was removed although it runs must not go on.  So each change at a backend is
-preceded by a check whether the row was renewed recently enough (drivers/fencing.py), by a clock
+preceded by a check whether the row was renewed recently enough (drivers/base.py), by a clock
 that goes on while the process, or the machine, is suspended.
 """
 
@@ -34,7 +34,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import members
-from attachd.drivers import fencing
+from attachd.drivers import base
 from attachd.telemetry import recorder
 from attachd.telemetry.catalogue import RECOVERED
 
@@ -255,13 +255,13 @@ class Membership:
             fcntl.flock(file, fcntl.LOCK_EX)
             if _is_same_file(path, file):
                 self._liveness_lock = file
-                fencing.add_liveness_fd(file)
+                base.add_liveness_fd(file)
             else:  # Another member removed it as that of a dead process before it was locked.
                 os.close(file)
 
     def _unlock_liveness_file(self) -> None:
         if self._liveness_lock is not None:
-            fencing.remove_liveness_fd(self._liveness_lock)
+            base.remove_liveness_fd(self._liveness_lock)
             os.close(self._liveness_lock)
             self._liveness_lock = None
 

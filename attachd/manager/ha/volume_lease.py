@@ -19,7 +19,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import leases as db
 from attachd.db.cluster.leases import Lease
-from attachd.drivers import fencing
+from attachd.drivers import base
 from attachd.manager.ha import volume_lock
 from attachd.manager.ha.membership import Membership
 from attachd.telemetry import recorder, step_timer
@@ -76,7 +76,7 @@ class VolumeLease:
     def _check_not_expired(self) -> None:
         """Acquire no lease that other processes would take over at once."""
         try:
-            fencing.check()
+            base.check_fencing()
         except exception.BackendError as error:
             if self.token.generation is None:
                 raise exception.Unavailable(
@@ -98,7 +98,7 @@ class VolumeLease:
         that takes it over.
         """
         try:
-            fencing.check()
+            base.check_fencing()
         except exception.BackendError as error:
             LOG.warning("Volume %s: left to other managers: %s", self.token.volume_id, error)
             return True
@@ -116,7 +116,7 @@ def acquire(membership: Membership, volume_id: str, path: str) -> Iterator[Volum
         with step_timer.step("wait"):
             stack.enter_context(_volume_lock(volume_id, path))
         token = Lease(volume_id, membership.id)
-        with fencing.scope(lambda: membership.check(token.holder)), _releasing(token):
+        with base.fencing_scope(lambda: membership.check(token.holder)), _releasing(token):
             yield VolumeLease(token)
 
 

@@ -12,7 +12,7 @@ import uuid
 import testscenarios
 
 from attachd import exception
-from attachd.drivers import base, fencing
+from attachd.drivers import base
 from attachd.tests.contract.driving import GIB, MIB, DriverCase
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -49,7 +49,7 @@ class FencedTest(DriverCase):
         """
         for number in range(1, _MOST_CHANGES):
             refusal = _Refusal(number, lambda: self.backend.seen(self.driver))
-            with fencing.scope(refusal):
+            with base.fencing_scope(refusal):
                 try:
                     call()
                 except exception.BackendError as error:

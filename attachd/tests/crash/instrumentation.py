@@ -22,7 +22,7 @@ from oslo_messaging._drivers import amqpdriver
 from oslo_messaging.rpc import server as rpc_server
 
 from attachd.db.engine import factory
-from attachd.drivers import base, command, fencing
+from attachd.drivers import base, command
 from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, background_tasks
 from attachd.manager.ha import recovery
@@ -185,14 +185,14 @@ def _of_tools() -> None:
         return talk(*args, **kwargs)
 
     _put(subprocess.Popen, "communicate", talking)
-    check = fencing.check
+    check = base.check_fencing
 
     @functools.wraps(check)
     def checked() -> None:
         check()
         crash_points.pass_point("may change something")
 
-    _put(fencing, "check", checked)
+    _put(base, "check_fencing", checked)
 
 
 def _words(line: Iterable[str]) -> str:

@@ -13,8 +13,8 @@ import oslo_messaging as messaging
 
 from attachd import context, service
 from attachd.conf import CONF
-from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_api, agent_manager_api, transport
+from attachd.rpc.transport import expected_errors
 from attachd.tests.fixtures import (
     conf_fixture,
     databases,

@@ -14,7 +14,7 @@ from attachd.db import models
 from attachd.db.engine import session
 from attachd.drivers import base, file
 from attachd.drivers.tgt.driver import TgtDriver
-from attachd.manager import attach, detach, driver_args, volumes
+from attachd.manager import attach, backends, detach, volumes
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
 from attachd.manager.backends import Backend
@@ -207,9 +207,9 @@ class TgtTest(AuditCase):
     @staticmethod
     def export(attachment_id):
         row = db_rows.get_attachment(attachment_id)
-        return driver_args.volume_ref(
+        return backends.volume_ref(
             db_rows.get_volume(row["volume_id"])
-        ), driver_args.export_with_secret(row)
+        ), backends.export_with_secret(row)
 
     def test_audit_with_unbound_foreign_account_reports_it_only(self):
         user = str(uuid.uuid5(uuid.NAMESPACE_DNS, "lost"))

@@ -6,7 +6,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.api.attachments import reservation
+from attachd.api.attachments import lifecycle
 from attachd.conf import CONF
 from attachd.db import idempotency_keys, models
 from attachd.db.engine import session
@@ -128,8 +128,8 @@ class LostTest(Case):
 
     def test_create_attachment_killed_anywhere_is_continued_by_repetition(self):
         for module, name, after in (
-            (reservation.Attachment, "reserve", False),
-            (reservation.Attachment, "reserve", True),
+            (lifecycle.Attachment, "reserve", False),
+            (lifecycle.Attachment, "reserve", True),
             (manager_api, "attach", False),
             (manager_api, "attach", True),
             (idempotency_keys, "finish", False),

@@ -39,7 +39,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import leases as db
 from attachd.db.engine import session
-from attachd.drivers import fencing
+from attachd.drivers import base
 from attachd.manager.ha import volume_lease
 from attachd.manager.ha.membership import Membership
 
@@ -58,7 +58,7 @@ def say(*words):
 
 def work(lease):
     lease.run_with_lease(db.acquire_committed)
-    fencing.check()
+    base.check_fencing()
     try:
         fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -2,11 +2,14 @@
 """What every driver inherits, and what its value types keep."""
 
 import dataclasses
+import os
+import threading
 import unittest
 
 from attachd import exception
-from attachd.drivers import base, fake
+from attachd.drivers import base, command, fake
 from attachd.tests.unit.drivers import configured
+from attachd.tests.wait import TIMEOUT
 
 
 class Least(base.Driver):
@@ -70,3 +73,55 @@ class ValuesTest(unittest.TestCase):
     def test_values_do_not_change(self):
         with self.assertRaises(dataclasses.FrozenInstanceError):
             base.VolumeRef("id", 1).size_gib = 2
+
+
+def no():
+    raise exception.BackendError("Somebody else works on it.")
+
+
+class FencingTest(unittest.TestCase):
+    def test_whoever_is_not_told_of_anything_may(self):
+        base.check_fencing()
+
+    def test_the_question_is_asked_inside_and_not_after(self):
+        with base.fencing_scope(no):
+            self.assertRaisesRegex(exception.BackendError, "Somebody else", base.check_fencing)
+        base.check_fencing()
+
+    def test_the_innermost_question_counts(self):
+        with base.fencing_scope(no), base.fencing_scope(lambda: None):
+            base.check_fencing()
+
+    def test_another_thread_is_not_asked(self):
+        failures = []
+
+        def other():
+            try:
+                base.check_fencing()
+            except exception.BackendError as error:
+                failures.append(error)
+
+        with base.fencing_scope(no):
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+        self.assertEqual([], failures)
+
+
+class LifelinesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        reading, self.writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        self.addCleanup(os.close, self.writing)
+
+    def _is_open_in_a_tool(self):
+        return command.run(["test", "-e", f"/proc/self/fd/{self.writing}"], TIMEOUT).code == 0
+
+    def test_a_tool_inherits_a_lifeline_and_nothing_else(self):
+        self.assertFalse(self._is_open_in_a_tool())
+        base.add_liveness_fd(self.writing)
+        self.addCleanup(base.remove_liveness_fd, self.writing)
+        self.assertTrue(self._is_open_in_a_tool())
+        base.remove_liveness_fd(self.writing)
+        self.assertFalse(self._is_open_in_a_tool())

@@ -9,7 +9,7 @@ from unittest import mock
 
 import attachd
 from attachd import exception
-from attachd.drivers import base, command, fencing
+from attachd.drivers import base, command
 from attachd.tests.unit.drivers import configured
 
 GUIDE = Path(attachd.__file__).parents[1] / "doc/source/contributor/writing-a-driver.rst"
@@ -64,7 +64,7 @@ class ExampleTest(unittest.TestCase):
         def no():
             raise exception.BackendError("Somebody else works on it.")
 
-        with fencing.scope(no):
+        with base.fencing_scope(no):
             self.driver.setup()
             self.assertRaises(exception.BackendError, self.driver.delete, VOLUME)
         self.assertEqual(1, self.run_tool.call_count)

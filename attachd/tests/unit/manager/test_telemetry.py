@@ -11,8 +11,9 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.drivers.base import Export, VolumeRef
-from attachd.manager import rpc_decorators, telemetry
+from attachd.manager import telemetry
 from attachd.manager.ha.membership import Membership
+from attachd.rpc import transport
 from attachd.telemetry import exporter, recorder, tracing
 import attachd.telemetry.gmr
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, metrics
@@ -102,7 +103,7 @@ class RowCountCollectorTest(unittest.TestCase):
 class Served:
     _host = "h@b"
 
-    @rpc_decorators.expected_errors
+    @transport.expected_errors
     def attach(self, error=None):
         if error is not None:
             raise error

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import contextlib
 import inspect
 import os
 import socket
@@ -200,7 +201,8 @@ class PunctualityTest(unittest.TestCase):
         )
         asked = self.clock.monotonic.call_count
         caller.start()
-        wait_until(lambda: self.clock.monotonic.call_count > asked)  # when it has arrived
+        # The circuit breaker reads the clock when the call begins, the server when it arrives.
+        wait_until(lambda: self.clock.monotonic.call_count > asked + 1)
         self.now += 30
         self.free.set()
         caller.join(TIMEOUT)
@@ -246,3 +248,76 @@ class CalmTest(unittest.TestCase):
         kind = amqpdriver.RpcAMQPListener.message_cls
         self.assertIsNone(kind.acknowledge(None))
         self.assertIsNone(kind.requeue(None))
+
+
+class ExpectedErrorsTest(unittest.TestCase):
+    def test_expected_errors_returns_attachd_errors_and_raises_others(self):
+        @transport.expected_errors
+        def fail(error):
+            """Fail."""
+            raise error
+
+        with self.assertRaises(messaging.ExpectedException):
+            fail(exception.Conflict(reason="x"))
+        with self.assertRaises(ZeroDivisionError):
+            fail(ZeroDivisionError())
+        self.assertEqual(("fail", "Fail."), (fail.__name__, fail.__doc__))
+
+
+class QueueTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        conf_fixture.override(self, "max_calls_unresponsive", 2, "rpc")
+        self.now = 100.0
+        self.enterContext(
+            mock.patch.object(transport, "time", mock.Mock(monotonic=lambda: self.now))
+        )
+        self.queue = transport.BackendCircuitBreaker("h@b")
+
+    def add_callers(self, count):
+        """Have so many calls wait, until the stack that is returned is closed."""
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        for _ in range(count):
+            stack.enter_context(self.queue.guarded_call("attach"))
+        return stack
+
+    def give_up(self):
+        with self.assertRaises(messaging.MessagingTimeout), self.queue.guarded_call("attach"):
+            raise messaging.MessagingTimeout
+
+    def test_any_number_may_wait_for_one_that_answers(self):
+        self.add_callers(50)
+        self.now += transport.OPEN_AFTER - 1
+        with self.queue.guarded_call("attach"):
+            pass  # is answered
+        self.now += transport.OPEN_AFTER - 1
+        self.add_callers(50)
+        self.assertEqual(100, self.queue.waiting)
+
+    def test_only_some_may_wait_for_one_that_is_silent(self):
+        self.add_callers(1)
+        self.now += transport.OPEN_AFTER + 1
+        self.add_callers(1)
+        with self.assertRaisesRegex(exception.Unavailable, "h@b has answered nothing for 11 sec"):
+            self.add_callers(1)
+        self.assertEqual(2, self.queue.waiting)
+
+    def test_it_stays_silent_while_callers_give_up(self):
+        self.give_up()
+        self.now += transport.OPEN_AFTER + 1
+        self.give_up()
+        self.add_callers(2)
+        self.assertRaises(exception.Unavailable, self.add_callers, 1)
+
+    def test_one_answer_is_enough_and_an_error_is_one(self):
+        self.give_up()
+        self.now += transport.OPEN_AFTER + 1
+        with contextlib.suppress(exception.ConnectFailed), self.queue.guarded_call("attach"):
+            raise exception.ConnectFailed(attachment_id="a", reason="no.")
+        self.add_callers(5)
+
+    def test_one_that_nobody_asks_is_not_silent(self):
+        self.add_callers(1).close()
+        self.now += 1000
+        self.add_callers(5)

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api import idempotency
-from attachd.api.attachments import agent_attach, connection, handlers, policy
+from attachd.api.attachments import agent_attach, handlers, lifecycle, policy
 from attachd.db import idempotency_keys
 from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment, Volume
@@ -354,7 +354,7 @@ class AsyncTest(Case):
     def test_refused_async_attach_leaves_no_reservation(self):
         refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
         with (
-            mock.patch.object(connection.async_requests, "connect_shared", side_effect=refused),
+            mock.patch.object(lifecycle.async_requests, "connect_shared", side_effect=refused),
             self.assertRaises(exception.AttachmentLimitExceeded),
         ):
             self.ask(async_response=self.async_response)

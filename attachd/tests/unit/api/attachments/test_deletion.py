@@ -7,7 +7,7 @@ from unittest import mock
 import webob
 
 from attachd import exception
-from attachd.api.attachments import connection, deletion, handlers, policy
+from attachd.api.attachments import deletion, handlers, lifecycle, policy
 from attachd.conf import CONF
 from attachd.db import messages
 from attachd.db.engine.paging import Page
@@ -28,13 +28,13 @@ class DeleteTest(unittest.TestCase):
         for module in (handlers, deletion):
             self.enterContext(mock.patch.object(module, "Attachment", self.Attachment))
             self.enterContext(mock.patch.object(module, "detach_guard", self.detach_guard))
-        self.reservation = self.enterContext(mock.patch.object(deletion, "reservation"))
-        self.manager_api = self.enterContext(mock.patch.object(connection, "manager_api"))
+        self.cancel = self.enterContext(mock.patch.object(lifecycle, "cancel"))
+        self.manager_api = self.enterContext(mock.patch.object(lifecycle, "manager_api"))
         self.ctx = mock.Mock()
         self.request = webob.Request.blank("/")
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
-        self.reservation.cancel.return_value = None
+        self.cancel.return_value = None
         self.manager_api.detach.return_value = []
         self.detach_guard.check.return_value = SEEN
 
@@ -47,7 +47,7 @@ class DeleteTest(unittest.TestCase):
         return self.enterContext(mock.patch.object(deletion, "force_delete"))
 
     def test_delete_reservation_skips_manager(self):
-        self.reservation.cancel.return_value = [test_view.row(id="a2")]
+        self.cancel.return_value = [test_view.row(id="a2")]
         self.assertEqual(["a2"], [each["id"] for each in self.delete()["attachments"]])
         self.manager_api.detach.assert_not_called()
 
@@ -64,7 +64,7 @@ class DeleteTest(unittest.TestCase):
         self.detach_guard.check.side_effect = exception.AttachmentInUse(reason="used")
         with self.assertRaises(exception.AttachmentInUse):
             self.delete()
-        self.reservation.cancel.assert_not_called()
+        self.cancel.assert_not_called()
         self.manager_api.detach.assert_not_called()
 
     def test_delete_of_attachment_taken_into_use_meanwhile_is_refused(self):
@@ -105,7 +105,7 @@ class DeleteTest(unittest.TestCase):
         with self.assertRaises(exception.Forbidden):
             self.delete()
         self.detach_guard.check.assert_not_called()
-        self.reservation.cancel.assert_not_called()
+        self.cancel.assert_not_called()
 
 
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}

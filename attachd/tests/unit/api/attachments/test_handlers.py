@@ -7,7 +7,7 @@ from unittest import mock
 from attachd import exception
 from attachd.api import idempotency
 from attachd.api import microversions as mv
-from attachd.api.attachments import handlers, policy
+from attachd.api.attachments import handlers, lifecycle, policy
 from attachd.conf import CONF
 from attachd.tests.unit.api.attachments import test_view
 
@@ -15,16 +15,22 @@ CONNECTOR = {"host": "h"}
 CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
 
 
+def replace(test, names):
+    """Replace these names of modules; ``test.calls`` records the calls in order."""
+    for name, module in names.items():
+        replacement = test.enterContext(mock.patch.object(module, name))
+        setattr(test, name, replacement)
+        test.calls.attach_mock(replacement, name)
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
-        for name in ("Attachment", "manager_api", "reservation", "notify"):
-            where = handlers.connection if name == "manager_api" else handlers
-            patched = self.enterContext(mock.patch.object(where, name))
-            setattr(self, name, patched)
-            self.calls.attach_mock(patched, name)
+        patched = {"manager_api": lifecycle, "reconnect_denied_rule": lifecycle}
+        patched |= {"notify_completed": lifecycle, "Attachment": handlers}
+        replace(self, patched)
         self.ctx = self.calls.ctx
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
@@ -39,7 +45,7 @@ class UpdateTest(Case):
             self.ctx,
             self.attachment,
             CONNECTOR,
-            self.reservation.reconnect_denied_rule.return_value,
+            self.reconnect_denied_rule.return_value,
         )
         self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
 
@@ -60,7 +66,7 @@ class CompleteTest(Case):
         self.assertIsNone(handlers.complete(self.ctx, "a1"))
         self.ctx.authorize.assert_called_once_with(policy.COMPLETE, self.attachment)
         self.attachment.complete.assert_called_once_with()
-        self.notify.attach_completed.assert_called_once_with(self.attachment, "reserved")
+        self.notify_completed.assert_called_once_with(self.attachment, "reserved")
 
     def test_complete_of_attachment_with_agent_is_refused(self):
         self.attachment.agent = "node-1"
@@ -85,15 +91,12 @@ class CreateTest(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
-        for name in ("Volume", "manager_api", "reservation"):
-            where = handlers.connection if name == "manager_api" else handlers
-            patched = self.enterContext(mock.patch.object(where, name))
-            setattr(self, name, patched)
-            self.calls.attach_mock(patched, name)
+        patched = dict.fromkeys(("manager_api", "get_or_create", "abandon"), lifecycle)
+        replace(self, {"Volume": handlers, **patched})
         self.ctx = self.calls.ctx
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.volume = self.Volume.get.return_value
-        self.reservation.get_or_create.return_value = self.attachment
+        self.get_or_create.return_value = self.attachment
         self.manager_api.attach.return_value = CONNECTED
 
     def create(self, **fields):
@@ -105,9 +108,7 @@ class CreateTest(unittest.TestCase):
                 shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
                 self.assertEqual({}, shown["connection_info"])
                 requested = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
-                self.reservation.get_or_create.assert_called_with(
-                    self.ctx, self.volume, requested, None, None
-                )
+                self.get_or_create.assert_called_with(self.ctx, self.volume, requested, None, None)
         self.manager_api.attach.assert_not_called()
 
     def test_create_authorises_then_reserves_then_connects(self):
@@ -118,7 +119,7 @@ class CreateTest(unittest.TestCase):
             [
                 "Volume.get",
                 "ctx.authorize",
-                "reservation.get_or_create",
+                "get_or_create",
                 "manager_api.attach",
             ],
             names,
@@ -128,7 +129,7 @@ class CreateTest(unittest.TestCase):
     def test_create_with_invalid_connector_reserves_nothing(self):
         with self.assertRaises(exception.InvalidInput):
             self.create(connector={"ip": "1"})
-        self.reservation.get_or_create.assert_not_called()
+        self.get_or_create.assert_not_called()
 
     def test_create_with_failed_connect_raises_connect_failed(self):
         self.manager_api.attach.side_effect = exception.ConnectFailed(
@@ -141,11 +142,11 @@ class CreateTest(unittest.TestCase):
         self.manager_api.attach.side_effect = exception.Unavailable(reason="nobody there")
         with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
             self.create(connector=CONNECTOR)
-        self.reservation.abandon.assert_called_once_with(self.attachment, None)
+        self.abandon.assert_called_once_with(self.attachment, None)
 
     def test_create_without_connector_keeps_reservation(self):
         self.create()
-        self.reservation.abandon.assert_not_called()
+        self.abandon.assert_not_called()
 
 
 class ListsTest(unittest.TestCase):

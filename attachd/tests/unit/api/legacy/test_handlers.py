@@ -309,7 +309,7 @@ class InitializeTest(case.Case):
         self.assertEqual((self.volume_id, None), (call.args[1].id, call.args[3]))
 
     def test_initialize_connection_passes_denied_rule(self):
-        with mock.patch.object(handlers.reservation, "sharing_denied_rule", return_value="a:rule"):
+        with mock.patch.object(handlers.lifecycle, "sharing_denied_rule", return_value="a:rule"):
             self.open()
         self.assertEqual("a:rule", self.manager_api.initialize_connection.call_args.args[3])
 

@@ -7,7 +7,7 @@ from unittest import mock
 from attachd import exception
 from attachd.context import RequestContext
 from attachd.manager.agents import desired_state
-from attachd.objects import connection_info
+from attachd.objects.attachment import flat_connection, service_uuid
 from attachd.rpc import manager_api
 from attachd.tests.fixtures import captured_notifications, databases, db_rows, key_files
 
@@ -36,12 +36,12 @@ class ListDesiredTest(_Case):
             "volume_id": self.volume,
             "target_state": "connected",
             "complete": False,
-            "connection_info": connection_info.flat(db_rows.get_attachment(attachment_id)),
+            "connection_info": flat_connection(db_rows.get_attachment(attachment_id)),
             "mode": "ro",
             "size_gib": 3,
             "generation": 2,
             "shared_targets": True,
-            "service_uuid": connection_info.service_uuid("here@fake"),
+            "service_uuid": service_uuid("here@fake"),
         }
         self.assertEqual(expected, duty)
         self.assertEqual("s", duty["connection_info"]["auth_password"])

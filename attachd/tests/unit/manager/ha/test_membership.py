@@ -21,7 +21,7 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import members
 from attachd.db.engine import session
-from attachd.drivers import fencing
+from attachd.drivers import base
 from attachd.manager.ha import membership
 from attachd.manager.ha.membership import Membership
 from attachd.tests.fixtures import backends, conf_fixture
@@ -32,7 +32,7 @@ LONG = 3600.0
 _OTHER = """
 import subprocess, sys, threading
 from attachd.conf import CONF
-from attachd.drivers import fencing
+from attachd.drivers import base
 from attachd.manager.ha.membership import Membership
 CONF.set_override("state_path", sys.argv[1])
 CONF.set_override("connection", sys.argv[2], group="database")
@@ -40,7 +40,7 @@ CONF.set_override("member_timeout", 3600.0, group="manager")
 ours = Membership()
 ours.start()
 ours.wait_until_joined(threading.Event())
-tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.liveness_fds())
+tool = subprocess.Popen(["sleep", "600"], pass_fds=base.liveness_fds())
 print(ours.id, tool.pid, flush=True)
 sys.stdin.read()
 """
@@ -199,14 +199,14 @@ class StopTest(MembershipCase):
     """The end of a process."""
 
     def test_stop_leaves_no_row_file_or_descriptor(self):
-        others = fencing.liveness_fds()
+        others = base.liveness_fds()
         self.start()
         self.assertEqual([self.ours.id], self.files())
-        self.assertEqual(1, len(set(fencing.liveness_fds()) - set(others)))
+        self.assertEqual(1, len(set(base.liveness_fds()) - set(others)))
         self.assertTrue(self.is_open())
         self.ours.stop()
         self.assertEqual(([], []), (self.living(), self.files()))
-        self.assertEqual(others, fencing.liveness_fds())
+        self.assertEqual(others, base.liveness_fds())
         self.assertFalse(self.is_open())
         self.assert_unsure(self.ours.id)
 
@@ -229,7 +229,7 @@ class StopTest(MembershipCase):
 
     def test_stop_with_running_tool_keeps_row(self):
         self.start()
-        tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.liveness_fds())
+        tool = subprocess.Popen(["sleep", "600"], pass_fds=base.liveness_fds())
         self.addCleanup(tool.wait)
         self.addCleanup(tool.kill)
         self.ours.stop()
@@ -364,7 +364,7 @@ class ExpireTest(MembershipCase):
         self.assertLess(len(list(Path("/proc/self/fd").iterdir())), opened + 10)
 
     def test_start_creates_liveness_file_removed_by_other_member(self):
-        real, others = fcntl.flock, fencing.liveness_fds()
+        real, others = fcntl.flock, base.liveness_fds()
         taken = []
 
         def flock(file, operation):
@@ -376,7 +376,7 @@ class ExpireTest(MembershipCase):
         with mock.patch.object(fcntl, "flock", flock):
             self.ours._lock_liveness_file()
         self.assertEqual(taken, self.files())
-        self.assertEqual(1, len(set(fencing.liveness_fds()) - set(others)))
+        self.assertEqual(1, len(set(base.liveness_fds()) - set(others)))
 
 
 _REAL_CLOCK = membership.boot_clock

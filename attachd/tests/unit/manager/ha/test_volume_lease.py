@@ -9,7 +9,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import leases as db
 from attachd.db.cluster import members
-from attachd.drivers import fencing
+from attachd.drivers import base
 from attachd.manager.ha import membership, volume_lease, volume_lock
 from attachd.manager.ha.membership import Membership
 from attachd.tests.fixtures import backends, conf_fixture, db_rows
@@ -178,12 +178,12 @@ class FencingTest(_LeaseCase):
     def test_fenced_process_changes_nothing_at_backend(self):
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
-            fencing.check()
+            base.check_fencing()
             self.assertFalse(lease.is_fenced())
             with self.asleep():
-                self.assertRaises(exception.BackendError, fencing.check)
+                self.assertRaises(exception.BackendError, base.check_fencing)
                 self.assertTrue(lease.is_fenced())
-        fencing.check()
+        base.check_fencing()
 
     def test_fenced_process_acquires_no_lease(self):
         with self.asleep(), self.assertRaises(exception.Unavailable), self.lease() as lease:
@@ -203,7 +203,7 @@ class FencingTest(_LeaseCase):
             members.expire(self.ours.id)
             self.ours.heartbeat()
             self.assertTrue(lease.is_fenced())
-            self.assertRaises(exception.BackendError, fencing.check)
+            self.assertRaises(exception.BackendError, base.check_fencing)
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             self.assertFalse(lease.is_fenced())

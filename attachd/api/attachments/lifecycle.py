@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of an attachment: reserve, connect, disconnect or cancel, and notify; for handlers.
+
+A reservation is a row that no backend knows of.  A synchronous connect or disconnect waits for
+the manager's answer.  An asynchronous one records the request in the row and notifies the
+manager; if that message is lost, recovery finds the row.  The same holds for the agent of a host
+(agent_detach.py).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+import datetime
+import functools
+from typing import Any, Final
+
+from oslo_log import log
+from oslo_utils import timeutils
+
+from attachd import exception, notifications
+from attachd.api import idempotency
+from attachd.api import policy as rules
+from attachd.api.attachments import policy, schema, view
+from attachd.api.endpoint import AsyncPreference
+from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
+from attachd.api.volumes import policy as volume_policy
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.db.attachments import async_requests, multiattach_rules
+from attachd.db.attachments import queries as attachment_queries
+from attachd.db.types import store as types
+from attachd.objects import Attachment, Volume
+from attachd.rpc import agent_api, manager_api
+from attachd.states import INACTIVE, AttachmentState
+
+LOG = log.getLogger(__name__)
+
+Connector = dict[str, Any]
+ExtVersion = view.ExtVersion
+AttachmentBody = dict[str, view.Detail]
+DOC: Final = view.ONE_DOC._replace(faults=(409, 504))
+AttachmentsBody = dict[str, list[view.Summary]]
+EXPIRES_IN: Final = "expires_in"
+
+
+def get_or_create(
+    ctx: RequestContext,
+    volume: Volume,
+    requested: Mapping[str, Any],
+    ext_version: tuple[int, int] | None,
+    idempotency_claim: IdempotencyClaim | None = None,
+    agent: str | None = None,
+) -> Attachment:
+    """Reserve a volume, or return the attachment that an earlier run of the request has made.
+
+    :param requested: ``attachment`` of the body, as its schema lets it through
+    :param ext_version: the requested version of attachd's own API
+    :param idempotency_claim: of the request's key
+    :param agent: the host whose agent makes the device; None: the caller does
+    :raises: as Attachment.reserve()
+    """
+    earlier = find_earlier(ctx, idempotency_claim)
+    return earlier or _reserve(
+        ctx, volume, requested, expiry_time(requested, ext_version), idempotency_claim, agent
+    )
+
+
+def find_earlier(
+    ctx: RequestContext, idempotency_claim: IdempotencyClaim | None
+) -> Attachment | None:
+    """Return the attachment that an earlier run of the same request has made, or None.
+
+    :raises KeyResourceGone: it is deleted
+    """
+    return idempotency.find_created(
+        idempotency_claim,
+        "attachment",
+        lambda: Attachment.get(ctx, idempotency_claim.resource_id if idempotency_claim else ""),
+    )
+
+
+def _reserve(
+    ctx: RequestContext,
+    volume: Volume,
+    requested: Mapping[str, Any],
+    expires_at: datetime.datetime | None,
+    idempotency_claim: IdempotencyClaim | None,
+    agent: str | None,
+) -> Attachment:
+    mode = requested.get("mode")
+    check_requested_mode(volume, mode)
+    denied_rule = sharing_denied_rule(ctx, volume)
+    server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
+    made = Attachment.reserve(
+        ctx,
+        volume,
+        server,
+        mode,
+        denied_rule,
+        requested.get("connector"),
+        idempotency_claim,
+        expires_at,
+        agent,
+    )
+    if idempotency_claim is not None:
+        idempotency_claim.held = True
+    return made
+
+
+def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str | None:
+    """Return the rule that denies sharing the volume, when a failed connect is repeated; or "".
+
+    A failed attachment no longer holds the volume, so policy is asked again.  A reservation was
+    checked when it was made.
+    """
+    if AttachmentState(attachment.state) not in INACTIVE:
+        return None
+    return sharing_denied_rule(ctx, Volume.get(ctx, attachment.volume_id))
+
+
+def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
+    """Cancel an attachment that is only a reservation.
+
+    :returns: the rows of the volume's remaining attachments; None: it is more than a reservation
+    """
+    if not _cancel(attachment):
+        return None
+    rows = attachment_queries.list_of_volumes([attachment.volume_id])[attachment.volume_id]
+    notify_cancelled(attachment, rows)
+    return rows
+
+
+def abandon(attachment: Attachment, idempotency_claim: IdempotencyClaim | None = None) -> None:
+    """Cancel a reservation that this request has made, unless it is connected meanwhile.
+
+    :param idempotency_claim: of the request's key: a repeated request may reserve again
+    """
+    with contextlib.suppress(exception.AttachdError, AlreadyMade):
+        if idempotency_claim is None:
+            _cancel(attachment)
+        elif attachment.wire_state == "reserved":
+            idempotency_claim.release()
+            if not _cancel(attachment):
+                idempotency_claim.take_back()
+
+
+def release_claim(idempotency_claim: IdempotencyClaim | None) -> None:
+    """Let a repeated request create again what was created for its key and removed."""
+    if idempotency_claim is not None:
+        with contextlib.suppress(AlreadyMade):
+            idempotency_claim.release()
+            idempotency_claim.held = False
+
+
+def _cancel(attachment: Attachment) -> bool:
+    if attachment.wire_state != "reserved":
+        return False
+    try:
+        attachment.cancel()
+    except exception.InvalidTransition:
+        return False  # It is connected or deleted meanwhile.
+    return True
+
+
+def sharing_denied_rule(ctx: RequestContext, volume: Volume) -> str | None:
+    """Return the rule that denies the caller to share a volume with others, or None.
+
+    Whether the volume has other holders is checked later, under a row lock.
+    """
+    if not volume.multiattach:
+        return None
+    mode = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
+    owner = {"project_id": volume.project_id, "user_id": volume.user_id}
+    return next((rule for rule in mode if not rules.allows(ctx, rule, owner)), None)
+
+
+def check_requested_mode(volume: Volume, mode: str | None) -> None:
+    """Refuse a request to write to a volume that no attachment may write to.
+
+    :param mode: "rw", "ro", or None: as much as is allowed
+    :raises InvalidVolumeAttachMode: with what forbids it
+    """
+    if mode != "rw":
+        return
+    specs = types.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
+    row = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
+    multiattach_rules.decide_mode(row, {}, (), mode)
+
+
+def expiry_time(
+    requested: Mapping[str, Any], ext_version: tuple[int, int] | None
+) -> datetime.datetime | None:
+    """Return when a new reservation expires; None: never.
+
+    [api]reservation_ttl is the default and the limit; callers under attachd 1.0 can ask for less.
+    The manager removes expired reservations (manager/expiry.py).
+
+    :param requested: ``attachment`` of the body, as its schema lets it through
+    :param ext_version: the requested version of attachd's own API
+    :raises InvalidInput: the time is too long, or not allowed in this request
+    """
+    maximum = CONF.api.reservation_ttl
+    mode = requested.get(EXPIRES_IN)
+    if EXPIRES_IN in requested and ext_version is None:
+        raise _invalid_expiry(mode, "It needs the header OpenStack-API-Version: attachd 1.0.")
+    if mode is not None and requested.get("connector"):
+        raise _invalid_expiry(
+            mode, "An attachment that is connected at once does not expire: leave it out."
+        )
+    if mode is not None and 0 < maximum < mode:
+        raise _invalid_expiry(mode, f"Reservations last {maximum} seconds, at most.")
+    seconds = mode or maximum
+    return timeutils.utcnow() + datetime.timedelta(seconds=seconds) if seconds else None
+
+
+def _invalid_expiry(mode: Any, reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field=f"attachment.{EXPIRES_IN}", value=mode, reason=reason)
+
+
+def check_no_agent(attachment: Attachment) -> None:
+    """Check that no agent connects and completes the attachment.
+
+    :raises Conflict: an agent does
+    """
+    if attachment.agent is not None:
+        raise exception.Conflict(
+            reason=f"Attachment {attachment.id} is connected and completed only by the agent of "
+            f"host {attachment.agent}."
+        )
+
+
+def connect(ctx: RequestContext, attachment: Attachment) -> None:
+    """Connect with the connector that the attachment was reserved with.
+
+    :raises: as manager_api.attach()
+    """
+    manager_api.attach(ctx, attachment, attachment.connector or {})
+
+
+def connect_shared(
+    ctx: RequestContext,
+    attachment: Attachment,
+    connector: Connector,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference | None,
+) -> AttachmentBody:
+    """Connect, also if the same server has other connections; the answer shows the state before.
+
+    :param async_response: set if the caller asks not to wait: the answer shows the present state
+    :raises: as manager_api.attach()
+    """
+    if async_response is not None:
+        note = functools.partial(
+            async_requests.connect_shared, attachment.id, attachment.volume_id, connector
+        )
+        return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
+    answer = manager_api.attach(ctx, attachment, connector)
+    return view.show_connected(ctx, attachment, answer, connector, ext_version)
+
+
+def connect_exclusive(
+    ctx: RequestContext,
+    attachment: Attachment,
+    connector: Connector,
+    denied_rule: str | None,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference | None,
+) -> AttachmentBody:
+    """Do as :func:`connect_shared`, if a volume that is not multiattach has no other connection.
+
+    :param denied_rule: as of manager_api.attach()
+    """
+    if async_response is not None:
+        what = (attachment.id, attachment.volume_id, connector, denied_rule)
+        note = functools.partial(async_requests.connect_exclusive, *what)
+        return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
+    answer = manager_api.attach_exclusive(ctx, attachment, connector, denied_rule)
+    return view.show_connected(ctx, attachment, answer, connector, ext_version)
+
+
+def _connect_async(
+    ctx: RequestContext,
+    attachment: Attachment,
+    connector: Connector,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
+    note: Callable[[], None],
+) -> AttachmentBody:
+    try:
+        note()
+    except async_requests.AlreadyConnected as replay:
+        row = replay.row
+        answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
+        return view.show_connected(ctx, attachment, answer, connector, ext_version)
+    return accept(ctx, attachment, ext_version, async_response)
+
+
+def disconnect(
+    ctx: RequestContext, attachment: Attachment, allowed_states: Collection[str] | None
+) -> AttachmentsBody:
+    """Disconnect and remove an attachment; return those that remain.
+
+    :param allowed_states: as the guard returned it, where it was asked
+    :raises: as manager_api.detach()
+    """
+    return view.list_remaining(manager_api.detach(ctx, attachment, allowed_states))
+
+
+def remaining_after_delete(attachment: Attachment) -> AttachmentsBody:
+    """Return the remaining attachments after another request has deleted this one."""
+    rows = attachment_queries.list_of_volumes([attachment.volume_id])
+    return view.list_summaries(rows[attachment.volume_id])
+
+
+def disconnect_async(
+    ctx: RequestContext,
+    attachment: Attachment,
+    allowed_states: Collection[str] | None,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
+) -> AttachmentBody:
+    """Record that an attachment is to be disconnected; return it as it is until then.
+
+    :raises: as async_requests.disconnect()
+    """
+    async_requests.disconnect(attachment.id, attachment.volume_id, allowed_states)
+    return accept(ctx, attachment, ext_version, async_response)
+
+
+Notifier = Callable[[RequestContext, Attachment], None]
+"""Sends the message that a row has work pending."""
+
+
+def _request_pending(ctx: RequestContext, attachment: Attachment) -> None:
+    manager_api.process_pending(ctx, attachment)
+
+
+def notify_agent(ctx: RequestContext, attachment: Attachment) -> None:
+    """Ask the agent to reconcile soon; raises as agent_api.request_reconcile()."""
+    agent_api.request_reconcile(ctx, str(attachment.agent), attachment.id)
+
+
+def accept(
+    ctx: RequestContext,
+    attachment: Attachment,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
+    notify: Notifier = _request_pending,
+) -> AttachmentBody:
+    """Notify the manager or agent of pending work; return the attachment as it is until then."""
+    shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
+    try:
+        notify(ctx, attachment)
+    except (exception.Unavailable, exception.AgentUnavailable) as error:
+        LOG.warning(
+            "Attachment %s: notification failed, recovery will find the row: %s",
+            attachment.id,
+            error,
+        )
+    async_response.accept("attachments", attachment.id)
+    return shown
+
+
+# Notifications of changes that the API makes without the manager, which notifies of its own.
+
+
+def notify_completed(attachment: Attachment, before: str) -> None:
+    """Notify that a volume is attached.
+
+    :param before: the attachment's state until now
+    """
+    if before == AttachmentState.ATTACHED:
+        return  # The notification was sent when it became attached.
+    if before == AttachmentState.RESERVED:  # the manager has sent no attach.start
+        notifications.volume("attach.start", attachment.volume_id)
+    notifications.volume("attach.end", attachment.volume_id)
+
+
+def notify_legacy_attach(volume: Volume) -> None:
+    """Notify that a caller reports a volume as attached, by the older calls.
+
+    :param volume: as it was before; a repeated report is not notified
+    """
+    if volume.multiattach or volume.status != "in-use":
+        notifications.volume("attach.start", volume.id, {"status": volume.status})
+        notifications.volume("attach.end", volume.id)
+
+
+def notify_cancelled(attachment: Attachment, remaining: Sequence[Mapping[str, Any]]) -> None:
+    """Notify that a reservation was cancelled.
+
+    :param remaining: the rows of the volume's other attachments
+    """
+    before = {"status": attachment.volume_status}
+    given_up = {name: getattr(attachment, name) for name in notifications.ATTACHMENT_COLUMNS}
+    notifications.volume("detach.start", attachment.volume_id, before, [given_up, *remaining])
+    notifications.volume("detach.end", attachment.volume_id, attachments=remaining)
