@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of volumes."""
+"""Notifications of volumes."""
 
 import datetime
 import json
@@ -18,7 +18,7 @@ KEYS = {
     "replication_status", "replication_extended_status", "replication_driver_data", "metadata",
     "volume_attachment",
 }  # fmt: skip
-"""Of a payload, as Cinder 29 has them."""
+"""The keys of a payload, as in Cinder 29."""
 
 BORN = datetime.datetime.fromisoformat("2026-01-31T12:00:00")
 SECRETS = ("connector", "connection_info", "secret", "initiator", "5" * 32)
@@ -28,19 +28,19 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         api_context.use(self)
-        self.heard = captured_notifications.use(self)
+        self.notifications = captured_notifications.use(self)
         volumes._recent.clear()
         self.volume = db_rows.add_volume(name="disk", created_at=BORN, launched_at=BORN)
 
-    def told(self):
-        (message,) = self.heard.messages()
+    def read_one(self):
+        (message,) = self.notifications.messages()
         return message
 
 
 class PayloadTest(Case):
-    def test_it_has_the_keys_that_listeners_know(self):
+    def test_volume_payload_has_keys_of_cinder(self):
         volumes.volume("attach.start", self.volume["id"])
-        message = self.told()
+        message = self.read_one()
         self.assertEqual("volume.attach.start", message["event_type"])
         self.assertEqual(f"volume.{CONF.host}", message["publisher_id"])
         payload = message["payload"]
@@ -59,7 +59,7 @@ class PayloadTest(Case):
         }
         self.assertEqual(expected, {key: payload[key] for key in expected})
 
-    def test_it_tells_the_attachments_without_their_secrets(self):
+    def test_volume_payload_has_attachments_without_secrets(self):
         row = db_rows.add_attachment(
             self.volume["id"],
             "attached",
@@ -69,7 +69,7 @@ class PayloadTest(Case):
         )
         for attachments in (None, db_rows.list_attachments(self.volume["id"])):
             volumes.volume("attach.end", self.volume["id"], attachments=attachments)
-        for message in self.heard.messages():
+        for message in self.notifications.messages():
             (shown,) = message["payload"]["volume_attachment"]
             self.assertEqual(
                 (row["id"], "attached", "compute-1", "2026-01-31T12:00:00+00:00"),
@@ -80,20 +80,20 @@ class PayloadTest(Case):
             for word in SECRETS:
                 self.assertNotIn(word, text)
 
-    def test_what_is_known_counts_more_than_what_is_read_later(self):
+    def test_values_of_caller_override_those_of_database(self):
         volumes.volume("attach.start", self.volume["id"], {"status": "attaching"}, [])
         db_rows.change_volume(self.volume["id"], status="in-use")
-        payload = self.told()["payload"]
+        payload = self.read_one()["payload"]
         self.assertEqual(("attaching", "disk"), (payload["status"], payload["display_name"]))
 
-    def test_what_is_known_whole_is_not_read(self):
+    def test_row_of_caller_is_not_read_again(self):
         row = db.get(self.volume["id"], None)
         with mock.patch.object(db, "get") as get:
             volumes.volume("delete.end", self.volume["id"], row, [])
-            self.assertEqual("disk", self.told()["payload"]["display_name"])
+            self.assertEqual("disk", self.read_one()["payload"]["display_name"])
         get.assert_not_called()
 
-    def test_rows_that_change_later_are_told_as_they_were(self):
+    def test_rows_changed_after_call_are_sent_unchanged(self):
         row = db.get(self.volume["id"], None)
         attachment = db_rows.add_attachment(self.volume["id"])
         held = [attachment]
@@ -101,58 +101,58 @@ class PayloadTest(Case):
         row["name"] = "later"
         attachment["state"] = "attached"
         held.clear()
-        payload = self.told()["payload"]
+        payload = self.read_one()["payload"]
         self.assertEqual("disk", payload["display_name"])
         self.assertEqual("reserved", payload["volume_attachment"][0]["attach_status"])
 
-    def test_a_volume_that_is_gone_is_told_as_it_was_last(self):
+    def test_deleted_volume_is_sent_with_last_known_values(self):
         volumes.volume("detach.start", self.volume["id"])
-        self.heard.messages()
+        self.notifications.messages()
         db_rows.remove_all()
         volumes.volume("detach.end", self.volume["id"], {"status": "available"}, [])
-        payload = self.heard.messages()[-1]["payload"]
+        payload = self.notifications.messages()[-1]["payload"]
         self.assertEqual(("disk", "available"), (payload["display_name"], payload["status"]))
 
-    def test_a_volume_that_nobody_knows_is_told_all_the_same(self):
+    def test_unknown_volume_is_sent_with_empty_values(self):
         volumes.volume("detach.end", "gone", {"status": "available"}, [])
-        payload = self.told()["payload"]
+        payload = self.read_one()["payload"]
         self.assertEqual(KEYS, set(payload))
         self.assertIsNone(payload["display_name"])
 
-    def test_only_so_many_are_remembered(self):
+    def test_number_of_remembered_volumes_is_limited(self):
         with mock.patch.object(volumes, "_MAX_REMEMBERED", 2):
             for _ in range(4):
                 volumes._read(db_rows.add_volume()["id"])
         self.assertEqual(2, len(volumes._recent))
 
-    def test_it_has_what_it_is_given_besides(self):
+    def test_additional_values_are_in_payload_and_publisher(self):
         volumes.volume("resize.end", self.volume["id"], host="there@fake", size=7)
-        message = self.told()
+        message = self.read_one()
         self.assertEqual("volume.there@fake", message["publisher_id"])
         self.assertEqual(7, message["payload"]["size"])
 
-    def test_what_somebody_should_look_at_is_a_warning(self):
+    def test_urgent_volume_has_priority_warn(self):
         volumes.urgent_volume("detach.override", self.volume["id"], reason="because")
-        message = self.told()
+        message = self.read_one()
         self.assertEqual(("WARN", "because"), (message["priority"], message["payload"]["reason"]))
 
 
 class TroubleTest(Case):
-    def test_a_database_that_is_away_fails_nobody(self):
+    def test_notification_with_unavailable_database_is_logged_as_lost(self):
         away = exception.Unavailable(reason="no database")
         with (
             mock.patch.object(db, "get", side_effect=away),
             self.assertLogs("attachd.notifications.sender", "ERROR") as logged,
         ):
             volumes.volume("attach.start", self.volume["id"])
-            self.assertEqual([], self.heard.messages())
+            self.assertEqual([], self.notifications.messages())
         self.assertIn(f"volume.attach.start of {self.volume['id']} is lost", logged.output[0])
 
 
 class OffTest(unittest.TestCase):
-    def test_where_nobody_listens_nothing_is_done(self):
+    def test_volume_notifications_when_off_are_not_sent(self):
         captured_notifications.use(self, "noop")
-        with mock.patch("attachd.notifications.sender.send") as tell:
+        with mock.patch("attachd.notifications.sender.send") as send:
             volumes.volume("attach.start", "v1")
             volumes.urgent_volume("detach.override", "v1")
-        tell.assert_not_called()
+        send.assert_not_called()

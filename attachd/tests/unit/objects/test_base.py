@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all objects share: from a row, over the wire, and whose rows are seen."""
+"""The base of objects: creation from rows, serialization and scope."""
 
 import datetime
 import json
@@ -42,27 +42,27 @@ ROW = {
 
 
 class FromRowTest(unittest.TestCase):
-    """Objects are made of rows."""
+    """Objects created from rows."""
 
-    def test_every_field_is_taken_from_its_column(self):
+    def test_from_row_sets_each_field_from_its_column(self):
         made = Attachment.from_row(None, ROW)
         self.assertEqual(set(ROW), set(made.fields))
         self.assertEqual(ROW, {name: getattr(made, name) for name in ROW})
 
-    def test_what_an_object_does_not_know_is_left_out(self):
+    def test_from_row_ignores_unknown_columns(self):
         made = Attachment.from_row(None, {**ROW, "secret": "x", "generation": 1})
         self.assertNotIn("secret", made)
 
-    def test_what_the_row_lacks_stays_unset(self):
+    def test_from_row_leaves_missing_columns_unset(self):
         made = Attachment.from_row(None, {"id": "a"})
         self.assertFalse(made.obj_attr_is_set("connector"))
 
-    def test_a_fresh_object_has_no_changes(self):
+    def test_from_row_returns_object_without_changes(self):
         self.assertEqual(set(), Attachment.from_row(None, ROW).obj_what_changed())
 
 
 class SerializerTest(unittest.TestCase):
-    """From one process to another."""
+    """Serialization between processes."""
 
     def setUp(self):
         super().setUp()
@@ -73,27 +73,27 @@ class SerializerTest(unittest.TestCase):
         sent = json.dumps(self.serializer.serialize_entity(self.context, entity))
         return self.serializer.deserialize_entity(self.context, json.loads(sent))
 
-    def test_an_object_arrives_as_it_was(self):
+    def test_serialize_keeps_all_fields(self):
         got = self._over_the_wire(Attachment.from_row(None, ROW))
         self.assertIsInstance(got, Attachment)
         self.assertEqual(ROW, {name: getattr(got, name) for name in ROW})
 
-    def test_what_was_unset_arrives_unset(self):
+    def test_serialize_keeps_unset_fields_unset(self):
         (got,) = self._over_the_wire([Attachment.from_row(None, {"id": "a", "state": "attached"})])
         self.assertEqual(("a", "attached"), (got.id, got.state))
         self.assertFalse(got.obj_attr_is_set("connection_info"))
 
-    def test_plain_values_arrive_as_they_are(self):
+    def test_serialize_keeps_plain_values(self):
         plain = {"connector": {"host": "h", "none": None}, "list": [1, "two"]}
         self.assertEqual(plain, self._over_the_wire(plain))
 
-    def test_the_wire_says_whose_object_it_is(self):
+    def test_serialize_writes_namespace_attachd(self):
         sent = self.serializer.serialize_entity(None, Attachment.from_row(None, ROW))
         self.assertEqual("attachd", sent["attachd_object.namespace"])
 
 
 class OtherReleasesTest(unittest.TestCase):
-    """An object of several releases, made up here."""
+    """An invented object of several releases."""
 
     def setUp(self):
         super().setUp()
@@ -166,12 +166,12 @@ class OtherReleasesTest(unittest.TestCase):
 
 
 class ScopeTest(unittest.TestCase):
-    """Whose rows a caller sees by their ids."""
+    """The project whose rows a caller may read by id."""
 
-    def test_a_member_sees_those_of_the_project(self):
+    def test_scope_of_member_is_project(self):
         self.assertEqual("p", base.scope(context.RequestContext(project_id="p")))
 
-    def test_an_administrator_sees_those_of_everybody(self):
+    def test_scope_of_admin_is_all_projects(self):
         self.assertIsNone(base.scope(context.RequestContext(project_id="p", is_admin=True)))
         self.assertEqual("", base.scope(context.RequestContext(project_id=None)))
 
@@ -179,24 +179,24 @@ class ScopeTest(unittest.TestCase):
 class RegistryTest(unittest.TestCase):
     """Objects are found by their names."""
 
-    def test_all_of_ours_are_known(self):
+    def test_registry_has_all_objects(self):
         known = base.Registry.obj_classes()
         self.assertEqual({"Attachment": [Attachment], "Volume": [Volume]}, dict(known))
 
 
 class ManifestsTest(unittest.TestCase):
-    def test_the_newest_contract_has_the_newest_objects(self):
+    def test_newest_contract_has_newest_objects(self):
         self.assertEqual(base.newest(), base.of_contract(manager_api.VERSION))
 
-    def test_a_contract_has_what_had_come_by_then(self):
-        made_up = {
+    def test_contract_has_object_versions_of_its_time(self):
+        manifests = {
             "1.0": {"Attachment": "1.0", "Volume": "1.0"},
             "1.1": {"Volume": "1.1"},
             "1.3": {"Attachment": "1.1"},
             "1.4": {"Attachment": "1.2", "Volume": "1.2"},
             "1.7": {"Attachment": "1.3"},
         }
-        self.enterContext(mock.patch.object(base, "_RAISED", made_up))
+        self.enterContext(mock.patch.object(base, "_RAISED", manifests))
         for contract, attachment, volume in (
             ("1.0", "1.0", "1.0"),
             ("1.2", "1.0", "1.1"),
@@ -208,12 +208,12 @@ class ManifestsTest(unittest.TestCase):
             known = dict(base.of_contract(contract))
             self.assertEqual({"Attachment": attachment, "Volume": volume}, known, contract)
 
-    def test_every_field_that_was_added_is_one(self):
+    def test_added_fields_exist(self):
         for name, (kind, *_older) in base.Registry.obj_classes().items():
             self.assertLessEqual(set(kind.ADDED), set(kind.fields), name)
             self.assertIn(kind.VERSION, {"1.0", *kind.ADDED.values()}, name)
 
-    def test_what_is_written_can_be_read(self):
+    def test_manifest_survives_text_form(self):
         text = base.to_text(base.newest())
         self.assertRegex(text, r"^Attachment \d+\.\d+, Volume \d+\.\d+$")
         self.assertEqual(base.newest(), base.from_text(text))
@@ -229,12 +229,12 @@ FINGERPRINTS = {
 class VersionsTest(unittest.TestCase):
     """Processes of two releases understand each other only if a version means one thing."""
 
-    def test_no_object_changes_without_a_new_version(self):
+    def test_fingerprints_of_objects_are_unchanged(self):
         checker = fixture.ObjectVersionChecker(base.Registry.obj_classes())
         expected, actual = checker.test_hashes(FINGERPRINTS)
         self.assertEqual(expected, actual)
 
-    def test_a_changed_field_would_be_found(self):
+    def test_fingerprint_of_changed_field_differs(self):
         class Changed(base.Registry.obj_classes()["Volume"][0]):
             fields = {"size_gib": base.JsonField()}
 

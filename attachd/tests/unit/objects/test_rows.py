@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the database returns is what the fields of objects want; on the servers, too, by
+"""The values of the database are those of the fields of objects; on the servers, too, in
 functional/test_databases.py."""
 
 import datetime
@@ -41,33 +41,33 @@ class RowsTest(unittest.TestCase):
     def _assert_kept(self, kind, row):
         made = kind.from_row(None, row)
         found = {name: getattr(made, name) for name in made.fields if name in row}
-        wanted = {name: made.fields[name].coerce(made, name, row[name]) for name in found}
-        self.assertEqual(wanted, found)
+        expected = {name: made.fields[name].coerce(made, name, row[name]) for name in found}
+        self.assertEqual(expected, found)
         self.assertEqual(
-            {name: type(value) for name, value in wanted.items()},
+            {name: type(value) for name, value in expected.items()},
             {name: type(value) for name, value in found.items()},
         )
         return found
 
-    def test_of_volumes(self):
+    def test_volume_row_has_values_of_fields(self):
         found = self._assert_kept(Volume, volumes.get(self.volume, None))
         self.assertEqual(set(Volume.fields), set(found))
         self.assertEqual((True, WHEN), (found["shared_targets"], found["launched_at"]))
 
-    def test_of_a_volume_just_made(self):
+    def test_created_volume_row_has_values_of_fields(self):
         values = {"project_id": "p", "user_id": "u", "size_gib": 1, "host": "here@fake#pool"}
         row = volumes.create(values, {"a": "b"})
         self.assertEqual({"a": "b"}, self._assert_kept(Volume, row)["metadata"])
 
-    def test_of_attachments(self):
+    def test_attachment_row_has_values_of_fields(self):
         found = self._assert_kept(Attachment, attachments.get(self.attachment, None))
         self.assertEqual(set(Attachment.fields), set(found))
         self.assertEqual((WHEN, WHEN), (found["attached_at"], found["expires_at"]))
 
-    def test_of_several_attachments(self):
+    def test_listed_attachment_rows_have_values_of_fields(self):
         for row in attachments.list_of_volumes([self.volume]):
             self._assert_kept(Attachment, row)
 
-    def test_of_an_attachment_just_made(self):
+    def test_reserved_attachment_row_has_values_of_fields(self):
         values = {"project_id": "p", "user_id": "u", "connector": {"host": "x"}}
         self._assert_kept(Attachment, attachments.reserve(self.volume, values))

@@ -17,7 +17,7 @@ CONTEXT = RequestContext(overwrite=False)
 BUSY = exception.DeviceBusy(device="/dev/sdb", users="postgres (4711)")
 
 
-class AskingTest(unittest.TestCase):
+class RequestTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
@@ -25,19 +25,19 @@ class AskingTest(unittest.TestCase):
         self.made = patched.start()
         self.addCleanup(patched.stop)
 
-    def test_the_agent_of_the_host_is_asked_with_patience_and_by_version(self):
+    def test_client_has_topic_host_timeout_and_version(self):
         override(self, "work_timeout", 7, group="agent")
         for ask in (agent_api.reconcile, agent_api.request_reconcile):
             ask(CONTEXT, "compute-1", "a")
             self.made.assert_called_with("attachd-agent", "compute-1", 7, agent_api.VERSION)
 
-    def test_to_look_is_a_call_and_to_nudge_a_cast(self):
+    def test_reconcile_is_call_and_request_reconcile_is_cast(self):
         agent_api.reconcile(CONTEXT, "compute-1", "a")
         self.client.call.assert_called_once_with(CONTEXT, "reconcile", attachment_id="a")
         agent_api.request_reconcile(CONTEXT, "compute-1", "a")
         self.client.cast.assert_called_once_with(CONTEXT, "reconcile", attachment_id="a")
 
-    def test_trouble_has_a_name_by_what_can_be_done_about_it(self):
+    def test_messaging_errors_become_errors_of_agent(self):
         undeliverable = messaging.MessageUndeliverable(None, "", "", {})
         both, reconcile = (
             (agent_api.reconcile, agent_api.request_reconcile),
@@ -54,8 +54,8 @@ class AskingTest(unittest.TestCase):
                     ask(CONTEXT, "compute-1", "a")
 
 
-class AnsweredTest(unittest.TestCase):
-    """Over a transport: what an agent raises is what its caller sees."""
+class AnswerTest(unittest.TestCase):
+    """Over a transport: the caller receives the errors that an agent raises."""
 
     def setUp(self):
         super().setUp()
@@ -78,15 +78,15 @@ class AnsweredTest(unittest.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
 
-    def test_it_is_the_right_host_that_looks(self):
-        looked = mock.Mock(return_value=None)
-        self.serve(looked)
+    def test_reconcile_reaches_only_named_host(self):
+        reconcile = mock.Mock(return_value=None)
+        self.serve(reconcile)
         agent_api.reconcile(CONTEXT, "compute-1", "a")
-        looked.assert_called_once_with("a")
+        reconcile.assert_called_once_with("a")
         with self.assertRaises(exception.AgentUnavailable):
             agent_api.reconcile(CONTEXT, "compute-2", "a")
 
-    def test_the_reason_of_a_host_arrives_whole(self):
+    def test_error_of_agent_arrives_with_class_and_message(self):
         self.serve(mock.Mock(side_effect=BUSY))
         with self.assertRaises(exception.DeviceBusy) as raised:
             agent_api.reconcile(CONTEXT, "compute-1", "a")

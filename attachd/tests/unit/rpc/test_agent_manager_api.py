@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client half of the contract with managers: each message shows the key, trouble is away."""
+"""RPC client of agents for managers: the key in each message, and mapping of errors."""
 
 import inspect
 import unittest
@@ -34,28 +34,28 @@ class AgentManagerApiTest(unittest.TestCase):
         self.made = patched.start()
         self.addCleanup(patched.stop)
 
-    def test_nothing_else_is_asked(self):
+    def test_module_has_only_listed_methods(self):
         functions = inspect.getmembers(agent_manager_api, inspect.isfunction)
         ours = {name for name, each in functions if each.__module__ == agent_manager_api.__name__}
         self.assertEqual(set(MESSAGES), {name for name in ours if not name.startswith("_")})
 
-    def test_any_manager_is_asked_with_the_key_of_the_host(self):
-        override(self, "manager_topic", "desk", group="agent")
+    def test_messages_go_to_any_manager_with_host_and_key(self):
+        override(self, "manager_topic", "agents-topic", group="agent")
         for method, arguments in MESSAGES.items():
             self.client.reset_mock()
             ask(method)
             self.made.assert_called_with(
-                "desk", None, agent_manager_api.TIMEOUT, agent_manager_api.VERSION
+                "agents-topic", None, agent_manager_api.TIMEOUT, agent_manager_api.VERSION
             )
             self.client.call.assert_called_once_with(
                 mock.ANY, method, host="compute-1", key="k" * 43, **arguments
             )
 
-    def test_answers_come_back(self):
+    def test_answer_of_manager_is_returned(self):
         for method in ("report", "desired_state"):
             self.assertIs(self.client.call.return_value, ask(method))
 
-    def test_nobody_there_is_one_kind_of_trouble(self):
+    def test_messaging_errors_become_unavailable(self):
         for trouble in (
             messaging.MessagingTimeout(),
             messaging.MessageUndeliverable(None, "", "", {}),
@@ -66,7 +66,7 @@ class AgentManagerApiTest(unittest.TestCase):
                 with self.assertRaisesRegex(exception.Unavailable, "agent will retry"):
                     ask(method)
 
-    def test_a_refusal_comes_as_it_is(self):
+    def test_error_of_manager_is_raised_unchanged(self):
         self.client.call.side_effect = exception.InvalidTransition("no")
         with self.assertRaises(exception.InvalidTransition):
             ask("connected")

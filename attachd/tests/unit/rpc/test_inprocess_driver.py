@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver by itself; what it has in common with RabbitMQ is in contract/test_transports."""
+"""The driver by itself; contract/test_transports has its common behaviour with RabbitMQ."""
 
 import gc
 from importlib import metadata
@@ -25,20 +25,20 @@ from attachd.tests.wait import TIMEOUT
 MESSAGE = Message('{"context": {}, "message": {"method": "m"}}')
 
 
-class Ear:
-    """A consumer that remembers."""
+class Consumer:
+    """A consumer that records the messages it receives."""
 
     def __init__(self):
-        self.heard = []
+        self.received = []
 
     def take(self, message):
-        self.heard.append(message)
+        self.received.append(message)
 
 
 class PinnedTest(unittest.TestCase):
-    """The private names of oslo.messaging that the driver rests on are as we know them."""
+    """The private names of oslo.messaging that the driver uses."""
 
-    def test_a_driver_has_to_do_what_ours_does(self):
+    def test_driver_methods_match_base_class_of_oslo_messaging(self):
         expected = {"send", "send_notification", "listen", "listen_for_notifications", "cleanup"}
         self.assertEqual(expected, set(base.BaseDriver.__abstractmethods__))
         for name in expected:
@@ -48,84 +48,84 @@ class PinnedTest(unittest.TestCase):
         theirs = list(inspect.signature(base.BaseDriver.__init__).parameters)
         self.assertEqual(theirs, list(inspect.signature(InProcessDriver.__init__).parameters))
 
-    def test_an_incoming_message_has_to_do_what_ours_does(self):
+    def test_incoming_message_methods_match_base_class_of_oslo_messaging(self):
         self.assertEqual(
             {"reply", "heartbeat", "requeue"}, set(base.RpcIncomingMessage.__abstractmethods__)
         )
         reply = inspect.signature(base.RpcIncomingMessage.reply)
         self.assertEqual(["self", "reply", "failure"], list(reply.parameters))
 
-    def test_a_listener_has_to_do_what_ours_does(self):
+    def test_listener_methods_match_base_class_of_oslo_messaging(self):
         self.assertEqual({"cleanup"}, set(base.Listener.__abstractmethods__))
         self.assertEqual(
             ["self", "on_incoming_callback"],
             list(inspect.signature(base.Listener.start).parameters),
         )
 
-    def test_errors_are_written_and_read_as_by_rabbitmq(self):
+    def test_remote_exception_survives_serialization(self):
         error = KeyError("k")
         text = common.serialize_remote_exception((KeyError, error, None))
         self.assertIsInstance(common.deserialize_remote_exception(text, []), KeyError)
 
-    def test_oslo_messaging_finds_it(self):
+    def test_entry_point_loads_driver(self):
         (found,) = metadata.entry_points(group="oslo.messaging.drivers", name="inprocess")
         self.assertIs(InProcessDriver, found.load())
 
 
 class QueueTest(unittest.TestCase):
-    def test_consumers_take_turns(self):
-        queue, ears = Queue(), [Ear(), Ear(), Ear()]
-        for ear in ears:
-            queue.join(ear)
+    def test_queue_distributes_messages_among_consumers(self):
+        queue, consumers = Queue(), [Consumer(), Consumer(), Consumer()]
+        for consumer in consumers:
+            queue.join(consumer)
         for _ in range(6):
             queue.put(MESSAGE)
-        self.assertEqual([2, 2, 2], [len(ear.heard) for ear in ears])
+        self.assertEqual([2, 2, 2], [len(consumer.received) for consumer in consumers])
 
-    def test_what_waited_is_given_in_order(self):
-        queue, ear = Queue(), Ear()
+    def test_queue_delivers_waiting_messages_in_order(self):
+        queue, consumer = Queue(), Consumer()
         sent = [Message(str(number)) for number in range(3)]
         for each in sent:
             queue.put(each)
-        queue.join(ear)
-        self.assertEqual(sent, ear.heard)
+        queue.join(consumer)
+        self.assertEqual(sent, consumer.received)
 
-    def test_what_has_expired_is_given_to_nobody(self):
-        queue, ear = Queue(), Ear()
+    def test_queue_drops_expired_messages(self):
+        queue, consumer = Queue(), Consumer()
         queue.put(Message("late", expires=time.monotonic() - 1))
         queue.put(Message("early", expires=time.monotonic() + TIMEOUT))
-        queue.join(ear)
-        self.assertEqual(["early"], [each.text for each in ear.heard])
+        queue.join(consumer)
+        self.assertEqual(["early"], [each.text for each in consumer.received])
 
-    def test_who_left_gets_nothing(self):
-        queue, ear = Queue(), Ear()
-        queue.join(ear)
-        queue.leave(ear)
+    def test_queue_delivers_nothing_to_consumer_that_left(self):
+        queue, consumer = Queue(), Consumer()
+        queue.join(consumer)
+        queue.leave(consumer)
         queue.put(MESSAGE)
-        self.assertEqual([], ear.heard)
+        self.assertEqual([], consumer.received)
 
 
 class BrokerTest(unittest.TestCase):
-    def test_a_message_needs_a_queue(self):
+    def test_publish_without_queue_returns_false(self):
         broker = Broker()
         self.assertFalse(broker.publish("exchange", "topic", MESSAGE))
         broker.declare("exchange", ["topic"], None)
         self.assertTrue(broker.publish("exchange", "topic", MESSAGE))
         self.assertFalse(broker.publish("other", "topic", MESSAGE))
 
-    def test_a_queue_outlives_its_listeners_unless_it_is_for_a_fanout(self):
+    def test_queue_outlives_listeners_except_fanout_queue(self):
         broker = Broker()
         queues = broker.declare("exchange", ["topic"], "topic")
         broker.forget(queues)
         self.assertTrue(broker.publish("exchange", "topic", MESSAGE))
         self.assertFalse(broker.publish_to_all("topic", MESSAGE))
 
-    def test_transports_of_one_url_share_a_broker_and_others_do_not(self):
+    def test_broker_is_shared_by_transports_of_one_url(self):
         name = uuid.uuid4().hex
         one = inprocess_driver.broker_of(name)
         self.assertIs(one, inprocess_driver.broker_of(name))
         self.assertIsNot(one, inprocess_driver.broker_of(name + "x"))
 
-    def test_a_broker_goes_with_its_last_user(self):
+    def test_broker_is_collected_with_its_last_user(self):
         name = uuid.uuid4().hex
         inprocess_driver.broker_of(name).declare("exchange", ["topic"], None)
         gc.collect()
@@ -154,7 +154,7 @@ class DriverTest(unittest.TestCase):
         self.addCleanup(stop)
         return messaging.get_rpc_client(transport, target, timeout=TIMEOUT)
 
-    def test_virtual_hosts_know_nothing_of_each_other(self):
+    def test_virtual_hosts_are_separate(self):
         self.serve(self.transport("one"))
         other = messaging.get_rpc_client(
             self.transport("two"),
@@ -164,7 +164,7 @@ class DriverTest(unittest.TestCase):
         with self.assertRaises(messaging.MessageUndeliverable):
             other.call({}, "echo", value=1)
 
-    def test_a_call_takes_less_than_a_thousand_function_calls(self):
+    def test_call_takes_less_than_thousand_function_calls(self):
         client = self.serve(self.transport())
         costs, made = [], itertools.count()
 
@@ -187,7 +187,7 @@ class DriverTest(unittest.TestCase):
         print(said)  # noqa: T201  the benchmark's result
         self.assertLess(median, 1000)
 
-    def test_each_sign_of_life_lets_a_caller_wait_anew(self):
+    def test_heartbeat_restarts_timeout_of_caller(self):
         replies = mock.Mock()
         replies.get.side_effect = [
             jsonutils.dumps({"result": value, "failure": None, "ending": value is not None})
@@ -200,13 +200,13 @@ class DriverTest(unittest.TestCase):
             [{"timeout": 5}] * 3, [each.kwargs for each in replies.get.call_args_list]
         )
 
-    def test_a_notification_reaches_who_listens_and_is_not_kept_for_others(self):
+    def test_notification_reaches_listener_and_is_not_stored(self):
         transport = messaging.get_notification_transport(CONF, f"inprocess://{uuid.uuid4().hex}")
-        heard = []
+        received = []
 
         class Listening:
             def info(self, _context, publisher, event, payload, _metadata):
-                heard.append((publisher, event, payload))
+                received.append((publisher, event, payload))
 
         notifier = messaging.Notifier(
             transport, "me", driver="messagingv2", topics=["notifications"]
@@ -219,9 +219,9 @@ class DriverTest(unittest.TestCase):
         notifier.info({}, "seen", {"a": 1})
         listener.stop()
         listener.wait()
-        self.assertEqual([("me", "seen", {"a": 1})], heard)
+        self.assertEqual([("me", "seen", {"a": 1})], received)
 
-    def test_there_are_no_pools_of_listeners(self):
+    def test_listener_pool_raises_not_implemented(self):
         transport = messaging.get_notification_transport(CONF, f"inprocess://{uuid.uuid4().hex}")
         listener = messaging.get_notification_listener(
             transport, [messaging.Target(topic="notifications")], [Endpoint()], pool="p"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client half of the contract: what is asked of whom, and what trouble is called."""
+"""RPC client of managers: messages, backends and mapping of errors."""
 
 import unittest
 from unittest import mock
@@ -60,10 +60,10 @@ class _RpcCase(unittest.TestCase):
         self.addCleanup(patched.stop)
 
 
-class AskingTest(_RpcCase):
+class RequestTest(_RpcCase):
     """Each function sends one message."""
 
-    def test_the_backend_of_the_volume_is_asked_with_patience_and_by_version(self):
+    def test_client_has_backend_timeout_and_version(self):
         override(self, "attach_timeout", 7, group="rpc")
         for ask in CALL_OF.values():
             ask()
@@ -71,7 +71,7 @@ class AskingTest(_RpcCase):
                 "here@fake", timeout=7, version=manager_api.VERSION, objects=base.newest()
             )
 
-    def test_what_has_an_answer_is_a_call_and_the_rest_a_cast(self):
+    def test_methods_with_answer_are_calls_and_others_casts(self):
         for name, ask in CALL_OF.items():
             self.client.reset_mock()
             answer = ask()
@@ -79,18 +79,18 @@ class AskingTest(_RpcCase):
             self.assertEqual(int(name not in CALLS), self.client.cast.call_count, name)
             self.assertIs(self.client.call.return_value if name in CALLS else None, answer)
 
-    def test_log_levels_are_set_everywhere_and_read_somewhere(self):
-        with mock.patch.object(transport, "get_fanout_client") as everybody:
+    def test_set_log_levels_is_fanout_and_get_log_levels_is_call(self):
+        with mock.patch.object(transport, "get_fanout_client") as get_client:
             manager_api.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG")
-        everybody.assert_called_once_with(manager_api.VERSION)
-        everybody.return_value.cast.assert_called_once_with(
+        get_client.assert_called_once_with(manager_api.VERSION)
+        get_client.return_value.cast.assert_called_once_with(
             CONTEXT, "set_log_levels", hosts=["here@fake"], prefix="attachd", level="DEBUG"
         )
         answer = manager_api.get_log_levels(CONTEXT, "here@fake", "attachd")
         self.client.call.assert_called_once_with(CONTEXT, "get_log_levels", prefix="attachd")
         self.assertIs(self.client.call.return_value, answer)
 
-    def test_attaching_sends_ids_and_the_connector(self):
+    def test_attach_sends_ids_and_connector(self):
         for name in ("attach", "attach_exclusive"):
             CALL_OF[name]()
             self.client.call.assert_called_with(
@@ -102,7 +102,7 @@ class AskingTest(_RpcCase):
                 denied_rule=None,
             )
 
-    def test_detaching_sends_ids_and_in_which_states_it_may(self):
+    def test_detach_sends_ids_and_allowed_states(self):
         ids = {"attachment_id": "a", "volume_id": "v"}
         CALL_OF["detach"]()
         self.client.call.assert_called_with(CONTEXT, "detach", **ids, states=None)
@@ -113,17 +113,17 @@ class AskingTest(_RpcCase):
         CALL_OF["force_detach"]()
         self.client.call.assert_called_with(CONTEXT, "force_detach", **ids, states=None)
 
-    def test_work_on_a_volume_sends_the_volume(self):
+    def test_volume_methods_send_volume(self):
         for name in ("create_volume", "delete_volume", "extend_volume"):
             CALL_OF[name]()
             (_context, method), arguments = self.client.cast.call_args
             self.assertEqual((name, "v"), (method, arguments["volume"].id))
 
 
-class TroubleTest(_RpcCase):
-    """What goes wrong on the way is told in our own terms."""
+class ErrorTest(_RpcCase):
+    """Errors of oslo.messaging become errors of attachd."""
 
-    TROUBLES = (
+    ERRORS = (
         (
             messaging.MessagingTimeout("late"),
             exception.ManagerTimeout,
@@ -133,21 +133,21 @@ class TroubleTest(_RpcCase):
         (messaging.MessageDeliveryFailure("refused"), exception.Unavailable, "message queue"),
     )
 
-    def test_each_trouble_has_its_error_and_says_where(self):
+    def test_messaging_errors_become_errors_naming_backend(self):
         for name, ask in CALL_OF.items():
-            for trouble, error, said in self.TROUBLES:
+            for trouble, error, said in self.ERRORS:
                 self.client.call.side_effect = self.client.cast.side_effect = trouble
                 with self.subTest(name, trouble=trouble), self.assertRaisesRegex(error, said):
                     ask()
 
-    def test_what_the_manager_raised_is_raised(self):
+    def test_error_of_manager_is_raised_unchanged(self):
         held = exception.ConnectorConflict(attachment_id="a", host="h")
         self.client.call.side_effect = held
         with self.assertRaises(exception.ConnectorConflict) as raised:
             CALL_OF["attach"]()
         self.assertIs(held, raised.exception)
 
-    def test_a_volume_without_a_backend_is_refused_before_anything_is_sent(self):
+    def test_volume_without_backend_raises_conflict_and_sends_nothing(self):
         for host in (None, ""):
             for name, ask in CALL_OF.items():
                 with self.subTest(name, host=host), self.assertRaises(exception.Conflict):
@@ -156,7 +156,7 @@ class TroubleTest(_RpcCase):
 
 
 class OlderManagersTest(_RpcCase):
-    """A contract of later releases, made up here."""
+    """An invented contract of later releases."""
 
     def setUp(self):
         super().setUp()

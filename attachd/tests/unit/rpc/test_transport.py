@@ -29,7 +29,7 @@ class SerializerTest(unittest.TestCase):
         super().setUp()
         self.serializer = transport.Serializer()
 
-    def test_a_context_survives_without_its_token(self):
+    def test_context_survives_serialization_without_token(self):
         context = RequestContext(
             user_id="u",
             project_id="p",
@@ -48,15 +48,15 @@ class SerializerTest(unittest.TestCase):
         self.assertIsInstance(rebuilt, RequestContext)
         self.assertEqual({**context.to_dict(), "auth_token": None}, rebuilt.to_dict())
 
-    def test_an_empty_context_is_a_small_message(self):
+    def test_empty_context_serializes_to_request_id(self):
         sent = self.serializer.serialize_context(RequestContext(overwrite=False))
         self.assertEqual({"request_id"}, set(sent))
 
 
 class DispatcherTest(unittest.TestCase):
-    """Callers of former releases get answers that they can read."""
+    """Answers to callers of former releases."""
 
-    def test_an_answer_has_the_objects_of_the_contract_that_the_caller_speaks(self):
+    def test_dispatch_answers_with_objects_of_callers_contract(self):
         registry = fixture.VersionedObjectRegistryFixture()
         registry.setUp()
         self.addCleanup(registry.cleanUp)
@@ -83,7 +83,7 @@ class DispatcherTest(unittest.TestCase):
             self.assertEqual(version, answer["attachd_object.version"], said)
             self.assertEqual(version == "1.2", "key" in answer["attachd_object.data"], said)
 
-    def test_who_is_too_new_is_told_so(self):
+    def test_dispatch_of_newer_version_raises_unsupported_version(self):
         dispatcher = transport.Dispatcher(mock.Mock(target=messaging.Target(version="1.9")))
         message = {"method": "ask", "version": "1.10"}
         with self.assertRaises(messaging.UnsupportedVersion):
@@ -98,7 +98,7 @@ class ClientTest(unittest.TestCase):
         transport.reset_after_fork()
         self.addCleanup(transport.reset_after_fork)
 
-    def test_an_error_from_afar_has_its_own_class_and_message_again(self):
+    def test_remote_error_has_original_class_and_message(self):
         self.use("inprocess://")
         error = exception.VolumeNotFound(volume_id="v")
         text = common.serialize_remote_exception((type(error), error, None))
@@ -109,18 +109,18 @@ class ClientTest(unittest.TestCase):
         self.assertIs(exception.VolumeNotFound, type(caught.exception))
         self.assertEqual("Volume v could not be found.", str(caught.exception))
 
-    def test_a_client_is_made_once(self):
+    def test_get_client_again_returns_same_client(self):
         self.use("inprocess://")
         self.assertIs(transport.get_client("h@b", 5, "1.0"), transport.get_client("h@b", 5, "1.0"))
         self.assertIsNot(
             transport.get_client("h@b", 5, "1.0"), transport.get_client("h@c", 5, "1.0")
         )
 
-    def test_a_transport_is_made_once(self):
+    def test_get_transport_again_returns_same_transport(self):
         self.use("inprocess://")
         self.assertIs(transport.get_transport(), transport.get_transport())
 
-    def test_a_forked_process_makes_its_own(self):
+    def test_forked_process_has_its_own_transport_and_clients(self):
         self.use("inprocess://")
         before = (transport.get_transport(), transport.get_client("h@b", 5, "1.0"))
         child = os.fork()
@@ -130,19 +130,19 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         self.assertIs(before[0], transport.get_transport())
 
-    def test_a_queue_that_is_away_is_noticed_soon(self):
+    def test_unreachable_message_queue_raises_delivery_failure(self):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.use(f"rabbit://guest:guest@127.0.0.1:{port}/")
         # Not by the time that a caller waits for an answer, which ends with another error.
         client = transport.get_client("h@b", TIMEOUT, "1.0")
         context = RequestContext(overwrite=False)
-        for way in (client.call, client.cast):
+        for send in (client.call, client.cast):
             with self.assertRaises(messaging.MessageDeliveryFailure):
-                way(context, "method")
+                send(context, "method")
 
 
-class PunctualityTest(unittest.TestCase):
+class LateMessageTest(unittest.TestCase):
     """A server with one thread, which the test keeps busy, over the in-process transport."""
 
     def setUp(self):
@@ -163,7 +163,7 @@ class PunctualityTest(unittest.TestCase):
         server.start(override_pool_size=1)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
-        # Nobody answers in that time, and the server goes by the clock of the test.
+        # No answer comes in that time, and the server uses the clock of the test.
         self.client = transport.get_client("h@b", timeout=0.1, version="1.0")
         self.context = RequestContext(overwrite=False)
 
@@ -174,7 +174,7 @@ class PunctualityTest(unittest.TestCase):
     def note(self, _context, name):
         self.done.append(name)
 
-    def test_a_call_whose_caller_has_given_up_is_not_begun_but_a_cast_is(self):
+    def test_server_drops_call_of_timed_out_caller_and_runs_late_cast(self):
         self.client.cast(self.context, "occupy")
         self.assertTrue(self.busy.wait(TIMEOUT))
         with self.assertRaises(messaging.MessagingTimeout):
@@ -188,11 +188,11 @@ class PunctualityTest(unittest.TestCase):
         self.assertEqual(["late cast", "call"], self.done)
         self.assertIn("note is dropped", logged.output[0])
 
-    def test_who_has_more_patience_is_answered_later(self):
-        patient = transport.get_server(self, "h", "elsewhere", caller_timeout=60)
-        patient.start(override_pool_size=1)
-        self.addCleanup(patient.wait)
-        self.addCleanup(patient.stop)
+    def test_server_with_longer_caller_timeout_runs_late_call(self):
+        server = transport.get_server(self, "h", "elsewhere", caller_timeout=60)
+        server.start(override_pool_size=1)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
         client = transport.get_topic_client("elsewhere", "h", TIMEOUT, "1.0")
         client.cast(self.context, "occupy")
         self.assertTrue(self.busy.wait(TIMEOUT))
@@ -208,7 +208,7 @@ class PunctualityTest(unittest.TestCase):
         caller.join(TIMEOUT)
         self.assertEqual(["call"], self.done)
 
-    def test_oslo_messaging_still_gives_us_the_messages(self):
+    def test_rpc_server_of_oslo_messaging_has_private_methods(self):
         for name in ("_on_incoming", "_process_incoming"):
             self.assertTrue(any(name in vars(each) for each in rpc_server.RPCServer.__mro__))
         known = inspect.signature(amqpdriver.AMQPIncomingMessage.__init__).parameters
@@ -216,31 +216,31 @@ class PunctualityTest(unittest.TestCase):
 
 
 class DefaultsTest(unittest.TestCase):
-    def test_they_are_of_options_that_there_are(self):
+    def test_queue_defaults_are_options_of_oslo_messaging(self):
         transport.set_defaults()
         found = {each.dest: each.default for each in impl_rabbit.rabbit_opts}
         self.assertEqual(transport.QUEUE_DEFAULTS, {n: found[n] for n in transport.QUEUE_DEFAULTS})
 
-    def test_an_answer_is_tried_until_its_caller_must_have_come_back(self):
-        told = transport.QUEUE_DEFAULTS
-        back = told["rabbit_interval_max"] + told["heartbeat_timeout_threshold"]
-        self.assertGreater(told["kombu_missing_consumer_retry_timeout"], back)
+    def test_reply_retry_timeout_exceeds_reconnect_time(self):
+        defaults = transport.QUEUE_DEFAULTS
+        back = defaults["rabbit_interval_max"] + defaults["heartbeat_timeout_threshold"]
+        self.assertGreater(defaults["kombu_missing_consumer_retry_timeout"], back)
 
 
-class CalmTest(unittest.TestCase):
-    """Pins what transport._set_poll_interval() knows of oslo.messaging."""
+class PollIntervalTest(unittest.TestCase):
+    """Pins the names of oslo.messaging that transport._set_poll_interval() uses."""
 
-    def test_listeners_wait_rather_than_look_all_the_time(self):
+    def test_set_poll_interval_changes_constant_of_oslo_messaging(self):
         transport._set_poll_interval()
         self.assertEqual(transport.POLL_INTERVAL, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN)
         self.assertLess(transport.POLL_INTERVAL, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX)
 
-    def test_oslo_messaging_itself_looks_each_millisecond(self):
+    def test_oslo_messaging_polls_each_millisecond_by_default(self):
         source = inspect.getsource(amqpdriver)
         self.assertIn("ACK_REQUEUE_EVERY_SECONDS_MIN = 0.001", source)
         self.assertIn("timeout=current_timeout", source)
 
-    def test_calls_are_acknowledged_as_they_come_so_that_nothing_waits_for_it(self):
+    def test_rpc_messages_are_acknowledged_at_arrival(self):
         message = mock.Mock()
         with mock.patch.object(amqpdriver.AMQPListener, "__call__"):
             amqpdriver.RpcAMQPListener(mock.Mock(), mock.Mock())(message)
@@ -264,7 +264,7 @@ class ExpectedErrorsTest(unittest.TestCase):
         self.assertEqual(("fail", "Fail."), (fail.__name__, fail.__doc__))
 
 
-class QueueTest(unittest.TestCase):
+class BackendCircuitBreakerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         conf_fixture.override(self, "max_calls_unresponsive", 2, "rpc")
@@ -275,7 +275,7 @@ class QueueTest(unittest.TestCase):
         self.queue = transport.BackendCircuitBreaker("h@b")
 
     def add_callers(self, count):
-        """Have so many calls wait, until the stack that is returned is closed."""
+        """Have ``count`` calls wait until the returned stack is closed."""
         stack = contextlib.ExitStack()
         self.addCleanup(stack.close)
         for _ in range(count):
@@ -286,7 +286,7 @@ class QueueTest(unittest.TestCase):
         with self.assertRaises(messaging.MessagingTimeout), self.queue.guarded_call("attach"):
             raise messaging.MessagingTimeout
 
-    def test_any_number_may_wait_for_one_that_answers(self):
+    def test_any_number_of_calls_waits_for_responsive_backend(self):
         self.add_callers(50)
         self.now += transport.OPEN_AFTER - 1
         with self.queue.guarded_call("attach"):
@@ -295,7 +295,7 @@ class QueueTest(unittest.TestCase):
         self.add_callers(50)
         self.assertEqual(100, self.queue.waiting)
 
-    def test_only_some_may_wait_for_one_that_is_silent(self):
+    def test_calls_over_limit_to_unresponsive_backend_raise_unavailable(self):
         self.add_callers(1)
         self.now += transport.OPEN_AFTER + 1
         self.add_callers(1)
@@ -303,21 +303,21 @@ class QueueTest(unittest.TestCase):
             self.add_callers(1)
         self.assertEqual(2, self.queue.waiting)
 
-    def test_it_stays_silent_while_callers_give_up(self):
+    def test_timeouts_keep_circuit_open(self):
         self.give_up()
         self.now += transport.OPEN_AFTER + 1
         self.give_up()
         self.add_callers(2)
         self.assertRaises(exception.Unavailable, self.add_callers, 1)
 
-    def test_one_answer_is_enough_and_an_error_is_one(self):
+    def test_any_answer_closes_circuit_also_error(self):
         self.give_up()
         self.now += transport.OPEN_AFTER + 1
         with contextlib.suppress(exception.ConnectFailed), self.queue.guarded_call("attach"):
             raise exception.ConnectFailed(attachment_id="a", reason="no.")
         self.add_callers(5)
 
-    def test_one_that_nobody_asks_is_not_silent(self):
+    def test_backend_without_calls_is_not_unresponsive(self):
         self.add_callers(1).close()
         self.now += 1000
         self.add_callers(5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a manager is asked, and what its troubles are called; see also test_manager_api."""
+"""Calls of managers of several releases; see also test_manager_api."""
 
 import unittest
 from unittest import mock
@@ -27,38 +27,38 @@ class ManagerTest(unittest.TestCase):
         self.addCleanup(patched.stop)
         self.manager = version_compat.VersionedManagerClient("h@b", "1.10", SINCE)
 
-    def test_it_knows_what_came_by_its_version(self):
+    def test_knows_methods_and_arguments_up_to_its_version(self):
         self.assertTrue(self.manager.knows("m"))
         self.assertTrue(self.manager.knows("m", "late"))
         self.assertFalse(self.manager.knows("m", "later"))
         self.assertTrue(self.manager.knows("m", "always"))
 
-    def test_it_is_told_what_it_knows(self):
+    def test_call_leaves_out_empty_unsupported_arguments(self):
         self.manager.call(CONTEXT, "m", always=0, late="x", later=None)
         self.client.call.assert_called_once_with(CONTEXT, "m", always=0, late="x")
         self.manager.cast(CONTEXT, "m", always=0, late=None, later="")
         self.client.cast.assert_called_once_with(CONTEXT, "m", always=0, late=None)
 
-    def test_what_says_something_is_not_kept_from_it(self):
+    def test_call_with_unsupported_argument_raises_unavailable(self):
         for says in ([], 0, False, "x"):
-            for way in (self.manager.call, self.manager.cast):
+            for send in (self.manager.call, self.manager.cast):
                 with self.assertRaisesRegex(exception.Unavailable, r"h@b .* 1\.10 .* 1\.9"):
-                    way(CONTEXT, "m", later=says)
+                    send(CONTEXT, "m", later=says)
         self.assertEqual([], self.client.mock_calls)
 
-    def test_what_it_can_do_without_is_left_out(self):
+    def test_drop_unsupported_removes_newer_arguments(self):
         self.assertEqual({"late": 1}, self.manager.drop_unsupported("m", late=1, later=2))
 
-    def test_a_backend_is_asked_for_what_all_of_its_managers_know(self):
+    def test_check_of_newer_version_raises_unavailable(self):
         version_compat.check("h@b", "1.10", "1.9")
         with self.assertRaisesRegex(exception.Unavailable, r"h@b .* 1\.10 .* 1\.9"):
             version_compat.check("h@b", "1.10", "1.10")
 
 
-class MisunderstoodTest(unittest.TestCase):
-    """Somebody is of another release than was believed."""
+class VersionMismatchTest(unittest.TestCase):
+    """A manager is of another release than the cached version says."""
 
-    def test_it_is_told_as_an_upgrade_and_asked_anew_the_next_time(self):
+    def test_version_mismatch_clears_cache_and_raises_unavailable(self):
         for trouble in (
             messaging.RemoteError("UnsupportedVersion", "1.9"),
             messaging.RemoteError("IncompatibleObjectVersion", "2.0"),
@@ -67,14 +67,14 @@ class MisunderstoodTest(unittest.TestCase):
             ),
         ):
             with (
-                mock.patch.object(version_pins, "clear_cache") as forget,
+                mock.patch.object(version_pins, "clear_cache") as clear_cache,
                 self.assertRaisesRegex(exception.Unavailable, "h@b is being upgraded"),
                 version_compat.map_rpc_errors("h@b", "volume v"),
             ):
                 raise trouble
-            forget.assert_called_once_with()
+            clear_cache.assert_called_once_with()
 
-    def test_other_accidents_stay_what_they_are(self):
+    def test_other_remote_errors_are_raised_unchanged(self):
         with (
             self.assertRaises(messaging.RemoteError),
             version_compat.map_rpc_errors("h@b", "volume v"),

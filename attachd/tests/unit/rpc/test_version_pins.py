@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is spoken with whom."""
+"""The RPC version used with each backend."""
 
 import datetime
 import tempfile
@@ -9,7 +9,7 @@ from unittest import mock
 from oslo_config import cfg
 
 from attachd.conf import CONF
-from attachd.conf import upgrade_levels as conf_of_levels
+from attachd.conf import upgrade_levels as upgrade_levels_conf
 from attachd.db import models
 from attachd.db.cluster import services
 from attachd.objects import base
@@ -32,7 +32,7 @@ def report(host, contract=None, objects=None):
     )
 
 
-class LevelsTest(unittest.TestCase):
+class VersionPinsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
@@ -43,7 +43,7 @@ class LevelsTest(unittest.TestCase):
     def contract(self, backend):
         return version_pins.of_backend(backend, "1.10").contract
 
-    def test_each_backend_is_spoken_to_as_it_reports(self):
+    def test_version_of_backend_is_as_reported(self):
         report("h@new", "1.10", base.to_text(base.newest()))
         report("h@old", "1.9", OLD_OBJECTS)
         self.assertEqual("1.10", self.contract("h@new"))
@@ -51,18 +51,18 @@ class LevelsTest(unittest.TestCase):
         old = version_pins.of_backend("h@old", "1.10")
         self.assertEqual(base.from_text(OLD_OBJECTS), old.objects)
 
-    def test_one_that_does_not_tell_is_of_the_release_that_did_not(self):
+    def test_version_of_backend_without_report_of_versions_is_default(self):
         report("h@b")
         self.assertEqual(version_pins.DEFAULT_VERSION, self.contract("h@b"))
 
-    def test_one_that_is_newer_is_spoken_to_as_we_can(self):
+    def test_version_of_newer_backend_is_own_version(self):
         report("h@b", "1.11", "Attachment 1.9, Volume 1.9")
         self.assertEqual(("1.10", base.newest()), version_pins.of_backend("h@b", "1.10"))
 
-    def test_one_that_never_reported_is_of_this_release(self):
+    def test_version_of_unknown_backend_is_own_version(self):
         self.assertEqual("1.10", self.contract("h@b"))
 
-    def test_all_together_understand_what_the_oldest_living_one_does(self):
+    def test_version_of_all_managers_is_oldest_of_living_ones(self):
         self.assertEqual("1.10", version_pins.of_all_managers("1.10").contract)
         report("h@a", "1.9", OLD_OBJECTS)
         long_ago = models.now() - datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
@@ -72,7 +72,7 @@ class LevelsTest(unittest.TestCase):
         version_pins.clear_cache()
         self.assertEqual("1.9", version_pins.of_all_managers("1.10").contract)
 
-    def test_a_version_that_is_named_counts_for_all_and_asks_no_database(self):
+    def test_configured_version_counts_for_all_without_database(self):
         report("h@b", "1.10", OLD_OBJECTS)
         override(self, "attachd_manager", "1.3", group="upgrade_levels")
         with mock.patch.object(services, "versions", side_effect=AssertionError):
@@ -80,13 +80,13 @@ class LevelsTest(unittest.TestCase):
             self.assertEqual(expected, version_pins.of_backend("h@b", "1.10"))
             self.assertEqual(expected, version_pins.of_all_managers("1.10"))
 
-    def test_a_version_that_is_named_and_not_known_is_the_newest(self):
+    def test_configured_version_newer_than_own_is_own_version(self):
         override(self, "attachd_manager", "1.11", group="upgrade_levels")
         self.assertEqual("1.10", self.contract("h@b"))
 
-    def test_a_file_names_it(self):
+    def test_configured_version_is_read_from_file(self):
         conf = cfg.ConfigOpts()
-        group = conf_of_levels
+        group = upgrade_levels_conf
         conf.register_opts(group.OPTIONS, group=group.GROUP)
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
             file.write("[upgrade_levels]\nattachd_manager = 1.3\n")
@@ -94,12 +94,12 @@ class LevelsTest(unittest.TestCase):
             conf(["--config-file", file.name], project="attachd")
         self.assertEqual("1.3", conf.upgrade_levels.attachd_manager)
 
-    def test_only_versions_can_be_named(self):
+    def test_configured_version_accepts_only_versions(self):
         for wrong in ("2.0", "1", "1.x", "AUTO", "", "1.3.1"):
             with self.subTest(wrong), self.assertRaises(ValueError):
                 CONF.set_override("attachd_manager", wrong, group="upgrade_levels")
 
-    def test_the_database_is_asked_once_in_a_while_and_when_told_to(self):
+    def test_version_is_cached_until_ttl_or_clear(self):
         report("h@b", "1.9", OLD_OBJECTS)
         self.contract("h@b")
         report("h@b", "1.8", OLD_OBJECTS)

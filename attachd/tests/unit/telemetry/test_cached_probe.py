@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking what may be slow."""
+"""Cached answers of calls that may be slow."""
 
 import threading
 import unittest
@@ -27,16 +27,16 @@ class ProbeTest(unittest.TestCase):
             raise self.error
         return self.asked
 
-    def test_an_answer_is_told_again_while_it_is_fresh(self):
+    def test_answer_while_fresh_returns_cached_value(self):
         probe = cached_probe.Probe(self.ask, FOR_EVER, TIMEOUT)
         self.assertEqual([1, 1, 1], [probe.answer().value for _ in range(3)])
         self.assertIsNone(probe.answer().error)
 
-    def test_an_old_answer_is_asked_for_again(self):
+    def test_answer_when_stale_asks_again(self):
         probe = cached_probe.Probe(self.ask, 0.0, TIMEOUT)
         self.assertEqual([1, 2], [probe.answer().value for _ in range(2)])
 
-    def test_an_error_is_an_answer_and_its_beginning_is_kept(self):
+    def test_answer_after_error_keeps_last_value_and_time_of_first_error(self):
         probe = cached_probe.Probe(self.ask, 0.0, TIMEOUT)
         probe.answer()
         self.error = KeyError("x")
@@ -48,14 +48,14 @@ class ProbeTest(unittest.TestCase):
         self.error = None
         self.assertEqual((4, None), probe.answer()[:2])
 
-    def test_a_thread_that_cannot_be_started_is_started_the_next_time(self):
+    def test_answer_after_failed_thread_start_starts_thread_again(self):
         probe = cached_probe.Probe(self.ask, FOR_EVER, TIMEOUT)
         none_left = mock.patch.object(threading.Thread, "start", side_effect=RuntimeError)
         with none_left, self.assertRaises(RuntimeError):
             probe.answer()
         self.assertEqual((1, None), probe.answer()[:2])
 
-    def test_a_question_that_hangs_is_put_once_and_keeps_nobody(self):
+    def test_answer_while_call_hangs_asks_once_and_returns_timeout(self):
         self.go_on.clear()
         probe = cached_probe.Probe(self.ask, FOR_EVER, 0.05)
         answers = [probe.answer() for _ in range(50)]
@@ -68,7 +68,7 @@ class ProbeTest(unittest.TestCase):
         probe._patience = TIMEOUT
         self.assertEqual((1, None), probe.answer()[:2])
 
-    def test_many_who_ask_at_once_cost_one_question(self):
+    def test_answer_of_concurrent_callers_asks_once(self):
         self.go_on.clear()
         probe = cached_probe.Probe(self.ask, FOR_EVER, TIMEOUT)
         found = []

@@ -8,7 +8,7 @@ from attachd.telemetry import catalogue
 
 
 class NamesTest(unittest.TestCase):
-    def test_they_are_as_prometheus_wants_them(self):
+    def test_metrics_follow_prometheus_naming_rules(self):
         self.assertGreater(len(catalogue.ALL), 15)
         for each in catalogue.ALL:
             with self.subTest(each.name):
@@ -18,6 +18,6 @@ class NamesTest(unittest.TestCase):
                 self.assertTrue(all(re.fullmatch("[a-z]+", label) for label in each.labels))
                 self.assertTrue(each.help.endswith("."))
 
-    def test_each_is_there_once(self):
+    def test_metric_names_are_unique(self):
         names = [each.name for each in catalogue.ALL]
         self.assertEqual(sorted(set(names)), sorted(names))

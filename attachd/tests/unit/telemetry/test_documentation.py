@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That operators find each metric and each alert in doc/source/admin/monitoring.rst."""
+"""Metrics and alerts in doc/source/admin/monitoring.rst."""
 
 from pathlib import Path
 import re
@@ -18,16 +18,16 @@ class PageTest(unittest.TestCase):
         page = ROOT / "doc" / "source" / "admin" / "monitoring.rst"
         self.text = page.read_text(encoding="utf-8")
 
-    def test_every_metric_is_explained_with_its_labels(self):
+    def test_monitoring_page_lists_each_metric_with_its_labels(self):
         rows = re.findall(r"\* - ((?:``attachd_\w+``(?:, )?)+)(?:: ([\w, ]+))?\n", self.text)
-        told = {
+        documented = {
             name: tuple(label for label in labels.split(", ") if label)
             for names, labels in rows
             for name in re.findall(r"attachd_\w+", names)
         }
-        self.assertEqual({each.name: each.labels for each in catalogue.ALL}, told)
+        self.assertEqual({each.name: each.labels for each in catalogue.ALL}, documented)
 
-    def test_every_alert_says_what_to_do(self):
+    def test_monitoring_page_describes_each_alert_in_order(self):
         rules = yaml.safe_load((ROOT / "etc/attachd/alerts.yaml").read_text(encoding="utf-8"))
         alerts = [each["alert"] for each in rules["groups"][0]["rules"]]
         self.assertEqual(alerts, re.findall(r"\* - _`(Attachd\w+)`", self.text))

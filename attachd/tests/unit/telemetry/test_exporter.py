@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telling over HTTP."""
+"""The HTTP server of the metrics."""
 
 import unittest
 from unittest import mock
@@ -36,7 +36,7 @@ class ExporterTest(unittest.TestCase):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT) as answer:
             return metrics.parse_samples(answer.read().decode())
 
-    def test_it_tells_what_is_counted_and_what_is_found_out(self):
+    def test_metrics_page_shows_recorded_and_collected_values(self):
         made = self.start(lambda: {COMMITS: 4.0})
         made.add(Static())
         made.start()
@@ -45,7 +45,7 @@ class ExporterTest(unittest.TestCase):
         self.assertEqual(3.0, found[VOLUMES.name, frozenset({("status", "available")})])
         self.assertEqual(4.0, found[COMMITS.name, frozenset()])
 
-    def test_whoever_comes_second_takes_over_when_the_first_ends(self):
+    def test_second_process_serves_port_after_first_has_stopped(self):
         conf_fixture.override(self, "directory", str(lifetime.temp_dir(self)), "metrics")
         first = self.start()
         port = wait_until(lambda: first.port)
@@ -56,7 +56,7 @@ class ExporterTest(unittest.TestCase):
         self.assertEqual(port, wait_until(lambda: second.port))
         self.ask(port)
 
-    def test_a_taken_port_is_told_once_and_kept_from_nobody(self):
+    def test_port_taken_by_other_program_is_logged_once_and_retried(self):
         first = self.start()
         conf_fixture.override(self, "api_port", wait_until(lambda: first.port), "metrics")
         with (
@@ -69,7 +69,7 @@ class ExporterTest(unittest.TestCase):
         self.assertIn("Address already in use", said.output[0])
         self.assertIsNone(second.port)
 
-    def test_there_is_one_in_a_process(self):
+    def test_exporter_is_created_once_per_process(self):
         one = exporter.of("api", "1", dict)
         self.assertIs(one, exporter.of("manager", "1", dict))
         exporter.stop()

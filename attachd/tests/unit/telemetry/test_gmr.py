@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of a process on itself; tests/functional has them of real ones."""
+"""Guru meditation reports; tests/functional has those of real processes."""
 
 import os
 import pathlib
@@ -27,13 +27,13 @@ class ReportTest(unittest.TestCase):
         conf_fixture.override(self, "log_dir", str(self.folder), "oslo_reports")
 
     def report(self):
-        """Have one written by signal, and return it."""
+        """Trigger a report by signal, and return it."""
         gmr.setup("test")
         signal.raise_signal(signal.SIGUSR2)
         (file,) = self.folder.glob("test-*_gurumeditation_*")
         return file.read_text(encoding="utf-8")
 
-    def test_it_tells_what_other_rooms_tell(self):
+    def test_report_contains_registered_sections_and_threads(self):
         gmr.register_section("What a test does", lambda: ["one line", "another"])
         self.addCleanup(gmr.register_section, "What a test does", list)
         found = self.report()
@@ -42,7 +42,7 @@ class ReportTest(unittest.TestCase):
         self.assertIn("Threads by name", found)
         self.assertIn("MainThread", found)
 
-    def test_what_cannot_be_told_costs_nothing_else(self):
+    def test_report_with_failing_section_names_error_and_has_other_sections(self):
         def fail():
             raise KeyError("a secret")
 
@@ -54,13 +54,13 @@ class ReportTest(unittest.TestCase):
         self.assertNotIn("a secret", found)
         self.assertIn("nothing", found)
 
-    def test_it_shows_options_without_secrets(self):
+    def test_report_shows_options_without_secrets(self):
         conf_fixture.override(self, "connection", "mysql://user:hush@host/db", "database")
         found = self.report()
         self.assertIn("member_timeout", found)
         self.assertNotIn("hush", found)
 
-    def test_processes_that_write_at_once_have_a_file_each(self):
+    def test_reports_of_two_processes_at_once_go_to_two_files(self):
         gmr.setup("test")
         with mock.patch.object(timeutils, "utcnow", return_value=timeutils.utcnow()):
             child = os.fork()
@@ -72,25 +72,25 @@ class ReportTest(unittest.TestCase):
         names = {file.name.partition("_")[0] for file in self.folder.iterdir()}
         self.assertEqual({f"test-{child}", f"test-{os.getpid()}"}, names)
 
-    def test_another_thread_leaves_signals_alone(self):
+    def test_setup_in_other_thread_installs_no_signal_handler(self):
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         thread = threading.Thread(target=gmr.setup, args=("test",))
         thread.start()
         thread.join(TIMEOUT)
         self.assertEqual(signal.SIG_IGN, signal.getsignal(signal.SIGUSR2))
 
-    def test_where_signals_cannot_be_handled_nothing_fails(self):
+    def test_setup_without_signal_support_does_not_fail(self):
         with mock.patch.object(signal, "signal", side_effect=ValueError):
             gmr.setup("test")
 
-    def test_a_file_that_is_missing_is_told(self):
+    def test_setup_with_missing_trigger_file_logs_warning(self):
         conf_fixture.override(self, "file_event_handler", "/nowhere/at/all", "oslo_reports")
         self.enterContext(mock.patch.object(gmr._State, "watching", 0))
         with self.assertLogs("attachd.telemetry.gmr", "WARNING") as said:
             gmr.setup("test")
         self.assertIn("/nowhere/at/all: No such file", said.output[0])
 
-    def test_a_file_can_ask_for_it(self):
+    def test_changed_trigger_file_writes_report(self):
         trigger = pathlib.Path(self.folder) / "trigger"
         trigger.touch()
         self.enterContext(mock.patch.object(gmr._State, "watching", 0))

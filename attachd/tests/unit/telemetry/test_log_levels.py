@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Levels of loggers, changed and read."""
+"""Changing and reading the levels of loggers."""
 
 import logging
 import unittest
@@ -14,20 +14,20 @@ PREFIX = "attachd.tests.levels"
 class LevelsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.acquire = [log.getLogger(f"{PREFIX}.{name}").logger for name in "ab"]
+        self.loggers = [log.getLogger(f"{PREFIX}.{name}").logger for name in "ab"]
         self.foreign = logging.getLogger("foreign.levels")
-        for logger in [*self.acquire, self.foreign]:
+        for logger in [*self.loggers, self.foreign]:
             logger.setLevel("WARNING")
             self.addCleanup(logger.setLevel, logging.NOTSET)
 
-    def test_a_prefix_changes_what_it_names_and_nothing_else(self):
+    def test_change_level_by_prefix_changes_only_matching_loggers(self):
         log_levels.change(f"{PREFIX}.a", "DEBUG")
         self.assertEqual(
             {f"{PREFIX}.a": "DEBUG", f"{PREFIX}.b": "WARNING"}, log_levels.current(PREFIX)
         )
-        self.assertTrue(self.acquire[0].isEnabledFor(logging.DEBUG))
+        self.assertTrue(self.loggers[0].isEnabledFor(logging.DEBUG))
 
-    def test_a_library_has_to_be_named(self):
+    def test_change_level_without_prefix_skips_libraries(self):
         before = {name: logging.getLogger(name).level for name in log.get_loggers() if name}
         log_levels.change("", "ERROR")
         for name, level in before.items():
@@ -38,7 +38,7 @@ class LevelsTest(unittest.TestCase):
         log_levels.change("foreign", "DEBUG")
         self.assertEqual({"foreign.levels": "DEBUG"}, log_levels.current("foreign"))
 
-    def test_a_logger_without_a_level_has_the_one_it_inherits(self):
-        self.acquire[0].setLevel(logging.NOTSET)
+    def test_current_level_of_logger_without_level_is_inherited(self):
+        self.loggers[0].setLevel(logging.NOTSET)
         inherited = logging.getLevelName(logging.getLogger().getEffectiveLevel())
         self.assertEqual({f"{PREFIX}.a": inherited}, log_levels.current(f"{PREFIX}.a"))

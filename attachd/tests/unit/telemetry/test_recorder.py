@@ -16,7 +16,7 @@ NAME = "attachd_api_requests_total"
 
 
 class OffTest(unittest.TestCase):
-    def test_nothing_is_counted_where_nobody_wants_it(self):
+    def test_recorder_when_off_counts_nothing(self):
         metrics.use(self)
         recorder.stop()
         self.assertFalse(recorder.is_on())
@@ -36,19 +36,19 @@ class OnTest(unittest.TestCase):
     def value(self, name, **labels):
         return metrics.sample_value(self.recorder, name, **labels)
 
-    def test_counters_count_by_labels(self):
+    def test_count_adds_by_labels(self):
         recorder.count(API_REQUESTS, *LABELS.values())
         recorder.count(API_REQUESTS, *LABELS.values(), by=2)
         self.assertEqual(3.0, self.value(NAME, **LABELS))
 
-    def test_histograms_have_buckets_of_seconds(self):
+    def test_observe_fills_histogram_buckets_in_seconds(self):
         recorder.observe(RPC_DURATION, 0.3, "attach")
         name = "attachd_rpc_call_duration_seconds"
         self.assertEqual(0.0, self.value(f"{name}_bucket", method="attach", le="0.25"))
         self.assertEqual(1.0, self.value(f"{name}_bucket", method="attach", le="0.5"))
         self.assertEqual(0.3, self.value(f"{name}_sum", method="attach"))
 
-    def test_what_is_timed_is_counted_by_its_outcome(self):
+    def test_timed_counts_by_outcome(self):
         for error in (None, KeyError("x"), ValueError("y")):
             with (
                 self.subTest(error),
@@ -68,17 +68,17 @@ class OnTest(unittest.TestCase):
     def catching(self, error):
         return self.assertRaises(type(error)) if error else self.subTest()
 
-    def test_a_counter_follows_another_one_that_may_begin_anew(self):
+    def test_sync_external_follows_counter_that_restarts(self):
         for total in (5.0, 7.0, 2.0):
             recorder.sync_external({COMMITS: total})
         self.assertEqual(9.0, self.value("attachd_database_commits_total"))
 
-    def test_counting_begins_once(self):
+    def test_start_twice_returns_same_recorder(self):
         self.assertIs(self.recorder, recorder.start())
 
 
 class SeveralTest(unittest.TestCase):
-    """Processes which share a folder."""
+    """Several processes that share a directory."""
 
     def count_in_a_child(self, times):
         child = os.fork()
@@ -93,7 +93,7 @@ class SeveralTest(unittest.TestCase):
                 os._exit(failed)
         self.assertEqual(0, os.waitpid(child, 0)[1])
 
-    def test_they_are_told_as_one_and_the_dead_are_not_forgotten(self):
+    def test_values_of_several_processes_are_summed_after_exit(self):
         folder = lifetime.temp_dir(self) / "shared"
         used = metrics.use(self, folder)
         recorder.count(API_REQUESTS, *LABELS.values())
@@ -107,7 +107,7 @@ class SeveralTest(unittest.TestCase):
             sorted(each.name for each in folder.glob("counter_*")),
         )
 
-    def test_a_folder_that_cannot_be_used_is_named_with_its_option(self):
+    def test_unusable_directory_raises_error_naming_option(self):
         taken = lifetime.temp_dir(self) / "taken"
         taken.touch()
         for folder in (taken, taken / "shared"):
@@ -116,14 +116,14 @@ class SeveralTest(unittest.TestCase):
             said = str(caught.exception)
             self.assertRegex(said, rf"^\[metrics\]directory: {folder} cannot be used: \w+")
 
-    def test_a_folder_that_has_gone_does_not_end_what_is_measured(self):
+    def test_removed_directory_does_not_fail_measured_code(self):
         folder = lifetime.temp_dir(self) / "shared"
         metrics.use(self, folder)
         recorder.count(API_REQUESTS, *LABELS.values())
         shutil.rmtree(folder)
         self.count_in_a_child(3)
 
-    def test_what_cannot_be_counted_is_complained_of_once(self):
+    def test_write_error_is_logged_once(self):
         used = metrics.use(self, lifetime.temp_dir(self) / "shared")
         with (
             mock.patch.object(used, "child", side_effect=OSError("no room")),
@@ -135,7 +135,7 @@ class SeveralTest(unittest.TestCase):
         self.assertIn("no room", logged.output[0])
 
 
-class MineTest(unittest.TestCase):
+class ProcessSlotsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = lifetime.temp_dir(self)
@@ -153,18 +153,18 @@ class MineTest(unittest.TestCase):
         os.waitpid(child, 0)
         return number
 
-    def test_a_process_keeps_its_number_and_others_get_another(self):
+    def test_acquire_slot_again_returns_same_number_and_others_differ(self):
         taken = recorder.ProcessSlots(self.folder)
         self.assertEqual([0, 0], [taken.acquire(), taken.acquire()])
         self.assertEqual(1, recorder.ProcessSlots(self.folder).acquire())
 
-    def test_a_forked_one_gets_another_which_is_free_when_it_has_ended(self):
+    def test_acquire_slot_in_forked_process_gets_free_number(self):
         taken = recorder.ProcessSlots(self.folder)
         self.assertEqual(0, taken.acquire())
         self.assertEqual([1, 1], [self.in_a_child(taken), self.in_a_child(taken)])
         self.assertEqual(0, taken.acquire())
 
-    def test_a_number_that_cannot_be_had_closes_the_file_of_the_former_one_once(self):
+    def test_acquire_slot_that_fails_closes_former_file_once(self):
         taken = recorder.ProcessSlots(self.folder)
         taken.acquire()
         former = taken._file
@@ -172,7 +172,7 @@ class MineTest(unittest.TestCase):
         shutil.rmtree(self.folder)
         with self.assertRaises(FileNotFoundError):
             taken.acquire()
-        # Somebody else gets that descriptor: a connection to the database, perhaps.
+        # The descriptor is reused, for example by a database connection.
         into, other = os.pipe()
         self.addCleanup(os.close, other)
         os.dup2(into, former)

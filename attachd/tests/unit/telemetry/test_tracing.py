@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of our own; tests/functional follows one request through real processes."""
+"""Spans; tests/functional follows one request through real processes."""
 
 import unittest
 from unittest import mock
@@ -16,31 +16,31 @@ from attachd.tests.fixtures import conf_fixture
 
 
 class SpanTest(unittest.TestCase):
-    def test_it_is_nothing_where_nobody_wants_traces(self):
+    def test_span_when_tracing_is_off_does_nothing(self):
         CONF([], project="attachd", default_config_files=[])
         tracing.setup("test")
         self.assertFalse(tracing.is_on())
         with tracing.span("grant", backend="h@b"):
             pass
 
-    def test_it_tells_its_facts_and_not_what_an_error_says(self):
-        told = in_memory_span_exporter.InMemorySpanExporter()
+    def test_span_has_attributes_and_no_error_message(self):
+        exported = in_memory_span_exporter.InMemorySpanExporter()
         provider = trace.TracerProvider()
-        provider.add_span_processor(export.SimpleSpanProcessor(told))
+        provider.add_span_processor(export.SimpleSpanProcessor(exported))
         self.enterContext(
             mock.patch.object(tracing._State, "tracer", provider.get_tracer("attachd"))
         )
         outer, inner = tracing.span("flow attach"), tracing.span("grant", backend="h@b")
         with self.assertRaises(KeyError), outer, inner:
             raise KeyError("a secret")
-        grant, flow = told.get_finished_spans()
+        grant, flow = exported.get_finished_spans()
         self.assertEqual(("grant", "flow attach"), (grant.name, flow.name))
         self.assertEqual(flow.context.span_id, grant.parent.span_id)
         self.assertEqual({"attachd.backend": "h@b"}, dict(grant.attributes))
         self.assertFalse(grant.status.is_ok)
         self.assertNotIn("a secret", grant.to_json() + flow.to_json())
 
-    def test_what_is_missing_is_named(self):
+    def test_setup_without_libraries_raises_error_naming_them(self):
         CONF([], project="attachd", default_config_files=[])
         tracing.setup("test")
         conf_fixture.override(self, "enabled", True, "oslo_middleware_tracing")
