@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
-from attachd.db.engine import row_locks, session
+from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.states import VolumeState
 
@@ -230,7 +230,7 @@ def lock_project(connection: sa.Connection, project_id: str) -> None:
 
     A transaction that also locks a volume's row does so after this.
     """
-    row_locks.lock_row(connection, models.quota_locks, project_id)
+    session.lock_row(connection, models.quota_locks, project_id)
 
 
 Amounts = Mapping[str, int]

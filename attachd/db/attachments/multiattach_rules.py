@@ -14,7 +14,7 @@ from attachd import exception, multiattach, states
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.attachments import rows as attachment_rows
-from attachd.db.engine import row_locks
+from attachd.db.engine import session
 from attachd.states import AttachmentKind, AttachmentState, VolumeState
 
 Row = dict[str, Any]
@@ -148,7 +148,7 @@ def _check_host_limit(connection: sa.Connection, new: Row) -> None:
     limit: int = CONF.manager.max_attachments_per_host
     if not limit or not new["host"]:
         return
-    row_locks.lock_row(connection, models.host_locks, new["host"])
+    session.lock_row(connection, models.host_locks, new["host"])
     statement = sa.select(sa.func.count()).where(
         _ATTACHMENTS.c.host == new["host"],
         _ATTACHMENTS.c.id != new["id"],

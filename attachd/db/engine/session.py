@@ -1,13 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to the database for reading and for transactions.
+"""Connections to the database for reading and for transactions, and the engines behind them.
 
-@retried def rename(volume_id: str, name: str) -> None: with session.writer() as connection:
-connection.execute(...)
+::
+
+    @retried
+    def rename(volume_id: str, name: str) -> None:
+        with session.writer() as connection:
+            connection.execute(...)
+
+Each process has two engines: the reader commits each statement by itself and so needs no BEGIN,
+COMMIT or ROLLBACK; the writer runs transactions.  An isolation level is set once per connection,
+so that a transaction costs its own statements and one COMMIT, nothing else: no ping at the
+checkout (retry.retried repeats a call that met a dead connection) and no ROLLBACK at the return
+(:func:`writer` has ended the transaction by then).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
+import functools
+import inspect
+import logging
 import os
 import threading
 from typing import Any, NamedTuple
@@ -15,27 +28,16 @@ from typing import Any, NamedTuple
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_db import options as oslo_db_options
+from oslo_db.sqlalchemy import exc_filters
+from pymysql import connections, protocol
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.engine import factory, timeouts
+from attachd.db.engine import timeouts
 from attachd.db.engine.compiled import without_context
-from attachd.db.engine.retry import retried
-
-__all__ = [
-    "Counters",
-    "Precondition",
-    "counters",
-    "dialect",
-    "display_url",
-    "dispose",
-    "no_timeouts",
-    "reader",
-    "retried",
-    "set_defaults",
-    "writer",
-]
+from attachd.db.engine.timeouts import Timeouts
 
 
 def set_defaults() -> None:
@@ -67,6 +69,152 @@ class Counters(NamedTuple):
 
 Precondition = Callable[[sa.Connection], None]
 """Executed by a transaction before anything else; raises to abort the transaction."""
+
+
+SQLITE_BUSY_TIMEOUT = 30.0
+"""Seconds that a process waits for the writer of another process."""
+
+Arguments = dict[str, Any]
+
+Options = Any
+"""CONF.database, or an object with the same attributes: oslo.db's options."""
+
+
+def create_reader(options: Options, limits: Timeouts | None = None) -> sa.Engine:
+    """Create an engine whose statements each see what was committed before them.
+
+    :param limits: the timeouts; None: no timeouts
+    """
+    arguments = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
+    return _create_engine(options, limits, arguments)
+
+
+def create_writer(options: Options, limits: Timeouts | None = None) -> sa.Engine:
+    """Create an engine for short transactions that lock what they are about to change.
+
+    :param limits: as of :func:`create_reader`
+    """
+    url = sa.make_url(options.connection)
+    if url.get_backend_name() == "sqlite":
+        # SQLite has one writer at a time. Threads wait in the pool and wake as soon as it is free;
+        # SQLite itself would poll.
+        engine = _create_engine(options, limits, {"pool_size": 1, "max_overflow": 0})
+        # The dialect is this engine's own; an event would cost each statement something.
+        vars(engine.dialect)["do_begin"] = _begin_immediate
+        return engine
+    return _create_engine(options, limits, {"isolation_level": "READ COMMITTED"})
+
+
+def _create_engine(options: Options, limits: Timeouts | None, arguments: Arguments) -> sa.Engine:
+    url = sa.make_url(options.connection)
+    if options.connection_parameters:
+        url = url.update_query_string(options.connection_parameters, append=True)
+    dialect = url.get_backend_name()
+    # Parameters hold connectors and secrets, which no error message may show.
+    arguments = {"pool_reset_on_return": None, "hide_parameters": True, **arguments}
+    arguments = _pool_arguments(options) | arguments
+    connect_args = arguments["connect_args"] = timeouts.connect_args(url, limits) if limits else {}
+    if dialect == "sqlite":
+        _create_private_file(url)
+    elif dialect in {"mysql", "mariadb"} and "charset" not in url.query:
+        connect_args["charset"] = "utf8mb4"
+    if url.get_driver_name() == "pymysql":
+        cache_column_descriptions()
+    engine = sa.create_engine(url, logging_name="attachd", **arguments)
+    # oslo.db's other listeners are about savepoints, which attachd does not use. An engine that
+    # has a listener for errors only spends a twentieth less on a request.
+    sa.event.listen(engine, "handle_error", exc_filters.handler, retval=True)
+    statements = _session_statements(dialect, options)
+    if limits:
+        statements += timeouts.session_statements(dialect, limits)
+    _set_up_connections(engine, dialect, statements)
+    return engine
+
+
+def _pool_arguments(options: Options) -> Arguments:
+    given = {
+        "poolclass": sa.QueuePool,
+        "pool_recycle": options.connection_recycle_time,
+        "pool_size": options.max_pool_size,
+        "max_overflow": options.max_overflow,
+        "pool_timeout": options.pool_timeout,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _create_private_file(url: sa.URL) -> None:
+    """Create the database file with access for its owner only; SQLite gives -wal and -shm its
+    mode.
+    """
+    if not url.database or url.database == ":memory:":
+        raise ValueError("SQLite needs a file: sqlite:////path/to/attachd.sqlite")
+    try:
+        os.close(os.open(url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        # SQLite meets the same error and raises what callers expect.
+        logging.getLogger(__name__).debug("Cannot create %s: %s", url.database, error)
+
+
+def _set_up_connections(engine: sa.Engine, dialect: str, statements: Sequence[str]) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def set_up(connection: Any, _record: Any) -> None:
+        if dialect == "sqlite":
+            # attachd begins transactions (_begin_immediate), not Python's sqlite3.
+            connection.isolation_level = None
+        cursor = connection.cursor()
+        for statement in statements:
+            cursor.execute(statement)
+        cursor.close()
+        if dialect == "postgresql":
+            connection.commit()  # or what was set is undone with the first transaction
+
+
+def _session_statements(dialect: str, options: Options) -> list[str]:
+    if dialect == "sqlite":
+        # NORMAL: a commit survives the process, and the file stays consistent, but the last
+        # commits before a power failure may be lost. Their subjects are gone as well: SQLite is
+        # for one machine, whose iSCSI sessions and daemons have ended with it. Waiting for the
+        # disk at each commit (FULL) costs several times the transaction itself.
+        synchronous = "NORMAL" if options.sqlite_synchronous else "OFF"
+        return [
+            f"PRAGMA busy_timeout = {int(SQLITE_BUSY_TIMEOUT * 1000)}",
+            "PRAGMA journal_mode = WAL",
+            f"PRAGMA synchronous = {synchronous}",
+            "PRAGMA foreign_keys = ON",
+        ]
+    if dialect in {"mysql", "mariadb"}:
+        settings: Mapping[str, str | int | None] = {
+            "sql_mode": options.mysql_sql_mode,
+            "wsrep_sync_wait": options.mysql_wsrep_sync_wait,
+        }
+        return [
+            f"SET SESSION {name} = {value!r}"
+            for name, value in settings.items()
+            if value is not None
+        ]
+    return []
+
+
+def _begin_immediate(connection: Any) -> None:
+    # A plain BEGIN takes the lock with the first write; of two transactions that have read before
+    # it only one can go on, and the other gets "database is locked" without any waiting.
+    connection.cursor().execute("BEGIN IMMEDIATE").close()
+
+
+CACHED_DESCRIPTIONS = 4096
+"""Number of column descriptions kept per process; attachd's queries have a few hundred."""
+
+
+def cache_column_descriptions() -> None:
+    """Have PyMySQL parse each description of a column once; without effect on an unknown PyMySQL.
+
+    MariaDB describes each column of each answer: table, name, type, length. PyMySQL, written in
+    Python, takes longer to parse these than the rows. The description of one column is the same
+    bytes each time, and the parsed object is never changed.
+    """
+    known = getattr(connections, "FieldDescriptorPacket", None)
+    if known is protocol.FieldDescriptorPacket and inspect.isclass(known):
+        connections.FieldDescriptorPacket = functools.lru_cache(CACHED_DESCRIPTIONS)(known)
 
 
 @dataclasses.dataclass
@@ -147,8 +295,8 @@ def _create_engines(limits: timeouts.Timeouts | None) -> _Engines:
         )
     try:
         made = _Engines(
-            factory.create_reader(CONF.database, limits),
-            factory.create_writer(CONF.database, limits),
+            create_reader(CONF.database, limits),
+            create_writer(CONF.database, limits),
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         raise exception.ConfigurationError(
@@ -276,5 +424,37 @@ def _connect(engine: sa.Engine) -> sa.Connection:
         # SQLAlchemy's when a connection is lost while it inspects, once, what the server supports.
         raise db_exception.DBConnectionError(error) from error
     except engine.dialect.loaded_dbapi.Error as error:
-        # Neither of them sees what a driver raises while factory.py sets a connection up.
+        # Neither of them sees what a driver raises while py sets a connection up.
         raise db_exception.DBConnectionError(error) from error
+
+
+def lock_row(connection: sa.Connection, table: sa.Table, key: str) -> None:
+    """Lock a row until this transaction ends; other transactions that lock it wait.
+
+    :param table: with one column, its primary key; a missing row is inserted
+    """
+    kind = connection.dialect.name
+    if kind == "sqlite":
+        return  # SQLite has one writer at a time, see :func:`create_writer`.
+    (column,) = table.primary_key.columns
+    lock = sa.select(column).where(column == key).with_for_update()
+    if connection.execute(lock).first():
+        return
+    same = {column.name: key}
+    if kind == "postgresql":
+        # The second transaction waits for the first one, and has the lock then.
+        made = postgresql.insert(table).values(same)
+        connection.execute(made.on_conflict_do_update(index_elements=[column], set_=same))
+    else:
+        _insert_committed(mysql.insert(table).values(same).prefix_with("IGNORE"))
+        connection.execute(lock)
+
+
+def _insert_committed(row: sa.Insert) -> None:
+    """Insert a row that stays even if the transaction that is to lock it is rolled back.
+
+    If it were rolled back with that transaction, MariaDB would report a deadlock among the others
+    that wait to insert the same row.
+    """
+    with reader() as connection:  # The reader commits each statement by itself.
+        connection.execute(row)

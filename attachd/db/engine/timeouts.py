@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timeouts of database connections, in the terms of each driver; used by factory.py.
+"""Timeouts of database connections, in the terms of each driver; used by session.py.
 
 A server that is down refuses or resets connections, but a server that is frozen, or behind a
 network that is cut, sends nothing at all. So the client ends the waiting. The server does the same

@@ -21,7 +21,7 @@ from unittest import mock
 from oslo_messaging._drivers import amqpdriver
 from oslo_messaging.rpc import server as rpc_server
 
-from attachd.db.engine import factory
+from attachd.db.engine import session
 from attachd.drivers import base, command
 from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, background_tasks
@@ -92,7 +92,7 @@ def _step(name: str) -> Iterator[None]:
 
 
 def _of_the_database() -> None:
-    make = factory.create_writer
+    make = session.create_writer
 
     @functools.wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -100,7 +100,7 @@ def _of_the_database() -> None:
         _bracket(engine.dialect, "do_commit", _committing)
         return engine
 
-    _put(factory, "create_writer", made)
+    _put(session, "create_writer", made)
 
 
 def _committing(*_args: Any) -> str:
