@@ -203,7 +203,7 @@ def _words(line: Iterable[str]) -> str:
 def _of_requests_to_tgtd() -> None:
     _bracket(
         control_socket.Control,
-        "ask_at_once",
+        "request_together",
         lambda _control, *groups: ", ".join(
             control_socket._named(request) for group in groups for request in group
         ),
@@ -260,7 +260,7 @@ class Application:
         self._real = real
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
-        """Response a request; the server takes the last bytes before the last point."""
+        """Answer a request; the server takes the last bytes before the last point."""
         with crash_points.in_call("request"):
             crash_points.pass_point("received")
             answer = list(self._real(environ, start_response))

@@ -35,7 +35,7 @@ SERVER = "11111111-1111-1111-1111-111111111111"
 SERVERS = st.sampled_from([SERVER, "22222222-2222-2222-2222-222222222222", None, None])
 HOSTS = st.sampled_from(["compute-1", "compute-2"])
 MODES = st.sampled_from([None, None, "rw", "ro"])
-TOLD = st.sampled_from([None, None, None, "rw", "ro"])
+CONNECTOR_MODES = st.sampled_from([None, None, None, "rw", "ro"])
 WORKS = st.sampled_from(["well"] * 6 + ["refused", "lost", "late"])
 UNDOES = st.sampled_from(["well", "lost", "late"])
 
@@ -113,14 +113,14 @@ class Machine(stateful.RuleBasedStateMachine):
             volume.shared[mine.id] = volume.attachments[mine.id] = mine
 
     @stateful.precondition(has_attachments)
-    @stateful.rule(data=st.data(), host=HOSTS, doc=TOLD, work=WORKS, undo=UNDOES)
+    @stateful.rule(data=st.data(), host=HOSTS, mode=CONNECTOR_MODES, work=WORKS, undo=UNDOES)
     def connect(
-        self, data: st.DataObject, host: str, told: str | None, work: str, undo: str
+        self, data: st.DataObject, host: str, mode: str | None, work: str, undo: str
     ) -> None:
         volume, mine = self._any_attachment(data)
         every = self.volumes.values()
-        expected = volume.let_in(mine, host, told, Faults(work, undo), every, alone=True)
-        said = connector(host) | ({"mode": told} if told else {})
+        expected = volume.let_in(mine, host, mode, Faults(work, undo), every, alone=True)
+        said = connector(host) | ({"mode": mode} if mode else {})
         with self._faults(grant=work, revoke=undo):
             body = {"attachment": {"connector": said}}
             answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
