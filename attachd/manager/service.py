@@ -38,24 +38,15 @@ class BackendWorker:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._heartbeat = BackendHeartbeat(backend)
-        recovery, ensure_exports = RecoveryLoop(backend), EnsureExportsTask(backend)
+        recovery = RecoveryLoop(backend)
         backend.membership.on_member_lost(recovery.wake)
-        self._periodic_tasks = (recovery, ensure_exports)
+        self._periodic_tasks = (recovery, EnsureExportsTask(backend))
         self._server = transport.get_server(Endpoint(backend), backend.host)
         self._serving = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
-            target=self._work, name=f"heartbeat-{backend.name}", daemon=True
+            target=self._work, name=f"start-{backend.name}", daemon=True
         )
-        self._periodic_threads = [
-            threading.Thread(
-                target=task.run,
-                args=(self._stopping,),
-                name=f"{type(task).__name__.lower()}-{backend.name}",
-                daemon=True,
-            )
-            for task in self._periodic_tasks
-        ]
 
     def start(self) -> None:
         """Begin to set the backend up, to serve it and to run its periodic tasks."""
@@ -64,15 +55,15 @@ class BackendWorker:
     def _work(self) -> None:
         self._backend.setup()  # before the first call; the heartbeat repeats it if it failed
         self._backend.membership.wait_until_joined(self._stopping)
-        for thread in self._periodic_threads:
-            thread.start()
+        for task in self._periodic_tasks:
+            task.start()
         self._server.start(override_pool_size=CONF.manager.threads_per_backend)
         if self._stopping.is_set():  # stop() does not stop a server that has just started
             self._server.stop()
             return
         self._serving.set()
         LOG.info("Serving backend %s", self._backend.host)
-        self._heartbeat.run(self._stopping)
+        self._heartbeat.start()
 
     def wait_until_reported(self, timeout: float) -> bool:
         """Wait until the backend has reported; False if it has not after that time."""
@@ -81,20 +72,19 @@ class BackendWorker:
     def stop(self) -> None:
         """Accept no more calls, and finish those that were accepted."""
         self._stopping.set()
-        for task in (self._heartbeat, *self._periodic_tasks):
-            task.wake()
+        tasks = (self._heartbeat, *self._periodic_tasks)
+        for task in tasks:
+            task.stop()
         if self._serving.is_set():
             self._server.stop()
             self._server.wait()
-        self._thread.join(STOP_TIMEOUT)
-        for thread in self._periodic_threads:
-            if thread.ident is not None:
-                thread.join(STOP_TIMEOUT)
+        for thread in (self._thread, *tasks):
+            thread.join(STOP_TIMEOUT)
 
     @property
     def is_idle(self) -> bool:
         """Whether no periodic or background task runs."""
-        periodic = any(thread.is_alive() for thread in self._periodic_threads)
+        periodic = any(task.is_alive() for task in self._periodic_tasks)
         return not (periodic or self._backend.background_tasks.is_busy)
 
 

@@ -22,6 +22,7 @@ that goes on while the process, or the machine, is suspended.
 from collections.abc import Callable, Iterator
 import datetime
 import fcntl
+import functools
 import os
 from pathlib import Path
 import threading
@@ -35,6 +36,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import members
 from attachd.drivers import base
+from attachd.periodics import PeriodicThread
 from attachd.telemetry import recorder
 from attachd.telemetry.catalogue import RECOVERED
 
@@ -77,17 +79,15 @@ class Membership:
         self._observing_since = _NOT_A_MEMBER
         self._joined = threading.Event()
         self._liveness_lock: int | None = None
-        self._stop = threading.Event()
+        self._leaving = False
         self._member_lost_callbacks: list[Callable[[], None]] = []
         self._observations: dict[str, _Observation] = {}
         # Two threads: waiting for locks of other rows must not delay our own heartbeat.
         self._threads = [
-            threading.Thread(
-                target=self._run_periodically, args=(call, trouble), name=name, daemon=True
-            )
-            for name, call, trouble in (
-                ("membership", self.heartbeat, "The heartbeat of this process failed"),
-                ("member-reaper", self.expire_dead_members, "The search for dead members failed"),
+            PeriodicThread(name, call, _get_interval, functools.partial(_log_failure, subject))
+            for name, call, subject in (
+                ("membership", self.heartbeat, "The heartbeat of this process"),
+                ("member-reaper", self.expire_dead_members, "The search for dead members"),
             )
         ]
 
@@ -114,10 +114,11 @@ class Membership:
 
         In that case other members remove this process when the tool has ended.
         """
-        self._stop.set()
+        self._leaving = True
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(CONF.manager.member_timeout / _HEARTBEATS_PER_TIMEOUT)
+            thread.stop()
+        for thread in self._threads:
+            thread.join(_get_interval())
         self._valid_until = _NOT_A_MEMBER
         self._unlock_liveness_file()
         try:
@@ -168,7 +169,7 @@ class Membership:
             self._notify_member_lost()
 
     def _rejoin(self) -> None:
-        if self._stop.is_set():
+        if self._leaving:
             return  # This process has removed its row itself.
         LOG.warning("Process %s: removed by another member, joins again under a new id", self.id)
         (_liveness_dir() / self.id).unlink(missing_ok=True)
@@ -194,17 +195,6 @@ class Membership:
     def _notify_member_lost(self) -> None:
         for call in self._member_lost_callbacks:
             call()
-
-    def _run_periodically(self, call: Callable[[], None], trouble: str) -> None:
-        while True:
-            try:
-                call()
-            except exception.AttachdError as error:
-                LOG.warning("%s: %s", trouble, error)
-            except Exception:
-                LOG.exception(trouble)
-            if self._stop.wait(CONF.manager.member_timeout / _HEARTBEATS_PER_TIMEOUT):
-                return
 
     def _expire_unlocked(self) -> int:
         """Remove the members of this machine whose liveness lock is free; return how many."""
@@ -264,6 +254,16 @@ class Membership:
             base.remove_liveness_fd(self._liveness_lock)
             os.close(self._liveness_lock)
             self._liveness_lock = None
+
+
+def _get_interval() -> float:
+    return float(CONF.manager.member_timeout / _HEARTBEATS_PER_TIMEOUT)
+
+
+def _log_failure(subject: str, error: Exception) -> None:
+    foreseen = isinstance(error, exception.AttachdError)
+    log_it = LOG.warning if foreseen else LOG.error
+    log_it("%s failed: %s", subject, error, exc_info=None if foreseen else error)
 
 
 def _liveness_dir() -> Path:

@@ -3,13 +3,13 @@
 
 import abc
 from collections.abc import Callable
-import threading
 
 from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.manager.backends import Backend
+from attachd.periodics import PeriodicThread
 
 LOG = log.getLogger(__name__)
 
@@ -17,12 +17,13 @@ MAX_INTERVAL = 3.0
 """Seconds between two runs by default, unless [manager]report_interval is shorter."""
 
 
-class PeriodicTask(abc.ABC):
+class PeriodicTask(PeriodicThread, abc.ABC):
     """One periodic task for one backend in one process."""
 
     def __init__(self, backend: Backend) -> None:
+        name = f"{type(self).__name__.lower()}-{backend.name}"
+        super().__init__(name, self.run_once, self.interval, self._handle_failure)
         self._backend = backend
-        self._wake = threading.Event()
 
     @abc.abstractmethod
     def run_once(self) -> None:
@@ -32,26 +33,12 @@ class PeriodicTask(abc.ABC):
         """Return the seconds between two runs."""
         return float(min(CONF.manager.report_interval, MAX_INTERVAL))
 
-    def on_failure(self) -> None:  # noqa: B027  most tasks need not know
+    def on_failure(self) -> None:
         """Handle a run that has ended with an error."""
 
-    def wake(self) -> None:
-        """Begin the next run now."""
-        self._wake.set()
-
-    def run(self, stop: threading.Event) -> None:
-        """Repeat until ``stop`` is set and :meth:`wake` was called; for a thread of its own."""
-        while not stop.is_set():
-            try:
-                self.run_once()
-            except Exception as error:  # noqa: BLE001  the next run may succeed
-                self.on_failure()
-                self._log_failure(error)
-            self._wake.wait(self.interval())
-            self._wake.clear()
-
-    def _log_failure(self, error: Exception) -> None:
+    def _handle_failure(self, error: Exception) -> None:
         """Log a failure; a database that does not answer needs no traceback each time."""
+        self.on_failure()
         unforeseen = not isinstance(error, exception.Unavailable)
         LOG.error(
             "Backend %s: %s failed, trying again: %s",

@@ -6,10 +6,9 @@ under the same lease: the work of a living process is left to it, and that of a 
 taken over with its lease.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import datetime
 import functools
-import time
 from typing import Any, NamedTuple
 
 from oslo_log import log
@@ -22,57 +21,13 @@ from attachd.manager import attach, detach, notify, telemetry, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
 from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
+from attachd.periodics import Backoff
 from attachd.states import AttachmentState, VolumeState
 
 LOG = log.getLogger(__name__)
 
 GRACE_PERIOD = 3.0
 """Seconds in which a message should have come to a manager."""
-
-MIN_BACKOFF = 5.0
-MAX_BACKOFF = 300.0
-"""Seconds to wait after a failure; each further failure of the same row doubles them."""
-
-
-class _Failure(NamedTuple):
-    pause: float
-    retry_at: float
-
-
-class Backoff:
-    """The rows whose recovery has failed, and when each may be tried again."""
-
-    def __init__(self) -> None:
-        self._failures: dict[str, _Failure] = {}
-
-    def has_failed(self, row_id: str) -> bool:
-        """Return whether a row has failed, and has not succeeded since."""
-        return row_id in self._failures
-
-    def may_retry(self, row_id: str) -> bool:
-        """Return whether a row may be tried now."""
-        failure = self._failures.get(row_id)
-        return failure is None or time.monotonic() >= failure.retry_at
-
-    def record_failure(self, row_id: str) -> None:
-        """Delay the next try of a row."""
-        failure = self._failures.get(row_id)
-        pause = MIN_BACKOFF if failure is None else min(2 * failure.pause, MAX_BACKOFF)
-        self._failures[row_id] = _Failure(pause, time.monotonic() + pause)
-
-    def record_success(self, row_id: str) -> None:
-        """Remove the failures of a row."""
-        self._failures.pop(row_id, None)
-
-    def retain(self, row_ids: Collection[str]) -> None:
-        """Remove all rows but these: the others need no recovery any more."""
-        self._failures = {
-            row_id: failure for row_id, failure in self._failures.items() if row_id in row_ids
-        }
-
-    def clear(self) -> None:
-        """Remove all rows: the reason of their failures no longer applies."""
-        self._failures.clear()
 
 
 class RecoveryLoop(PeriodicTask):

@@ -15,7 +15,7 @@ from attachd.db.attachments.multiattach_rules import READONLY
 from attachd.db.types import store as types
 from attachd.manager import attach, detach, legacy_connections
 from attachd.manager.ha import ensure_exports, recovery
-from attachd.manager.ha.recovery import Backoff
+from attachd.periodics import Backoff
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 

@@ -2,7 +2,6 @@
 """The heartbeat of a backend: setup and reports."""
 
 import json
-import threading
 import unittest
 from unittest import mock
 
@@ -111,24 +110,22 @@ class RunTest(unittest.TestCase):
         self.heartbeat = BackendHeartbeat(self.backend)
 
     def test_run_ends_at_stop(self):
-        stop = threading.Event()
-        thread = threading.Thread(target=self.heartbeat.run, args=(stop,), daemon=True)
-        thread.start()
+        self.heartbeat.start()
         self.assertTrue(self.heartbeat.reported.wait(TIMEOUT))
-        stop.set()
-        self.heartbeat.wake()
-        thread.join(TIMEOUT)
-        self.assertFalse(thread.is_alive())
+        self.heartbeat.stop()
+        self.heartbeat.join(TIMEOUT)
+        self.assertFalse(self.heartbeat.is_alive())
 
     def test_run_continues_after_failure(self):
-        stop = mock.Mock(is_set=mock.Mock(side_effect=[False, False, False, False, True]))
         gone = exception.Unavailable(reason="The database does not answer.")
         outcomes = [None, gone, None, None]
         with (
             mock.patch.object(services, "report", side_effect=outcomes) as report,
+            mock.patch.object(self.heartbeat, "_stop_requested") as stop,
             mock.patch.object(self.heartbeat, "_wake") as wake,
         ):
-            self.heartbeat.run(stop)
+            stop.is_set.side_effect = [False, False, False, False, True]
+            self.heartbeat.run()
         self.assertEqual(4, report.call_count)
         self.assertEqual([mock.call(10.0)] * 4, wake.wait.mock_calls)
 
@@ -140,8 +137,9 @@ class RunTest(unittest.TestCase):
                 mock.patch.object(services, "report", side_effect=error),
                 self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged,
             ):
-                self.heartbeat.wake()
-                self.heartbeat.run(mock.Mock(is_set=mock.Mock(side_effect=[False, True])))
+                heartbeat = BackendHeartbeat(self.backend)
+                with mock.patch.object(heartbeat, "on_failure", heartbeat.stop):
+                    heartbeat.run()
                 (record,) = logged.records
                 self.assertEqual(traced, bool(record.exc_info))
                 self.assertIn(f"{error}", record.getMessage())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery of rows after a manager was killed at each step, back-off, and the loop."""
+"""Recovery of rows after a manager was killed at each step, and the loop."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -18,7 +18,8 @@ from attachd.db.cluster import members
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import attach, detach, volumes
 from attachd.manager.ha import recovery
-from attachd.manager.ha.recovery import MAX_BACKOFF, MIN_BACKOFF, Backoff, RecoveryLoop
+from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.periodics import MIN_BACKOFF, Backoff
 from attachd.states import Event
 from attachd.tests.fixtures import backends, crash_injection, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR
@@ -326,7 +327,7 @@ class RecoverStaleTest(unittest.TestCase):
     def test_recover_stale_retries_failure_after_backoff(self):
         db_rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         backoff = Backoff()
-        clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
+        clock = self.enterContext(mock.patch("attachd.periodics.time"))
         clock.monotonic.return_value = 1000.0
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(volumes_db, "move", side_effect=gone):
@@ -364,63 +365,6 @@ class RecoverStaleTest(unittest.TestCase):
         self.assertIsNone(db_rows.get_volume(left)["lease_holder"])
 
 
-class BackoffTest(unittest.TestCase):
-    """Back-off of one row."""
-
-    def setUp(self):
-        super().setUp()
-        self.now = 1000.0
-        clock = mock.patch("attachd.manager.ha.recovery.time.monotonic", lambda: self.now)
-        self.enterContext(clock)
-        self.retries = Backoff()
-
-    def _pause(self):
-        """Return the seconds until the row may be retried, rounded to 0.5."""
-        self.retries.record_failure("one")
-        begun = self.now
-        while not self.retries.may_retry("one"):
-            self.now += 0.5
-        return self.now - begun
-
-    def test_backoff_without_failure_allows_try(self):
-        self.assertTrue(self.retries.may_retry("one"))
-        self.assertFalse(self.retries.has_failed("one"))
-
-    def test_backoff_doubles_pause_up_to_maximum(self):
-        pauses = [self._pause() for _ in range(8)]
-        doubled = [min(MIN_BACKOFF * 2**number, MAX_BACKOFF) for number in range(8)]
-        self.assertEqual(doubled, pauses)
-        self.assertTrue(self.retries.has_failed("one"))
-
-    def test_backoff_does_not_delay_other_rows(self):
-        self.retries.record_failure("one")
-        self.assertFalse(self.retries.may_retry("one"))
-        self.assertTrue(self.retries.may_retry("two"))
-
-    def test_backoff_restarts_after_success(self):
-        self._pause()
-        self._pause()
-        self.retries.record_success("one")
-        self.assertFalse(self.retries.has_failed("one"))
-        self.assertEqual(MIN_BACKOFF, self._pause())
-        self.retries.record_success("two")
-
-    def test_backoff_retain_removes_other_rows(self):
-        for each in ("one", "two"):
-            self.retries.record_failure(each)
-        self.retries.retain({"two", "three"})
-        known = [each for each in ("one", "two", "three") if self.retries.has_failed(each)]
-        self.assertEqual(["two"], known)
-
-    def test_backoff_clear_removes_all_rows(self):
-        for each in ("one", "two"):
-            self.retries.record_failure(each)
-        self.retries.clear()
-        for each in ("one", "two"):
-            self.assertTrue(self.retries.may_retry(each))
-            self.assertFalse(self.retries.has_failed(each))
-
-
 class RecoveryLoopTest(unittest.TestCase):
     """Consecutive runs of the loop."""
 
@@ -450,7 +394,7 @@ class RecoveryLoopTest(unittest.TestCase):
     def test_recovery_loop_retries_failed_row_after_backoff(self):
         attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
-        clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
+        clock = self.enterContext(mock.patch("attachd.periodics.time"))
         clock.monotonic.return_value = 1000.0
         with mock.patch.object(attachments_db, "move", side_effect=gone):
             self.loop.run_once()
@@ -488,10 +432,9 @@ class RecoveryLoopTest(unittest.TestCase):
         with (
             mock.patch.object(recovery, "recover_all", return_value=0) as resume,
             mock.patch.object(recovery, "recover_stale", side_effect=gone),
+            mock.patch.object(self.loop, "_interval", lambda: 0.2),
         ):
-            for _ in range(2):
-                stop = mock.Mock(is_set=mock.Mock(side_effect=[False, False, True]))
-                self.loop.wake()
-                with mock.patch.object(self.loop, "_wake"):
-                    self.loop.run(stop)
-        self.assertEqual(2, resume.call_count)
+            self.loop.start()
+            wait_until(lambda: resume.call_count == 2)
+            self.loop.stop()
+            self.loop.join(TIMEOUT)
