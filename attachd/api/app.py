@@ -321,7 +321,6 @@ def make_app() -> Application:
     :raises ConfigurationError: authentication cannot be set up as configured, or a file of
         policies or filters is invalid
     """
-    policy.patch_oslo_policy_cache()
     policy.load()
     filters.load()
     lookup.check_default()

@@ -6,7 +6,8 @@ policy.yaml, which is read again within a second of a change.  An invalid file i
 previous rules stay in force; at the start it is an error.
 """
 
-from collections.abc import Hashable, Mapping, MutableMapping
+from collections.abc import Hashable, Mapping
+import functools
 import importlib
 import inspect
 import threading
@@ -14,7 +15,6 @@ import time
 from typing import Any, NamedTuple
 
 from oslo_log import log
-from oslo_policy import _checks as oslo_checks  # a private name: see patch_oslo_policy_cache()
 from oslo_policy import opts as oslo_opts
 from oslo_policy import policy as oslo_policy
 
@@ -171,6 +171,11 @@ class _Rules:
             check_files()
             enforcer = get_enforcer()
             enforcer.load_rules()
+            rules: dict[str, Any] = {
+                name: _FastCheck(check) for name, check in enforcer.rules.items()
+            }
+            # Not use_conf: oslo.policy would look at the files with each decision.
+            enforcer.set_rules(rules, use_conf=False)
         except (exception.ConfigurationError, ValueError, OSError) as error:
             # ValueError and OSError: a file changed again after the check.
             if self._current is None:
@@ -188,17 +193,14 @@ class _Rules:
 _rules = _Rules()
 
 
-def forget() -> None:
-    """Reload everything with the next request; for tests that change the configuration."""
+def reset() -> None:
+    """Reload all rules with the next request; for tests that change the configuration."""
     global _rules  # noqa: PLW0603  one set of rules per process is the point
     _rules = _Rules()
 
 
 def authorize(context: RequestContext, name: str, target: Mapping[str, Any]) -> None:
     """Check that a rule allows the caller to act on the target.
-
-    The result is that of oslo.policy's Enforcer.authorize(), which would check the files and
-    format a log message each time.
 
     :raises Forbidden: naming the rule
     """
@@ -210,6 +212,8 @@ def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> boo
     """Return whether a rule allows the caller to act on the target.
 
     Within one request the decision is cached for each target, unless the rules change.
+
+    :raises PolicyNotRegistered: there is no such rule
     """
     rules = _rules.current()
     cache: _DecisionCache | None = context.policy_cache
@@ -218,7 +222,7 @@ def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> boo
     cache_key = (name, *target.items())
     decision = cache.decisions.get(cache_key)
     if decision is None:
-        decision = _decide(rules, context, cache.credentials, name, target)
+        decision = bool(rules.authorize(name, target, cache.credentials))
         cache.decisions[cache_key] = decision
     return decision
 
@@ -231,72 +235,52 @@ class _DecisionCache(NamedTuple):
     decisions: dict[Hashable, bool]
 
 
-def _decide(
-    rules: oslo_policy.Enforcer,
-    context: RequestContext,
-    credentials: dict[str, Any],
-    name: str,
-    target: Mapping[str, Any],
-) -> bool:
-    registered = rules.registered_rules[name]
-    if registered.scope_types and _scope(context) not in registered.scope_types:
-        return False
-    return _check(rules.rules[name], target, credentials, rules, name)
-
-
 def _credentials(context: RequestContext) -> dict[str, Any]:
-    credentials = {key: getattr(context, key) for key in _CREDENTIALS}
-    if context.system_scope:
-        credentials["system"] = context.system_scope
-    return credentials
-
-
-def _scope(context: RequestContext) -> str:
-    if context.system_scope:
-        return "system"
-    return "domain" if context.domain_id else "project"
+    return {key: getattr(context, key) for key in _CREDENTIALS}
 
 
 def is_admin(context: RequestContext) -> bool:
     """Return whether the caller sees the resources of all projects."""
     # Not cached: the cached credentials include the result.
-    rules = _rules.current()
-    return _decide(rules, context, _credentials(context), "context_is_admin", {})
+    return bool(_rules.current().authorize("context_is_admin", {}, _credentials(context)))
 
 
-def patch_oslo_policy_cache() -> None:
-    """Cache the signatures of checks, which oslo.policy inspects at each decision.
+class _FastCheck(oslo_policy.Check):
+    """A rule that is evaluated as oslo.policy does it, with the same result.
 
-    An unknown version of oslo.policy is left unchanged.
+    oslo.policy inspects the signature of each part of a rule at each decision, which takes 70
+    microseconds instead of 17 and a tenth of the CPU time of an attach cycle.
     """
-    known = getattr(oslo_checks, "_check", None)
-    if known is not None and tuple(inspect.signature(known).parameters) == _KNOWN_ARGUMENTS:
-        oslo_checks._check = _check  # noqa: SLF001
+
+    def __init__(self, check: Any) -> None:
+        super().__init__("rule", str(check))
+        self._check = check
+
+    def __call__(
+        self, target: Any, creds: Any, enforcer: oslo_policy.Enforcer, current_rule: Any = None
+    ) -> bool:
+        """Return whether the rule allows credentials to act on a target."""
+        return _evaluate(self._check, target, creds, enforcer, current_rule)
 
 
-_KNOWN_ARGUMENTS = ("rule", "target", "creds", "enforcer", "current_rule")
+def _evaluate(check: Any, *arguments: Any) -> bool:
+    """Evaluate one part of a rule.
+
+    :param arguments: target, credentials, enforcer and name of the rule
+    """
+    if isinstance(check, oslo_policy.AndCheck):
+        return all(_evaluate(part, *arguments) for part in check.rules)
+    if isinstance(check, oslo_policy.OrCheck):
+        return any(_evaluate(part, *arguments) for part in check.rules)
+    if isinstance(check, oslo_policy.NotCheck):
+        return not _evaluate(check.rule, *arguments)
+    if isinstance(check, oslo_policy.RuleCheck):
+        referenced = arguments[2].rules.get(check.match)
+        return referenced is not None and referenced(*arguments)
+    return bool(check(*arguments[: _count_arguments(check.__class__)]))
 
 
-_takes_current: dict[type, bool] = {}
-
-
-def _takes_current_rule(kind: type[Any]) -> bool:
-    arguments = inspect.getfullargspec(kind.__call__).args
-    _takes_current[kind] = len(arguments) > 4  # noqa: PLR2004  self and _check()'s first 4
-    return _takes_current[kind]
-
-
-def _check(
-    rule: Any,
-    target: Mapping[str, Any],
-    creds: MutableMapping[str, Any],
-    enforcer: oslo_policy.Enforcer,
-    current_rule: str | None,
-) -> bool:
-    """Replace oslo.policy's function of this name, with the same results."""
-    takes = _takes_current.get(kind := type(rule))
-    if takes is None:
-        takes = _takes_current_rule(kind)
-    if takes:
-        return bool(rule(target, creds, enforcer, current_rule))
-    return bool(rule(target, creds, enforcer))
+@functools.cache
+def _count_arguments(check_type: type[Any]) -> int:
+    """Return how many arguments a check takes: those of plug-ins may not take the rule's name."""
+    return len(inspect.getfullargspec(check_type.__call__).args) - 1

@@ -12,7 +12,6 @@ import re
 from typing import Any
 
 from oslo_config import cfg
-from oslo_policy import _checks as oslo_checks  # pinned by tests/unit/api/test_policy_files.py
 from oslo_policy import policy as oslo_policy
 
 from attachd import exception
@@ -22,6 +21,8 @@ Checks = dict[str, Any]
 """Parsed rules by name."""
 
 _NEVER = re.compile(r"(?<![^\s(])!(?![^\s)])")
+_AttributeCheck: type[Any] = type(oslo_policy.RuleDefault("any", "attribute:value").check)
+"""What oslo.policy makes of a kind that no check is registered for."""
 
 
 def find(conf: cfg.ConfigOpts) -> list[Path]:
@@ -30,20 +31,20 @@ def find(conf: cfg.ConfigOpts) -> list[Path]:
     :raises ConfigurationError: a folder cannot be read
     """
     main = conf.find_file(conf.oslo_policy.policy_file)
-    found = [] if main is None else [Path(main)]
+    files = [] if main is None else [Path(main)]
     for name in conf.oslo_policy.policy_dirs:
         folder = conf.find_file(name)
         if folder is not None:
-            found += _in_folder(Path(folder))
-    return found
+            files += _list_folder(Path(folder))
+    return files
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
-        inside = sorted(folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
-        raise _broken(folder, f"it cannot be read: {error.strerror}") from error
-    return [each for each in inside if not each.name.startswith(".") and not each.is_dir()]
+        raise _invalid(folder, f"it cannot be read: {error.strerror}") from error
+    return [entry for entry in entries if not entry.name.startswith(".") and not entry.is_dir()]
 
 
 def state(conf: cfg.ConfigOpts) -> State:
@@ -56,10 +57,10 @@ def state(conf: cfg.ConfigOpts) -> State:
 
 def _state(path: Path) -> tuple[str, ...]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         return str(path), str(error)
-    return str(path), str(found.st_mtime_ns), str(found.st_size), str(found.st_ino)
+    return str(path), str(status.st_mtime_ns), str(status.st_size), str(status.st_ino)
 
 
 def check(
@@ -74,61 +75,61 @@ def check(
     :returns: the names of rules in the files that no check uses
     :raises ConfigurationError: naming the file, the rule and the mistake
     """
-    known: Checks = {each.name: each.check for each in defaults}
+    known: Checks = {default.name: default.check for default in defaults}
     checks = dict(known)
-    places: dict[str, Path] = {}
+    sources: dict[str, Path] = {}
     for path in files:
         for name, text in _read(path).items():
             checks[name] = _parse(path, name, text, credentials)
-            places[name] = path
-    for name, path in places.items():
+            sources[name] = path
+    for name, path in sources.items():
         _check_references(path, name, checks)
-    asked = known.keys() | {match for each in checks.values() for match in _references(each)}
-    return [name for name in places if name not in asked]
+    used = known.keys() | {match for parsed in checks.values() for match in _references(parsed)}
+    return [name for name in sources if name not in used]
 
 
-def _broken(path: object, reason: str) -> exception.ConfigurationError:
-    return exception.ConfigurationError(reason=f"The policy file {path} is broken: {reason}.")
+def _invalid(path: object, reason: str) -> exception.ConfigurationError:
+    return exception.ConfigurationError(reason=f"The policy file {path} is invalid: {reason}.")
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         rules = oslo_policy.parse_file_contents(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _broken(path, f"it cannot be read: {error.strerror}") from error
+        raise _invalid(path, f"it cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise _broken(path, "it is not UTF-8") from error
+        raise _invalid(path, "it is not UTF-8") from error
     except ValueError as error:
-        raise _broken(path, f"it is no YAML: {' '.join(str(error).split())}") from error
+        raise _invalid(path, f"it is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(rules, dict) or not all(isinstance(name, str) for name in rules):
-        raise _broken(path, "it is no table of rules by their names")
+        raise _invalid(path, "it is not a mapping of rule names to rules")
     return rules
 
 
 def _parse(path: Path, name: str, text: Any, credentials: Collection[str]) -> Any:
     """Parse a rule; oslo.policy would turn a malformed one into a denial."""
     if not isinstance(text, str):
-        raise _broken(path, f"the rule {name} is no text but {text!r}")
+        raise _invalid(path, f"the rule {name} is not a string but {text!r}")
     parsed = oslo_policy.RuleDefault(name, text).check
     leaves = list(_leaves(parsed))
-    denials = sum(isinstance(leaf, oslo_checks.FalseCheck) for leaf in leaves)
+    denials = sum(str(leaf) == "!" for leaf in leaves)
     if denials > len(_NEVER.findall(text)):
-        raise _broken(path, f"the rule {name} cannot be understood: {text!r}")
+        raise _invalid(path, f"the rule {name} cannot be parsed: {text!r}")
     for leaf in leaves:
-        if isinstance(leaf, oslo_checks.GenericCheck) and not _is_known(leaf.kind, credentials):
-            raise _broken(path, f"the rule {name} has an unknown check: '{leaf}'")
+        if isinstance(leaf, _AttributeCheck) and not _is_known(leaf.kind, credentials):
+            raise _invalid(path, f"the rule {name} has an unknown check: '{leaf}'")
     return parsed
 
 
 def _leaves(parsed: Any) -> Iterator[Any]:
     """Yield the leaves of a parsed rule."""
     parts = list(getattr(parsed, "rules", ()))
-    if isinstance(parsed, oslo_checks.NotCheck):
+    if isinstance(parsed, oslo_policy.NotCheck):
         parts.append(parsed.rule)
     if not parts:
         yield parsed
-    for each in parts:
-        yield from _leaves(each)
+    for part in parts:
+        yield from _leaves(part)
 
 
 def _is_known(kind: str, credentials: Collection[str]) -> bool:
@@ -141,18 +142,18 @@ def _is_known(kind: str, credentials: Collection[str]) -> bool:
 
 
 def _references(parsed: Any) -> set[str]:
-    return {leaf.match for leaf in _leaves(parsed) if isinstance(leaf, oslo_checks.RuleCheck)}
+    return {leaf.match for leaf in _leaves(parsed) if isinstance(leaf, oslo_policy.RuleCheck)}
 
 
 def _check_references(path: Path, name: str, checks: Checks) -> None:
     """Check that the references of a rule are known, and not circular."""
-    waiting, seen = [name], set[str]()
-    while waiting:
-        for match in _references(checks[waiting.pop()]):
+    pending, seen = [name], set[str]()
+    while pending:
+        for match in _references(checks[pending.pop()]):
             if match == name:
-                raise _broken(path, f"the rule {name} refers to itself in the end")
+                raise _invalid(path, f"the rule {name} refers to itself")
             if match not in checks:
-                raise _broken(path, f"the rule {name} refers to the rule {match}: there is none")
+                raise _invalid(path, f"the rule {name} refers to the unknown rule {match}")
             if match not in seen:
                 seen.add(match)
-                waiting.append(match)
+                pending.append(match)

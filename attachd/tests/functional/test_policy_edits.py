@@ -57,7 +57,7 @@ class EditsTest(Case):
         self.assertEqual(403, self.list())
 
     def complaints(self):
-        return self.process.output.count(f"The policy file {self.policy} is broken")
+        return self.process.output.count(f"The policy file {self.policy} is invalid")
 
     def test_policy_file_changes_apply_without_restart(self):
         self.assertEqual(200, self.list())
@@ -111,8 +111,8 @@ class StartTest(Case):
         self.assertEqual(1, process.wait())
         self.assertRegex(
             process.output,
-            f"attachd-all-in-one: The policy file {self.policy} is broken: the rule {LIST} "
-            "refers to the rule nobody: there is none",
+            f"attachd-all-in-one: The policy file {self.policy} is invalid: the rule {LIST} "
+            "refers to the unknown rule nobody",
         )
 
     def test_broken_policy_file_prevents_start_of_web_servers(self):
@@ -128,4 +128,4 @@ class StartTest(Case):
             env=environment,
         )
         self.assertNotEqual(os.EX_OK, process.wait())
-        self.assertIn(f"The policy file {self.policy} is broken", process.output)
+        self.assertIn(f"The policy file {self.policy} is invalid", process.output)

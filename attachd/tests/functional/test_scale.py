@@ -83,8 +83,8 @@ class Case(unittest.TestCase):
         cls.owner = unittest.TestCase()
         cls.addClassCleanup(cls.owner.doCleanups)
         large_database.use(cls.owner, cls.kind)
-        policy.forget()
-        cls.addClassCleanup(policy.forget)
+        policy.reset()
+        cls.addClassCleanup(policy.reset)
         cls.member = api_context.make_context(project=large_database.LARGE_PROJECT)
         cls.admin = api_context.make_context(
             *api_context.ADMIN, project=large_database.LARGE_PROJECT

@@ -38,12 +38,12 @@ class Case(unittest.TestCase):
         policy.get_enforcer()  # registers the options
         CONF.set_override("policy_file", str(self.file), group="oslo_policy")
         self.addCleanup(CONF.clear_override, "policy_file", group="oslo_policy")
-        self.addCleanup(policy.forget)
+        self.addCleanup(policy.reset)
 
     def cook(self, *names):
         """Load recipes, which must be valid."""
         self.file.write_text("".join(self.recipes[name] for name in names), encoding="utf-8")
-        policy.forget()
+        policy.reset()
         self.assertEqual([], policy.check_files())
 
     def may(self, roles, *rules, project="p", service_roles=()):
@@ -121,7 +121,7 @@ class RecipesTest(Case):
             for roles in ("admin", "member", "reader", "member reader", "service", "")
             for project in ("p", "q")
         ]
-        policy.forget()
+        policy.reset()
         before = [self.may(roles, *every, project=project) for roles, project in asked]
         self.cook("auditor")
         after = [self.may(roles, *every, project=project) for roles, project in asked]
