@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 import weakref
 
-from taskflow import task
+from taskflow import engines, states, task
 from taskflow.patterns import linear_flow
 from taskflow.types import failure
 
@@ -180,6 +180,12 @@ class RunCachedTest(unittest.TestCase):
         self.assertTrue(failed.exception.clean)
         self.assertEqual({"answer": 1}, self._run(1))
 
+    def test_run_cached_does_not_take_values_of_earlier_run(self):
+        self._run(1)
+        with self.assertRaises(flow_runner.FlowFailed) as failed:
+            flow_runner.run_cached(_obeying, {})
+        self.assertIsInstance(failed.exception.cause, KeyError)
+
     def test_run_cached_keeps_no_reference_to_store(self):
         class Secret:
             pass
@@ -190,6 +196,39 @@ class RunCachedTest(unittest.TestCase):
         del secret
         gc.collect()
         self.assertIsNone(kept())
+
+
+class LinearEngineTest(unittest.TestCase):
+    def test_engine_is_run_by_taskflow(self):
+        flow = linear_flow.Flow("flow").add(_Pair(), _Sum(rebind={"left": "one", "right": "two"}))
+        self.assertEqual(
+            {"more": 10, "one": 1, "two": 2, "sum": 13},
+            engines.run(flow, store={"more": 10}, engine=flow_runner.ENGINE),
+        )
+
+    def test_engine_storage_has_state_of_run(self):
+        for error, undone, expected in (
+            (None, True, states.SUCCESS),
+            (ValueError("bug"), True, states.REVERTED),
+            (ValueError("bug"), False, states.FAILURE),
+        ):
+            flow = linear_flow.Flow("flow").add(_Step("a", error, undone))
+            engine = engines.load(flow, engine=flow_runner.ENGINE)
+            self.assertEqual(states.PENDING, engine.storage.get_flow_state())
+            with self.subTest(expected), contextlib.suppress(ValueError):
+                engine.run()
+            self.assertEqual(expected, engine.storage.get_flow_state())
+
+    def test_engine_after_reset_has_no_values(self):
+        engine = engines.load(linear_flow.Flow("flow").add(_Step("a")), engine=flow_runner.ENGINE)
+        engine.run()
+        engine.reset()
+        self.assertEqual({}, engine.storage.fetch_all())
+        self.assertEqual(states.PENDING, engine.storage.get_flow_state())
+
+    def test_engine_does_not_suspend(self):
+        engine = engines.load(linear_flow.Flow("flow"), engine=flow_runner.ENGINE)
+        self.assertRaises(NotImplementedError, engine.suspend)
 
 
 class ReasonTest(unittest.TestCase):
