@@ -26,15 +26,9 @@ class AttachdObject(base.VersionedObject):
 
     @classmethod
     def from_row(cls, context: RequestContext | None, row: Mapping[str, Any]) -> Self:
-        """Build the object from a row of the database; missing fields stay unset.
-
-        The columns have the types of the fields, so no value is converted.
-        """
-        obj = cls(context)
-        kept = vars(obj)
-        for name in cls.fields:
-            if name in row:
-                kept[base._get_attrname(name)] = row[name]  # noqa: SLF001  pinned by test_rows
+        """Build the object from a row of the database; missing fields stay unset."""
+        obj = cls(context, **{name: row[name] for name in cls.fields if name in row})
+        obj.obj_reset_changes()
         return obj
 
     def obj_make_compatible(self, primitive: dict[str, Any], target_version: str) -> None:
