@@ -13,17 +13,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 import dataclasses
 import queue
+import sys
 import threading
 import time
+import traceback
+from types import TracebackType
 from typing import Any
 import weakref
 
 import oslo_messaging as messaging
-from oslo_messaging._drivers import (  # pinned by tests/unit/rpc/test_inprocess_driver.py
-    base,
-    common,
-)
 from oslo_serialization import jsonutils
+from oslo_utils import timeutils
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 Replies = queue.SimpleQueue[str]
 """Messages from a server to a caller: JSON of ``{"result", "failure", "ending"}``."""
@@ -49,33 +51,68 @@ class Message:
         return self.expires is not None and self.expires <= time.monotonic()
 
 
-class Incoming(base.RpcIncomingMessage):
-    """A message that a server has received."""
+class Incoming:
+    """A message that a server has received.
+
+    :ivar ctxt: the serialized context
+    :ivar message: method, arguments and version
+    :ivar client_timeout: seconds within which the sender expects a heartbeat
+    :ivar reply_q: queue for the answer; None for a cast
+    :ivar stopwatch: started on arrival
+    """
 
     def __init__(self, message: Message) -> None:
         content = jsonutils.loads(message.text)
-        # As in RabbitMQ, what has no id is a cast.
-        calls = message.replies is not None
-        super().__init__(content["context"], content["message"], "call" if calls else None)
+        self.ctxt = content["context"]
+        self.message = content["message"]
+        self.msg_id = None
         self.client_timeout = message.monitor
-        self._replies = message.replies
+        self.reply_q = message.replies
+        self.stopwatch = timeutils.StopWatch().start()
 
-    def reply(self, reply: Any = None, failure: Any = None) -> None:
-        """Answer with a result, or with a ``sys.exc_info()``."""
-        if failure:
-            failure = common.serialize_remote_exception(failure)
-        self._answer(result=reply, failure=failure, ending=True)
-
-    def heartbeat(self) -> None:
-        """Tell the caller that the work continues."""
-        self._answer(result=None, failure=None, ending=False)
-
-    def _answer(self, **content: Any) -> None:
-        if self._replies is not None:
-            self._replies.put(jsonutils.dumps(content))
+    def acknowledge(self) -> None:
+        """Do nothing: a message is acknowledged on receipt, as on RabbitMQ."""
 
     def requeue(self) -> None:
         """Do nothing: a message is acknowledged before it is processed, as on RabbitMQ."""
+
+    def reply(self, reply: Any = None, failure: ExcInfo | None = None) -> None:
+        """Answer with a result, or with a ``sys.exc_info()``."""
+        self._answer(result=reply, failure=_describe(failure) if failure else None, ending=True)
+
+    def heartbeat(self) -> None:
+        """Report to the caller that the work continues."""
+        self._answer(result=None, failure=None, ending=False)
+
+    def _answer(self, **content: Any) -> None:
+        if self.reply_q is not None:
+            self.reply_q.put(jsonutils.dumps(content))
+
+
+def _describe(failure: ExcInfo) -> dict[str, Any]:
+    error = failure[1]
+    return {
+        "module": type(error).__module__,
+        "class": type(error).__name__,
+        "args": error.args,
+        "kwargs": getattr(error, "kwargs", {}),
+        "message": str(error),
+        "traceback": traceback.format_exception(*failure),
+    }
+
+
+def _rebuild(failure: dict[str, Any], allowed_modules: Sequence[str]) -> Exception:
+    """Rebuild an error: of an allowed module or of Python as it was, any other as RemoteError."""
+    name = failure["module"]
+    module = sys.modules.get(name) if name in {"builtins", *allowed_modules} else None
+    remote: Exception = messaging.RemoteError(
+        failure["class"], failure["message"], failure["traceback"]
+    )
+    try:
+        error = getattr(module, failure["class"])(*failure["args"], **failure["kwargs"])
+    except (AttributeError, TypeError):
+        return remote
+    return error if isinstance(error, Exception) else remote
 
 
 class Queue:
@@ -149,13 +186,13 @@ class Broker:
                 ]
 
     def connect(self, consumer: "Listener", queues: Sequence[Queue]) -> None:
-        """Begin to hand the queues' messages to a consumer."""
+        """Start to deliver the queues' messages to a consumer."""
         with self._lock:
             for each in queues:
                 each.join(consumer)
 
     def disconnect(self, consumer: "Listener", queues: Sequence[Queue]) -> None:
-        """End it; the consumer gets nothing after this has returned."""
+        """Stop that; the consumer gets nothing after this has returned."""
         with self._lock:
             for each in queues:
                 each.leave(consumer)
@@ -174,34 +211,37 @@ def broker_of(name: str) -> Broker:
         return broker
 
 
-class Listener(base.Listener):
-    """A server's ear: messages go from their sender's thread straight into the server's pool."""
+class Listener:
+    """The receiver of a server: the sender's thread puts messages into the server's pool."""
 
     def __init__(self, broker: Broker, queues: Sequence[Queue]) -> None:
-        super().__init__(batch_size=1, batch_timeout=None)
         self._broker = broker
         self._queues = queues
+        self._on_incoming: Callable[[list[Incoming]], None] = _ignore
 
     def take(self, message: Message) -> None:
         """Accept a message; called under the broker's lock, between start and stop only."""
-        self.on_incoming_callback([Incoming(message)])
+        self._on_incoming([Incoming(message)])
 
     def start(self, on_incoming_callback: Callable[[list[Incoming]], None]) -> None:
         """Begin to receive."""
-        super().start(on_incoming_callback)
+        self._on_incoming = on_incoming_callback
         self._broker.connect(self, self._queues)
 
     def stop(self) -> None:
-        """Receive nothing any more; what was received is still worked on."""
+        """Stop receiving; received messages are still processed."""
         self._broker.disconnect(self, self._queues)
-        super().stop()
 
     def cleanup(self) -> None:
         """Release queues that no other listener can use."""
         self._broker.forget(self._queues)
 
 
-class InProcessDriver(base.BaseDriver):
+def _ignore(_messages: list[Incoming]) -> None:
+    """Take the place of the server's callback until the listener is started."""
+
+
+class InProcessDriver:
     """The driver; its parameters are oslo.messaging's."""
 
     def __init__(
@@ -211,7 +251,9 @@ class InProcessDriver(base.BaseDriver):
         default_exchange: str = "",
         allowed_remote_exmods: Sequence[str] = (),
     ) -> None:
-        super().__init__(conf, url, default_exchange, list(allowed_remote_exmods))
+        self.conf = conf
+        self._default_exchange = default_exchange
+        self._allowed_modules = allowed_remote_exmods
         names = [host.hostname or "" for host in url.hosts]
         self._broker = broker_of("/".join([*names, url.virtual_host or ""]))
 
@@ -220,16 +262,16 @@ class InProcessDriver(base.BaseDriver):
         target: messaging.Target,
         ctxt: dict[str, Any],
         message: dict[str, Any],
-        wait_for_reply: bool | None = None,  # noqa: FBT001  the base class's signature
+        wait_for_reply: bool | None = None,  # noqa: FBT001  the signature of oslo.messaging
         timeout: float | None = None,
         call_monitor_timeout: float | None = None,
-        retry: int | None = None,  # noqa: ARG002  nothing here can fail and be tried again
+        retry: int | None = None,  # noqa: ARG002  no failure here can be retried
         transport_options: messaging.TransportOptions | None = None,
     ) -> Any:
-        """Deliver a message; after a call, wait for what comes back.
+        """Deliver a message; after a call, wait for the answer.
 
-        :raises MessagingTimeout: nothing came back in time
-        :raises MessageUndeliverable: there never was a listener, and the sender requires one
+        :raises MessagingTimeout: no answer in time
+        :raises MessageUndeliverable: no such queue exists, and the sender requires one
         """
         replies: Replies | None = queue.SimpleQueue() if wait_for_reply else None
         expires = time.monotonic() + timeout if timeout is not None else None
@@ -259,21 +301,15 @@ class InProcessDriver(base.BaseDriver):
     ) -> Any:
         while True:
             left = None if expires is None else max(0.0, expires - time.monotonic())
-            patience = (
-                min(each for each in (left, monitor) if each is not None)
-                if (left is not None or monitor is not None)
-                else None
-            )
+            limits = [seconds for seconds in (left, monitor) if seconds is not None]
             try:
-                answer = jsonutils.loads(replies.get(timeout=patience))
+                answer = jsonutils.loads(replies.get(timeout=min(limits, default=None)))
             except queue.Empty:
                 raise messaging.MessagingTimeout(
                     f"Timed out waiting for a reply from {_key(target)}"
                 ) from None
             if answer["failure"]:
-                raise common.deserialize_remote_exception(
-                    answer["failure"], self._allowed_remote_exmods
-                )
+                raise _rebuild(answer["failure"], self._allowed_modules)
             if answer["ending"]:
                 return answer["result"]
 
@@ -294,7 +330,7 @@ class InProcessDriver(base.BaseDriver):
         batch_size: int,  # noqa: ARG002  the RPC server asks for one at a time
         batch_timeout: float | None,  # noqa: ARG002
     ) -> Listener:
-        """Make the queues of a server: its topic's, its own, and one for what goes to all."""
+        """Create the queues of a server: its topic's, its own, and one for fanout messages."""
         keys = [target.topic, _key(target)]
         queues = self._broker.declare(self._exchange(target), keys, target.topic)
         return Listener(self._broker, queues)
@@ -306,7 +342,7 @@ class InProcessDriver(base.BaseDriver):
         batch_size: int,  # noqa: ARG002  notifications come one at a time
         batch_timeout: float | None,  # noqa: ARG002
     ) -> Listener:
-        """Make the queues of a listener to notifications."""
+        """Create the queues of a listener to notifications."""
         if pool:
             raise NotImplementedError("inprocess:// has no pools of listeners")
         queues = [
@@ -318,8 +354,13 @@ class InProcessDriver(base.BaseDriver):
         ]
         return Listener(self._broker, queues)
 
+    def require_features(self, requeue: bool = False) -> None:  # noqa: FBT001, FBT002  as theirs
+        """Refuse listeners that put messages back into their queue."""
+        if requeue:
+            raise NotImplementedError("inprocess:// cannot requeue messages")
+
     def cleanup(self) -> None:
-        """Do nothing: the broker goes with its last user."""
+        """Do nothing: the broker ends with its last user."""
 
 
 def _key(target: messaging.Target) -> str:
