@@ -20,7 +20,7 @@ _LIBRARIES = (
     "oslo.concurrency",
     "oslo.db",
     "oslo.log",
-    "oslo.messaging",
+    "attachd.messaging",
     "oslo.middleware.healthcheck",
     "oslo.middleware.http_proxy_to_wsgi",
     "oslo.middleware.tracing",

@@ -17,7 +17,8 @@ from kombu import exceptions as kombu_exceptions
 from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver, impl_rabbit
+from oslo_messaging import opts as messaging_opts
+from oslo_messaging._drivers import amqpdriver  # pinned by tests/unit/rpc/test_transport.py
 from oslo_messaging.rpc.server import RPCServer
 
 from attachd import exception
@@ -34,6 +35,8 @@ R = TypeVar("R")
 
 RETRIES = 1
 """Number of retries, a second apart, of a message that the message queue did not accept."""
+
+RABBIT_GROUP = "oslo_messaging_rabbit"
 
 QUEUE_DEFAULTS: Mapping[str, int] = {
     # A broker that is silent for this long counts as lost, and so does a message to it.
@@ -98,11 +101,23 @@ class Serializer(messaging.Serializer):
 
 
 class Dispatcher(messaging.RPCDispatcher):
-    """Answer each caller in the object versions that belong to the version of its message."""
+    """Dispatch calls to an endpoint, except those whose callers have timed out.
 
-    def __init__(self, endpoint: Any) -> None:
+    A call waits in this process while all threads of its backend are busy.  Its caller times out
+    meanwhile.  Without the check, a backend that returns from an outage would first execute all
+    calls of the outage, and delay the current ones.
+
+    Each caller is answered in the object versions that belong to the version of its message.
+    """
+
+    def __init__(self, endpoint: Any, caller_timeout: float | None = None) -> None:
+        """Prepare the dispatcher.
+
+        :param caller_timeout: seconds that callers wait; None: [rpc]attach_timeout
+        """
         super().__init__([endpoint], Serializer())
-        self._speaking = functools.lru_cache(maxsize=32)(
+        self._caller_timeout = caller_timeout
+        self._of_version = functools.lru_cache(maxsize=32)(
             lambda version: messaging.RPCDispatcher(
                 [endpoint], Serializer(base.of_contract(version))
             )
@@ -110,7 +125,17 @@ class Dispatcher(messaging.RPCDispatcher):
 
     def dispatch(self, incoming: Any) -> Any:
         """Dispatch a message and return the answer; exceptions of the endpoint propagate."""
-        return self._speaking(incoming.message.get("version", "1.0")).dispatch(incoming)
+        waited = incoming.stopwatch.elapsed()
+        if incoming.reply_q and waited > (self._caller_timeout or CONF.rpc.attach_timeout):
+            method = incoming.message.get("method")
+            LOG.warning("%s is dropped: its caller timed out, it waited %d s", method, waited)
+            incoming.reply = _discard_reply
+            return None
+        return self._of_version(incoming.message.get("version", "1.0")).dispatch(incoming)
+
+
+def _discard_reply(reply: Any = None, failure: Any = None) -> None:
+    """Take the place of a message's reply(), which may wait long for a caller that has ended."""
 
 
 class BackendCircuitBreaker:
@@ -259,7 +284,7 @@ def get_transport() -> Any:
     """Return this process's connection to the message queue."""
     with _state.lock:
         if _state.transport is None:
-            set_defaults()
+            _set_defaults()
             _set_poll_interval()
             _state.transport = messaging.get_rpc_transport(
                 CONF, allowed_remote_exmods=[exception.__name__]
@@ -267,9 +292,17 @@ def get_transport() -> Any:
         return _state.transport
 
 
-def set_defaults() -> None:
-    """Set attachd's defaults of oslo.messaging's options; oslo-config-generator calls it, too."""
-    cfg.set_defaults(impl_rabbit.rabbit_opts, **QUEUE_DEFAULTS)
+def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
+    """Return the options of oslo.messaging with attachd's defaults, for sample configurations."""
+    groups: list[tuple[str | None, list[cfg.Opt]]] = messaging_opts.list_opts()
+    cfg.set_defaults(dict(groups)[RABBIT_GROUP], **QUEUE_DEFAULTS)
+    return groups
+
+
+def _set_defaults() -> None:
+    CONF.register_opts(dict(messaging_opts.list_opts())[RABBIT_GROUP], group=RABBIT_GROUP)
+    for name, value in QUEUE_DEFAULTS.items():
+        CONF.set_default(name, value, group=RABBIT_GROUP)
 
 
 def _set_poll_interval() -> None:
@@ -327,41 +360,8 @@ def get_server(
     :param topic: None: that of managers
     :param caller_timeout: seconds that callers wait for an answer; None: [rpc]attach_timeout
     """
-    made = messaging.get_rpc_server(
-        get_transport(),
-        messaging.Target(topic=topic or CONF.rpc.topic, server=server_name),
-        [endpoint],
-        server_cls=_Server,
-    )
-    made.dispatcher = Dispatcher(endpoint)
-    made.caller_timeout = caller_timeout
-    return made
-
-
-class _Server(RPCServer):
-    """RPC server that drops calls whose callers have timed out.
-
-    A call waits in this process while all threads of its backend are busy.  Its caller times out
-    after [rpc]attach_timeout.  Without the check, a backend that returns from an outage would
-    first execute all calls of the outage, and delay the current ones.
-
-    :ivar caller_timeout: seconds that callers wait; None: [rpc]attach_timeout
-    """
-
-    caller_timeout: float | None = None
-
-    def _on_incoming(self, incoming: Any) -> None:
-        self._work_executor.submit(self._begin, incoming, time.monotonic())
-
-    def _begin(self, incoming: Any, arrived: float) -> None:
-        (message,) = incoming
-        waited = time.monotonic() - arrived
-        timeout = self.caller_timeout or CONF.rpc.attach_timeout
-        if message.msg_id is not None and waited > timeout:
-            method = message.message.get("method")
-            LOG.warning("%s is dropped: its caller timed out, it waited %d s", method, waited)
-            return
-        self._process_incoming(incoming)
+    target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
+    return RPCServer(get_transport(), target, Dispatcher(endpoint, caller_timeout))
 
 
 def expected_errors(method: Callable[P, R]) -> Callable[P, R]:

@@ -5,6 +5,7 @@ import inspect
 import os
 import socket
 import threading
+import time
 from types import MappingProxyType
 import unittest
 from unittest import mock
@@ -12,7 +13,7 @@ import uuid
 
 import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver, common, impl_rabbit
-from oslo_messaging.rpc import server as rpc_server
+from oslo_utils import timeutils
 from oslo_versionedobjects import fields, fixture
 
 from attachd import exception, service
@@ -21,7 +22,7 @@ from attachd.context import RequestContext
 from attachd.objects import base
 from attachd.rpc import transport
 from attachd.tests.fixtures import conf_fixture
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import TIMEOUT
 
 
 class SerializerTest(unittest.TestCase):
@@ -53,6 +54,14 @@ class SerializerTest(unittest.TestCase):
         self.assertEqual({"request_id"}, set(sent))
 
 
+def received(message, waited=0.0, reply_q="reply"):
+    """Return a message as a driver delivers it."""
+    stopwatch = mock.Mock(elapsed=lambda: waited)
+    return mock.Mock(
+        message=message, ctxt={}, client_timeout=None, reply_q=reply_q, stopwatch=stopwatch
+    )
+
+
 class DispatcherTest(unittest.TestCase):
     """Answers to callers of former releases."""
 
@@ -78,8 +87,7 @@ class DispatcherTest(unittest.TestCase):
         dispatcher = transport.Dispatcher(Endpoint())
         for said, version in (("1.0", "1.0"), ("1.3", "1.1"), ("1.9", "1.2"), (None, "1.0")):
             message = {"method": "ask"} if said is None else {"method": "ask", "version": said}
-            incoming = mock.Mock(message=message, ctxt={}, client_timeout=None)
-            (answer,) = dispatcher.dispatch(incoming)
+            (answer,) = dispatcher.dispatch(received(message))
             self.assertEqual(version, answer["attachd_object.version"], said)
             self.assertEqual(version == "1.2", "key" in answer["attachd_object.data"], said)
 
@@ -87,7 +95,7 @@ class DispatcherTest(unittest.TestCase):
         dispatcher = transport.Dispatcher(mock.Mock(target=messaging.Target(version="1.9")))
         message = {"method": "ask", "version": "1.10"}
         with self.assertRaises(messaging.UnsupportedVersion):
-            dispatcher.dispatch(mock.Mock(message=message, ctxt={}, client_timeout=None))
+            dispatcher.dispatch(received(message))
 
 
 class ClientTest(unittest.TestCase):
@@ -142,7 +150,53 @@ class ClientTest(unittest.TestCase):
                 send(context, "method")
 
 
-class LateMessageTest(unittest.TestCase):
+class LateCallTest(unittest.TestCase):
+    """Calls that wait in the server for longer than their callers do."""
+
+    def setUp(self):
+        super().setUp()
+        conf_fixture.override(self, "attach_timeout", 10, "rpc")
+        self.done = []
+
+    def note(self, _context, name):
+        self.done.append(name)
+
+    def dispatch(self, name, waited, reply_q="reply", **options):
+        """Dispatch one message; return it."""
+        incoming = received({"method": "note", "args": {"name": name}}, waited, reply_q)
+        transport.Dispatcher(self, **options).dispatch(incoming)
+        return incoming
+
+    def test_call_with_timed_out_caller_is_dropped_without_reply(self):
+        with self.assertLogs("attachd.rpc.transport", "WARNING") as logged:
+            incoming = self.dispatch("late", 10.1)
+        self.assertEqual([], self.done)
+        self.assertIn("note is dropped", logged.output[0])
+        incoming.reply(None)
+        self.assertEqual([], incoming.mock_calls)
+
+    def test_call_with_waiting_caller_is_dispatched(self):
+        self.dispatch("call", 9.9)
+        self.assertEqual(["call"], self.done)
+
+    def test_late_cast_is_dispatched(self):
+        self.dispatch("cast", 10.1, None)
+        self.assertEqual(["cast"], self.done)
+
+    def test_call_with_longer_caller_timeout_is_dispatched(self):
+        self.dispatch("call", 10.1, caller_timeout=60)
+        self.assertEqual(["call"], self.done)
+
+    def test_rabbitmq_message_has_arrival_time_and_reply_queue(self):
+        made = [
+            amqpdriver.AMQPIncomingMessage(None, {}, {}, "u", msg_id, reply_q, None, None, None)
+            for msg_id, reply_q in (("m", "reply_1"), (None, None))
+        ]
+        self.assertEqual(["reply_1", None], [incoming.reply_q for incoming in made])
+        self.assertLess(made[0].stopwatch.elapsed(), TIMEOUT)
+
+
+class LateCallServerTest(unittest.TestCase):
     """A server with one thread, which the test keeps busy, over the in-process transport."""
 
     def setUp(self):
@@ -150,21 +204,15 @@ class LateMessageTest(unittest.TestCase):
         messaging.set_transport_defaults(service.EXCHANGE)
         messaging.TransportURL(CONF)
         conf_fixture.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
-        conf_fixture.override(self, "attach_timeout", 1, "rpc")
         transport.reset_after_fork()
         self.addCleanup(transport.close)
         self.busy, self.free = threading.Event(), threading.Event()
         self.addCleanup(self.free.set)
-        self.now = 1000.0
-        self.clock = self.enterContext(mock.patch.object(transport, "time"))
-        self.clock.monotonic.side_effect = lambda: self.now
+        self.passed = 0.0
+        self.enterContext(
+            mock.patch.object(timeutils, "now", lambda: time.monotonic() + self.passed)
+        )
         self.done = []
-        server = transport.get_server(self, "h@b")
-        server.start(override_pool_size=1)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.stop)
-        # No answer comes in that time, and the server uses the clock of the test.
-        self.client = transport.get_client("h@b", timeout=0.1, version="1.0")
         self.context = RequestContext(overwrite=False)
 
     def occupy(self, _context):
@@ -174,51 +222,48 @@ class LateMessageTest(unittest.TestCase):
     def note(self, _context, name):
         self.done.append(name)
 
-    def test_server_drops_call_of_timed_out_caller_and_runs_late_cast(self):
-        self.client.cast(self.context, "occupy")
-        self.assertTrue(self.busy.wait(TIMEOUT))
-        with self.assertRaises(messaging.MessagingTimeout):
-            self.client.call(self.context, "note", name="late call")
-        self.now += 2
-        # It has not waited: oslo.messaging gives casts an id, too, by which they seem to be calls.
-        self.client.cast(self.context, "note", name="late cast")
-        with self.assertLogs("attachd.rpc.transport", "WARNING") as logged:
-            self.free.set()
-            transport.get_client("h@b", TIMEOUT, "1.0").call(self.context, "note", name="call")
-        self.assertEqual(["late cast", "call"], self.done)
-        self.assertIn("note is dropped", logged.output[0])
-
-    def test_server_with_longer_caller_timeout_runs_late_call(self):
-        server = transport.get_server(self, "h", "elsewhere", caller_timeout=60)
+    def serve(self, **options):
+        """Start a server, and keep its thread busy."""
+        server = transport.get_server(self, "h@b", **options)
         server.start(override_pool_size=1)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
-        client = transport.get_topic_client("elsewhere", "h", TIMEOUT, "1.0")
+        client = transport.get_client("h@b", timeout=0.1, version="1.0")
         client.cast(self.context, "occupy")
         self.assertTrue(self.busy.wait(TIMEOUT))
-        caller = threading.Thread(
-            target=client.call, args=(self.context, "note"), kwargs={"name": "call"}
-        )
-        asked = self.clock.monotonic.call_count
-        caller.start()
-        # The circuit breaker reads the clock when the call begins, the server when it arrives.
-        wait_until(lambda: self.clock.monotonic.call_count > asked + 1)
-        self.now += 30
-        self.free.set()
-        caller.join(TIMEOUT)
-        self.assertEqual(["call"], self.done)
+        with self.assertRaises(messaging.MessagingTimeout):
+            client.call(self.context, "note", name="late call")
+        client.cast(self.context, "note", name="late cast")
+        self.passed = CONF.rpc.attach_timeout + 1
 
-    def test_rpc_server_of_oslo_messaging_has_private_methods(self):
-        for name in ("_on_incoming", "_process_incoming"):
-            self.assertTrue(any(name in vars(each) for each in rpc_server.RPCServer.__mro__))
-        known = inspect.signature(amqpdriver.AMQPIncomingMessage.__init__).parameters
-        self.assertIn("msg_id", known)
+    def finish(self):
+        """Make the server's thread process the messages that wait."""
+        self.free.set()
+        transport.get_client("h@b", TIMEOUT, "1.0").call(self.context, "note", name="call")
+        return self.done
+
+    def test_busy_server_drops_late_call_and_executes_late_cast(self):
+        self.serve()
+        with self.assertLogs("attachd.rpc.transport", "WARNING") as logged:
+            self.assertEqual(["late cast", "call"], self.finish())
+        self.assertIn("note is dropped", logged.output[0])
+
+    def test_busy_server_with_longer_caller_timeout_executes_late_call(self):
+        self.serve(caller_timeout=3600)
+        self.assertEqual(["late call", "late cast", "call"], self.finish())
 
 
 class DefaultsTest(unittest.TestCase):
-    def test_queue_defaults_are_options_of_oslo_messaging(self):
-        transport.set_defaults()
-        found = {each.dest: each.default for each in impl_rabbit.rabbit_opts}
+    def test_rabbitmq_transport_uses_defaults_of_attachd(self):
+        transport._set_defaults()
+        found = {name: CONF[transport.RABBIT_GROUP][name] for name in transport.QUEUE_DEFAULTS}
+        self.assertEqual(transport.QUEUE_DEFAULTS, found)
+        # oslo.messaging registers its options again, which must not differ.
+        CONF.register_opts(impl_rabbit.rabbit_opts, group=transport.RABBIT_GROUP)
+
+    def test_sample_configuration_has_defaults_of_attachd(self):
+        options = dict(transport.list_opts())[transport.RABBIT_GROUP]
+        found = {option.dest: option.default for option in options}
         self.assertEqual(transport.QUEUE_DEFAULTS, {n: found[n] for n in transport.QUEUE_DEFAULTS})
 
     def test_reply_retry_timeout_exceeds_reconnect_time(self):
