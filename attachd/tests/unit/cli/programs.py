@@ -40,7 +40,7 @@ class Manager:
 
 
 def run(*words, connection=None, settings=SETTINGS):
-    """Run it as main() does; without a connection, with the real cloud that settings tell of."""
+    """Run it as main() does; without a connection, with the cloud of the settings."""
     out, err = io.StringIO(), io.StringIO()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -128,8 +128,8 @@ class Cloud:
 
     def body(self, method, url, request):
         if url in {"/attachments", "/attachments/detail"} and method == "GET":
-            begun = "marker" in request["params"] and "limit" not in request["params"]
-            return {"attachments": [] if begun else self.listed}
+            is_last_page = "marker" in request["params"] and "limit" not in request["params"]
+            return {"attachments": [] if is_last_page else self.listed}
         if url.startswith("/agents"):
             return {"agents": [AGENT], "agent": AGENT}
         return {"attachment": ONE}

@@ -7,7 +7,7 @@ from attachd.tests.unit.cli.programs import AGENT, Case
 
 
 class AgentsTest(Case):
-    def test_the_list(self):
+    def test_agent_list_shows_columns(self):
         (row,) = json.loads(self.run_it("agent-list", "-f", "json"))
         self.assertEqual(
             {
@@ -20,12 +20,12 @@ class AgentsTest(Case):
             row,
         )
 
-    def test_one(self):
+    def test_agent_show_shows_connector(self):
         self.assertEqual(AGENT, json.loads(self.run_it("agent-show", "node1", "-f", "json")))
         table = self.run_it("agent-show", "node1")
         self.assertIn('{"host": "node1", "initiator": "iqn.2026-01.example:1"}', table)
 
-    def test_each_is_forgotten_whatever_becomes_of_the_others(self):
+    def test_agent_delete_continues_after_missing_agent(self):
         self.cloud.missing = {"/agents/node1"}
         self.run_it("agent-delete", "node1", "node2", code=1)
         self.assertIn("node1: ", self.said)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands on attachments: what they ask for, and what they print."""
+"""The commands on attachments: requests and output."""
 
 import csv
 import datetime
@@ -13,7 +13,7 @@ from attachd.tests.unit.cli.programs import INFO, ONE, Case
 
 
 class CreateTest(Case):
-    def test_the_usage_of_the_reference_with_all_of_its_options(self):
+    def test_create_with_all_options_sends_connector_and_shows_connection(self):
         out = self.run_it(
             *("attachment-create", "data", "2f1a7b64-9f0b-4a52-a3bb-4d1c2e9b1a10"),
             *("--connect", "True", "--initiator", "iqn.2026-01.example:1", "--ip", "192.0.2.1"),
@@ -38,31 +38,31 @@ class CreateTest(Case):
             },
             self.sent(),
         )
-        wanted = {**INFO, "attachment_id": "a1", "volume_id": "id of data"}
-        self.assertEqual(wanted, json.loads(out))
+        expected = {**INFO, "attachment_id": "a1", "volume_id": "id of data"}
+        self.assertEqual(expected, json.loads(out))
 
-    def test_what_is_not_given_is_as_the_reference_says(self):
+    def test_create_with_connect_sends_default_connector_values(self):
         self.run_it("attachment-create", "data", "--connect", "--host", "node1")
         self.assertEqual(
             {"platform": "x86_64", "os_type": "linux2", "multipath": False, "host": "node1"},
             self.sent()["connector"],
         )
 
-    def test_without_connect_it_is_a_reservation(self):
+    def test_create_without_connect_reserves(self):
         for words in ((), ("--connect", "False")):
             self.run_it("attachment-create", "data", *words)
             self.assertEqual({"volume_uuid": "id of data"}, self.sent())
 
-    def test_a_host_without_connect_is_a_mistake(self):
+    def test_create_with_host_without_connect_is_refused(self):
         self.run_it("attachment-create", "data", "--host", "node1", code=2)
         self.assertIn("argument --host: only of use with --connect True", self.said)
         self.assertEqual([], self.cloud.asked)
 
-    def test_a_host_with_connect_false_is_what_the_caller_wanted(self):
+    def test_create_with_host_and_connect_false_sends_no_connector(self):
         self.run_it("attachment-create", "data", "--host", "node1", "--connect", "False")
         self.assertNotIn("connector", self.sent())
 
-    def test_on_a_host_with_an_agent(self):
+    def test_create_with_on_sends_host_of_agent(self):
         self.run_it("attachment-create", "data", "server", "--on", "node1", "--mode", "ro")
         self.assertEqual(
             {
@@ -74,7 +74,7 @@ class CreateTest(Case):
             self.sent(),
         )
 
-    def test_on_a_host_its_agent_says_what_it_connects_with(self):
+    def test_create_with_on_and_connector_options_is_refused(self):
         for words in (["--connect", "True"], ["--initiator", "i"], ["--multipath"]):
             self.run_it("attachment-create", "data", *words, "--on", "node1", code=2)
             self.assertIn(f"argument --on: not allowed with {words[0]}", self.said)
@@ -82,7 +82,7 @@ class CreateTest(Case):
 
 
 class UpdateTest(Case):
-    def test_a_connector_is_sent_and_the_connection_shown(self):
+    def test_update_sends_connector_and_shows_connection(self):
         out = self.run_it(
             *("attachment-update", "a1", "--host", "node1", "--multipath", "False"),
             *("--mode", "ro", "-f", "value", "-c", "auth_password"),
@@ -101,7 +101,7 @@ class UpdateTest(Case):
 
 
 class FormatsTest(Case):
-    def test_one_as_a_table(self):
+    def test_show_as_table_is_sorted_and_flat(self):
         lines = self.run_it("attachment-show", "a1").splitlines()
         cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
         found = dict(cells[1:])
@@ -109,20 +109,20 @@ class FormatsTest(Case):
         self.assertEqual("[0, 1]", found["target_luns"])
         self.assertEqual(sorted(found), list(found))
 
-    def test_one_in_the_formats_for_programs(self):
-        wanted = {name: value for name, value in ONE.items() if name != "connection_info"}
-        wanted |= INFO
-        wanted["attachment_id"] = wanted.pop("id")
-        self.assertEqual(wanted, json.loads(self.run_it("attachment-show", "a1", "-f", "json")))
+    def test_show_in_formats_for_programs_keeps_values(self):
+        expected = {name: value for name, value in ONE.items() if name != "connection_info"}
+        expected |= INFO
+        expected["attachment_id"] = expected.pop("id")
+        self.assertEqual(expected, json.loads(self.run_it("attachment-show", "a1", "-f", "json")))
         self.assertEqual(
-            wanted, yaml.safe_load(self.run_it("attachment-show", "a1", "-f", "yaml"))
+            expected, yaml.safe_load(self.run_it("attachment-show", "a1", "-f", "yaml"))
         )
         shell = self.run_it("attachment-show", "a1", "-f", "shell", "--prefix", "x_")
         self.assertIn('x_attachment_id="a1"', shell.splitlines())
         value = self.run_it("attachment-show", "a1", "-f", "value", "-c", "status")
         self.assertEqual("attaching\n", value)
 
-    def test_a_list_in_all_formats(self):
+    def test_list_in_each_format_shows_columns(self):
         row = {
             "ID": "a1",
             "Volume ID": "id of data",
@@ -141,7 +141,7 @@ class FormatsTest(Case):
 
 
 class ListTest(Case):
-    def test_filters(self):
+    def test_list_filters_are_sent(self):
         self.run_it(
             *("attachment-list", "--volume-id", "v", "--instance-id", "i", "--status", "attached"),
             *("--all-projects", "--limit", "2", "--marker", "m"),
@@ -158,7 +158,7 @@ class ListTest(Case):
             self.cloud.asked[0][2]["params"],
         )
 
-    def test_filters_of_attachd_ask_for_its_own_version(self):
+    def test_list_filters_of_attachd_send_own_version(self):
         before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
         self.run_it(
             *("attachment-list", "--host", "n1", "--agent", "n2", "--older-than", "2h"),
@@ -169,45 +169,47 @@ class ListTest(Case):
         params = asked["params"]
         self.assertEqual(("n1", "n2"), (params["attached_host"], params["agent"]))
         after = datetime.datetime.now(datetime.UTC)
-        for name, age in (("created_at", 7200), ("updated_at", 90)):
+        for name, seconds_ago in (("created_at", 7200), ("updated_at", 90)):
             verb, _, moment = params[name].partition(":")
-            asked_at = datetime.datetime.fromisoformat(moment) + datetime.timedelta(seconds=age)
+            asked_at = datetime.datetime.fromisoformat(moment) + datetime.timedelta(
+                seconds=seconds_ago
+            )
             self.assertEqual("lte", verb)
             self.assertTrue(before <= asked_at <= after, asked_at)
 
-    def test_an_age_that_is_none_is_a_mistake(self):
-        for age in ("2", "h", "two", "-1h", "2w", "1e3s", "999999d", "\u0662h"):
-            self.run_it("attachment-list", f"--older-than={age}", code=2)
+    def test_list_with_invalid_duration_is_refused(self):
+        for duration in ("2", "h", "two", "-1h", "2w", "1e3s", "999999d", "\u0662h"):
+            self.run_it("attachment-list", f"--older-than={duration}", code=2)
             self.assertIn("argument --older-than", self.said)
 
-    def test_the_underscored_spelling(self):
+    def test_list_accepts_underscored_options(self):
         self.run_it("attachment-list", "--volume_id", "v", "--all_projects")
         asked = self.cloud.asked[0][2]["params"]
         self.assertEqual({"volume_id": "v", "all_tenants": "1"}, asked)
 
-    def test_a_shortened_option_is_not_taken_for_one_of_the_cloud(self):
+    def test_abbreviated_option_is_not_cloud_option(self):
         # --insecure is one of the cloud's.
         self.run_it("attachment-create", "data", "--connect", "--host", "node1", "--in", "iqn")
         self.assertEqual("iqn", self.sent()["connector"]["initiator"])
 
-    def test_long_shows_no_secret_either(self):
+    def test_list_long_shows_no_secret(self):
         out = self.run_it("attachment-list", "--long", "-f", "json")
         self.assertEqual("rw", json.loads(out)[0]["Mode"])
         self.assertNotIn("kystSioDKHSV2j9y", out)
 
-    def test_a_limit_of_nothing_is_a_mistake(self):
+    def test_list_with_invalid_limit_is_refused(self):
         for limit in ("0", "-1", "many"):
             self.run_it("attachment-list", f"--limit={limit}", code=2)
             self.assertIn("argument --limit", self.said)
 
 
 class SeveralTest(Case):
-    def test_each_is_asked_for(self):
+    def test_delete_sends_request_for_each_id(self):
         self.assertEqual("", self.run_it("attachment-delete", "a1", "a2"))
         asked = [(method, url) for method, url, _request in self.cloud.asked]
         self.assertEqual([("DELETE", "/attachments/a1"), ("DELETE", "/attachments/a2")], asked)
 
-    def test_one_that_fails_does_not_keep_the_others(self):
+    def test_complete_continues_after_failure(self):
         self.cloud.missing = {"/attachments/a1/action"}
         self.run_it("attachment-complete", "a1", "a2", code=1)
         self.assertEqual(2, len(self.cloud.asked))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of the API, request by request."""
+"""The requests to the API."""
 
 import copy
 import json
@@ -42,7 +42,7 @@ class BlockStorageTest(unittest.TestCase):
         self.proxy = Proxy(*answers)
         return BlockStorage(types.SimpleNamespace(block_storage=self.proxy))
 
-    def test_a_mode_needs_a_later_microversion(self):
+    def test_create_with_mode_uses_later_microversion(self):
         made = answer(body={"attachment": {"id": "a1"}})
         storage = self.storage(made, made)
         storage.create({"volume_uuid": "v"})
@@ -50,7 +50,7 @@ class BlockStorageTest(unittest.TestCase):
         versions = [request["microversion"] for _method, _url, request in self.proxy.asked]
         self.assertEqual(["3.44", "3.54"], versions)
 
-    def test_each_creation_has_a_key_of_its_own(self):
+    def test_create_sends_new_idempotency_key_each_time(self):
         made = answer(body={"attachment": {"id": "a1"}})
         storage = self.storage(made, made)
         storage.create({"volume_uuid": "v"})
@@ -58,7 +58,7 @@ class BlockStorageTest(unittest.TestCase):
         keys = {request["headers"]["Idempotency-Key"] for *_, request in self.proxy.asked}
         self.assertEqual(2, len(keys))
 
-    def test_attaching_on_a_host_is_asked_for_under_our_own_version(self):
+    def test_create_with_host_sends_version_of_attachd(self):
         storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
         self.assertEqual({"id": "a1"}, storage.create({"volume_uuid": "v", "host": "node1"}))
         method, url, request = self.proxy.asked[0]
@@ -67,7 +67,7 @@ class BlockStorageTest(unittest.TestCase):
         self.assertLessEqual(OWN.items(), request["headers"].items())
         self.assertNotIn("microversion", request)
 
-    def test_all_pages_are_read(self):
+    def test_attachments_reads_all_pages(self):
         pages = [[{"id": "3"}, {"id": "2"}], [{"id": "1"}], []]
         storage = self.storage(*(answer(body={"attachments": page}) for page in pages))
         found = storage.attachments({"volume_id": "v"})
@@ -77,30 +77,30 @@ class BlockStorageTest(unittest.TestCase):
             [request["params"].get("marker") for *_, request in self.proxy.asked],
         )
 
-    def test_a_limit_is_one_page(self):
+    def test_attachments_with_limit_reads_one_page(self):
         storage = self.storage(answer(body={"attachments": [{"id": "3"}]}))
         self.assertEqual([{"id": "3"}], storage.attachments({"limit": "1"}, detail=True))
         self.assertEqual("/attachments/detail", self.proxy.asked[0][1])
 
-    def test_an_id_stays_in_its_place(self):
+    def test_show_quotes_id_in_path(self):
         storage = self.storage(answer(404, {"itemNotFound": {"message": "none"}}))
         with self.assertRaises(exceptions.NotFoundException):
             storage.show("../volumes")
         self.assertEqual("/attachments/..%2Fvolumes", self.proxy.asked[0][1])
 
-    def test_an_empty_answer_is_one(self):
+    def test_complete_accepts_empty_answer(self):
         storage = self.storage(answer(204))
         storage.complete("a1")
         method, url, request = self.proxy.asked[0]
         self.assertEqual(("POST", "/attachments/a1/action"), (method, url))
         self.assertEqual({"os-complete": None}, request["json"])
 
-    def test_a_refusal_tells_what_the_service_says(self):
+    def test_delete_refusal_has_message_of_service(self):
         storage = self.storage(answer(409, {"conflictingRequest": {"message": "it is in use"}}))
         with self.assertRaisesRegex(exceptions.ConflictException, "it is in use"):
             storage.delete("a1")
 
-    def test_agents(self):
+    def test_agents_and_agent_read_bodies(self):
         storage = self.storage(
             answer(body={"agents": [{"host": "node1"}]}), answer(body={"agent": {"host": "node1"}})
         )
@@ -110,7 +110,7 @@ class BlockStorageTest(unittest.TestCase):
             ["/agents", "/agents/node1"], [url for _method, url, _request in self.proxy.asked]
         )
 
-    def test_events_are_never_those_of_an_earlier_answer(self):
+    def test_events_skips_cache_and_has_timeout_above_wait(self):
         storage = self.storage(answer(body={"events": [{"revision": 5}], "revision": 6}))
         self.assertEqual(([{"revision": 5}], 6), storage.events({"since": "4"}, 50))
         ((method, url, request),) = self.proxy.asked
@@ -120,12 +120,12 @@ class BlockStorageTest(unittest.TestCase):
         self.assertGreater(request["timeout"], 50)
         self.assertTrue(request["skip_cache"])
 
-    def test_a_service_without_events(self):
+    def test_events_of_service_without_events_raises_error(self):
         storage = self.storage(answer(404, {"itemNotFound": {"message": "no such page"}}))
         with self.assertRaisesRegex(exceptions.SDKException, "tells no events.*no such page"):
             storage.events({})
 
-    def test_a_timeline(self):
+    def test_timeline_reads_body(self):
         storage = self.storage(answer(body={"timeline": [{"type": "reserved"}]}))
         self.assertEqual([{"type": "reserved"}], storage.timeline("a1"))
         self.assertEqual("/attachments/a1/timeline", self.proxy.asked[0][1])

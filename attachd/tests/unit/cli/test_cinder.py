@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands as an extension of cinder."""
+"""The commands as an extension of the cinder client."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from attachd.cli import cinder, options
 
 
 class Careless(plugin.BaseAuthPlugin):
-    """As cinderclient's plug-in for no authentication is made."""
+    """Built like cinderclient's plug-in for no authentication."""
 
     def __init__(self):
         pass
@@ -28,8 +28,8 @@ class Careless(plugin.BaseAuthPlugin):
 
 
 class OptionsTest(unittest.TestCase):
-    def test_each_command_has_its_options_where_cinderclient_looks(self):
-        for command, wanted in (
+    def test_commands_have_options_for_cinderclient(self):
+        for command, definitions in (
             (cinder.do_local_attach, options.ATTACH),
             (cinder.do_local_detach, options.DETACH),
             (cinder.do_get_connector, options.GET_CONNECTOR),
@@ -39,7 +39,7 @@ class OptionsTest(unittest.TestCase):
             parser = argparse.ArgumentParser(add_help=False)
             for names, settings in command.arguments:
                 parser.add_argument(*names, **settings)
-            known = {name for each in wanted for name in each.names}
+            known = {name for option in definitions for name in option.names}
             self.assertLessEqual(
                 {name for name in known if name[0] == "-"}, set(parser._option_string_actions)
             )
@@ -53,20 +53,20 @@ class CloudTest(unittest.TestCase):
         adapter.get_endpoint.return_value = "http://127.0.0.1:8776/v3/p"
         return types.SimpleNamespace(client=adapter)
 
-    def test_the_session_and_the_endpoint_are_those_of_cinder(self):
+    def test_cloud_uses_session_and_endpoint_of_cinder(self):
         client = self.client(token_endpoint.Token("http://127.0.0.1:1/v3", "t0ken"))
         cloud = cinder.cloud(client)
         self.assertIs(client.client.session, cloud.session)
         self.assertEqual("http://127.0.0.1:8776/v3/p", cloud.config.get_endpoint("block-storage"))
 
-    def test_no_authentication_is_one_too(self):
+    def test_cloud_without_authentication_has_discovery_cache(self):
         client = self.client(Careless())
         cloud = cinder.cloud(client)
         self.assertEqual({}, cloud.session.auth._discovery_cache)
 
 
-class GiveWayTest(unittest.TestCase):
-    def test_a_command_that_another_extension_has_is_renamed(self):
+class RenameCommandsTest(unittest.TestCase):
+    def test_command_of_other_extension_is_renamed(self):
         other = types.ModuleType("other_cinderclient_ext")
         other.do_local_attach = print
         own = {"__name__": "our_cinderclient_ext", "do_local_attach": len, "do_local_list": max}
@@ -81,7 +81,7 @@ class GiveWayTest(unittest.TestCase):
             own,
         )
 
-    def test_alone_all_names_stay(self):
+    def test_commands_without_other_extension_keep_names(self):
         own = {"__name__": "our_cinderclient_ext", "do_local_attach": len}
         ours = types.ModuleType("our_cinderclient_ext")
         vars(ours).update(own)
@@ -92,7 +92,7 @@ class GiveWayTest(unittest.TestCase):
 
 
 class PrintTest(unittest.TestCase):
-    def test_what_could_not_be_restored_is_shown_and_an_error(self):
+    def test_local_restore_with_failure_prints_table_and_raises(self):
         found = [{"volume_id": "v1", "error": "no route to host", "owner": "local"}]
         with (
             mock.patch.object(cinder, "cloud"),
@@ -103,7 +103,7 @@ class PrintTest(unittest.TestCase):
             cinder.do_local_restore(None, argparse.Namespace())
         self.assertIn("no route to host", printed.call_args.args[0])
 
-    def test_a_list_is_a_table(self):
+    def test_local_list_prints_table(self):
         found = [{"volume_id": "v1", "attachment_id": "a1", "path": "/dev/sdb", "owner": "local"}]
         with (
             mock.patch.object(cinder, "cloud"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a cloud is named on the command line and in the environment."""
+"""Selection of the cloud on the command line and in the environment."""
 
 import argparse
 import os
@@ -24,17 +24,17 @@ class CloudTest(unittest.TestCase):
         cloud.options, self.rest = parser.parse_known_args(words)
         return cloud
 
-    def test_the_lines_that_all_in_one_prints(self):
+    def test_cloud_is_read_from_environment(self):
         cloud = self.cloud(OS_AUTH_TYPE="none", OS_ENDPOINT="http://127.0.0.1:8776/v3")
         session = cloud.sdk_connection.session
         self.assertEqual("http://127.0.0.1:8776/v3", session.auth.get_endpoint(session))
 
-    def test_the_same_as_options(self):
+    def test_cloud_is_read_from_options(self):
         words = ("--os-auth-type", "none", "--os-endpoint", "http://127.0.0.1:8776/v3")
         session = self.cloud(*words).sdk_connection.session
         self.assertEqual("http://127.0.0.1:8776/v3", session.auth.get_endpoint(session))
 
-    def test_a_user_with_a_password(self):
+    def test_cloud_with_password_uses_auth_url(self):
         cloud = self.cloud(
             OS_AUTH_URL="http://127.0.0.1:5000/v3",
             OS_USERNAME="anna",
@@ -45,15 +45,15 @@ class CloudTest(unittest.TestCase):
         )
         self.assertEqual("http://127.0.0.1:5000/v3", cloud.sdk_connection.session.auth.auth_url)
 
-    def test_words_of_the_command_stay_as_they_are(self):
+    def test_add_options_leaves_words_of_command(self):
         words = ("local-detach", "v", "--attachment_id", "a_b")
         self.cloud(*words, OS_AUTH_TYPE="none", OS_ENDPOINT="http://127.0.0.1:8776/v3")
         self.assertEqual(list(words), self.rest)
 
-    def test_too_little(self):
+    def test_cloud_without_settings_names_option(self):
         with self.assertRaisesRegex(exceptions.ConfigException, "--os-cloud"):
             self.cloud().sdk_connection  # noqa: B018 (it connects when it is looked at)
 
-    def test_an_unknown_kind_of_authentication(self):
+    def test_unknown_auth_type_is_named(self):
         with self.assertRaisesRegex(exceptions.ConfigException, "telepathy"):
             self.cloud("--os-auth-type", "telepathy")

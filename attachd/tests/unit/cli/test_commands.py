@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands have in common."""
+"""The base of all commands."""
 
 import argparse
 import contextlib
@@ -36,17 +36,17 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(2, ended.exception.code)
         return text.getvalue()
 
-    def test_the_cloud_is_where_both_programs_have_it(self):
+    def test_connection_is_that_of_client_manager(self):
         self.assertEqual("the cloud", self.command.connection)
 
-    def test_openstack_is_told_that_it_has_to_log_in(self):
+    def test_command_requires_authentication(self):
         self.assertTrue(self.command.auth_required)
 
-    def test_a_wrong_option_is_told_in_two_lines(self):
+    def test_invalid_option_prints_error_and_hint(self):
         said = self.said(self.parser.parse_args, ["--loud", "maybe"])
         self.assertIn("attachd greet: argument --loud: invalid choice: 'maybe'", said)
         self.assertEqual("See 'attachd greet --help'.", said.splitlines()[1])
 
-    def test_so_are_options_that_do_not_go_together(self):
+    def test_refused_combination_prints_error(self):
         said = self.said(self.command.take_action, argparse.Namespace())
         self.assertIn("attachd greet: argument --loud: not today", said)

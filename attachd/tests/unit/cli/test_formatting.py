@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How values of the API are shown."""
+"""Formatting of values of the API."""
 
 import unittest
 
@@ -15,8 +15,8 @@ ATTACHMENT = {
 }
 
 
-class ShowingTest(unittest.TestCase):
-    def test_a_connection_is_flat_and_has_both_ids(self):
+class FormattingTest(unittest.TestCase):
+    def test_connection_is_flat_with_both_ids(self):
         self.assertEqual(
             {
                 "attachment_id": "a1",
@@ -28,12 +28,12 @@ class ShowingTest(unittest.TestCase):
             formatting.connection(ATTACHMENT),
         )
 
-    def test_names_are_in_order(self):
+    def test_attachment_keys_are_sorted(self):
         self.assertEqual(
             sorted(formatting.attachment(ATTACHMENT)), list(formatting.attachment(ATTACHMENT))
         )
 
-    def test_a_reservation_shows_itself(self):
+    def test_connection_of_reservation_shows_attachment(self):
         for empty in ({}, None):
             found = formatting.connection({**ATTACHMENT, "connection_info": empty})
             self.assertEqual(
@@ -46,22 +46,22 @@ class ShowingTest(unittest.TestCase):
                 found,
             )
 
-    def test_what_the_attachment_says_itself_counts_more_than_its_connection(self):
+    def test_attachment_values_override_connection_info(self):
         info = {**INFO, "status": "odd", "attachment_id": "odd"}
         found = formatting.attachment({**ATTACHMENT, "connection_info": info})
         self.assertEqual(("attaching", "a1"), (found["status"], found["attachment_id"]))
 
-    def test_parts_are_json_for_people_and_themselves_for_programs(self):
+    def test_nested_values_are_json_for_people_and_objects_for_programs(self):
         names, (cell, plain) = formatting.shown({"luns": [1, None], "name": "x"})
         self.assertEqual(("luns", "name"), names)
         self.assertEqual("[1, null]", cell.human_readable())
         self.assertEqual([1, None], cell.machine_readable())
         self.assertEqual("x", plain)
 
-    def test_a_row_has_what_there_is(self):
+    def test_row_has_none_for_missing_keys(self):
         self.assertEqual(("a1", None), formatting.row(ATTACHMENT, ["id", "attach_mode"]))
 
-    def test_secrets_are_masked_however_deep_they_are(self):
+    def test_without_secrets_masks_nested_secrets(self):
         found = formatting.without_secrets({"device": {"info": dict(INFO)}})
         self.assertNotIn("s3cret", f"{found}")
         self.assertIn("iscsi", f"{found}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands for this host: what is asked of the client, and what is printed."""
+"""The commands for this host: calls of the client and output."""
 
 import dataclasses
 import json
@@ -66,7 +66,7 @@ class Case(unittest.TestCase):
 
 
 class AttachTest(Case):
-    def test_all_options_reach_the_client(self):
+    def test_attach_passes_all_options_to_client(self):
         self.run_it(
             *("local-attach", "data", "--mountpoint", "/mnt/disk", "--mkfs", "ext4"),
             *("--multipath", "True", "--enforce_multipath", "--nic", "eth1", "--mode", "rw"),
@@ -79,7 +79,7 @@ class AttachTest(Case):
             options=Options(multipath=True, enforce_multipath=True, nic="eth1"),
         )
 
-    def test_the_host_is_as_described(self):
+    def test_attach_creates_host_from_options(self):
         self.run_it(
             *("local-attach", "data", "--hostname", "node1", "--initiator", "iqn.2026-01.x:1"),
             *("--connector-type", "user-space", "--state-dir", f"{self.folder}/own"),
@@ -90,23 +90,23 @@ class AttachTest(Case):
         self.assertEqual("user-space", host.connector.TYPE)
         self.assertEqual(self.folder / "own", host.journal.folder)
 
-    def test_the_folder_is_that_of_the_environment_unless_one_is_given(self):
+    def test_attach_without_state_dir_uses_environment(self):
         self.run_it("local-attach", "data")
         self.assertEqual(self.folder, self.made.call_args.args[1].journal.folder)
 
-    def test_it_shows_the_device_without_secrets(self):
+    def test_attach_prints_device_without_secrets(self):
         shown = json.loads(self.run_it("local-attach", "data", "-f", "json"))
         self.assertEqual("/dev/sdb", shown["path"])
         self.assertEqual("block", shown["device"]["type"])
         self.assertNotEqual("s3cret", shown["device"]["auth_password"])
         self.assertNotIn("s3cret", self.run_it("local-attach", "data"))
 
-    def test_a_file_system_cannot_be_made_by_a_reader(self):
+    def test_attach_with_mkfs_and_mode_ro_is_refused(self):
         self.run_it("local-attach", "data", "--mkfs", "ext4", "--mode", "ro", code=2)
         self.assertIn("argument --mkfs", self.said)
         self.made.assert_not_called()
 
-    def test_a_failure_is_told_in_a_line(self):
+    def test_attach_failure_is_one_line(self):
         self.client.attach.side_effect = exception.MissingRequirements(
             host="node1", what="iscsiadm"
         )
@@ -115,7 +115,7 @@ class AttachTest(Case):
 
 
 class DetachTest(Case):
-    def test_all_options_reach_the_client(self):
+    def test_detach_passes_all_options_to_client(self):
         self.run_it(
             *("local-detach", "data", "--attachment_uuid", "a1", "--multipath"),
             *("--device_info", '{"path": "/dev/sdb"}', "--force"),
@@ -128,7 +128,7 @@ class DetachTest(Case):
             force=True,
         )
 
-    def test_what_is_not_said_is_left_to_the_client(self):
+    def test_detach_without_options_passes_none(self):
         self.assertEqual("", self.run_it("local-detach", "data"))
         self.client.detach.assert_called_once_with(
             "data", attachment_id=None, device_info=None, options=None, force=False
@@ -136,7 +136,7 @@ class DetachTest(Case):
 
 
 class ConnectorTest(Case):
-    def test_it_is_shown(self):
+    def test_get_connector_prints_connector(self):
         shown = json.loads(
             self.run_it("get-connector", "--multipath", "True", "--nic", "eth1", "-f", "json")
         )
@@ -145,39 +145,39 @@ class ConnectorTest(Case):
 
 
 class ListTest(Case):
-    def test_what_is_attached(self):
+    def test_local_list_prints_columns(self):
         (row,) = json.loads(self.run_it("local-list", "-f", "json"))
         self.assertEqual(list(local.COLUMNS), list(row))
         self.assertEqual(
             ("v1", "/dev/sdb", True), (row["Volume ID"], row["Device"], row["Present"])
         )
 
-    def test_long_shows_whose_it_is(self):
+    def test_local_list_long_prints_owner(self):
         self.assertEqual(
             "local\n", self.run_it("local-list", "--long", "-f", "value", "-c", "owner")
         )
 
 
 class RestoreTest(Case):
-    def test_what_was_restored_is_listed(self):
+    def test_local_restore_lists_attachments(self):
         self.client.restore.return_value = [LISTED]
         (row,) = json.loads(self.run_it("local-restore", "-f", "json"))
         self.assertEqual("v1", row["Volume ID"])
 
-    def test_it_fails_if_something_could_not_be_restored_and_shows_all(self):
+    def test_local_restore_with_failure_lists_all_and_exits_with_1(self):
         broken = dataclasses.replace(LISTED, volume_id="v2", error="no route to host")
         self.client.restore.return_value = [LISTED, broken]
         rows = json.loads(self.run_it("local-restore", "-f", "json", code=1))
         self.assertEqual([None, "no route to host"], [each["Error"] for each in rows])
 
-    def test_what_the_agent_could_not_do_is_its_own_affair(self):
+    def test_local_restore_ignores_failures_of_agent(self):
         theirs = dataclasses.replace(LISTED, owner="agent", error="no route to host")
         self.client.restore.return_value = [theirs]
         self.assertIn("no route to host", self.run_it("local-restore"))
 
 
 class RootTest(Case):
-    def test_others_than_root_are_refused_before_anything_is_begun(self):
+    def test_local_commands_without_root_are_refused_before_first_action(self):
         self.become(65534)
         for words in (
             ["local-attach", "v"],

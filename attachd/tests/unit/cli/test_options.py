@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is typed for this host, in each spelling, and what is refused."""
+"""Options of the commands for this host: spellings, defaults and refused values."""
 
 import argparse
 import contextlib
@@ -12,22 +12,22 @@ from attachd.agent import journal
 from attachd.cli import options
 
 
-def parsed(wanted, *words):
+def parsed(definitions, *words):
     parser = argparse.ArgumentParser()
-    options.add(parser, wanted)
+    options.add(parser, definitions)
     return parser.parse_args(words)
 
 
 class SpellingTest(unittest.TestCase):
-    def test_each_option_of_two_words_is_taken_with_hyphen_and_underscore(self):
-        for wanted in (options.ATTACH, options.DETACH, options.GET_CONNECTOR):
-            for each in wanted:
-                names = set(each.names)
+    def test_options_of_two_words_accept_hyphen_and_underscore(self):
+        for definitions in (options.ATTACH, options.DETACH, options.GET_CONNECTOR):
+            for option in definitions:
+                names = set(option.names)
                 for name in names:
                     if "-" in name.lstrip("-"):
                         self.assertIn("--" + name[2:].replace("-", "_"), names)
 
-    def test_options_of_attach(self):
+    def test_attach_options_are_parsed(self):
         for words, name, value in (
             (["--mountpoint", "/mnt/disk"], "mountpoint", "/mnt/disk"),
             (["--mkfs", "ext4"], "mkfs", "ext4"),
@@ -50,7 +50,7 @@ class SpellingTest(unittest.TestCase):
                 self.assertEqual(value, getattr(found, name))
                 self.assertEqual("data", found.volume)
 
-    def test_options_of_detach(self):
+    def test_detach_options_are_parsed(self):
         device = '{"path": "/dev/sdb", "type": "block"}'
         for words, name, value in (
             (["--attachment-id", "a"], "attachment_id", "a"),
@@ -68,7 +68,7 @@ class SpellingTest(unittest.TestCase):
                 found = parsed(options.DETACH, "data", *words)
                 self.assertEqual(value, getattr(found, name))
 
-    def test_what_is_not_said(self):
+    def test_attach_options_have_defaults(self):
         found = vars(parsed(options.ATTACH, "data"))
         self.assertEqual(
             {
@@ -87,14 +87,14 @@ class SpellingTest(unittest.TestCase):
             found,
         )
 
-    def test_a_mountpoint_means_the_folder_that_the_command_is_typed_in(self):
+    def test_relative_mountpoint_is_resolved_against_working_directory(self):
         found = parsed(options.ATTACH, "data", "--mountpoint", "disk")
         self.assertEqual(os.path.join(os.getcwd(), "disk"), found.mountpoint)  # noqa: PTH109, PTH118
 
 
 class RefusalTest(unittest.TestCase):
-    def test_a_wrong_value_is_refused_with_the_name_of_its_option(self):
-        for wanted, words, names in (
+    def test_invalid_value_is_refused_with_name_of_option(self):
+        for definitions, words, names in (
             (options.ATTACH, ["--mode", "rx"], "--mode"),
             (options.ATTACH, ["--multipath", "perhaps"], "--multipath"),
             (options.ATTACH, ["--enforce_multipath", "perhaps"], "--enforce-multipath"),
@@ -109,17 +109,17 @@ class RefusalTest(unittest.TestCase):
             with self.subTest(words=words):
                 said = io.StringIO()
                 with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
-                    parsed(wanted, "data", *words)
+                    parsed(definitions, "data", *words)
                 self.assertEqual(2, ended.exception.code)
                 self.assertIn(f"argument {names}", said.getvalue())
 
 
-class FolderTest(unittest.TestCase):
-    def test_the_folder_can_be_set_in_the_environment(self):
+class StateDirTest(unittest.TestCase):
+    def test_state_dir_is_read_from_environment(self):
         with mock.patch.dict(os.environ, {options.FOLDER_VARIABLE: "/var/x"}):
             self.assertEqual("/var/x", options.host_folder())
 
-    def test_without_it_there_is_one_for_all(self):
+    def test_state_dir_without_environment_is_default(self):
         with mock.patch.dict(os.environ):
             os.environ.pop(options.FOLDER_VARIABLE, None)
             self.assertEqual(str(journal.FOLDER), options.host_folder())

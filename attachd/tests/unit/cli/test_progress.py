@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where progress is told, and how."""
+"""Progress on terminals and in logs."""
 
 import io
 import logging
@@ -14,45 +14,45 @@ class Terminal(io.StringIO):
 
 
 class ProgressTest(unittest.TestCase):
-    def test_on_a_terminal_a_line_changes_and_is_gone_at_the_end(self):
+    def test_progress_on_terminal_rewrites_one_line_and_clears_it(self):
         stream = Terminal()
-        with progress.Progress(stream) as tell:
-            tell("Reserving")
-            tell("Connecting")
+        with progress.Progress(stream) as report:
+            report("Reserving")
+            report("Connecting")
         clear = "\r\x1b[2K"
         self.assertEqual(f"{clear}Reserving{clear}Connecting{clear}", stream.getvalue())
 
-    def test_a_line_is_never_longer_than_the_terminal(self):
+    def test_progress_line_is_cut_to_terminal_width(self):
         for length in (79, 80, 81, 1000):
             stream = Terminal()
-            with progress.Progress(stream) as tell:
-                tell(f"Looking at {'x' * length}: 32%")
+            with progress.Progress(stream) as report:
+                report(f"Looking at {'x' * length}: 32%")
             line = stream.getvalue().split("\x1b[2K")[1].rstrip("\r")
             self.assertLess(len(line), 80)
             self.assertRegex(line, r"\ALooking at x+\.\.\.x+: 32%\Z")
 
-    def test_a_line_is_gone_after_an_error(self):
+    def test_progress_line_is_cleared_after_error(self):
         stream = Terminal()
-        with self.assertRaises(ValueError), progress.Progress(stream) as tell:
-            tell("Reserving")
+        with self.assertRaises(ValueError), progress.Progress(stream) as report:
+            report("Reserving")
             raise ValueError
         self.assertTrue(stream.getvalue().endswith("\r\x1b[2K"))
 
-    def test_elsewhere_it_is_logged(self):
+    def test_progress_without_terminal_is_logged(self):
         stream = io.StringIO()
         with (
             self.assertLogs("attachd.cli.progress", logging.INFO) as logged,
-            progress.Progress(stream) as tell,
+            progress.Progress(stream) as report,
         ):
-            tell("Reserving")
+            report("Reserving")
         self.assertEqual("", stream.getvalue())
         self.assertEqual(["Reserving"], [each.getMessage() for each in logged.records])
 
-    def test_with_v_it_is_logged_on_a_terminal_too(self):
+    def test_progress_with_verbose_on_terminal_is_logged(self):
         stream = Terminal()
         with (
             self.assertLogs("attachd.cli.progress", logging.INFO),
-            progress.Progress(stream) as tell,
+            progress.Progress(stream) as report,
         ):
-            tell("Reserving")
+            report("Reserving")
         self.assertEqual("", stream.getvalue())

@@ -28,18 +28,18 @@ class StartTest(unittest.TestCase):
             timeout=TIMEOUT,
         )
 
-    def test_what_is_missing_is_said_in_one_line(self):
+    def test_missing_library_is_one_line(self):
         for missing in ("cliff", "openstack"):
             done = self.run_without(missing)
             said = f"attachd: {missing} is missing here: pip install 'attachd[host]'\n"
             self.assertEqual((1, "", said), (done.returncode, done.stdout, done.stderr))
 
-    def test_what_is_broken_otherwise_is_shown_with_its_place(self):
+    def test_other_import_error_shows_traceback(self):
         done = self.run_without("attachd.exception")
         self.assertEqual(1, done.returncode)
         self.assertIn("Traceback", done.stderr)
 
-    def test_otherwise_it_is_the_program(self):
+    def test_start_with_libraries_runs_program(self):
         done = self.run_without("nothing_that_is_needed")
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertRegex(done.stdout, r"^attachd \d")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EventWatcher: what is waited for, how long, and what ends it."""
+"""EventWatcher: retries, pauses and timeouts."""
 
 import itertools
 import unittest
@@ -23,7 +23,7 @@ def refusal(status, **headers):
 
 
 class Storage:
-    """Answers what a test says, or raises it, and takes as long as it says."""
+    """Returns or raises the given answers, each after the given time."""
 
     def __init__(self, clock, *answers, seconds=0.0):
         self.asked = []
@@ -41,7 +41,7 @@ class Storage:
 
 
 class Clock:
-    """A clock that a pause moves on."""
+    """A clock that is advanced by pauses."""
 
     def __init__(self):
         self.now = 0.0
@@ -55,7 +55,7 @@ class Clock:
         self.now += seconds
 
 
-class WatchingTest(unittest.TestCase):
+class EventWatcherTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.clock = Clock()
@@ -70,7 +70,7 @@ class WatchingTest(unittest.TestCase):
     def first(self, events, count):
         return list(itertools.islice(events, count))
 
-    def test_each_answer_tells_where_to_go_on(self):
+    def test_since_continues_at_revision_of_answer(self):
         watcher = self.watcher((["a", "b"], 12), ([], 15), (["c"], 16), took=10)
         self.assertEqual(["a", "b", "c"], self.first(watcher.since(10, QUERY), 3))
         self.assertEqual(
@@ -79,14 +79,14 @@ class WatchingTest(unittest.TestCase):
         )
         self.assertEqual([], self.clock.pauses)
 
-    def test_it_goes_on_when_the_api_cannot_answer_now(self):
+    def test_now_retries_after_temporary_http_error(self):
         for error in (refusal(502), refusal(503), refusal(504), refusal(429)):
             watcher = self.watcher(error, ([], 4))
-            with self.assertLogs(watch_module.LOG, "WARNING") as told:
+            with self.assertLogs(watch_module.LOG, "WARNING") as logged:
                 self.assertEqual(4, watcher.now())
-            self.assertEqual(1, len(told.output))
+            self.assertEqual(1, len(logged.output))
 
-    def test_and_when_it_cannot_be_reached_any_more(self):
+    def test_since_retries_with_backoff_after_connection_errors(self):
         broken = (
             transport.ConnectFailure("refused"),
             transport.ConnectTimeout("late"),
@@ -94,46 +94,46 @@ class WatchingTest(unittest.TestCase):
             transport.ServiceUnavailable("keystone"),
         )
         watcher = self.watcher((["a"], 11), *broken, (["b"], 12))
-        with self.assertLogs(watch_module.LOG, "WARNING") as told:
+        with self.assertLogs(watch_module.LOG, "WARNING") as logged:
             self.assertEqual(["a", "b"], self.first(watcher.since(10, QUERY), 2))
-        self.assertEqual(1, len(told.output), "an outage is told once")
+        self.assertEqual(1, len(logged.output), "an outage is logged once")
         self.assertEqual([1, 2, 4, 8], self.clock.pauses)
         self.assertEqual("11", self.storage.asked[-1][0]["since"])
 
-    def test_an_api_that_was_never_reached_is_a_mistake(self):
+    def test_now_with_first_connection_failure_raises(self):
         with self.assertRaises(transport.ConnectFailure):
             self.watcher(transport.ConnectFailure("refused")).now()
 
-    def test_so_is_what_it_refuses(self):
+    def test_now_with_refusal_raises(self):
         for error in (refusal(400), refusal(403), refusal(410), refusal(500)):
             with self.assertRaises(exceptions.HttpException):
                 self.watcher(error).now()
 
-    def test_it_comes_again_when_it_is_told_to(self):
-        told = ("7", "9999", "Wed, 21 Oct 2026 07:28:00 GMT", "0")
-        watcher = self.watcher(*(refusal(503, Retry_After=each) for each in told), ([], 4))
+    def test_retry_after_header_sets_pause(self):
+        headers = ("7", "9999", "Wed, 21 Oct 2026 07:28:00 GMT", "0")
+        watcher = self.watcher(*(refusal(503, Retry_After=each) for each in headers), ([], 4))
         with self.assertLogs(watch_module.LOG, "WARNING"):
             watcher.now()
         self.assertEqual([7, watch_module.MAX_BACKOFF, 4, 8], self.clock.pauses)
 
-    def test_pauses_have_an_end(self):
+    def test_backoff_has_maximum(self):
         watcher = self.watcher(*(refusal(503) for _ in range(8)), ([], 4))
         with self.assertLogs(watch_module.LOG, "WARNING"):
             watcher.now()
         self.assertEqual([1, 2, 4, 8, 16, 30, 30, 30], self.clock.pauses)
 
-    def test_an_api_that_does_not_wait_is_not_asked_without_end(self):
+    def test_since_pauses_after_immediate_empty_answers(self):
         watcher = self.watcher(([], 10), ([], 10), (["a"], 11))
         self.assertEqual(["a"], self.first(watcher.since(10, QUERY), 1))
         self.assertEqual([1, 1], self.clock.pauses)
 
-    def test_the_time_is_up_after_an_answer(self):
+    def test_since_after_timeout_raises_watch_timeout(self):
         watcher = self.watcher(([], 10), ([], 10), seconds=70.5, took=50)
         with self.assertRaises(WatchTimeout):
             self.first(watcher.since(10, QUERY), 1)
         self.assertEqual([50, 21], [wait for _query, wait in self.storage.asked])
 
-    def test_what_an_outage_took_is_not_waited_for_again(self):
+    def test_timeout_includes_duration_of_outage(self):
         # Seconds of the clock of the test.
         watcher = self.watcher(*(refusal(503) for _ in range(4)), ([], 10), seconds=20, took=1)
         with self.assertLogs(watch_module.LOG, "WARNING"), self.assertRaises(WatchTimeout):
@@ -141,7 +141,7 @@ class WatchingTest(unittest.TestCase):
         asked = [wait for _query, wait in self.storage.asked]
         self.assertEqual([20, 18, 15, 10, 1], asked)
 
-    def test_the_time_is_up_while_the_api_is_away(self):
+    def test_timeout_ends_retries(self):
         watcher = self.watcher(refusal(503), refusal(503), seconds=2.5)  # of the clock of the test
         with self.assertLogs(watch_module.LOG, "WARNING"), self.assertRaises(WatchTimeout):
             watcher.now()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose devices are made of words, before a real API; for the tests of the client.
+"""A host with recorded devices, before a real API; for the tests of the client.
 
 All that is done is written into one list, in order, and can be made to fail, or to be the end of
 the process, before or after it has had effect.
@@ -29,15 +29,15 @@ from attachd.client.service import Service
 from attachd.tests.fixtures import db_rows, wsgi_api
 
 INFO = {"type": "block"}
-WANTED = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
+OPTIONS = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nobody catches it, and nothing is done after it."""
+    """Stands for SIGKILL: it is not caught, and no code runs after it."""
 
 
 class Log:
-    """What was done, and what is to happen then."""
+    """Records the actions and raises the planned failures."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -45,17 +45,17 @@ class Log:
         self.end: int | None = None
 
     def fail(self, line: str, error: BaseException | None = None, *, late: bool = False) -> None:
-        """Let what a line begins with fail from now on, after it had effect if ``late``."""
+        """Make actions whose line starts so fail, after their effect if ``late``."""
         self._plans[line, late] = error or exception.HostError(reason=f"{line} broke.")
 
     def heal(self) -> None:
-        """Let nothing fail."""
+        """Remove all planned failures."""
         self._plans.clear()
         self.end = None
 
     @contextlib.contextmanager
     def doing(self, line: str) -> Iterator[None]:
-        """Do something on the host: before and after it, the process may end."""
+        """Record an action on the host; the process may be killed before and after it."""
         self.tick()
         with self.serving(line):
             yield
@@ -63,14 +63,14 @@ class Log:
 
     @contextlib.contextmanager
     def serving(self, line: str) -> Iterator[None]:
-        """Do something that may fail."""
+        """Record an action that may fail."""
         self.lines.append(line)
         self._raise(line, late=False)
         yield
         self._raise(line, late=True)
 
     def tick(self) -> None:
-        """Let the process end here, if its time has come."""
+        """Kill the process here if the configured number of steps has passed."""
         if self.end is not None:
             self.end -= 1
             if self.end < 0:
@@ -83,9 +83,9 @@ class Log:
 
 
 class RecordingConnector(base.HostConnector):
-    """Makes devices of words."""
+    """A connector that records its calls instead of making devices."""
 
-    TYPE = "words"
+    TYPE = "recording"
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -123,10 +123,10 @@ class RecordingConnector(base.HostConnector):
         return device.path in self.devices
 
 
-class WordsMounts:
+class RecordingMounts:
     """Stands for agent/mount/mounts.py and agent/mount/format_and_mount.py.
 
-    :ivar users: devices that somebody uses
+    :ivar users: devices in use
     """
 
     def __init__(self, log: Log) -> None:
@@ -137,7 +137,7 @@ class WordsMounts:
 
     def check_unused(self, device: str) -> None:
         if device in {*self.mounted.values(), *self.users}:
-            raise exception.DeviceBusy(device=device, users="somebody")
+            raise exception.DeviceBusy(device=device, users="postgres (4711)")
 
     def is_mounted(self, device: str, folder: str) -> bool:
         return self.mounted.get(folder) == device
@@ -168,8 +168,8 @@ class WordsMounts:
         return kept.write(entry, mountpoint=None)
 
 
-class WordsJournal(journal.Journal):
-    """The journal, which tells what is written."""
+class RecordingJournal(journal.Journal):
+    """A journal that records its writes."""
 
     def __init__(self, folder: Path, log: Log) -> None:
         super().__init__(folder)
@@ -184,10 +184,10 @@ class WordsJournal(journal.Journal):
             super().remove(entry)
 
 
-class WordsHost(Host):
+class RecordingHost(Host):
     """A host without tools."""
 
-    journal: WordsJournal
+    journal: RecordingJournal
 
     def check(self, protocol: str | None = None, *, tools: Any = ()) -> None:
         with self.journal.log.doing(f"check {protocol or '-'} {' '.join(tools)}".strip()):
@@ -202,7 +202,7 @@ class Stand:
         self.log = Log()
         self.api = wsgi_api.use(test)
         self.url = self._serve()
-        self.mounts = WordsMounts(self.log)
+        self.mounts = RecordingMounts(self.log)
         self._patch("attachd.agent.host.open_handles", self.mounts)
         self._patch("attachd.agent.mount.mounts.is_mounted", self.mounts.is_mounted)
         self._patch("attachd.agent.mount.format_and_mount.mount_volume", self.mounts.place)
@@ -229,8 +229,8 @@ class Stand:
     def new_host(self, name: str, folder: Path) -> Host:
         connector = RecordingConnector(self.log)
         with mock.patch("attachd.agent.host.make_connector", lambda *_arguments: connector):
-            host = WordsHost(Identity(name), folder)
-        host.journal = WordsJournal(folder, self.log)
+            host = RecordingHost(Identity(name), folder)
+        host.journal = RecordingJournal(folder, self.log)
         return host
 
     def client_of(self, host: Host) -> Client:
@@ -252,11 +252,11 @@ class Stand:
         return made
 
     def volume(self, **values: Any) -> str:
-        """Make a volume and return its id."""
+        """Create a volume and return its id."""
         return str(db_rows.add_volume(**values)["id"])
 
     def attachments(self, volume: str) -> list[Any]:
-        """Return what the service knows, without being seen to ask."""
+        """Return the attachments of the service, without a recorded request."""
         path = f"/attachments/detail?volume_id={volume}"
         own = "volume 3.71, attachd 1.0"
         return list(self.api.request("GET", path, version=own).body["attachments"])
@@ -280,7 +280,7 @@ class Stand:
         return f"http://127.0.0.1:{server.server_port}"
 
     def _application(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Pass a request on; a failure that is planned for it is one of the service."""
+        """Pass a request on, or answer with the failure that is planned for it."""
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         noun = path.removeprefix("/v3").split("/")
         line = f"{method} {noun[1] if len(noun) > 1 else '-'}" + " action" * (noun[-1] == "action")
@@ -299,7 +299,7 @@ class _Silent(simple_server.WSGIRequestHandler):
 
 
 class AttachCase(unittest.TestCase):
-    """A volume that is to be attached."""
+    """Base of tests that attach a volume."""
 
     maxDiff = None
 
@@ -312,11 +312,11 @@ class AttachCase(unittest.TestCase):
         self.check = patch.start()
         self.addCleanup(patch.stop)
 
-    def attach(self, **wanted):
-        return self.stand.client.attach(self.volume, **{**WANTED, **wanted})
+    def attach(self, **options):
+        return self.stand.client.attach(self.volume, **{**OPTIONS, **options})
 
     def changes(self):
-        """Return what was done, without what was only looked at."""
+        """Return the recorded actions, without reads and checks."""
         return [each for each in self.log.lines if not each.startswith(("GET", "check"))]
 
     def entry(self):

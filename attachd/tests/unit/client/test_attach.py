@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way there: its order, what a failure leaves, and how a killed one goes on."""
+"""Attaching: order of steps, undo after a failure, and continuation after a kill."""
 
 import unittest
 from unittest import mock
@@ -19,7 +19,7 @@ DELETE = ["journal deleting", "DELETE attachments", "journal remove"]
 
 
 class OrderTest(AttachCase):
-    def test_each_step_is_in_the_journal_before_it_is_taken(self):
+    def test_attach_writes_journal_before_each_step(self):
         self.assert_attached(self.attach())
         self.assertEqual(
             [
@@ -42,41 +42,41 @@ class OrderTest(AttachCase):
             self.changes(),
         )
 
-    def test_the_host_is_looked_at_before_anything_is_asked(self):
+    def test_attach_checks_host_before_first_request(self):
         self.log.fail("check - ", exception.MissingRequirements(host="here", what="root"))
         self.assertRaises(exception.MissingRequirements, self.attach)
         self.assertEqual(1, len(self.log.lines), self.log.lines)
         self.assertIn("mkfs.ext4", self.log.lines[0])
 
-    def test_a_mountpoint_that_cannot_be_used_is_told_before_anything_is_reserved(self):
+    def test_attach_with_unusable_mountpoint_raises_before_reserving(self):
         self.check.side_effect = exception.HostError(reason="no")
         self.assertRaises(exception.HostError, self.attach)
         self.assertEqual([], self.changes())
 
-    def test_the_protocol_is_checked_before_the_device_is_made(self):
+    def test_attach_with_missing_protocol_tools_raises_before_connecting(self):
         self.log.fail("check fake", exception.MissingRequirements(host="here", what="iscsiadm"))
         self.assertRaises(exception.MissingRequirements, self.attach)
         self.assertNotIn("connector connect", self.log.lines)
         self.assert_nothing_is_left()
 
-    def test_the_service_is_told_where_the_volume_is(self):
+    def test_attach_sends_host_mountpoint_and_connector(self):
         self.attach()
         (row,) = db_rows.list_attachments(self.volume)
         self.assertEqual(("here", "/mnt/disk"), (row["host"], row["mountpoint"]))
         self.assertEqual("iqn.2026-01.test:here", row["connector"]["initiator"])
 
-    def test_a_device_alone_is_not_mounted(self):
+    def test_attach_without_mountpoint_mounts_nothing(self):
         self.attach(mountpoint=None, mkfs=None)
         self.assertNotIn("journal mounting", self.log.lines)
         self.assertEqual({}, self.stand.mounts.mounted)
 
-    def test_a_reader_reads(self):
+    def test_attach_with_mode_ro_mounts_read_only(self):
         found = self.attach(mode="ro", mkfs=None)
         self.assertEqual("ro", found.mode)
         self.assertIn("mount ro", self.log.lines)
         self.assertEqual("ro", db_rows.list_attachments(self.volume)[0]["asked_mode"])
 
-    def test_what_the_service_lets_be_read_only_is_mounted_so(self):
+    def test_attach_with_access_mode_ro_of_service_mounts_read_only(self):
         with mock.patch.object(self.stand.host.connector, "connect", wraps=self._read_only):
             found = self.attach(mkfs=None)
         self.assertEqual("ro", found.mode)
@@ -86,13 +86,13 @@ class OrderTest(AttachCase):
         info["access_mode"] = "ro"
         return type(self.stand.host.connector).connect(self.stand.host.connector, info, options)
 
-    def test_the_guard_of_shared_connections_is_told_to_the_connector(self):
+    def test_attach_stores_shared_targets_and_service_uuid(self):
         self.attach()
         info = self.entry().connection_info
         self.assertIn("shared_targets", info)
         self.assertIn("service_uuid", info)
 
-    def test_what_takes_long_is_told(self):
+    def test_attach_reports_progress_of_long_steps(self):
         self.attach()
         said = " / ".join(self.stand.said)
         for word in ("Reserving", "Connecting", "device", "Making"):
@@ -100,7 +100,7 @@ class OrderTest(AttachCase):
 
 
 class UndoTest(AttachCase):
-    """What fails is undone, in reverse order, and raised as it came."""
+    """A failed attach is undone in reverse order, and raises the original error."""
 
     def failing(self, line, **how):
         self.log.fail(line, **how)
@@ -111,7 +111,7 @@ class UndoTest(AttachCase):
         self.assertIn("broke", f"{caught.exception}")
         return self.changes()[self.changes().index(line) + 1 :]
 
-    def test_at_each_step(self):
+    def test_attach_failing_at_each_step_undoes_former_steps(self):
         undone = {
             "PUT attachments": [*UNMOUNT, *DELETE],
             "connector connect": ["journal", *UNMOUNT, *DISCONNECT, *DELETE],
@@ -127,7 +127,7 @@ class UndoTest(AttachCase):
                     self.assertEqual(expected, self.failing(line, late=late))
                     self.assert_nothing_is_left()
 
-    def test_a_reservation_whose_answer_was_lost_is_found_and_deleted(self):
+    def test_attach_with_lost_answer_of_reservation_deletes_it(self):
         self.log.fail("POST attachments", late=True)
         heal = self.log.heal
         with mock.patch.object(
@@ -137,19 +137,19 @@ class UndoTest(AttachCase):
         self.assertIn("DELETE attachments", self.log.lines)
         self.assert_nothing_is_left()
 
-    def test_what_is_refused_leaves_nothing(self):
+    def test_attach_that_is_refused_leaves_nothing(self):
         db_rows.add_attachment(self.volume)
         with self.assertRaisesRegex(exceptions.BadRequestException, "must be available"):
             self.attach()
         self.assertEqual([], self.stand.entries())
         self.assertEqual(1, len(self.stand.attachments(self.volume)))
 
-    def test_an_interrupt_is_undone_too(self):
+    def test_attach_interrupted_by_keyboard_is_undone(self):
         self.log.fail("mount", KeyboardInterrupt())
         self.assertRaises(KeyboardInterrupt, self.attach)
         self.assert_nothing_is_left()
 
-    def test_each_is_undone_whether_or_not_the_others_are(self):
+    def test_undo_continues_after_failures_and_lists_remains(self):
         for line in ("mount", "connector disconnect", "unmount"):
             self.log.fail(line)
         with self.assertRaises(exception.AttachFailed) as caught:
@@ -166,17 +166,17 @@ class UndoTest(AttachCase):
         self.stand.client.detach(self.volume, attachment_id=entry.attachment_id)
         self.assert_nothing_is_left()
 
-    def test_a_used_device_keeps_its_attachment(self):
+    def test_undo_with_device_in_use_keeps_attachment(self):
         self.log.fail("mount", late=True)
-        self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="somebody"))
+        self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="postgres (4711)"))
         with self.assertRaisesRegex(exception.AttachFailed, "the device is in use"):
             self.attach()
         self.assertEqual(1, len(self.stand.attachments(self.volume)))
-        self.assertIn("in use by somebody", self.entry().error)
+        self.assertIn("in use by postgres", self.entry().error)
         self.log.heal()
         self.assert_attached(self.attach())
 
-    def test_a_service_that_is_away_can_be_asked_later(self):
+    def test_undo_with_unavailable_service_can_be_repeated(self):
         self.log.fail("POST attachments action")
         self.log.fail("DELETE")
         with self.assertRaisesRegex(exception.AttachFailed, "attachment .*broke"):
@@ -186,7 +186,7 @@ class UndoTest(AttachCase):
         self.log.heal()
         self.assert_attached(self.attach())
 
-    def test_a_reservation_that_may_have_been_made_is_told(self):
+    def test_undo_of_uncertain_reservation_reports_unknown_id(self):
         self.log.fail("POST attachments", late=True)
         with self.assertRaisesRegex(exception.AttachFailed, "of an unknown id"):
             self.attach()
@@ -196,7 +196,7 @@ class UndoTest(AttachCase):
 
 
 class ConnectionTest(AttachCase):
-    def test_a_service_that_cannot_be_reached_is_told_as_it_is(self):
+    def test_attach_with_unreachable_service_raises_transport_error(self):
         with mock.patch(
             "attachd.client.service.Service._ask", side_effect=transport.ConnectFailure("no")
         ):
@@ -205,20 +205,20 @@ class ConnectionTest(AttachCase):
 
 
 class MountpointTest(unittest.TestCase):
-    def test_what_cannot_be_one_is_refused(self):
+    def test_check_mountpoint_refuses_unusable_folders(self):
         for folder in ("/proc", "/etc", "/etc/passwd", "/etc/passwd/x"):
             with self.assertRaises(exception.HostError, msg=folder):
                 attach.check_mountpoint(folder)
 
-    def test_a_folder_that_is_not_there_can_be_made(self):
+    def test_check_mountpoint_accepts_missing_folder(self):
         attach.check_mountpoint("/mnt/that/is/not/there")
         attach.check_mountpoint(None)
 
 
-class AgainTest(AttachCase):
-    """What was begun is gone on with."""
+class RepeatedAttachTest(AttachCase):
+    """Attaching again continues an interrupted attach."""
 
-    def test_wherever_it_is_killed(self):
+    def test_attach_killed_at_each_step_can_be_repeated(self):
         for end in range(200):
             self.log.end = end
             try:
@@ -235,7 +235,7 @@ class AgainTest(AttachCase):
                 self.log.lines.clear()
         self.assertGreater(end, 30)
 
-    def test_wherever_the_undoing_is_killed(self):
+    def test_undo_killed_at_each_step_can_be_repeated(self):
         for end in range(200):
             self.log.fail("mount", late=True)
             self.log.end = end
@@ -251,40 +251,40 @@ class AgainTest(AttachCase):
                 self.stand.mounts.systems.clear()
         self.assertGreater(end, 45)
 
-    def test_the_same_again_is_the_same(self):
+    def test_attach_again_returns_same_result_without_changes(self):
         first = self.attach()
         self.log.lines.clear()
         self.assertEqual(first, self.attach())
         self.assertEqual([], self.changes())
 
-    def test_another_one_is_refused(self):
+    def test_attach_again_with_other_options_raises_conflict(self):
         found = self.attach()
         for other in ({"mode": "ro", "mkfs": None}, {"mountpoint": "/mnt/other"}):
             with self.assertRaisesRegex(exception.LocalConflict, found.attachment_id):
                 self.attach(**other)
 
-    def test_what_the_agent_has_is_its_own(self):
+    def test_attach_volume_of_agent_raises_conflict(self):
         journal = self.stand.host.journal
         self.attach()
         journal.write(self.entry(), owner=Owner.AGENT)
         with self.assertRaisesRegex(exception.LocalConflict, "agent"):
             self.attach()
 
-    def test_what_another_program_has_attached_here_is_refused(self):
+    def test_attach_volume_attached_by_other_program_raises_conflict(self):
         connector = {"host": "here"}
         made = db_rows.add_attachment(self.volume, "attached", connector=connector, host="here")
         with self.assertRaisesRegex(exception.LocalConflict, made["id"]):
             self.attach()
         self.assertEqual([], self.changes())
 
-    def test_two_at_the_same_time_are_one(self):
+    def test_attach_with_locked_journal_raises_conflict(self):
         with (
             self.stand.host.journal.held(self.volume),
             self.assertRaises(exception.LocalConflict),
         ):
             self.attach()
 
-    def test_an_attachment_that_is_gone_is_made_anew(self):
+    def test_attach_after_deletion_of_attachment_creates_new_one(self):
         for step in ("PUT", "connector connect", "POST attachments action", "mount", None):
             with self.subTest(step=step):
                 if step is None:
@@ -305,7 +305,7 @@ class AgainTest(AttachCase):
                 self.assert_nothing_is_left()
                 self.stand.mounts.systems.clear()
 
-    def test_a_service_that_is_away_ends_no_earlier_attempt(self):
+    def test_attach_with_unavailable_service_keeps_earlier_entry(self):
         self.log.end = 6
         self.assertRaises(Killed, self.attach)
         self.log.end = None
@@ -314,7 +314,7 @@ class AgainTest(AttachCase):
         self.assertRaises(exceptions.HttpException, self.attach)
         self.assertEqual(before.id, self.entry().id)
 
-    def test_a_device_that_is_gone_is_made_again(self):
+    def test_attach_with_missing_device_connects_again(self):
         """As after a reboot."""
         found = self.attach()
         self.stand.host.connector.devices.clear()
@@ -322,7 +322,7 @@ class AgainTest(AttachCase):
         self.assertEqual(found, self.attach())
         self.assert_attached(found)
 
-    def test_what_is_not_mounted_any_more_is_mounted(self):
+    def test_attach_with_missing_mount_mounts_again(self):
         found = self.attach()
         self.stand.mounts.mounted.clear()
         self.log.lines.clear()
@@ -330,7 +330,7 @@ class AgainTest(AttachCase):
         self.assert_attached(found)
         self.assertNotIn("connector connect", self.log.lines)
 
-    def test_how_it_is_connected_by_now_is_asked(self):
+    def test_attach_again_uses_current_connection_info_of_service(self):
         found = self.attach()
         self.stand.host.connector.devices.clear()
         info = db_rows.get_attachment(found.attachment_id)["connection_info"]
@@ -339,7 +339,7 @@ class AgainTest(AttachCase):
         self.attach()
         self.assertEqual("elsewhere", self.entry().connection_info["portal"])
 
-    def test_no_file_system_is_made_on_what_was_attached(self):
+    def test_attach_again_makes_no_file_system(self):
         self.attach()
         self.stand.host.connector.devices.clear()
         self.stand.mounts.systems.clear()
@@ -347,7 +347,7 @@ class AgainTest(AttachCase):
         self.attach()
         self.assertNotIn("mkfs ext4", self.log.lines)
 
-    def test_what_was_attached_is_not_undone_when_it_fails(self):
+    def test_attach_again_that_fails_keeps_attachment(self):
         self.attach()
         self.stand.host.connector.devices.clear()
         self.log.fail("connector connect")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python API, as programs see it."""
+"""The Python API for programs."""
 
 import unittest
 from unittest import mock
@@ -22,20 +22,20 @@ class ClientTest(unittest.TestCase):
         self.volume = self.stand.volume(name="disk")
         self.client = self.stand.client
 
-    def test_openstacksdk_is_not_hidden(self):
+    def test_connection_is_that_of_caller(self):
         connection = self.stand.connection()
         self.assertIs(connection, client.Client(connection, self.stand.host).connection)
 
-    def test_nobody_has_to_listen(self):
+    def test_client_without_progress_callback_attaches_and_detaches(self):
         quiet = client.Client(self.stand.connection(), self.stand.host)
         quiet.attach("disk")
         quiet.detach("disk")
 
-    def test_the_connector_names_the_host(self):
+    def test_get_connector_has_host_name(self):
         self.assertEqual("here", self.client.get_connector()["host"])
         self.assertEqual("here", self.client.get_connector(Options(multipath=True))["host"])
 
-    def test_what_is_attached_is_told(self):
+    def test_attach_returns_volume_mode_and_device(self):
         found = self.client.attach("disk")
         self.assertIsInstance(found, client.Attached)
         self.assertEqual(
@@ -43,11 +43,11 @@ class ClientTest(unittest.TestCase):
         )
         self.assertEqual({**INFO, "path": found.path}, found.device)
 
-    def test_how_it_is_connected_is_kept(self):
+    def test_attach_stores_options_in_journal(self):
         self.client.attach("disk", options=Options(multipath=True))
         self.assertEqual(Options(multipath=True), self.stand.entries()[0].options)
 
-    def test_nonsense_is_refused_before_anything_is_asked(self):
+    def test_attach_with_invalid_options_raises_before_first_request(self):
         for how in ({"mode": "wo"}, {"mode": "ro", "mkfs": "ext4"}):
             with self.assertRaises(exception.HostError):
                 self.client.attach("disk", **how)
@@ -55,13 +55,13 @@ class ClientTest(unittest.TestCase):
             self.client.attach("disk", mkfs="../ext4")
         self.assertEqual([], self.stand.log.lines)
 
-    def test_a_volume_that_is_not_there_is_not_found(self):
+    def test_attach_unknown_volume_raises_not_found(self):
         with self.assertRaises(exceptions.NotFoundException):
             self.client.attach("disc")
         self.assertEqual([], self.stand.entries())
 
 
-class ListingTest(unittest.TestCase):
+class AttachedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.stand = Stand(self)
@@ -75,7 +75,7 @@ class ListingTest(unittest.TestCase):
         (found,) = self.listed()
         return found
 
-    def test_all_is_told(self):
+    def test_attached_lists_all_fields(self):
         found = self.one()
         self.assertEqual(self.attached.attachment_id, found.attachment_id)
         self.assertEqual((self.volume, self.attached.path), (found.volume_id, found.path))
@@ -85,24 +85,24 @@ class ListingTest(unittest.TestCase):
         self.assertEqual((True, "rw", None), (found.present, found.mode, found.error))
         self.assertIsNone(found.mountpoint)
 
-    def test_what_is_gone_is_told(self):
+    def test_attached_with_deleted_attachment_has_status_gone(self):
         self.stand.service().delete(self.attached.attachment_id)
         self.stand.host.connector.devices.clear()
         self.assertEqual(("gone", False), (self.one().status, self.one().present))
 
-    def test_a_service_that_does_not_answer_is_waited_for_once(self):
+    def test_attached_with_unreachable_service_asks_once_and_has_status_unknown(self):
         self.stand.client.attach(self.stand.volume())
         for error in (transport.ConnectFailure("no"), transport.Unauthorized("no")):
             with mock.patch("attachd.client.service.Service._ask", side_effect=error) as asked:
                 self.assertEqual(["unknown"] * 2, [each.status for each in self.listed()])
             asked.assert_called_once()
 
-    def test_another_service_is_not_asked(self):
+    def test_attached_of_other_cloud_has_status_unknown(self):
         (entry,) = self.stand.entries()
         self.stand.host.journal.write(entry, cloud="http://elsewhere/v3")
         self.assertEqual("unknown", self.one().status)
 
-    def test_a_reservation_that_may_not_have_been_made_is_told(self):
+    def test_attached_lists_uncertain_reservation(self):
         self.stand.host.journal.write(Entry("v"))
         found = next(each for each in self.listed() if each.volume_id == "v")
         self.assertEqual(
@@ -110,14 +110,14 @@ class ListingTest(unittest.TestCase):
             (found.attachment_id, found.path, found.status, found.step, found.present),
         )
 
-    def test_a_device_that_cannot_be_looked_at_is_not_there(self):
+    def test_attached_with_unreadable_device_is_not_present(self):
         error = exception.HostError(reason="no")
         with mock.patch.object(self.stand.host.connector, "is_present", side_effect=error):
             self.assertIs(False, self.one().present)
 
 
 class RestoreTest(AttachCase):
-    """After a reboot."""
+    """restore() after a reboot."""
 
     def setUp(self):
         super().setUp()
@@ -131,27 +131,29 @@ class RestoreTest(AttachCase):
     def restore(self):
         return self.stand.client.restore()
 
-    def test_what_was_attached_is_attached(self):
+    def test_restore_after_reboot_attaches_without_service_changes(self):
         self.reboot()
-        (told,) = self.restore()
-        self.assertEqual((True, "attached", None), (told.present, told.status, told.error))
+        (restored,) = self.restore()
+        self.assertEqual(
+            (True, "attached", None), (restored.present, restored.status, restored.error)
+        )
         self.assert_attached(self.found)
         self.assertFalse([each for each in self.changes() if each.startswith("P")])
         self.assertNotIn("mkfs ext4", self.log.lines)
 
-    def test_what_is_there_is_left_alone(self):
+    def test_restore_with_present_device_changes_nothing(self):
         self.log.lines.clear()
         self.restore()
         self.assertEqual([], self.changes())
 
-    def test_what_is_there_is_mounted(self):
+    def test_restore_with_present_device_mounts_it(self):
         self.stand.mounts.mounted.clear()
         self.log.lines.clear()
         self.restore()
         self.assert_attached(self.found)
         self.assertNotIn("connector connect", self.log.lines)
 
-    def test_how_it_is_connected_by_now_is_asked(self):
+    def test_restore_uses_current_connection_info_of_service(self):
         self.reboot()
         row = db_rows.get_attachment(self.found.attachment_id)
         info = row["connection_info"]
@@ -161,70 +163,72 @@ class RestoreTest(AttachCase):
         self.assertEqual("elsewhere", self.entry().connection_info["portal"])
         self.assertIn("shared_targets", self.entry().connection_info)
 
-    def test_nothing_is_connected_without_the_services_word(self):
+    def test_restore_with_unavailable_service_connects_nothing(self):
         self.reboot()
         self.log.fail("GET")
-        (told,) = self.restore()
-        self.assertEqual((False, "unknown"), (told.present, told.status))
-        self.assertIn("local-restore", told.error)
+        (restored,) = self.restore()
+        self.assertEqual((False, "unknown"), (restored.present, restored.status))
+        self.assertIn("local-restore", restored.error)
         self.log.heal()
         self.assertIsNone(self.restore()[0].error)
         self.assert_attached(self.found)
 
-    def test_what_is_gone_goes(self):
+    def test_restore_of_deleted_attachment_removes_entry(self):
         self.reboot()
         self.stand.service().delete(self.found.attachment_id)
-        (told,) = self.restore()
-        self.assertEqual(("gone", False, None), (told.status, told.present, told.path))
+        (restored,) = self.restore()
+        self.assertEqual(("gone", False, None), (restored.status, restored.present, restored.path))
         self.assert_nothing_is_left()
 
-    def test_what_fails_is_told_and_stays(self):
+    def test_restore_that_fails_keeps_entry_with_error(self):
         self.reboot()
         self.log.fail("connector connect")
-        (told,) = self.restore()
-        self.assertEqual(("connector connect broke.", False), (told.error, told.present))
-        self.assertEqual("attached", told.step)
+        (restored,) = self.restore()
+        self.assertEqual(("connector connect broke.", False), (restored.error, restored.present))
+        self.assertEqual("attached", restored.step)
         self.log.heal()
         self.assertIsNone(self.restore()[0].error)
         self.assert_attached(self.found)
 
-    def test_what_is_held_by_somebody_is_theirs(self):
+    def test_restore_of_volume_locked_by_other_process_reports_error(self):
         self.reboot()
         with self.stand.host.journal.held(self.volume):
-            (told,) = self.restore()
-        self.assertIn("Another process", told.error)
+            (restored,) = self.restore()
+        self.assertIn("Another process", restored.error)
 
-    def test_what_was_going_goes(self):
+    def test_restore_finishes_interrupted_detach(self):
         self.log.fail("connector disconnect")
         self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
         self.log.heal()
         self.assertEqual([], self.restore())
         self.assert_nothing_is_left()
 
-    def test_what_cannot_be_finished_is_told(self):
+    def test_restore_that_cannot_finish_detach_reports_error(self):
         self.log.fail("connector disconnect")
         self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
-        (told,) = self.restore()
-        self.assertEqual(("disconnecting", "connector disconnect broke."), (told.step, told.error))
+        (restored,) = self.restore()
+        self.assertEqual(
+            ("disconnecting", "connector disconnect broke."), (restored.step, restored.error)
+        )
         self.assertIn("connector disconnect broke.", self.stand.said[-1])
 
-    def test_a_device_that_is_nobodys_is_told(self):
+    def test_restore_reports_unknown_device_with_command(self):
         found = Finding(Verdict.UNKNOWN, path="/dev/x", advice="kill 1", error="Nobody knows.")
         with mock.patch("attachd.agent.restore.check_host", lambda _host: [found]):
             self.restore()
         self.assertIn("/dev/x: Nobody knows. End it by: kill 1", self.stand.said)
 
-    def test_what_was_begun_is_finished(self):
+    def test_restore_finishes_interrupted_attach(self):
         self.stand.client.detach(self.volume)
         self.stand.mounts.systems.clear()
         self.log.fail("connector connect", Killed())
         self.assertRaises(Killed, self.attach)
         self.log.heal()
-        (told,) = self.restore()
-        self.assertEqual(("attached", True), (told.step, told.present))
-        self.assertEqual({"/mnt/disk": told.path}, self.stand.mounts.mounted)
+        (restored,) = self.restore()
+        self.assertEqual(("attached", True), (restored.step, restored.present))
+        self.assertEqual({"/mnt/disk": restored.path}, self.stand.mounts.mounted)
 
-    def test_wherever_it_is_killed(self):
+    def test_restore_killed_at_each_step_can_be_repeated(self):
         for end in range(100):
             self.reboot()
             self.log.end = end
@@ -242,8 +246,8 @@ class RestoreTest(AttachCase):
                 self.assertEqual(self.found, self.attach())
         self.assertGreater(end, 8)
 
-    def test_what_is_the_agents_is_left_to_it(self):
+    def test_restore_leaves_attachments_of_agent(self):
         self.stand.host.journal.write(self.entry(), owner=Owner.AGENT)
         self.reboot()
-        (told,) = self.restore()
-        self.assertEqual(("agent", False), (told.owner, told.present))
+        (restored,) = self.restore()
+        self.assertEqual(("agent", False), (restored.owner, restored.present))

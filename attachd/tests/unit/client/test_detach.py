@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way back: its order, what a failure leaves, and how a killed one goes on."""
+"""Detaching: order of steps, state after a failure, and continuation after a kill."""
 
 import unittest
 from unittest import mock
@@ -15,7 +15,7 @@ from attachd.tests.unit.client.stand import Killed, Stand
 
 
 class DetachTest(unittest.TestCase):
-    """A volume that is attached and mounted."""
+    """Detaching of a volume that is attached and mounted."""
 
     maxDiff = None
 
@@ -30,8 +30,8 @@ class DetachTest(unittest.TestCase):
         self.attach()
 
     def attach(self):
-        wanted = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
-        self.attached = self.stand.client.attach(self.volume, **wanted)
+        options = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
+        self.attached = self.stand.client.attach(self.volume, **options)
         self.log.lines.clear()
 
     def detach(self, **how):
@@ -50,7 +50,7 @@ class DetachTest(unittest.TestCase):
         self.assertEqual(set(), self.stand.host.connector.devices)
         self.assertEqual({}, self.stand.mounts.mounted)
 
-    def test_each_step_is_in_the_journal_before_it_is_taken(self):
+    def test_detach_writes_journal_before_each_step(self):
         self.detach()
         self.assertEqual(
             [
@@ -68,7 +68,7 @@ class DetachTest(unittest.TestCase):
         )
         self.assert_nothing_is_left()
 
-    def test_wherever_it_is_killed(self):
+    def test_detach_killed_at_each_step_can_be_repeated(self):
         for end in range(100):
             self.log.end = end
             try:
@@ -85,7 +85,7 @@ class DetachTest(unittest.TestCase):
                 self.attach()
         self.assertGreater(end, 18)
 
-    def test_an_attach_after_a_killed_one_is_a_new_one(self):
+    def test_attach_after_killed_detach_creates_new_attachment(self):
         before = self.attached
         self.log.fail("connector disconnect", Killed())
         self.assertRaises(Killed, self.detach)
@@ -97,16 +97,16 @@ class DetachTest(unittest.TestCase):
     def remote(self):
         return self.stand.attachments(self.volume)
 
-    def test_a_mount_in_use_stays(self):
+    def test_detach_with_mount_in_use_keeps_attachment(self):
         before = self.entry()
-        self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="somebody"))
+        self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="postgres (4711)"))
         self.assertRaises(exception.DeviceBusy, self.detach)
         after = self.entry()
         self.assertEqual((Step.ATTACHED, "/mnt/disk"), (after.step, after.mountpoint))
         self.assertEqual(before.device, after.device)
         self.assertEqual(["attached"], [each["status"] for each in self.remote()])
 
-    def test_a_device_in_use_stays_attached(self):
+    def test_detach_with_device_in_use_keeps_attachment(self):
         self.stand.mounts.users.add(self.attached.path)
         self.assertRaises(exception.DeviceBusy, self.detach)
         self.assertEqual((Step.ATTACHED, None), (self.entry().step, self.entry().mountpoint))
@@ -116,13 +116,13 @@ class DetachTest(unittest.TestCase):
         self.assertIn("connector disconnect by force", self.log.lines)
         self.assert_nothing_is_left()
 
-    def test_force_leaves_a_mount_in_use(self):
-        self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="somebody"))
+    def test_forced_detach_with_mount_in_use_disconnects(self):
+        self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="postgres (4711)"))
         self.detach(force=True)
         self.assertEqual(([], []), (self.stand.entries(), self.remote()))
         self.assertIn("connector disconnect by force", self.log.lines)
 
-    def test_a_device_that_cannot_be_taken_away_keeps_its_attachment(self):
+    def test_detach_with_failing_disconnect_keeps_attachment(self):
         self.log.fail("connector disconnect")
         self.assertRaises(exception.HostError, self.detach)
         self.assertIs(Step.DISCONNECTING, self.entry().step)
@@ -132,7 +132,7 @@ class DetachTest(unittest.TestCase):
         self.detach()
         self.assert_nothing_is_left()
 
-    def test_a_service_that_fails_is_asked_again(self):
+    def test_detach_with_failing_service_can_be_repeated(self):
         for late in (False, True):
             self.log.fail("DELETE", late=late)
             with self.assertRaisesRegex(exception.DetachFailed, "local-detach") as caught:
@@ -149,40 +149,40 @@ class DetachTest(unittest.TestCase):
             self.assert_nothing_is_left()
             self.attach()
 
-    def test_an_attachment_that_is_gone_is_deleted_already(self):
+    def test_detach_deleted_attachment_removes_device_and_entry(self):
         self.stand.service().delete(self.attached.attachment_id)
         self.detach()
         self.assert_nothing_is_left()
 
-    def test_a_volume_that_is_gone_is_known_by_its_id(self):
+    def test_detach_deleted_volume_by_id_removes_device_and_entry(self):
         self.stand.service().delete(self.attached.attachment_id)
-        self.stand.api.ask("DELETE", f"/volumes/{self.volume}")
+        self.stand.api.request("DELETE", f"/volumes/{self.volume}")
         self.detach()
         self.assertEqual([], self.stand.entries())
         self.assertEqual(set(), self.stand.host.connector.devices)
 
-    def test_what_others_have_mounted_there_stays(self):
+    def test_failed_attach_keeps_foreign_mount_at_mountpoint(self):
         self.detach()
-        self.stand.mounts.mounted["/mnt/disk"] = "/dev/of-somebody-else"
+        self.stand.mounts.mounted["/mnt/disk"] = "/dev/foreign"
         self.log.fail("POST attachments action")
         self.assertRaises(exceptions.HttpException, self.attach)
-        self.assertEqual({"/mnt/disk": "/dev/of-somebody-else"}, self.stand.mounts.mounted)
+        self.assertEqual({"/mnt/disk": "/dev/foreign"}, self.stand.mounts.mounted)
 
-    def test_it_is_told(self):
+    def test_detach_reports_progress(self):
         self.stand.said.clear()
         self.detach()
         said = " / ".join(self.stand.said)
         for word in ("Unmounting", "Disconnecting", "Deleting"):
             self.assertIn(word, said)
 
-    def test_the_host_is_looked_at_first(self):
+    def test_detach_checks_host_first(self):
         self.log.fail("check", exception.MissingRequirements(host="here", what="root"))
         self.assertRaises(exception.MissingRequirements, self.detach)
         self.assertEqual([], self.changes())
 
 
 class ReservationTest(unittest.TestCase):
-    """Nobody knows whether there is one."""
+    """Detaching after a reservation whose answer was lost."""
 
     def setUp(self):
         super().setUp()
@@ -190,22 +190,22 @@ class ReservationTest(unittest.TestCase):
         self.volume = self.stand.volume()
         self.entry = self.stand.host.journal.write(Entry(self.volume))
 
-    def test_one_that_was_made_is_deleted(self):
+    def test_detach_deletes_reservation_that_was_made(self):
         self.stand.service().reserve(self.volume, "rw", self.entry.id)
         self.stand.client.detach(self.volume)
         self.assertEqual(([], []), (self.stand.entries(), self.stand.attachments(self.volume)))
 
-    def test_one_that_was_not_made_is_not_there_afterwards(self):
+    def test_detach_of_reservation_that_was_not_made_leaves_nothing(self):
         self.stand.client.detach(self.volume)
         self.assertEqual(([], []), (self.stand.entries(), self.stand.attachments(self.volume)))
 
-    def test_somebody_elses_stays(self):
+    def test_detach_keeps_reservation_of_other_client(self):
         made = db_rows.add_attachment(self.volume)
         self.stand.client.detach(self.volume)
         self.assertEqual([], self.stand.entries())
         self.assertEqual([made["id"]], [e["id"] for e in self.stand.attachments(self.volume)])
 
-    def test_what_people_type_names_the_attachment_where_it_is_known(self):
+    def test_command_names_attachment_if_id_is_known(self):
         self.assertEqual("attachd local-detach v", command(Entry("v")))
         self.assertEqual(
             "attachd local-detach --attachment-id a v", command(Entry("v", attachment_id="a"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which attachment of a volume a detach is about."""
+"""Selection of the attachment that a detach removes."""
 
 import unittest
 import uuid
@@ -36,9 +36,9 @@ class Case(unittest.TestCase):
 
 
 class ForeignTest(Case):
-    """What another program has attached to this host."""
+    """Detaching of attachments of other programs to this host."""
 
-    def test_it_is_found_and_taken_away(self):
+    def test_detach_finds_foreign_attachment_by_device(self):
         made = self.foreign()
         path = f"/dev/{made}"
         self.stand.host.connector.devices.add(path)
@@ -46,12 +46,12 @@ class ForeignTest(Case):
         self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
         self.assertEqual(set(), self.stand.host.connector.devices)
 
-    def test_nobody_has_to_name_the_device(self):
+    def test_detach_foreign_attachment_without_device_disconnects(self):
         self.detach(attachment_id=self.foreign())
         self.assertIn("connector disconnect", self.stand.log.lines)
         self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
 
-    def test_one_in_use_stays_as_it_is(self):
+    def test_detach_foreign_attachment_with_device_in_use_raises_busy(self):
         made = self.foreign()
         path = f"/dev/{made}"
         self.stand.host.connector.devices.add(path)
@@ -59,7 +59,7 @@ class ForeignTest(Case):
         self.assertRaises(exception.DeviceBusy, self.detach, device_info={"path": path})
         self.assertEqual(({made}, []), (self.ids(), self.stand.entries()))
 
-    def test_one_that_fails_is_gone_on_with(self):
+    def test_detach_foreign_attachment_after_failure_can_be_repeated(self):
         self.foreign()
         self.stand.log.fail("DELETE")
         self.assertRaises(exception.DetachFailed, self.detach)
@@ -67,7 +67,7 @@ class ForeignTest(Case):
         self.detach()
         self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
 
-    def test_one_of_another_host_is_refused(self):
+    def test_detach_attachment_of_other_host_raises_conflict(self):
         made = self.foreign("there")
         for how in ({}, {"attachment_id": made}, {"device_info": {"path": "/dev/x"}}):
             with self.assertRaisesRegex(exception.LocalConflict, f"{made} is of host there"):
@@ -75,14 +75,14 @@ class ForeignTest(Case):
         self.assertEqual({made}, self.ids())
         self.assertNotIn("connector disconnect", self.stand.log.lines)
 
-    def test_where_nobody_tells_the_host_the_device_has_to_be_named(self):
+    def test_detach_attachment_without_host_needs_device(self):
         made = db_rows.add_attachment(self.volume)["id"]
         with self.assertRaisesRegex(exception.LocalConflict, "no host"):
             self.detach(attachment_id=made)
         self.detach(attachment_id=made, device_info={"path": "/dev/x"})
         self.assertEqual(set(), self.ids())
 
-    def test_there_may_be_none(self):
+    def test_detach_without_attachment_raises_conflict(self):
         with self.assertRaisesRegex(exception.LocalConflict, "no attachment"):
             self.detach()
         with self.assertRaisesRegex(exceptions.NotFoundException, "nonsense"):
@@ -95,25 +95,25 @@ class SeveralTest(Case):
         self.ours = self.stand.client.attach(self.volume)
         self.other = self.foreign()
 
-    def test_they_are_told(self):
+    def test_detach_with_several_attachments_lists_them(self):
         with self.assertRaises(exception.LocalConflict) as caught:
             self.detach()
         said = f"{caught.exception}"
         for part in (self.ours.attachment_id, self.ours.path, "not mounted, rw", self.other):
             self.assertIn(part, said)
 
-    def test_each_can_be_named(self):
+    def test_detach_by_attachment_id_selects_foreign_one(self):
         self.detach(attachment_id=self.other)
         self.assertEqual({self.ours.attachment_id}, self.ids())
         self.detach()
         self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
 
-    def test_ours_can_be_named(self):
+    def test_detach_by_attachment_id_selects_own_one(self):
         self.detach(attachment_id=self.ours.attachment_id)
         self.assertEqual({self.other}, self.ids())
         self.assertEqual([], self.stand.entries())
 
-    def test_one_elsewhere_does_not_count(self):
+    def test_detach_ignores_attachment_of_other_host(self):
         self.detach(attachment_id=self.other)
         elsewhere = self.foreign("there")
         self.detach()
@@ -121,7 +121,7 @@ class SeveralTest(Case):
 
 
 class OwnerTest(Case):
-    def test_what_the_agent_has_is_its_own(self):
+    def test_detach_attachment_of_agent_raises_conflict(self):
         made = self.foreign()
         self.journal.write(Entry(self.volume, Owner.AGENT, step=Step.ATTACHED, attachment_id=made))
         for how in ({}, {"attachment_id": made}):
@@ -129,7 +129,7 @@ class OwnerTest(Case):
                 self.detach(**how)
         self.assertEqual({made}, self.ids())
 
-    def test_a_volume_of_another_service_is_not_taken_for_a_deleted_one(self):
+    def test_detach_volume_of_other_cloud_raises_conflict(self):
         other = str(uuid.uuid4())
         self.journal.write(
             Entry(other, step=Step.ATTACHED, attachment_id="a", cloud="http://elsewhere/v3")
@@ -138,6 +138,6 @@ class OwnerTest(Case):
             self.stand.client.detach(other)
         self.assertEqual(1, len(self.stand.entries()))
 
-    def test_a_volume_that_nobody_knows_is_not_found(self):
+    def test_detach_unknown_volume_raises_not_found(self):
         with self.assertRaises(exceptions.NotFoundException):
             self.stand.client.detach("nonsense")
