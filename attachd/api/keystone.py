@@ -11,6 +11,7 @@ import threading
 from time import monotonic
 from typing import Any, Final
 
+import cachetools
 from keystoneauth1 import exceptions as auth_exceptions
 from keystoneauth1 import loading
 from keystonemiddleware import auth_token
@@ -46,25 +47,8 @@ _KEYSTONE_UNAVAILABLE: Final = (
 )
 
 
-class Request(auth_token.BaseAuthProtocol.__call__.RequestClass):
-    """A request without the headers about its caller, which cost time and have no reader."""
-
-    def set_user_headers(self, _access: Any) -> None:
-        """Set no header: identify() reads the validated token."""
-
-    set_service_headers = set_service_catalog_headers = set_user_headers
-
-
 class KeystoneMiddleware(auth_token.AuthProtocol):
     """keystonemiddleware that answers 503 for all failures of Keystone."""
-
-    def __call__(self, environ: Environ, start_response: identity.StartResponse) -> Any:
-        """Handle one request; the response of the application is passed on unchanged."""
-        try:
-            refusal = self.process_request(Request(environ))
-        except exc.HTTPException as raised:
-            refusal = raised
-        return (refusal or self._app)(environ, start_response)
 
     def fetch_token(self, token: str, **kwargs: Any) -> Any:
         """Return what Keystone says of a token; reject what cannot be sent in a header."""
@@ -104,11 +88,11 @@ def wrap(application: Application) -> Application:
             "takes, as whom attachd asks Keystone about tokens."
         )
     # A request without a valid token is rejected here, not by the application.
-    overrides: dict[str, Any] = {"delay_auth_decision": False}
+    overrides: dict[str, Any] = {"delay_auth_decision": False, "include_service_catalog": False}
     tokens = None
     if not (options.memcached_servers or options.cache):
         overrides["cache"] = _CACHE
-        tokens = TokenCache()
+        tokens = TokenCache(options.token_cache_time)
     try:
         guarded: Application = KeystoneMiddleware(application, overrides)
     except (auth_exceptions.ClientException, auth_token.ConfigurationError) as error:
@@ -177,9 +161,9 @@ def list_opts() -> list[tuple[str, Sequence[cfg.Opt]]]:
     """
     ((group, listed),) = auth_token.list_opts()
     password = loading.get_auth_plugin_conf_options("password")
-    known = {each.dest for each in listed}
-    options = [*listed, *(each for each in password if each.dest not in known)]
-    kept = [each for each in options if not each.deprecated_for_removal]
+    known = {option.dest for option in listed}
+    options = [*listed, *(option for option in password if option.dest not in known)]
+    kept = [option for option in options if not option.deprecated_for_removal]
     defaults = {name: value for name, value in DEFAULT_OVERRIDES.items() if name in known}
     cfg.set_defaults(kept, **defaults)
     return [(group, kept)]
@@ -192,32 +176,25 @@ MAX_TOKENS: Final = 2000
 class TokenCache:
     """The part of a memcached client that keystonemiddleware uses; shared by all threads.
 
-    Used where there is no memcached.  keystonemiddleware has such a cache, too, but one for each
-    thread, without a limit, and it searches all of it with each request.
+    Used where there is no memcached.  keystonemiddleware has such a cache, too, but it is
+    deprecated: there is one for each thread, without a limit, and it searches all of it with each
+    request.
 
-    All entries have the same time to live, so the oldest one is also the first to expire.
+    :param time_to_live: in seconds, of all tokens; 0 or negative: nothing is cached
     """
 
-    def __init__(self, most: int = MAX_TOKENS) -> None:
-        self._max_tokens = most
-        self._entries: dict[str, tuple[float, bytes]] = {}
+    def __init__(self, time_to_live: float) -> None:
         self._lock = threading.Lock()
+        self._tokens: cachetools.TTLCache[str, bytes] = cachetools.TTLCache(
+            MAX_TOKENS, time_to_live, timer=monotonic
+        )
 
     def get(self, key: str) -> bytes | None:
         """Return a value that has not expired, or None."""
-        end, value = self._entries.get(key, (0.0, None))
-        return value if monotonic() < end else None
-
-    def set(self, key: str, value: bytes, time: int = 0) -> None:
-        """Store a value for a time in seconds; not at all if the time is not positive."""
-        if time <= 0:
-            return
-        now = monotonic()
         with self._lock:
-            self._entries.pop(key, None)
-            self._entries[key] = (now + time, value)
-            while len(self._entries) > self._max_tokens or self._oldest() <= now:
-                del self._entries[next(iter(self._entries))]
+            return self._tokens.get(key)
 
-    def _oldest(self) -> float:
-        return next(iter(self._entries.values()))[0]
+    def set(self, key: str, value: bytes, time: int = 0) -> None:  # noqa: ARG002  see __init__()
+        """Store a value."""
+        with self._lock:
+            self._tokens[key] = value
