@@ -35,11 +35,10 @@ WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 # Runs in an environment that has the tests' libraries; prints one file a line.
 _REQUEST = """
 import sys, threading, unittest
-from attachd.tests import rows
-from attachd.tests.functional import served
+from attachd.tests.fixtures import db_rows, wsgi_api
 case = unittest.TestCase()
-api = served.use(case)
-volume = rows.add_volume()["id"]
+api = wsgi_api.use(case)
+volume = db_rows.add_volume()["id"]
 connector = {"host": "node", "initiator": "iqn.2026-01.org.example:node", "ip": "127.0.0.1"}
 files = set()
 def trace(frame, event, _argument):
@@ -47,7 +46,7 @@ def trace(frame, event, _argument):
 threading.setprofile(trace)
 sys.setprofile(trace)
 body = {"attachment": {"volume_uuid": volume, "connector": connector}}
-answer = api.ask("POST", "/attachments", body)
+answer = api.request("POST", "/attachments", body)
 sys.setprofile(None)
 threading.setprofile(None)
 assert answer.status == 200, answer.raw

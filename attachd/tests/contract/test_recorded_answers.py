@@ -24,7 +24,7 @@ def asking(api: wsgi_api.WsgiApi) -> Ask:
     def ask(sent):
         headers = {key.replace("-", "_"): value for key, value in sent.headers.items()}
         kept = {"version": None, "token": headers.pop("X_Auth_Token")}
-        answer = api.ask(sent.method, f"/{sent.path}", raw=sent.content, **kept, **headers)
+        answer = api.request(sent.method, f"/{sent.path}", raw=sent.content, **kept, **headers)
         return normal.Answer(answer.status, answer.headers, answer.raw)
 
     return ask

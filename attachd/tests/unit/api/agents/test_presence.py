@@ -70,5 +70,5 @@ class PresenceTest(unittest.TestCase):
         fake_agent.report_agent("node-2", devices=[device])
         presence.check_nowhere_else(volume, "node-2")
         presence.check_nowhere_else("another", HOST)
-        with self.assertRaisesRegex(exception.Conflict, "node-2 .*/dev/sdx.*end what does"):
+        with self.assertRaisesRegex(exception.Conflict, "node-2 .*/dev/sdx.*end what uses it"):
             presence.check_nowhere_else(volume, HOST)

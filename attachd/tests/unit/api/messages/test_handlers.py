@@ -128,4 +128,4 @@ class ViewTest(unittest.TestCase):
         shown = handlers.message_view(
             ROW | {"action_id": "999", "detail_id": "999"}, api_context.make_links()
         )
-        self.assertRegex(shown["user_message"], "^unknown action:Something went wrong")
+        self.assertRegex(shown["user_message"], "^unknown action:An unknown error occurred")
