@@ -2,7 +2,7 @@
 """Runs other projects' tests against a Keystone and an attachd of their own.
 
 The results are written as subunit: ``stestr load FILE`` shows them.  What is left out, and why,
-is told on standard error.
+is printed to standard error.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from attachd.tests.consumers import deployment, suites
 
 
 def main() -> int:
-    """Run the suites that were asked for; 0 once they ran, whatever their results."""
+    """Run the suites that were asked for; 0 once they ran, with any results."""
     names = [suite.name for suite in suites.SUITES]
     parser = argparse.ArgumentParser(
         prog="python -m attachd.tests.consumers",

@@ -78,7 +78,7 @@ def clouds(path: Path, cloud: Credentials, admin: User) -> None:
                 **scope,
             },
             "identity_api_version": "3",
-            # Some of openstacksdk's tests skip themselves unless the cloud says so.
+            # Some of openstacksdk's tests skip themselves unless the cloud is configured so.
             "has_volume": True,
             "volume_api_version": "3",
         }

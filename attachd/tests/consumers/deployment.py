@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Keystone, and an attachd that trusts it, for the suites; made by __main__.py.
+"""The deployment for the suites of other projects: a Keystone, and an attachd that uses it.
 
-attachd runs as in production, on gunicorn, RabbitMQ and MariaDB, with two backends of the driver
-``fake``, whose one worker remembers what is exported.  There is one public volume type, as
-devstack makes it.
+attachd runs on gunicorn, RabbitMQ and MariaDB, with two backends of the driver ``fake``, whose one
+worker keeps the exports in memory.  There is one public volume type, as devstack creates it.
 """
 
 import os

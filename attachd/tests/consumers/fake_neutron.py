@@ -27,7 +27,7 @@ class _Nothing(server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_message: object) -> None:
-        """Be quiet."""
+        """Log nothing."""
 
 
 def start(test: unittest.TestCase) -> str:

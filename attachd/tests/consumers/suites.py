@@ -86,7 +86,7 @@ def choose(suite: Suite, environment: Mapping[str, str], regex: str) -> tuple[li
 def run(
     suite: Suite, tests: Sequence[str], environment: Mapping[str, str], out: IO[bytes]
 ) -> None:
-    """Run tests, whose results go to ``out`` as subunit, and what else they say to our stderr."""
+    """Run tests, whose results go to ``out`` as subunit, and their other output to our stderr."""
     for folder in suite.folders:
         top, start = _place(folder)
         mine = [test for test in tests if test.partition("(")[0].startswith(folder)]

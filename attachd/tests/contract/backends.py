@@ -28,7 +28,7 @@ class Backend(fixtures.Fixture):
 
     :cvar forgets: whether it loses its exports when it is restarted
     :cvar unusable_connectors: connectors with which nothing can be granted
-    :cvar knows_missing: whether it can tell that a volume does not exist
+    :cvar knows_missing: whether it detects that a volume does not exist
     """
 
     forgets = True
@@ -62,9 +62,9 @@ class Backend(fixtures.Fixture):
         raise NotImplementedError
 
     def seen(self, driver: base.Driver) -> Any:
-        """Return whatever there is at the backend, to be compared with a later time.
+        """Return the state of the backend, for later comparison.
 
-        The more it shows, the more a test sees of what is changed by whoever may not.
+        The more it shows, the more unpermitted changes a test detects.
         """
         return list(driver.list_exports()), dict(driver.list_volumes())
 
@@ -214,7 +214,7 @@ BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {
 
 
 def find(driver: str) -> Sequence[Callable[[unittest.TestCase], Backend]]:
-    """Return the backends to run a driver on; none where nobody has named one."""
+    """Return the backends to run a driver on; none if no entry point is installed."""
     elsewhere = metadata.entry_points(group=ENTRY_POINT, name=driver)
     return BACKENDS.get(driver, []) or [each.load() for each in elsewhere]
 

@@ -90,7 +90,7 @@ class DriverCase(testtools.TestCase):
         return info
 
     def revoked(self, volume, export) -> None:
-        """Revoke, and tell the driver what else it granted of the volume."""
+        """Revoke, and pass the other exports of the volume."""
         live = self.live.setdefault(volume.id, {})
         live.pop(export.attachment_id, None)
         self.driver.revoke(volume, export, list(live.values()))

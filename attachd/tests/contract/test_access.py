@@ -76,7 +76,7 @@ class ConnectionKeyTest(DriverCase):
         shared = self.key(exports[0]) != ""
         for gone in (1, 0, 2):
             self.revoked(volume, exports[gone])
-            # The host may have connected with what it was told of any of them.
+            # The host may have connected with any of these connection infos.
             for known in infos if shared else infos[2:]:
                 if gone == 2:
                     self.assertRaises(backends.Refused, host.read, known, 0, 512)

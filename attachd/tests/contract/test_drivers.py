@@ -260,7 +260,7 @@ class BytesTest(DriverCase):
         reader = self.granted(volume, self.export("b", mode="ro"))
         self.host("a").write(writer, 0, b"read" * 1024)
         self.assertEqual(b"read" * 1024, self.host("b").read(reader, 0, 4096))
-        # A host that does not care what it was told.
+        # A host that ignores the access mode.
         liar = reader | {"data": reader["data"] | {"access_mode": "rw"}}
         self.assertRaises(backends.Refused, self.host("b").write, liar, 0, b"writ" * 1024)
         self.assertEqual(b"read" * 1024, self.host("b").read(reader, 0, 4096))

@@ -40,7 +40,7 @@ class _Refusal:
 
 
 class FencedTest(DriverCase):
-    """Whoever may no longer go on changes nothing, and the next one ends where it would have."""
+    """A fenced process changes nothing, and its successor reaches the same state."""
 
     def refused(self, call: Callable[[], Any]) -> Iterator[int]:
         """Refuse a call at each of its changes; yields after each refusal, to have it repeated.

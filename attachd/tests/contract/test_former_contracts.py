@@ -77,7 +77,7 @@ def methods_of(
 
 
 def understands(taken: Taken, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether a method with these arguments can be called with those."""
+    """Return whether a method with these arguments can be called with those."""
     needed, optional = set(taken.needed.split()), set(taken.optional.split())
     return needed <= set(arguments) <= needed | optional
 

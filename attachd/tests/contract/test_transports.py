@@ -166,7 +166,7 @@ class Delivery:
 
     def test_a_message_that_need_not_arrive_may_go_to_nobody(self):
         target = messaging.Target(topic=CONF.rpc.topic, server="nobody")
-        # Nobody is there to answer, however slow all is.
+        # There is no server, so no slow machine matters.
         client = messaging.get_rpc_client(transport.get_transport(), target, timeout=0.3)
         client.cast({}, "echo", value=1)
         with self.assertRaises(messaging.MessagingTimeout):
@@ -181,7 +181,7 @@ class Delivery:
     def test_a_call_that_was_given_up_is_not_carried_out_later(self):
         self.serve().stop()
         with self.assertRaises(messaging.MessagingTimeout):
-            self.call("note", timeout=0.3, value="too late")  # nobody is there to answer
+            self.call("note", timeout=0.3, value="too late")  # there is no server
         self.until_it_has_expired()
         endpoint = self.serve()
         self.call("note", value="in time")

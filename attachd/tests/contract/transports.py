@@ -20,7 +20,7 @@ VERSION = "1.3"
 
 
 class Weird(Exception):
-    """What nobody expects of an endpoint."""
+    """An unexpected error of an endpoint."""
 
 
 class Endpoint:
@@ -45,7 +45,7 @@ class Endpoint:
         return type(value).__name__
 
     def outlast(self, _context):
-        """Return after the server has been told to stop."""
+        """Return after the server was stopped."""
         self.running.release()
         return "late" if self.stopped.wait(TIMEOUT) else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls for attachments, for calls.py; each is a promise of what is true in the end."""
+"""Calls for attachments, with the state that each must reach."""
 
 from collections.abc import Iterable
 from http import client as http
@@ -158,7 +158,7 @@ class DetachBesideAnother(ConnectBesideAnother):
 
 
 def later(kind: type[Reserve]) -> type[Reserve]:
-    """Return the same call of somebody who prefers not to wait for the manager."""
+    """Return the same call with Prefer: respond-async."""
 
     class Later(kind):  # type: ignore[misc,valid-type]
         ENDS = kind.ENDS | {http.ACCEPTED}

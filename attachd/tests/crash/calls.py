@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls that API and managers are killed in: before it, the call, its repetition, after it.
+"""The base of the calls during which API and managers are killed.
 
-Each has a volume, a server and a host of its own.  What a client does after a lost answer is what
-a careful one does: it asks the same again, with the same key where that is a POST.
+Each call has a volume, a server and a host of its own.  After a lost response a client repeats the
+call, a POST with the same idempotency key.
 """
 
 from collections.abc import Iterable
@@ -65,7 +65,7 @@ class Call:
         raise NotImplementedError
 
     def wrong(self) -> Iterable[str]:
-        """Tell what is not as it has to be when the call has come to its end."""
+        """Return sentences about wrong results of the completed call."""
         raise NotImplementedError
 
     def repeat(self) -> Response:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of a deployment whose processes die; test_crash_points*.py say which, and where."""
+"""Test cases of a deployment whose processes are killed; see test_crash_points*.py."""
 
 import os
 import sys
@@ -17,9 +17,9 @@ _MISSED = 0.05
 
 
 class CrashCase:
-    """Lets processes die at points of calls; a subclass tells which and where.
+    """Kills processes at points of calls; a subclass says which and where.
 
-    :cvar share: how many points are tried where nothing is said; 0: as many as there are steps
+    :cvar share: how many points are tried by default; 0: as many as there are steps
     """
 
     database = "mariadb"

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes points of what API and manager do at the borders of their process; for fork_server.py.
-
-A border is a COMMIT, a message, an answer, a method of a driver, a command or a request to a
-backend's daemon, a change of a file.  What is wrapped is where all of them come through, so that
-a new step has its points by itself.  Nothing is added to the service for that.
-"""
+"""Crash points in API and manager at the borders of their process, for fork_server.py."""
 
 from collections.abc import Callable, Iterable, Iterator
 import contextlib
@@ -65,7 +60,7 @@ def _bracket(owner: Any, attribute: str, name: Callable[..., str]) -> None:
 
 
 def _put(owner: Any, attribute: str, function: Callable[..., Any]) -> None:
-    """Replace a function for good; one that is not there any more is an error."""
+    """Replace a function permanently; a missing one is an error."""
     mock.patch.object(owner, attribute, function).start()
 
 
@@ -142,8 +137,8 @@ def _of_messages() -> None:
 
     @functools.wraps(take)
     def taking(listener: Any, message: Any) -> None:
-        # Acknowledged here, by the thread that listens; whoever dies before gets it delivered
-        # again, whoever dies after that has lost it.
+        # Acknowledged here, by the thread that listens; a message is delivered again if
+        # the process is killed before, and lost after.
         with crash_points.in_call(message["method"]), _step("acknowledge"):
             take(listener, message)
 

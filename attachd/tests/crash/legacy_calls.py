@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The older calls for attaching, actions of a volume, for calls.py."""
+"""Volume actions that attach and detach, with the state that each must reach."""
 
 from collections.abc import Iterable
 from http import client as http
@@ -73,7 +73,7 @@ class TerminateConnection(Attach):
 
 
 class LegacyDetach(TerminateConnection):
-    """The action os-detach, of a host that nobody has shut out before."""
+    """The action os-detach, of a host that is still connected."""
 
     ENDS = frozenset({http.ACCEPTED, http.BAD_REQUEST, http.NOT_FOUND})
 

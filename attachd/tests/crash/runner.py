@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the points of a call, and lets a process die at each of them; for the tests."""
+"""Runs of calls: recording their points, and killing a process at one of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ Survivors = Literal["a new one", "the other one"]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a call.
+    """The outcome of a call.
 
-    :ivar died: whether somebody came to the point
-    :ivar seconds: from the restart until nothing was half-way, and all agreed
-    :ivar left: what was not as it has to be
+    :ivar died: whether a process was killed
+    :ivar seconds: from the restart until no operation was in progress and everything agreed
+    :ivar left: sentences about wrong results
     """
 
     kind: type[Call]
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def record(deployment: CrashDeployment, kind: type[Call]) -> list[Point]:
-    """Make a call in which nobody dies, and return all points that were passed."""
+    """Make a call without a kill, and return all points that it passed."""
     call = kind(deployment)
     call.prepare()
     rest(deployment)
@@ -102,7 +102,7 @@ def crash_in_recovery(
 
 
 def _let_die(call: Call, point: Point, victim: Victim) -> ForkedService | None:
-    """Make a call and return who died of it, if anybody did."""
+    """Make a call and return the process that was killed, if any."""
     deployment = call.deployment
     call.prepare()
     rest(deployment)
@@ -132,7 +132,7 @@ def _look(call: Call, limit: float) -> tuple[float, list[str]]:
 
 
 def _wait_for_recovery(deployment: CrashDeployment, serial: int) -> ForkedService | None:
-    """Wait until somebody has died of a plan, or a recovery has ended."""
+    """Wait until a process was killed under a plan, or a recovery has ended."""
 
     def has_ended() -> bool:
         return any(each.what == f"end {RECOVERY}" for each in deployment.passed(serial))
@@ -142,14 +142,14 @@ def _wait_for_recovery(deployment: CrashDeployment, serial: int) -> ForkedServic
 
 
 def _buried(deployment: CrashDeployment) -> ForkedService:
-    """Wait until the one who is dying has died."""
+    """Wait until the killed process has ended."""
     dead = wait_until(deployment.ended_member, deployment.logs)
     assert dead is not None
     return dead
 
 
 def _ended_wrong(call: Call) -> list[str]:
-    """Repeat a call and tell what is not as it has to be then."""
+    """Repeat a call and return sentences about wrong results."""
     try:
         call.repeat()
     except AssertionError as error:
@@ -161,7 +161,7 @@ def _ended_wrong(call: Call) -> list[str]:
 
 
 def rest(deployment: CrashDeployment) -> None:
-    """Wait until nothing is half-way."""
+    """Wait until no operation is in progress."""
     left = consistency.wait_until_consistent(deployment.unfinished)
     assert not left, left
 
@@ -174,7 +174,7 @@ def _clean(call: Call) -> None:
 def _wait(
     deployment: CrashDeployment, serial: int, attempt: PendingRequest
 ) -> ForkedService | None:
-    """Wait until somebody has died of a plan, or the call is over."""
+    """Wait until a process was killed under a plan, or the call is over."""
 
     def is_over() -> bool:
         # In this order: work is begun by the call, or for a row that is half-way until it has

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls for volumes, for calls.py; each is a promise of what is true in the end."""
+"""Calls for volumes, with the state that each must reach."""
 
 from collections.abc import Iterable
 from http import client as http
@@ -29,7 +29,7 @@ class Create(Call):
         yield from self._differs("volumes", [(VolumeState.READY, "available")], states)
 
     def clean(self) -> None:
-        """Remove whatever has that name."""
+        """Remove the volumes of that name."""
         for row in self.deployment.volumes_named(self.name):
             self.volume = row["id"]
             super().clean()
@@ -49,7 +49,7 @@ class Copy(Create):
         return self._post("/volumes", {"volume": wanted})
 
     def clean(self) -> None:
-        """Remove the source as well, when nobody copies it any more."""
+        """Remove the source as well, after the clone."""
         super().clean()
         self.volume = self.source
         Call.clean(self)

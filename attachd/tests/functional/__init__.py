@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The served API with real databases, brokers and targets; for whoever changes a path."""
+"""Tests of the served API with real databases, message brokers and iSCSI targets."""

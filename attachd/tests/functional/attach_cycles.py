@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that attach and detach one multiattach volume again and again, all at the same time; for
-test_multiattach_races.
+"""Attach cycles of many hosts on one multiattach volume, for test_multiattach_races.
 
-Each cycle is what Nova does: reserve, connect, complete, look, delete.  Whatever a worker is told
-that a lonely one would not be told is an error.
+Each cycle is what Nova does: reserve, connect, complete, show, delete.  A response that a single
+client would not get is an error.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +43,7 @@ class Durations:
         self._seconds[verb].append(time.monotonic() - begun)
 
     def figures(self, cycles: int) -> str:
-        """Say in some lines how long it all took."""
+        """Return some lines about the durations."""
         seconds = time.monotonic() - self._begun
         lines = [f"{cycles} cycles in {seconds:.1f} s: {cycles / seconds:.1f} each second"]
         for verb, every in self._seconds.items():
@@ -58,7 +57,7 @@ class Durations:
 class Worker:
     """A host, and a server on it.
 
-    :ivar trouble: what it was told that it should not have been told
+    :ivar trouble: unexpected responses
     """
 
     def __init__(
@@ -146,7 +145,7 @@ def run(workers: Sequence[Worker], cycles: int, logins: int) -> list[str]:
     """Let all workers go through so many cycles together.
 
     :param logins: in how many cycles the host logs in as well
-    :returns: what went wrong; at the first accident nobody begins another cycle
+    :returns: errors; after the first one no cycle begins
     """
     work = iter(range(cycles))
     mutex = threading.Lock()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attachd promises, in plain Python and small enough to be believed; for test_state_machine.
+"""A model of volumes and attachments in plain Python, for test_state_machine.
 
-Nothing of attachd is imported: a rule that is wrong there must not be wrong here as well.
-Each verb answers the HTTP status that a client has to get, and moves the model accordingly.
+It imports nothing of attachd: an error in a rule there must not be repeated here.  Each method
+returns the HTTP status that a client must get, and changes the model accordingly.
 """
 
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ _STATUS |= {"error_attaching": "error", "error_detaching": "error"}
 class Faults:
     """How the backend will behave during one call.
 
-    ``refused``: it says no, for sure; ``lost``: it fails before it does anything, but does not
-    know that; ``late``: it fails after it has done what it was asked to.
+    ``refused``: a final error; ``lost``: it fails before it does anything, but does not
+    know that; ``late``: it fails after it has done the work.
     """
 
     work: str = "well"
@@ -94,7 +94,7 @@ class Volume:
         return self.used()
 
     def reserve(self, server: str | None) -> int:
-        """Tell whether one more attachment may be created; add() adds it."""
+        """Return whether one more attachment may be created; add() adds it."""
         if self.own != "ready" or self.status()[0] == "error":
             return BAD
         holders = self.holders()
@@ -183,7 +183,7 @@ class Volume:
 
     @staticmethod
     def shut_out(mine: Attachment, faults: Faults) -> bool:
-        """Tell whether a host surely does not reach the volume any more."""
+        """Return whether a host surely does not reach the volume any more."""
         if faults.work in {"well", "late"}:
             mine.reachable = False
         if faults.work != "well":
@@ -191,11 +191,11 @@ class Volume:
         return faults.work == "well"
 
     def give_up(self) -> None:
-        """Forget what nothing but somebody's word stands for."""
+        """Delete attachments that have no connection."""
         self.leaving = 0
 
     def delete(self) -> int:
-        """Tell whether the volume may be deleted."""
+        """Return whether the volume may be deleted."""
         return BAD if self.holders() else ACCEPTED
 
     def extend(self, size_gib: int, faults: Faults) -> int:
@@ -209,7 +209,7 @@ class Volume:
         return ACCEPTED
 
     def reset(self, status: str) -> int:
-        """Believe an administrator who says ``available`` or ``error``."""
+        """Set the status as an administrator does: ``available`` or ``error``."""
         if status == "available":
             if any(each.state != "held" for each in self.holders()):
                 return BAD

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that watch attachments, and go on whatever becomes of the API; for test_event_watch."""
+"""Clients that watch attachments while the API restarts, for test_event_watch."""
 
 from collections.abc import Callable
 import contextlib
@@ -18,7 +18,7 @@ PAUSE = 0.1
 """Seconds between two tries; no result depends on it."""
 
 Url = Callable[[], str]
-"""The URL of the API, as it is now."""
+"""Returns the current URL of the API."""
 
 
 class Watcher(threading.Thread):
@@ -37,9 +37,9 @@ class Watcher(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Watch until the end, which :meth:`end` says."""
+        """Watch until :meth:`end` is called."""
         while not self._over.is_set():
-            # Refused, cut off in the middle, or told to come again: that is what it is for.
+            # It reconnects after refused and broken connections, and after a 5xx.
             with contextlib.suppress(requests.RequestException, Unavailable, json.JSONDecodeError):
                 self._watch()
             self._over.wait(PAUSE)
@@ -95,7 +95,7 @@ class Poller(Watcher):
 
 
 class StreamListener(Watcher):
-    """Listens to a stream of server-sent events, as the HTML standard says to."""
+    """Listens to a stream of server-sent events, according to the HTML standard."""
 
     def _watch(self) -> None:
         headers = HEADERS | {"Accept": "text/event-stream", "Last-Event-ID": str(self._place)}
@@ -110,7 +110,7 @@ class StreamListener(Watcher):
                 elif name == "data":
                     data += value
                 elif not line:
-                    # Only a blank line says that what came before it is whole.
+                    # An event ends with a blank line.
                     self.seen += [json.loads(data)] if data else []
                     self._place, data = place, ""
                 if self._over.is_set():
@@ -118,9 +118,9 @@ class StreamListener(Watcher):
 
 
 class Attacher(threading.Thread):
-    """A client that attaches and detaches a volume of its own, through whatever restarts.
+    """A client that attaches and detaches a volume of its own, also while services restart.
 
-    :ivar trouble: what it was told that it should not have been told
+    :ivar trouble: unexpected responses
     """
 
     def __init__(self, url: Url, volume_id: str, cycles: int) -> None:

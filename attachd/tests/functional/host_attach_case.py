@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that attaches by itself, and what is to be true of it; for the tests of that.
+"""A test case with a scripted agent behind the message queue.
 
-The API and a manager in one process, with a scripted agent behind the message queue.
+The API and a manager run in the test process.
 """
 
 import unittest

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People at a terminal of a host: attachd-all-in-one, and the commands that they type there.
+"""A test case for the commands of a host, against attachd-all-in-one.
 
-The host is this machine under a name of its own, with a folder of its own.
+The host is this machine with a host name and a directory of its own.
 """
 
 import json
@@ -123,7 +123,7 @@ class HostCliCase(testtools.TestCase):
         return os.path.ismount(folder)
 
     def _leave(self):
-        """Unmount and delete whatever a failed test has left."""
+        """Unmount and delete what a failed test has left."""
         for line in Path("/proc/mounts").read_text().splitlines():
             target = line.split()[1]
             if target.startswith(f"{self.folder}/"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attachd promises to those who use the older calls; see model.py.
+"""A model of the legacy attach actions, on top of attachment_model.py.
 
-A hold, a connection and an attachment are three things: nobody says which belongs to which.
+A hold, a connection and an attachment are separate rows, and no call says which belong together.
 """
 
 from collections.abc import Collection
@@ -48,16 +48,16 @@ class Volume(attachment_model.Volume):
         ]
 
     def every(self) -> list[Attachment]:
-        """Return all whom the backend may have let in."""
+        """Return all connections that the backend may have granted."""
         return [*self.attachments.values(), *self.connections.values()]
 
     def give_up(self) -> None:
-        """Forget what nothing but somebody's word stands for."""
+        """Delete attachments that have no connection."""
         super().give_up()
         self.holds = 0
 
     def detach(self, mine: Attachment, faults: Faults) -> int:
-        """Shut out whom the attachment was made for, and forget it."""
+        """Revoke the connections of an attachment, and delete it."""
         self.begin_to_leave(mine)
         for each in self._ending_with(mine):
             if not self._end(each, faults):
@@ -104,7 +104,7 @@ class Volume(attachment_model.Volume):
         self.holds = max(self.holds - 1, 0)
 
     def hold(self) -> int:
-        """Take the volume for somebody."""
+        """Reserve the volume."""
         if self.reserve(None) != OK:
             return BAD
         self.holds += 1
@@ -124,7 +124,7 @@ class Volume(attachment_model.Volume):
         return ACCEPTED
 
     def begin_detaching(self) -> int:
-        """Say that one of the attached ones is about to go."""
+        """Set the volume to detaching."""
         if self.status()[0] != "in-use":
             return BAD
         self.leaving += 1
@@ -136,7 +136,7 @@ class Volume(attachment_model.Volume):
         return ACCEPTED
 
     def let_in(self, host: str, faults: Faults) -> int:
-        """Connect a host; a new connection gets its id from whoever asks."""
+        """Connect a host; the caller sets the id of a new connection."""
         self.last = mine = self.open_to(host)
         if mine is not None and mine.state == "connected":
             return OK
@@ -188,12 +188,12 @@ class Volume(attachment_model.Volume):
         ]
         counted = [each for each in ending if each.state == "connected"]
         if host is not None and len({each.serves for each in counted}) > 1:
-            # Nobody has said for which of them it is shut out: it is when they are detached.
+            # No call said for which of them it is revoked: they are when detached.
             ending = [each for each in ending if each not in counted]
         return all(self._end(each, faults) for each in ending)
 
     def attach(self, server: str | None, at: str) -> int:
-        """Say that a server, or else a host, uses the volume; add() adds what is new."""
+        """Attach for a server or a host; add() adds a new attachment."""
         mine = self._known(server, at)
         if mine is None:
             free = self.own == "ready" and self.status()[0] != "error"
@@ -204,7 +204,7 @@ class Volume(attachment_model.Volume):
         return ACCEPTED
 
     def is_known(self, server: str | None, at: str) -> bool:
-        """Tell whether they have an attachment already."""
+        """Return whether they have an attachment already."""
         return self._known(server, at) is not None
 
     def _known(self, server: str | None, at: str) -> Attachment | None:
@@ -244,7 +244,7 @@ class Volume(attachment_model.Volume):
         return ACCEPTED if self.detach(chosen, faults) == OK else BROKEN
 
     def leave_by_force(self, mine: Attachment, host: str | None, faults: Faults) -> int:
-        """Detach one whatever state it is in, and close one more connection."""
+        """Detach one attachment in any state, and close one more connection."""
         gone = self.leave(mine, faults)
         if gone == ACCEPTED and host is not None and not self._close(host, (), faults):
             return BROKEN

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of the older calls do in the stories of test_state_machine."""
+"""Rules of the state machine for clients of the legacy attach actions; see test_state_machine."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 
 def connector(host: str) -> dict[str, Any]:
-    """Return what a host says of itself."""
+    """Return the connector of a host."""
     return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
 
 
@@ -38,7 +38,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         raise NotImplementedError
 
     def has_volumes(self) -> bool:
-        """Tell whether anything can be done."""
+        """Return whether a rule can apply."""
         return bool(self.volumes)
 
     @stateful.precondition(has_volumes)
@@ -121,7 +121,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
             self._act(expected, volume, **{"os-detach": {"attachment_id": named}})
 
     def has_attachments(self) -> bool:
-        """Tell whether anything can be done by force."""
+        """Return whether a forced detach is possible."""
         return any(volume.attachments for volume in self.volumes.values())
 
     @stateful.precondition(has_attachments)

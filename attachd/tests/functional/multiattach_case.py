@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that several hosts have at once, behind an API that tests share; for real data."""
+"""A test case for data of volumes that several hosts attach, behind a shared API."""
 
 from typing import Any
 import uuid
@@ -40,7 +40,7 @@ class MultiattachCase(testtools.TestCase):
         return self.api.create_volume(volume_type=wanted["name"])
 
     def let_in(self, volume, host, mode=None, connector=()):
-        """Attach for a server of its own; return the attachment's id and what the host is told."""
+        """Attach for a server of its own; return the attachment id and the connection info."""
         wanted = {"volume_uuid": volume, "instance_uuid": f"{uuid.uuid4()}"}
         wanted |= {"mode": mode} if mode else {}
         wanted["connector"] = host.connector | dict(connector)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attachd promises of sharing: who may attach, how often, and who may write; see model.py."""
+"""A model of multiattach: limits and modes; on top of attachment_model.py."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ class Attachment(attachment_model.Attachment):
     """One attachment.
 
     ``asked`` is the mode that it was reserved for, if any; ``mode`` is what the host may do, once
-    that is decided; ``told`` is what its connector says of the mode.
+    that is decided; ``told`` is the mode in its connector.
     """
 
     asked: str | None = None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls, and who of them is expected to be let through; read by test_role_access.
+"""The roles that each policy rule is expected to allow, for test_role_access.
 
-A rule whose default is one of those in BY_CHECK needs nothing here.  Another one needs a row in
+A rule with one of the default checks in BY_CHECK needs no entry here.  Other rules need one in
 BY_RULE.
 """
 
@@ -50,19 +50,19 @@ BODIES: Final[Mapping[str, Any]] = {
     "os-initialize_connection": {"connector": db_rows.CONNECTOR},
     "os-terminate_connection": {"connector": db_rows.CONNECTOR},
 }
-"""What actions are told that no sample calls, and that are not content with nothing."""
+"""Bodies of actions that no sample calls and that require a body."""
 
 LEAST_ROLE: Final[Mapping[str, str]] = {"own-attachment-create-on-host": "admin"}
 """Who is the least that may make a call of the samples which asks more than one rule."""
 
 IN_ALL_PROJECTS: Final = frozenset({"admin", "service"})
-"""Those whose roles count whatever project a thing belongs to, where they are allowed at all."""
+"""Roles that apply to resources of all projects, where they are allowed."""
 
 
 def allowed_roles(rule: str) -> frozenset[str]:
-    """Return who of OWN is allowed something, as far as anybody has thought about it.
+    """Return the roles of TOKENS_BY_ROLE that a rule is expected to allow.
 
-    :raises KeyError: nobody has
+    :raises KeyError: no expectation is written down
     """
     if rule in BY_RULE:
         return BY_RULE[rule]

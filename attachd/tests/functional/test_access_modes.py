@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may write, asked of the target itself: real bytes and raw SCSI behind a served API."""
+"""Tests of read-only and writable access with real data and raw SCSI commands, behind the API."""
 
 import uuid
 
@@ -16,7 +16,7 @@ WAYS = {
 """How a host comes to read only, beside one that writes: extra specs, and what is asked for."""
 
 NEITHER = frozenset({"COMPARE AND WRITE", "UNMAP", "WRITE SAME(16) UNMAP"})
-"""Commands that these targets offer to nobody."""
+"""Commands that these targets do not support."""
 
 
 _started: list[tgtd.Tgtd] = []
@@ -54,7 +54,7 @@ class IscsiCase(MultiattachCase):
         self.assertEqual(set(), set(attachments) & set(self.tgtd.accounts()))
 
     def with_reader(self, way="asked"):
-        """Return a volume, and what two hosts are told: the first writes, the second reads."""
+        """Return a volume and the connection info of a writer and of a reader."""
         specs, asked = WAYS[way]
         volume = self.several(**specs)
         writer, reader = self.let_in(volume, self.a), self.let_in(volume, self.b, **asked)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the administrator's guide lets a host do at the message queue is enough, and no more."""
+"""Tests that the RabbitMQ permissions of the administrator's guide suffice for agents."""
 
 from pathlib import Path
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent is killed between any two of its steps, and the next one finishes what was due."""
+"""Tests of an agent that is killed between two steps, and of the next one, which finishes."""
 
 import functools
 import itertools

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that attach by themselves, over RabbitMQ, with a tgtd and devices in user space.
+"""Tests of agents over RabbitMQ, with tgtd and devices in user space.
 
-What becomes of an agent that dies in the middle is in test_agent_crashes.py.
+Crashes of agents are in test_agent_crashes.py.
 """
 
 import contextlib
@@ -76,14 +76,14 @@ class AgentCase(testtools.TestCase):
         return found
 
     def exported(self):
-        """Tell whether the backend lets anybody reach the volume."""
+        """Return whether the backend exports the volume."""
         return any(self.volume in each.name for each in self.deployment.tgtd.targets())
 
     def status(self, attachment_id):
         return self.deployment.attachment(attachment_id).get("status")
 
     def wait_for(self, attachment_id, status):
-        """Wait until an attachment is attached, or None: gone, and all is as its status says."""
+        """Wait until an attachment has a status; None: until it is deleted."""
         wait_until(
             lambda: self.status(attachment_id) == status,
             lambda: self.deployment.attachment(attachment_id),
@@ -229,7 +229,7 @@ class AgentsTest(AgentCase):
         self.assertEqual(0o700, self.host.folder.stat().st_mode & 0o777)
 
     def settings(self):
-        """Return what the unit says."""
+        """Return the settings of the unit."""
         lines = UNIT.read_text().splitlines()
         return [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
 

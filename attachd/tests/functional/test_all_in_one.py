@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-all-in-one as a user meets it: a command."""
+"""Tests of attachd-all-in-one as a command."""
 
 import os
 from pathlib import Path
@@ -237,7 +237,7 @@ class EndTest(unittest.TestCase):
         self.assertEqual(130, process.wait())
 
     def interrupted(self, process):
-        """Send an interrupt, unless the process has ended; tell whether it has not."""
+        """Send an interrupt, unless the process has ended; return whether it was running."""
         if running := process.running:
             process.send(signal.SIGINT)
         return running
@@ -245,7 +245,7 @@ class EndTest(unittest.TestCase):
 
 @full_only("deployments")
 class RefusalTest(unittest.TestCase):
-    """It says in one line why it does not start."""
+    """Tests of errors at start, which are one line each."""
 
     def setUp(self):
         super().setUp()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API reference tells what there is: each call is described, each sample is what is answered.
+"""Tests of the API reference: each call is documented, each sample equals a real response.
 
-``python -m attachd.tests.functional.test_api_samples`` writes the samples anew.
+``python -m attachd.tests.functional.test_api_samples`` rewrites the samples.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _SERVER = "11111111-2222-4333-8444-555555555555"
 
 
 class Step(NamedTuple):
-    """One call of the story that the samples tell.
+    """One call of the sequence that makes the samples.
 
     ``{name}`` in a path or a body is the id that the step of that name answered.
     """

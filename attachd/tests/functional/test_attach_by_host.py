@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaching to a host by its name while others do something else: nothing is left at the host."""
+"""Tests of attaching by host name beside other calls: they leave nothing at the host."""
 
 from unittest import mock
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that do not do what they are told, or are told in another way, or later."""
+"""Tests of attaching by host name with agents that fail, are late, or are called otherwise."""
 
 from unittest import mock
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments through the API, with a manager whose backend can be made to fail."""
+"""Tests of attachments through the API, with a manager whose backend can fail."""
 
 import datetime
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audits of a real tgtd and of real files: each difference is made for real, and repaired."""
+"""Tests of audits of a real tgtd and of real files: they repair each kind of difference."""
 
 import contextlib
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage audit beside managers that are at work or were killed; with a real tgtd."""
+"""Tests of attachd-manage audit beside managers that work or were killed, with a real tgtd."""
 
 import contextlib
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes through the front door: HTTP to a served API, then whatever its answer says, to a disk."""
+"""Tests of data on disk: HTTP to a served API, then I/O as its response describes."""
 
 from pathlib import Path
 import secrets
@@ -41,7 +41,7 @@ def settings(name, options):
 
 
 class Case(testtools.TestCase):
-    """A served API, and what hosts are told by it."""
+    """A served API, and hosts that use its connection info."""
 
     def setUp(self):
         super().setUp()
@@ -66,7 +66,7 @@ class Case(testtools.TestCase):
         self.sdk = sdk.block_storage
 
     def attach(self, volume, host):
-        """Let a host in as Nova does; return the attachment and what the host is told."""
+        """Let a host in as Nova does; return the attachment and the connection info."""
         attachment = self.sdk.create_attachment(volume)
         told = self.sdk.update_attachment(attachment, connector=host.connector).connection_info
         return attachment, {"driver_volume_type": told["driver_volume_type"], "data": told}

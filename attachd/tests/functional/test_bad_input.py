@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is sent, the answer is a 4xx that names the problem.
+"""Tests that bad requests get a 4xx that names the problem.
 
-Every noun has a table of its own in bad_input/; what can be wrong with any request is tried
-on every endpoint that there is.
+Each resource has a table in bad_input/; errors that any request can have are tested at every
+endpoint.
 """
 
 import importlib
@@ -43,7 +43,7 @@ BODIES: list[tuple[str, int, str, dict[str, Any]]] = [
     ("10 MB", 413, "1048576 bytes", {"raw": b" " * (10 * MIB)}),
     ("10 MB of text", 413, "1048576 bytes", {"raw": b'{"x": "' + b"y" * (10 * MIB) + b'"}'}),
 ]  # fmt: skip
-"""(claim, status, what the message says, options of ask) for every endpoint that reads a body."""
+"""(claim, status, the message, options of ask) for every endpoint that reads a body."""
 
 
 EMPTY_MEANS_ALL = frozenset({"PUT /os-services/get-log", "POST /workers/cleanup"})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark counts what it prints; run against a stand-in, and against the real thing."""
+"""Tests of the figures of the benchmark, with a stub server and with attachd."""
 
 from collections import Counter
 import http.server

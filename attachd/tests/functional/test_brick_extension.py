@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python-brick-cinderclient-ext as it is in the registry, against attachd: how far it comes.
+"""Tests of the released python-brick-cinderclient-ext against attachd.
 
-No host of this test can log in to a target, so what fails there is what comes before and after.
-What it leaves behind is cleaned up with attachd's own commands.
+No host of this test can log in to a target, so the tests cover what happens before and after.
+attachd's own commands remove what the extension leaves behind.
 """
 
 import json
@@ -28,7 +28,7 @@ driver = tgt
 {options}
 """
 
-# The extension calls sudo whoever it is: root may do everything with it anyway.
+# The extension calls sudo whoever it is: root may use it anyway.
 _SUDO = '#!/bin/sh\nexec "$@"\n'
 
 # A file that a host with open-iscsi has, and no iscsiadm, for one command only.
@@ -132,7 +132,7 @@ class BrickExtensionTest(HostCliCase):
         command = (*host, processes.script("cinder"), "local-attach", volume)
         locks = f"{self.folder / 'locks'}"
         for more, complaint, clean in (
-            # It does not call os_brick.setup(), which tells where locks are.
+            # It does not call os_brick.setup(), which sets the lock directory.
             ({}, "lock_path", "attachment-delete"),
             ({"OSLO_LOCK_PATH": locks}, "iscsiadm -m node", "attachment-delete"),
             ({"OSLO_LOCK_PATH": locks}, "iscsiadm -m node", "local-detach"),

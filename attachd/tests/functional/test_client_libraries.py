@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stock client libraries make of volumes, types and services: every verb that they have here.
+"""Tests of the volume, type and service calls of stock client libraries.
 
-A page is two items long, so that the libraries have to follow links.
+A page has two items, so that the libraries have to follow links.
 """
 
 import unittest

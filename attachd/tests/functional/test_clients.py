@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock clients against all-in-one, with the very lines that it prints for them."""
+"""Tests of stock clients against all-in-one, with the lines that it prints for them."""
 
 from pathlib import Path
 import re
@@ -107,7 +107,7 @@ class OpenStackCommandTest(Case):
         self.assertEqual(["attaching", "attached", "in-use", "available"], lines[2:])
 
     def test_openstack_command_attachment_create_requires_compute(self):
-        # What the printed advice says; when a later openstackclient does without, change both.
+        # As in the printed advice; when a later openstackclient does without, change both.
         self.shell("openstack volume create --size 1 disk; wait_for available")
         said = self.shell("openstack volume attachment create disk --server here", expected=1)
         self.assertIn("/v3/servers/", said)

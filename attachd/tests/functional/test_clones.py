@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While a volume is copied: who may do what with its source, and that nobody waits for it."""
+"""Tests of calls on a volume while it is cloned; none of them waits for the clone."""
 
 import threading
 import unittest

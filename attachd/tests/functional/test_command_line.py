@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands for a host as people type them: attachd, openstack and cinder."""
+"""Tests of the commands attachd, openstack and cinder on a host."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from attachd.tests.wait import TIMEOUT
 SOURCE = processes.ROOT / "cinderclient-ext"
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
-# Everything is loaded as root: nobody else may be able to read Python's own files.
+# Everything is loaded as root: other users may not be able to read Python's own files.
 AS_NOBODY = """\
 import os, sys
 from attachd.cli import app
@@ -273,7 +273,7 @@ class ExtensionTest(testtools.TestCase):
     """What cinder does with the extension, of which there may be several."""
 
     def cinder(self, *command, path):
-        """Run it; returns its exit code and all that it says."""
+        """Run it; return its exit code and output."""
         done = subprocess.run(
             command,
             env=processes.environment(PYTHONPATH=path, HOME=f"{lifetime.temp_dir(self)}"),
@@ -319,7 +319,7 @@ class ExtensionTest(testtools.TestCase):
 
 @full_only("clients")
 class ExamplesTest(HostCliCase):
-    """What the documentation shows, as it is shown."""
+    """The examples in the documentation."""
 
     def examples(self, page):
         """Return the commands of a page, in their order."""
@@ -329,7 +329,7 @@ class ExamplesTest(HostCliCase):
         return [each for each in found if "[" not in each and not each.startswith("pip ")]
 
     def type_in(self, line):
-        """Run a line as it is, but for what differs between this test and a host."""
+        """Run a line, adapted to the differences between this test and a host."""
         for shown, here in (
             ("http://127.0.0.1:8776/v3", self.url),
             ("/mnt/", f"{self.folder}/"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of commands.py are those that they stand for."""
+"""Tests that the forked commands of fixtures/cli_commands.py behave as the real ones."""
 
 from pathlib import Path
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may delete an attachment that a server uses: real tokens, and a fake Compute."""
+"""Tests of deleting attachments that a server uses, with real tokens and a fake Nova."""
 
 import unittest
 

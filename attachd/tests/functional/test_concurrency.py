@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many clients on one volume, each doing what it likes: what holds in the middle and at the end.
+"""Tests of many clients on one volume with random calls, and of the invariants.
 
-The whole service in one process, as in test_state_machine; the calls overlap as the threads do.
+The service runs in the test process, as in test_state_machine; its threads make calls overlap.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from attachd.tests.wait import TIMEOUT
 CLIENTS = 8
 STEPS = 15
 NAP = 0.004
-SHORT_TIMEOUT = 2  # a failure may block all others for good; on a slow machine less is tried
+SHORT_TIMEOUT = 2  # a failure may block all others permanently; on a slow machine less is tried
 """Seconds that are tried at most."""
 
 ALLOWED = {200, 202, 204, 400, 404, 409}
@@ -107,7 +107,7 @@ class Client:
         self.leave()
 
     def leave(self) -> None:
-        """Give up whatever is held."""
+        """Delete all attachments."""
         while self._held is not None:
             self._delete()
 
@@ -143,7 +143,7 @@ class ConcurrencyTest(unittest.TestCase):
                 raise outcome
 
     def _check_agreement(self, volume_id: str) -> None:
-        """Rows, the volume's status and the backend say the same."""
+        """Check that rows, volume status and backend agree."""
         volume, held = db_rows.get_volume(volume_id), db_rows.list_attachments(volume_id)
         derived = states.derive(
             VolumeState(volume["state"]), [AttachmentState(row["state"]) for row in held]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many requests for one volume at the same moment, over HTTP, on each kind of database."""
+"""Tests of many requests for one volume at the same moment, over HTTP, on each database."""
 
 from collections import Counter
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes make of their configuration: wrong values, unknown names, other sources."""
+"""Tests of configuration: invalid values, unknown options, other sources."""
 
 from http import server
 import json
@@ -31,7 +31,7 @@ class ConfigurationTest(unittest.TestCase):
         self.file = self.folder / "attachd.conf"
 
     def run_it(self, *command, text="", code=0, **variables):
-        """Run a command with a configuration; returns what it said on either stream."""
+        """Run a command with a configuration; return its output and errors."""
         self.file.write_text(text, encoding="utf-8")
         env = {"HOME": str(self.folder), "ATTACHD_CONFIG_FILES": str(self.file), **variables}
         done = subprocess.run(

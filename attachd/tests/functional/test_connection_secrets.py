@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is answered the secrets of a connection, by each call that answers connections."""
+"""Tests of which callers get the secrets of a connection, for each call that has them."""
 
 import unittest
 from unittest import mock

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check that tests of crashes rely on: it sees each kind of difference, and nothing else."""
+"""Tests of fixtures/consistency.py: it finds each kind of difference, and no others."""
 
 from pathlib import Path
 import uuid

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many at the same time, on each database: who wins, who loses, and what is left."""
+"""Tests of concurrent transitions on each database: the winner, the losers, and the rows."""
 
 from collections import Counter
 import functools

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever dies, at whichever step: the next one finishes it, and a client may ask again.
+"""Tests of processes killed at any step: the next one finishes, and a client may repeat the call.
 
-Each class has a deployment, records the points of all calls, and lets a process die at some of
-them or, where ATTACHD_TEST_CRASH_POINTS says so, at all; see the chapter on crashes in the
-documentation for contributors.
+Each class has a deployment, records the points of all calls, and kills a process at some of them,
+or at all with ATTACHD_TEST_CRASH_POINTS; see crash-recovery.rst in the contributor documentation.
 """
 
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager that dies while it finishes what a dead one has left is a dead one like any other."""
+"""Tests of a manager that is killed while it recovers the work of a killed one."""
 
 import random
 import unittest
@@ -10,7 +10,7 @@ from attachd.tests.crash.deployment import CrashDeployment
 from attachd.tests.selection import full_only
 
 _TRIED = 4
-"""How many points of each recovery are tried where nothing is said."""
+"""How many points of each recovery are tried by default."""
 
 
 @full_only("crash")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dead manager has left is finished by another one of the same backend."""
+"""Tests of a second manager that takes over the work of a killed one."""
 
 import unittest
 

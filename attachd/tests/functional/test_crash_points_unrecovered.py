@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a manager that recovers nothing leaves behind is noticed: the suite is able to fail."""
+"""Tests that the crash tests fail for a manager without recovery."""
 
 import random
 import unittest

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a call when the database refuses, falls silent, breaks off or is held up.
+"""Tests of calls while the database refuses, is silent, disconnects or is slow.
 
-Each is met with the real servers, through a proxy that fails in their stead, and with each
-driver that there is for them.  The limits are short where nothing is answered; what is shown is
-that they hold.
+Each outage is tested with the real servers, behind a proxy that fails, and with each driver for
+them.  The timeouts are short where no response comes; the tests show that they hold.
 """
 
 import contextlib
@@ -154,7 +153,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
         self.assertEqual("free", volumes.get(self.volume, None)["name"])
 
     def is_changed(self, statement):
-        """Execute a statement by another connection; tell whether its locks were free."""
+        """Execute a statement by another connection; return whether its locks were free."""
         other = sa.create_engine(self.direct, poolclass=sa.NullPool)
         # PostgreSQL and MariaDB have their own limit.
         with contextlib.suppress(sa.exc.OperationalError), other.begin() as waiting:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database functions on MariaDB and PostgreSQL, and what only they can get wrong.
+"""Tests of the database functions on MariaDB and PostgreSQL.
 
 All unit tests that take a database from ``kind`` are repeated here on each server.
 """
@@ -255,7 +255,7 @@ class SessionOnMariadb(OnMariadb):
         self.assertEqual(1, sent)
 
     def _questions(self, function, lend):
-        """Count what one connection sends; each pool has one, as nobody else uses it."""
+        """Count what one connection sends; each pool has one here."""
         statement = "SHOW SESSION STATUS LIKE 'Questions'"
 
         def questions():
@@ -358,7 +358,7 @@ class TypeDeletionOnMariadb(unittest.TestCase):
         databases.use(self, self.kind)
 
     def test_type_delete_and_volume_create_at_once_exclude_each_other(self):
-        # Whoever is second sees what the first one did: the foreign key waits for it.
+        # The second one sees the result of the first: the foreign key waits for it.
         for _ in range(10):
             failed = self._race(types.create({"name": "t"})["id"])
             self.assertIn(failed, [{exception.TypeInUse}, {exception.VolumeTypeNotFound}])

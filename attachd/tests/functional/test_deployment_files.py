@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What etc/ has for systemd, nginx, logrotate and containers, tried with these tools."""
+"""Tests of the files in etc/ for systemd, nginx, logrotate and containers, with these tools."""
 
 from http import server
 import os
@@ -57,7 +57,7 @@ def run(*command: str) -> str:
 
 class UnitsTest(unittest.TestCase):
     EXPOSURE = (("attachd-api", 20), ("attachd-manager", 30), ("attachd-tgtd", 35))
-    """What systemd says of how much a unit could do, in tenths; 100 is everything."""
+    """The exposure level of a unit by systemd, in tenths; 100 is the maximum."""
 
     def test_systemd_units_restrict_privileges(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
@@ -137,7 +137,7 @@ class Backend(server.ThreadingHTTPServer):
 
 
 class Upstream(server.BaseHTTPRequestHandler):
-    """Tells what arrives; of events, one now and the next when it is asked for."""
+    """Returns the request; of events, one now and the next on demand."""
 
     protocol_version = "HTTP/1.1"
     server: Backend

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for devstack, phase by phase, with real servers; for whoever changes devstack/."""
+"""Tests of the phases of the devstack plug-in with real servers."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ class SettingsTest(testtools.TestCase):
 
     def _devstack(self, **settings):
         devstack = Devstack(self, MYSQL_PASSWORD="secret", **CREDENTIALS, **settings)
-        # A phase that nobody knows.
+        # An unknown phase.
         devstack.run("nothing")
         return devstack
 

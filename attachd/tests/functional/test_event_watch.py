@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who watches hears of every event once and in order, while clients attach and the API is
-restarted: real managers, RabbitMQ and databases.
+"""Tests of watching events in order while clients attach and the API restarts.
 
-ATTACHD_TEST_CYCLES=1000 runs it with a hundred clients, on PostgreSQL too.
-ATTACHD_TEST_WATCHERS=N lets N listen, and tells what each costs.
+The managers, RabbitMQ and the databases are real.  ATTACHD_TEST_CYCLES=1000 runs a hundred
+clients, on PostgreSQL as well.  ATTACHD_TEST_WATCHERS=N starts N watchers and prints their cost.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients see while Keystone or Compute is away, and afterwards.
+"""Tests of outages of Keystone and Nova.
 
-Keystone is a real one, behind a proxy that fails in its stead.
+Keystone is a real one, behind a proxy that fails.
 """
 
 import unittest
@@ -25,7 +25,7 @@ SILENCE = 15
 @full_only("outages")
 class Case(unittest.TestCase):
     def assert_unavailable(self, answer, says):
-        """Hold that it says so; without a time limit, an answer would never come."""
+        """Check for a 503; without timeouts there would be no response."""
         self.assertEqual(503, answer.status, answer.raw)
         self.assertRegex(answer.fault, says)
         self.assertEqual("5", answer.headers["retry-after"])
@@ -36,14 +36,14 @@ class KeystoneTest(Case):
         super().setUp()
         self.keystone = keystone_fixture.shared(self)
         self.proxy, url = tcp_proxy.in_front_of(self, self.keystone.url)
-        # The middleware logs in where it is told to, and asks where the catalogue says.
+        # The middleware logs in at auth_url, and validates at the catalogue's URL.
         self.addCleanup(self.keystone.endpoint, "identity", self.keystone.url)
         self.keystone.endpoint("identity", url)
         self.api = keystone_api.use(self, auth_url=url, http_connect_timeout=SILENCE)
         self.alice = self.keystone.user("alice", "member")
 
     def request(self, token=None):
-        # A token that nobody has asked for yet, or it would be remembered.
+        # A token that has not been validated yet, so that it is not cached.
         token = token or self.keystone.token(self.alice)
         return self.api.request("GET", "/volumes", token=token)
 

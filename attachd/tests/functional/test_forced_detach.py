@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments that are deleted by force, with a manager whose backend is fake."""
+"""Tests of deleting attachments by force, with a manager whose backend is fake."""
 
 import unittest
 from unittest import mock
@@ -141,7 +141,7 @@ class OlderCallTest(Case):
 
 
 class ChangedTest(Case):
-    """A Compute whose servers have whatever is attached to them."""
+    """A Compute whose servers use all their attachments."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever makes a file system and mounts it is killed at each step, and called again."""
+"""Tests of making and mounting a file system by a process that is killed at each step."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ _STAGES = {
 
 @full_only("crash")
 class KilledTest(LoopDeviceCase):
-    """There is always somebody who comes later."""
+    """Another process always follows the killed one."""
 
     def setUp(self):
         super().setUp()
@@ -125,7 +125,7 @@ class KilledTest(LoopDeviceCase):
         subprocess.run(["e2fsck", "-fn", self.volume], check=True, capture_output=True)
 
     def killed(self, script):
-        """Return the entry of somebody who was killed while mkfs.ext4 ran."""
+        """Return the journal entry of a process killed while mkfs.ext4 ran."""
         tools, flag = self.folder / "tools", self.folder / "flag"
         tools.mkdir(exist_ok=True)
         flag.unlink(missing_ok=True)

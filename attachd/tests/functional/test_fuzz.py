@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No body and no parameters, however strange, are answered with a 5xx.
+"""Tests that random bodies and parameters never return a 5xx.
 
-Hypothesis makes bodies for every endpoint that there is: some are any JSON at all, most are
-nearly what the endpoint's schema asks for.
+Hypothesis generates bodies for every endpoint: some are any JSON, most are close to the
+endpoint's schema.
 """
 
 import re

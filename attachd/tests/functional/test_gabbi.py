@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stories in gabbits/*.yaml: each request and its answer, read from top to bottom.
+"""Tests of the requests in gabbits/*.yaml.
 
-A story gets an API, a manager with the fake driver, and a database of its own.
+Each file gets an API, a manager with the fake driver, and a database of its own.
 """
 
 from pathlib import Path

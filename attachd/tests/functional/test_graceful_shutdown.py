@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Managers that are told to end, or to start anew, in the middle of their work."""
+"""Tests of managers that are stopped or reloaded during their work."""
 
 import signal
 import threading
@@ -53,12 +53,12 @@ class GracefulEndTest(unittest.TestCase):
             return [tuple(row) for row in connection.exec_driver_sql(statement)]
 
     def due(self):
-        """Return what is under way, as the rows say."""
+        """Return the operations in progress, by the rows."""
         found = self.rows("SELECT id, state FROM volumes UNION SELECT id, state FROM attachments")
         return [row for row in found if row[1] in TRANSITIONAL]
 
     def attaching(self, volume):
-        """Begin to attach; return what joins the client and tells its answer."""
+        """Start to attach; return a function that waits for the response."""
         answers = []
 
         def attach():
@@ -110,7 +110,7 @@ class GracefulEndTest(unittest.TestCase):
         manager = self.deployment.start_manager()
         volumes = [self.create_volume() for _ in range(4)]
         self.assertEqual(0, manager.end())
-        # Asked of nobody: it waits in the queue.
+        # No manager has it: it waits in the queue.
         volumes.append(self.create_volume())
         self.assertEqual({"creating"}, {self.status(each) for each in volumes})
         self.deployment.configure(FAST)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices of this machine, made of a volume on a real tgtd by a host's connectors."""
+"""Tests of the block devices that a host's connectors make of a volume on a real tgtd."""
 
 import os
 from pathlib import Path
@@ -156,7 +156,7 @@ class LifeTest(UserSpaceDeviceCase):
 
 
 class RefusedTest(UserSpaceDeviceCase):
-    """Who is not let in, or lets nobody wait."""
+    """Tests of refused connects."""
 
     def test_connect_with_other_initiator_is_refused_and_leaves_nothing(self):
         _export, info = self.export()
@@ -239,7 +239,7 @@ class TroubleTest(UserSpaceDeviceCase):
         self.kill_daemon(info)
         with Path(device.path).open("r+b", buffering=0) as lost:
             lost.write(b"lost" * 1024)
-            # While it is open nobody has been told yet.
+            # While it is open the error has not been reported yet.
             error = self.assertRaises(
                 exception.HostError, self.connector.disconnect, info, OPTIONS, device
             )

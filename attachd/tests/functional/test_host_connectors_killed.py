@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process is killed at each thing that it does to attach or detach, and another one goes on.
+"""Tests of connectors in a process that is killed at each step, and of the next one.
 
-The points are not listed by hand: Python tells of each file, folder, process and socket that is
-about to be touched (sys.addaudithook), and a process that has just been started is one more.
+The points are not listed by hand: Python reports each file, directory, process and socket before
+it is used (sys.addaudithook), and a process that has just started is one more point.
 """
 
 import os
@@ -67,7 +67,7 @@ class Killer:
 
 @full_only("crash")
 class KilledTest(UserSpaceDeviceCase):
-    """Whatever was left half-way is finished by whoever comes next, in either direction."""
+    """An unfinished operation is finished or undone by the next process."""
 
     def setUp(self):
         super().setUp()
@@ -97,7 +97,7 @@ class KilledTest(UserSpaceDeviceCase):
         return False
 
     def each_point(self, call):
-        """Yield after each death, until there is nobody left to die."""
+        """Yield after each kill, until no point is left."""
         for number in range(_MOST):
             with self.subTest(point=number):
                 if not self.killed_at(number, call):

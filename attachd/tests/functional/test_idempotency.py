@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests with an Idempotency-Key, through the API: done once, whatever is lost on the way."""
+"""Tests of requests with an Idempotency-Key: they are processed once."""
 
 import json
 import unittest

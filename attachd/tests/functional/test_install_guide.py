@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""doc/source/admin/install.rst, typed command by command, from nothing to nothing.
+"""Tests of doc/source/admin/install.rst, command by command, from installation to removal.
 
-SUBSTITUTIONS tells what is typed instead of what stands there, and why.
+SUBSTITUTIONS lists what the tests run instead of the printed commands, and why.
 """
 
 import contextlib
@@ -308,7 +308,7 @@ class InstallGuideTest(unittest.TestCase):
     def assert_units_are_in_order(self) -> None:
         analyze = requirements.require_tool(self, "systemd-analyze")
         for name in self.units.enabled():
-            # Without root's own folders it finds no unit that ours come after, and says so.
+            # Without root's own folders it warns that units which ours follow are missing.
             said = subprocess.run(
                 [analyze, "verify", "--man=no", str(self.units.file(name))],
                 capture_output=True,
@@ -323,7 +323,7 @@ class InstallGuideTest(unittest.TestCase):
             self.assertRegex(status, r"CapBnd:\s+0{16}", name)
 
     def assert_hosts_are_let_in(self) -> None:
-        # tgtd answers its own user and nobody else.
+        # tgtd answers only its own user.
         user = self.account("attachd")
         tgtadm = [requirements.require_tool(self, "setpriv"), f"--reuid={user}", f"--regid={user}"]
         tgtadm += ["--clear-groups", requirements.require_tool(self, "tgtadm")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guides have for some readers only: PostgreSQL, loop devices, HAProxy."""
+"""Tests of the variants in the installation guide: PostgreSQL, loop devices, HAProxy."""
 
 import os
 from pathlib import Path

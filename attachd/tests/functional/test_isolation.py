@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projects of a real Keystone do not meet: each call of the API, sent by a member of another one.
+"""Tests of the isolation of projects: each call of the API by a member of another project.
 
-The calls are those of the story behind the samples of the API reference, which has them all.
+The calls are those behind the samples of the API reference, which are complete.
 """
 
 import json
@@ -97,7 +97,7 @@ class ResourcesTest(Case):
                 continue
             call = (step.method, self.filled(step.path), self.filled(step.body))
             answer = self.request(*call, self.stranger, step.version)
-            # Calls for administrators may be refused before anybody looks for the volume.
+            # Calls for administrators may be refused before the volume is looked up.
             allowed = {404} if step.token == wsgi_api.MEMBER else {403, 404}
             if answer.status not in allowed:
                 reached[f"{step.method} {step.path} {step.name}"] = answer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sealing all anew beside services that go on, killed in the middle and begun again."""
+"""Tests of rotating the encryption key beside running services, killed and repeated."""
 
 import json
 import threading

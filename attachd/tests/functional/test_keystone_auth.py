@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API behind a real Keystone: who is let in, as whom, and what happens without Keystone."""
+"""Tests of the API behind a real Keystone: tokens, roles, and outages of Keystone."""
 
 import socket
 import threading

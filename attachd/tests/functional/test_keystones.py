@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other tests take for granted of the Keystone they run."""
+"""Tests of the Keystone fixture."""
 
 import unittest
 

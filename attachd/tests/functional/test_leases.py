@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes want one volume at the same time, and are killed: never two of them have it.
+"""Tests that volume leases of processes which are killed never have two holders.
 
-They are on two machines, as far as they can see: two of them share a folder of lock files, and
-two others share another one.  Whoever has the volume locks a file that nobody may have locked by
-then, and writes down the generation of its lease.  The kernel lets go of that file before it lets
-go of what proves that a process is dead, since it was opened before.
+The processes act as two machines: two of them share a directory of lock files, and two others
+share another one.  A holder locks a file that must be free, and records the generation of its
+lease.  The kernel releases that file before it releases the liveness lock of the process, since
+the file was opened earlier.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of the older calls and of the attachments API on one volume at the same time."""
+"""Tests of legacy attach actions and the attachments API on one volume at the same time."""
 
 import functools
 import itertools
@@ -41,7 +41,7 @@ class Client:
         return answer
 
     def act(self, **action: Any) -> bool:
-        """Ask for an action of the volume; tell whether it was done."""
+        """Send a volume action; return whether it succeeded."""
         return self._ask("POST", f"/volumes/{self._volume}/action", action).status < 300
 
     def work(self) -> None:
@@ -131,7 +131,7 @@ class ConcurrencyTest(unittest.TestCase):
                 raise outcome
 
     def assert_all_agree(self):
-        """Rows, the volume's status and the backend say the same."""
+        """Check that rows, volume status and backend agree."""
         volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         found = [AttachmentState(row["state"]) for row in held]
         derived = states.derive(VolumeState(volume["state"]), found, volume["pending_detaches"])

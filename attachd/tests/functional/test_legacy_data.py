@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of a volume that is attached by the older calls, sent as Ironic and old Nova send them."""
+"""Tests of data on volumes attached by the legacy actions, as Ironic and old Nova send them."""
 
 import secrets
 
@@ -15,7 +15,7 @@ class LegacyLifeTest(data.IscsiCase):
     """openstacksdk's calls, in the order in which ironic.common.cinder makes them."""
 
     def let_in(self, host):
-        """Have a host let in; return what it is told."""
+        """Connect a host; return the connection info."""
         return self.sdk.init_volume_attachment(self.volume, host.connector)
 
     def attached(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Older calls in an order that is none of the usual ones, with a manager whose backend is fake."""
+"""Tests of legacy attach actions in unusual orders, with a manager whose backend is fake."""
 
 import unittest
 from unittest import mock
@@ -78,7 +78,7 @@ class ResetTest(Case):
 
 
 class GuardTest(Case):
-    """A Compute whose server has whatever attachment there is."""
+    """A Compute whose server uses any attachment."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several have one volume by the older calls and by the attachments API; the backend is fake."""
+"""Tests of multiattach volumes with legacy actions and the attachments API."""
 
 import itertools
 import unittest
@@ -47,7 +47,7 @@ class Case(unittest.TestCase):
         self.act("os-terminate_connection", {"connector": connector(host)}, **more)
 
     def attach(self, server, mode=None, **more):
-        """Say that a server has the volume; return its attachment's id."""
+        """Attach for a server; return the attachment id."""
         said = {"instance_uuid": server, "mountpoint": "/dev/vdb"} | (
             {"mode": mode} if mode else {}
         )
@@ -68,7 +68,7 @@ class Case(unittest.TestCase):
 
 
 class WhoseTest(Case):
-    """Two begin before either of them says for which server it is."""
+    """Two connections start before an os-attach names a server."""
 
     def test_legacy_terminate_connection_of_two_users_works_in_either_order(self):
         for first, second in (({}, {"token": BOB}), ({"token": BOB}, {})):

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python API through the real doors: a service, devices, file systems; and a process that is
-killed wherever it may be.
-"""
+"""Tests of the Python API of a host with a real service, devices, file systems and kills."""
 
 import itertools
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock clients that log in: with passwords at a real Keystone, and with HTTP Basic at attachd."""
+"""Tests of stock clients that log in with Keystone passwords and with HTTP Basic."""
 
 import subprocess
 

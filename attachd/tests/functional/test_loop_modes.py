@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may write to a volume of the file driver, asked of the kernel, behind a served API."""
+"""Tests of read-only loop devices of the file driver, behind a served API."""
 
 import contextlib
 import fcntl
@@ -60,7 +60,7 @@ class LoopDevicesTest(MultiattachCase):
 
     @staticmethod
     def flag(info):
-        """Return what the kernel says of the device: 1 if it is read-only."""
+        """Return the kernel's read-only flag of the device: 1 if it is read-only."""
         with Path(info["data"]["device_path"]).open("rb") as device:
             return struct.unpack("i", fcntl.ioctl(device, _BLKROGET, bytes(4)))[0]
 

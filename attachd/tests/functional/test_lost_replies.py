@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that are lost: a client sends a request, hangs up, and sends it again.
+"""Tests of clients that lose a response and repeat the request.
 
-Real processes, RabbitMQ and a real database; the first request is cut off before its answer, the
-second one has to get the truth.
+The processes, RabbitMQ and the database are real; the first request is disconnected before its
+response, the second one must return the current state.
 """
 
 import json

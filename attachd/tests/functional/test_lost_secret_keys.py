@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done with attachments whose secrets nobody can open, over HTTP."""
+"""Tests of attachments whose secrets cannot be decrypted, over HTTP."""
 
 import logging
 import unittest
@@ -35,7 +35,7 @@ class LostKeyTest(unittest.TestCase):
         return answer
 
     def secrets(self):
-        """Return the secrets that the driver was told."""
+        """Return the secrets that the driver received."""
         return [call.args[1].secret for call in self.grant.call_args_list]
 
     def assert_refused(self, answer):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus, the dashboard and the alert rules find in processes that really work."""
+"""Tests of the metrics, the dashboard and the alert rules with real processes."""
 
 from collections.abc import Iterator
 import json
@@ -61,14 +61,14 @@ def labels_of(expression: str) -> set[str]:
 
 
 def free_port():
-    """Return a port of this machine that nobody listens on."""
+    """Return a port of this machine that is free."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 
 
 @full_only("deployments")
 class NamesTest(testtools.TestCase):
-    """All that is asked for is told by a service that has attached, detached and failed."""
+    """Tests of the metrics of a service that has attached, detached and failed."""
 
     def setUp(self):
         super().setUp()
@@ -134,7 +134,7 @@ class NamesTest(testtools.TestCase):
         self.check_report()
 
     def check_death(self):
-        """Kill the worker that tells: another one does so, and nothing that it counted is gone."""
+        """Kill the exporting worker: another one exports, and keeps its counts."""
         before = self.sample("attachd_api_requests_total", endpoint="/attachments")
         telling = r"(\d+) INFO attachd.telemetry.exporter .* Metrics are at"
         os.kill(int(self.server.wait_for(telling)[1]), signal.SIGKILL)
@@ -143,7 +143,7 @@ class NamesTest(testtools.TestCase):
         self.assertEqual(before, after)
 
     def check_report(self):
-        """Have the manager tell what it is at, which is no metric but needs the same manager."""
+        """Request the manager's state report, which needs the same manager."""
         worker = int(self.manager.wait_for(r"(\d+) INFO attachd.manager.service .* Serving")[1])
         os.kill(worker, signal.SIGUSR2)
         self.manager.wait_for(r"(?s)Guru Meditation.*test@broken \(FakeDriver\): ready")

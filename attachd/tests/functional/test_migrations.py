@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Migrations on each database: what they make, what offline SQL makes, and what models.py says."""
+"""Tests of migrations on each database: online, offline, and compared with the models."""
 
 import io
 import unittest
@@ -23,14 +23,14 @@ class MigrationsOnSqlite(unittest.TestCase):
         databases.use_without_tables(self, self.kind)
 
     def _differences(self):
-        """Return what would have to be changed to make the tables as models.py says."""
+        """Return what would have to be changed to make the tables equal models.py."""
         with session.writer() as connection:
             options = {"compare_type": True, "compare_server_default": True}
             context = MigrationContext.configure(connection, opts=options)
             return autogenerate.compare_metadata(context, models.METADATA)
 
     def _schema(self):
-        """Return everything the database tells about its tables."""
+        """Return the schema as the database reports it."""
         with session.reader() as connection:
             inspector = sa.inspect(connection)
             return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices are mounted and unmounted, as often as anybody asks, and never against their users."""
+"""Tests of mounting and unmounting devices: repeated, and while they are in use."""
 
 from concurrent import futures
 import os
@@ -42,7 +42,7 @@ class MountTest(LoopDeviceCase):
     def test_mount_is_marked_as_network_mount(self):
         device, folder = self.formatted(), self.place()
         mounts.mount(device, folder, mode="rw")
-        # Where mount keeps what the kernel does not, for whoever unmounts.
+        # Where mount keeps what the kernel does not, for umount.
         lines = Path("/run/mount/utab").read_text().splitlines()
         (line,) = [each for each in lines if f"TARGET={folder} " in each]
         self.assertIn("OPTS=_netdev", line.split())
@@ -156,7 +156,7 @@ class MountTest(LoopDeviceCase):
 
 
 class DirtyTest(LoopDeviceCase):
-    """Somebody died, or still writes: the journal has something to say, and must not be asked."""
+    """A file system whose journal must be replayed, by a writer only."""
 
     def test_mount_read_only_of_dirty_file_system_skips_the_journal(self):
         for kind, size in (("ext4", 16 * MIB), ("xfs", 300 * MIB)):
@@ -200,7 +200,7 @@ class DirtyTest(LoopDeviceCase):
 
 
 class UnmountTest(LoopDeviceCase):
-    """The way back, past whoever is in the way."""
+    """Tests of unmounting devices that are in use."""
 
     def setUp(self):
         super().setUp()

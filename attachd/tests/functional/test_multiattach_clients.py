@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stock clients make of types whose volumes several servers share."""
+"""Tests of multiattach types and volumes with stock clients."""
 
 import json
 import re

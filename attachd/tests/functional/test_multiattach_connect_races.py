@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many want to attach at the same time where only some may, on each database."""
+"""Tests of concurrent connects of multiattach volumes with limits, on each database."""
 
 from collections import Counter
 import functools
@@ -36,7 +36,7 @@ class SharingOnSqlite(unittest.TestCase):
         self.addCleanup(watching.stop)
 
     def tearDown(self):
-        # No deadlock was met, and nobody had to try again: it would have been logged.
+        # There was no deadlock and no retry: each would have been logged.
         self.assertEqual([], self.log.method_calls)
         super().tearDown()
 
@@ -122,7 +122,7 @@ class SharingOnSqlite(unittest.TestCase):
         watcher.join()
         self.assertEqual([list] * 4, [type(each) for each in outcomes[:4]])
         self.assertLessEqual(max(most), 4)
-        # Whatever was left over is there for the next ones.
+        # The rest is available for the next calls.
         concurrency.run_at_once(*map(self._connect, mine[4:], volumes[4:], ["one"] * 8))
         self.assertEqual(4, self._count("one"))
 

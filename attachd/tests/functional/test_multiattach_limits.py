@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many attachments a host may have, of all volumes: [manager]max_attachments_per_host.
+"""Tests of the limit of attachments per host: [manager]max_attachments_per_host.
 
-What types limit is in gabbits/multiattach-limits.yaml.
+Limits of volume types are tested in gabbits/multiattach-limits.yaml.
 """
 
 import functools

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backends get volumes that are shared or read-only, and what is said while none can.
+"""Tests of the placement of multiattach and read-only volumes, and of its error messages.
 
-A backend that cannot has to be there first; what another one reports later counts at once.
+A backend without the capability comes first; the reports of other backends count at once.
 """
 
 import dataclasses
@@ -153,7 +153,7 @@ driver = fake
 
 @full_only("deployments")
 class ProcessesTest(unittest.TestCase):
-    """A manager that is started while an API says that nothing will do."""
+    """A manager that starts while an API finds no valid backend."""
 
     def test_create_volume_after_capability_report_succeeds(self):
         deployment = deployments.Deployment(self, "mariadb", workers=1)  # files, without devices

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator switches multiattach off while the service runs, and on again.
+"""Tests of policies that deny and allow multiattach while the service runs.
 
-Nobody gets a shared volume or joins others at one meanwhile, and whoever has one keeps it.
+While multiattach is denied there are no new multiattach volumes and no second attachments, and
+existing attachments stay.
 """
 
 import unittest
@@ -42,7 +43,7 @@ class Case(unittest.TestCase):
         return self.api.create_volume(volume_type=kind)
 
     def switch(self, *rules):
-        """Deny everybody what these rules decide on, and wait until that is in force."""
+        """Deny these rules for all callers, and wait until the policy is loaded."""
         new = self.folder / "new"
         new.write_text("".join(f"'{rule}': '!'\n" for rule in rules) or "{}\n")
         new.rename(self.policy)
@@ -96,7 +97,7 @@ class Case(unittest.TestCase):
         return sorted(each["server_id"][0] for each in self.api.volume(volume)["attachments"])
 
     def assert_nobody_joins(self, volume):
-        """Have somebody try each way to be one more at a volume that others have."""
+        """Try all calls that would add an attachment to an attached volume."""
         before = self.servers(volume), self.api.volume(volume)["status"]
         self.assert_denied(self.reserve(volume, 7))
         self.assert_denied(self.reserve(volume, 7, connector={"host": "node-7"}))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""64 hosts attach and detach one multiattach volume at the same time, with everything real: two
-managers of two processes each, RabbitMQ, MariaDB or PostgreSQL, and tgtd.
+"""Tests of 64 hosts that attach and detach one multiattach volume at the same time.
 
-ATTACHD_TEST_CYCLES=2000 runs it in full and prints how long each call took.
+There are two managers of two processes each, RabbitMQ, MariaDB or PostgreSQL, and tgtd.
+ATTACHD_TEST_CYCLES=2000 is a full run, which prints the duration of each call.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other types for volumes: what changes how they are attached waits until they are available."""
+"""Tests of retypes that change how a volume is attached: they require an available volume."""
 
 import functools
 import itertools
@@ -25,7 +25,7 @@ SAME = {
     "shared": {"multiattach": "<is> yes", "mode": "rw"},
     "one-writer": {"capabilities:multiattach": "<is> True", "mode": "ro"},
 }
-"""Types that say the same as others in other words."""
+"""Types with equal specs in another spelling."""
 
 ATTACHMENTS = (
     "held", "reserved", "connecting", "connected", "attached", "disconnecting", "connect_unknown",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever clients ask for and however the backend fails: types, limits and modes are obeyed.
+"""Tests of types, limits and modes with random calls and backend errors.
 
-As test_state_machine does, but of volumes that several share; held against sharing_model.py.
+It works as test_state_machine, with multiattach volumes and multiattach_model.py.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def _faults(self, **methods: str) -> Iterator[None]:
-        """Let methods of the driver behave as model.Faults tells."""
+        """Make methods of the driver fail as Faults says."""
 
         def script(call: Call) -> None:
             how = methods.get(call.method)
@@ -96,7 +96,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self.volumes[new] = Volume(new, kind.multiattach, 1, 1, kind=kind)
 
     def has_attachments(self) -> bool:
-        """Tell whether anything can be done to one."""
+        """Return whether a rule can apply to an attachment."""
         return any(one.shared for one in self.volumes.values())
 
     @stateful.rule(data=st.data(), server=SERVERS, asked=MODES)
@@ -201,7 +201,7 @@ class SharingMachineTest(unittest.TestCase):
     """One API and one manager, many stories."""
 
     def test_random_calls_obey_the_multiattach_model(self):
-        # Failures are what the stories are about: they need not be told.
+        # Failures are expected here: do not log them.
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
         api = wsgi_api.use(self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications of real processes: what listeners hear, and what becomes of them in trouble."""
+"""Tests of notifications of real processes, and of outages of the broker."""
 
 import contextlib
 import json
@@ -57,7 +57,7 @@ def nobody(test):
 
 
 def silent(test):
-    """Return the URL of a broker that takes connections and never says a word."""
+    """Return the URL of a broker that accepts connections and never responds."""
     server = socket.create_server(("127.0.0.1", 0))
     test.addCleanup(server.close)
     return f"rabbit://guest:guest@127.0.0.1:{server.getsockname()[1]}/"
@@ -110,7 +110,7 @@ class DeploymentCase(unittest.TestCase):
         return deployment
 
     def lost(self, process):
-        """Return (event type, id, reason) of what a process says to have lost."""
+        """Return (event type, id, reason) of the notifications that a process reports as lost."""
         pattern = r"Notification (\S+) of (\S+) is lost, \d+ so far: (.*)"
         return re.findall(pattern, process.output)
 
@@ -123,7 +123,7 @@ class LifeTest(DeploymentCase):
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
         volume_id = live(sdk.block_storage(self, deployment.url))
-        for kind in LIFE:  # what one process tells last may come before what the other one tells
+        for kind in LIFE:  # messages of two processes may arrive in another order
             heard = listener.wait_for(kind)
         # Two processes tell; what each of them tells is in order, and so is each beginning and
         # its end.  Their times order the rest.
@@ -165,7 +165,7 @@ class LifeTest(DeploymentCase):
 
 
 class EndTest(DeploymentCase):
-    """A process that ends while the message queue does not take what it has to tell."""
+    """A process that stops while the broker accepts no notifications."""
 
     def end(self, start, broker):
         deployment = self.deploy(broker, flush=1)  # however long: nothing is ever taken

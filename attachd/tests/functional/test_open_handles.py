@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever uses a device is found, by whatever path, in whatever namespace."""
+"""Tests of finding the users of a device, by any path and in any namespace."""
 
 import os
 from pathlib import Path
@@ -84,7 +84,7 @@ class UsersTest(LoopDeviceCase):
         self.used(device, f"swap on {device}")
 
     def test_open_handles_include_partitions(self):
-        # Not each kernel can read partition tables, but each can be told.
+        # Not each kernel reads partition tables, but partitions can be added.
         device, folder = self.device(32 * MIB, "--partscan"), self.place()
         self.run_tool(requirements.require_tool(self, "addpart"), device, "1", "2048", "40960")
         part = f"{device}p1"

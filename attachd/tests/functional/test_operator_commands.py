@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What administrators do with the stock commands: services, hosts, backends, log levels."""
+"""Tests of stock commands for administrators: services, hosts, backends, log levels."""
 
 from attachd.tests.functional import test_clients
 from attachd.tests.selection import full_only

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients see while the database, the message queue or a backend is away, and afterwards.
+"""Tests of outages of the database, the message queue or a backend.
 
-Real processes and servers; what is away is cut off by a proxy, or stopped by a signal.
+Processes and servers are real; a proxy disconnects them, or a signal stops them.
 """
 
 from concurrent import futures
@@ -22,7 +22,7 @@ TGT_TIMEOUT = 15
 @full_only("outages")
 class Case(testtools.TestCase):
     def assert_unavailable(self, answer, says):
-        """Hold that it says so; without time limits, an answer would never come."""
+        """Check for a 503; without timeouts there would be no response."""
         self.assertEqual(503, answer.volume_status, answer)
         self.assertRegex(answer.message, says)
         self.assertEqual("5", answer.headers["retry-after"])
@@ -126,7 +126,7 @@ class QueueTest(Case):
         deployment.attach_and_detach(volume)
 
     def assert_true(self, created, name):
-        """What was told of a volume is so: it is in error, or a manager has found its row."""
+        """Check a volume after its response: it is in error, or a manager has found its row."""
         (left,) = self.deployment.get(f"/volumes?name={name}")["volumes"]
         if created.volume_status == 202:
             wait_until(lambda: self.deployment.volume_status(left["id"]) == "available")
@@ -204,7 +204,7 @@ class BackendTest(Case):
         return deployment
 
     def assert_names_what_to_do(self, deployment, identity, answer):
-        """It says what is wrong, for how long that took, and what may be done about it."""
+        """Check the message: the error, its duration, and the remedy."""
         if answer.volume_status == 500:
             self.assertRegex(answer.message, f"{identity} could not be connected: .* not answer")
             self.assertIn("Update it to try again, or delete it", answer.message)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed from a tree without git history; for whoever changes setup.cfg."""
+"""Tests of an installation from a source tree without git history."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator edits policy.yaml while the service runs, and makes mistakes."""
+"""Tests of changes and errors in policy.yaml while the service runs."""
 
 import os
 import unittest
@@ -45,7 +45,7 @@ class EditsTest(Case):
         return answer.status_code
 
     def write(self, text):
-        """Replace the file as editors do: nobody reads half of it."""
+        """Replace the file as editors do: no process reads half of it."""
         new = self.folder / "new"
         new.write_text(text)
         new.rename(self.policy)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The production shape: a manager and a WSGI server, RabbitMQ, MariaDB and PostgreSQL."""
+"""Tests of a manager and a WSGI server with RabbitMQ, MariaDB and PostgreSQL."""
 
 from collections import Counter
 import contextlib
@@ -29,7 +29,7 @@ _REQUESTS = (
 
 
 class CycleCase:
-    """The whole attach cycle; a subclass tells database and server."""
+    """The whole attach cycle; a subclass sets database and server."""
 
     def test_data_survives_detach_for_the_next_host(self):
         deployment = Deployment(self, self.database)
@@ -235,7 +235,7 @@ class ManagerTest(unittest.TestCase):
         self.wait_until_available(volume)
 
     def is_worked_on(self):
-        """Tell whether a manager works on a volume."""
+        """Return whether a manager works on a volume."""
         engine = sa.create_engine(self.deployment.database, poolclass=sa.NullPool)
         held = "SELECT id FROM volumes WHERE lease_holder IS NOT NULL"
         with engine.connect() as connection:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd over quorum queues, configured as doc/source/admin/high-availability.rst says."""
+"""Tests of quorum queues, configured as doc/source/admin/high-availability.rst says."""
 
 import subprocess
 import unittest

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stock commands and the SDK show and set quotas.
+"""Tests of quotas with the stock commands and the SDK.
 
-The openstack command looks projects up in Keystone, so there is a real one; attachd itself
-believes whoever asks.
+The openstack command looks projects up in Keystone, so there is a real one; attachd itself runs
+without authentication.
 """
 
 import subprocess

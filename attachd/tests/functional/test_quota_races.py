@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many want what is left of a project's quota at the same time, on each database."""
+"""Tests of concurrent calls near a project's quota, on each database."""
 
 from collections import Counter
 import functools
@@ -51,7 +51,7 @@ class RacesOnSqlite(unittest.TestCase):
         self.addCleanup(watching.stop)
 
     def tearDown(self):
-        # No deadlock was met, and nobody had to try again: it would have been logged.
+        # There was no deadlock and no retry: each would have been logged.
         self.assertEqual([], self.log.method_calls)
         super().tearDown()
 
@@ -115,7 +115,7 @@ class RacesOnSqlite(unittest.TestCase):
         made = outcomes["dict"] - len(going)
         self.assertEqual(made, len(db_rows.list_volumes()))
         self.assertLessEqual(made, 10)
-        # Whatever was left over is there for the next ones.
+        # The rest is available for the next calls.
         left = self._outcomes(*[create] * 10)
         self.assertEqual((10 - made, made), (left["dict"], left["QuotaExceeded"]))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes through the tgt driver, from host to host, with a real tgtd and real initiators."""
+"""Tests of data through the tgt driver, with a real tgtd and real initiators."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock commands, which know nothing of attachd 1.0, show each time that a volume is attached."""
+"""Tests of the stock commands for a volume that has several attachments."""
 
 import json
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /resource_filters tells is what lists take, whatever the operator says."""
+"""Tests that the lists accept the filters that /resource_filters returns."""
 
 import json
 import unittest

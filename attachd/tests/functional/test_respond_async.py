@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefer: respond-async through the API: answered at once, done by a manager, never forgotten."""
+"""Tests of Prefer: respond-async: the API returns at once, and a manager does the work."""
 
 import unittest
 from unittest import mock

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host is started anew, and has its volumes as before; or no longer, if they are not its own.
+"""Tests of restoring the volumes of a host after a reboot.
 
-A reboot is played: daemons are killed, loop devices and mounts are taken away, as the kernel's
-end does it; the journal and its folder stay.
+A reboot is simulated: daemons are killed, loop devices and mounts are removed, as at the end of
+the kernel; the journal and its directory stay.
 """
 
 from importlib import metadata

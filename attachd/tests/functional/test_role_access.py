@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every endpoint is called by everybody: those who may get through, and nobody else.
+"""Tests of every endpoint with every role: allowed roles succeed, others are refused.
 
-A new endpoint needs nothing here, as long as its rule's default is a usual one, and the story of
-the samples (test_api_samples) has a call of it if its body has to be right.
+A new endpoint needs nothing here if its rule has a usual default and, where its body matters, the
+samples (test_api_samples) have a call of it.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class RulesTest(Case):
 
 
 class GatesTest(Case):
-    """Handlers are replaced, so that each endpoint can be asked for anything by anybody."""
+    """Handlers are replaced, so that each endpoint can be called by each role."""
 
     def setUp(self):
         super().setUp()
@@ -181,7 +181,7 @@ class StoryTest(Case):
         with self.subTest(each.operation, persona="stranger"):
             version, token = _version(each), role_expectations.OTHER_PROJECT_MEMBER
             answer = self.api.request(each.method, path, body, token=token, version=version)
-            # A 400: call it in the story of the samples, or tell personas.BODIES what it wants.
+            # A 400: add a call to the samples, or a body to role_expectations.BODIES.
             self.assertIn(answer.status, {403, 404}, answer.raw)
 
     def _refuse_what_is_in_no_sample(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two releases of the code side by side: API and manager, RabbitMQ, one migrated database."""
+"""Tests of two releases of the code on RabbitMQ and one migrated database."""
 
 import contextlib
 import unittest
@@ -62,7 +62,7 @@ class UpgradeCase:
         server = str(uuid.uuid4())
         first = self.attach(storage, volume, instance=server)
         self.assertEqual("in-use", storage.get_volume(volume.id).status)
-        # As while a server moves: what remains after a detach is told.
+        # As while a server moves: the response to a detach lists what remains.
         second = self.attach(storage, volume, {"host": "two"}, instance=server)
         answer = self.request("DELETE", f"/attachments/{first.id}")
         self.assertEqual(200, answer.status_code, answer.text)
@@ -94,7 +94,7 @@ class UpgradeCase:
         self.act(volume, "os-detach")
 
     def check_release(self, attachment, *, former):
-        """Hold that it is an API of this release that answers, which tells more, or is not."""
+        """Check that an API of this release answers, or of the former one."""
         own = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
         url = f"{self.deployment.url}/v3/attachments/{attachment.id}"
         told = requests.get(url, headers=own, timeout=TIMEOUT).json()["attachment"]
@@ -106,7 +106,7 @@ class UpgradeCase:
             self.assertNotIn("Traceback", each.output)
 
     def wait_until_ready(self):
-        """Wait until nothing is left of the upgrade, as managers tell."""
+        """Wait until the upgrade is complete according to the managers' reports."""
         wait_until(lambda: not self.not_ready(), self.not_ready)
 
     def not_ready(self):
@@ -187,7 +187,7 @@ class ApiFirstTest(UpgradeCase, unittest.TestCase):
         self.ended(api, manager)
 
     def refused_without_the_pin(self, volume):
-        """Reserve the volume, and hold that a client is told why it cannot be connected."""
+        """Reserve the volume, and check the reason why it cannot be connected."""
         attachment = self.storage().create_attachment(volume.id, connector={})
         body = {"attachment": {"connector": CONNECTOR}}
         answer = self.request("PUT", f"/attachments/{attachment.id}", body)

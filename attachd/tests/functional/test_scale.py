@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of 50,000 volumes and 100,000 attachments: what a page costs, and how filters find rows.
+"""Tests of the cost of lists with 50,000 volumes and 100,000 attachments.
 
-Times say much of the machine and little of the service.  What is counted here are statements,
-and the rows that the server reads for them.
+Durations depend on the machine.  The tests count statements, and the rows that the server reads
+for them.
 """
 
 import unittest

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemathesis reads the API's description, and finds nothing that is answered otherwise.
+"""Tests of the API with requests that Schemathesis generates from its description.
 
-It makes requests that fit the description, and requests that nearly do, of all operations.  None
-may be answered by a 5xx, by a status or a type that is not described, or by a body of another
-shape.  It always makes the same ones.
+The requests fit the description, or nearly do, of all operations.  No response may be a 5xx, have
+an undocumented status or type, or a body of another shape.  The requests are always the same.
 """
 
 import json
@@ -64,11 +63,11 @@ class SchemathesisTest(unittest.TestCase):
         for name, values in known.items():
             lines += [f'[dictionaries."{name}"]', f"values = {json.dumps(values)}"]
         lines.append("[parameters]")
-        # Whoever waits for events only takes time.
+        # A long poll for events only takes time.
         lines.append('"query.wait" = 0')
         lines += [f'"{name}" = {{ dictionary = "{name}", probability = 0.9 }}' for name in known]
         lines += ["[headers]", f'X-Auth-Token = "{wsgi_api.ADMIN}"']
-        # Without it, answers are in the oldest microversion, of which another document tells.
+        # Without it, answers are in the oldest microversion, which another document describes.
         lines.append(f'OpenStack-API-Version = "{wsgi_api.LATEST}, attachd 1.0"')
         (self.folder / "schemathesis.toml").write_text("\n".join(lines) + "\n")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets of real services are found nowhere but where they belong: real processes, real dumps.
+"""Tests that secrets of real services leak neither to logs, messages nor database dumps.
 
-The answer to a connect has to carry a secret, over the message queue and over HTTP.  Nothing else
-does: no message to listeners or to all managers, no line of any log, and no copy of the database.
+The response to a connect carries a secret, over the message queue and over HTTP.  Nothing else
+does: no notification or fanout message, no line of any log, and no copy of the database.
 """
 
 import base64
@@ -61,7 +61,7 @@ key_file = {{keys}}
 
 
 class Ear:
-    """Hears a copy of all that is sent to managers and listeners by a topic, or to all of them."""
+    """Receives a copy of all messages to managers and notification listeners."""
 
     def __init__(self, test, broker):
         self.heard = []
@@ -289,7 +289,7 @@ class LeakTest(Case):
             "messages": self.ear.text,
             "notifications": json.dumps(self.listener.wait_for("volume.attach.end"), default=str),
         }
-        # It was heard and logged indeed.
+        # It was received and logged.
         self.assertIn("attach_exclusive", places["messages"])
         self.assertIn("volume.attach.end", places["messages"])
         self.assertIn("DEBUG", places["manager's log"])

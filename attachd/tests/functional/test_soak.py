@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short soak: see doc/source/contributor/soak-tests.rst for a long one."""
+"""A short soak test; see doc/source/contributor/soak-tests.rst for long ones."""
 
 import testtools
 from testtools import content

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever clients do, and however the backend fails: API, manager and database obey the model.
+"""Tests of API, manager and database against a model, with random calls and backend errors.
 
-Hypothesis draws the calls; each goes through HTTP, RPC, the flows and SQLite, and afterwards
-the answers, the rows and what the backend lets in are held against model.py.  More of it:
-ATTACHD_TEST_EXAMPLES=1000.
+Hypothesis draws the calls; each goes through HTTP, RPC, the flows and SQLite.  Afterwards the
+responses, the rows and the grants of the backend are compared with attachment_model.py.
+ATTACHD_TEST_EXAMPLES=1000 runs more.
 """
 
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ class Machine(Rules):
 
     @contextlib.contextmanager
     def _faults(self, **methods: str) -> Iterator[None]:
-        """Let methods of the driver behave as model.Faults tells."""
+        """Make methods of the driver fail as Faults says."""
 
         def script(call: Call) -> None:
             how = methods.get(call.method)
@@ -339,7 +339,7 @@ class StateMachineTest(unittest.TestCase):
     """One API and one manager, many stories."""
 
     def test_random_calls_obey_the_attachment_model(self):
-        # Failures are what the stories are about: they need not be told.
+        # Failures are expected here: do not log them.
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
         api = wsgi_api.use(self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two managers of one backend, as if on two machines: work together, death, and sleep of one."""
+"""Tests of two managers of one backend, as if on two machines, when one is killed or paused."""
 
 import os
 from pathlib import Path

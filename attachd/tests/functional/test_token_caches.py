@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tokens are kept that Keystone has confirmed: in memcached, in the process, or nowhere."""
+"""Tests of the cache of validated tokens: in memcached, in the process, or none."""
 
 import socketserver
 import threading

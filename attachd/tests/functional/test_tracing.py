@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request followed from its client to the tool that a driver runs: in logs, in traces; and
-what processes tell of themselves when somebody asks.
-"""
+"""Tests of following one request from the client to a driver's tool, in logs and in traces."""
 
 import json
 import re
@@ -76,7 +74,7 @@ class ObservedTest(testtools.TestCase):
 
     def records(self, process):
         """Return what a process has logged, all of which has to be JSON."""
-        # gunicorn has a log of its own, and so has warnings what is said before there is one.
+        # gunicorn has a log of its own, and so have messages from before the logging setup.
         foreign = re.compile(r"\[\d{4}-\d\d-\d\d ")
         lines = [line for line in process.output.splitlines() if line and not foreign.match(line)]
         return [json.loads(line) for line in lines]
@@ -137,7 +135,7 @@ class ObservedTest(testtools.TestCase):
         self.assertNotIn(secret, repr(self.collector.spans))
 
     def check_reports(self, secret):
-        time.sleep(0.05)  # file systems tell times in ticks
+        time.sleep(0.05)  # timestamps of file systems have a limited resolution
         self.trigger.touch()
         for process, sections in (
             (self.manager, ("Threads by name", "Database", "Backends", "Volume locks")),

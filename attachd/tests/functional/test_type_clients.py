@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stock clients make of volume types: access, defaults, QoS specs, encryption, filters."""
+"""Tests of volume types with stock clients: access, defaults, QoS specs, encryption, filters."""
 
 import re
 
@@ -16,7 +16,7 @@ PROJECT = libraries.PROJECT
 
 
 def cell(said, name):
-    """Return what a table of two columns says beside a name."""
+    """Return the value beside a name in a table of two columns."""
     return re.search(rf"\| {name} +\| (.*?) +\|", said)[1]
 
 

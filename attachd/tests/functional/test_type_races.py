@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A type changes while volumes get it, on each database: they are what it says, or none of it."""
+"""Tests of type changes while volumes get the type, on each database."""
 
 from collections import Counter
 import functools
@@ -58,7 +58,7 @@ class RacesOnSqlite(unittest.TestCase):
         self.addCleanup(watching.stop)
 
     def tearDown(self):
-        # No deadlock was met, and nobody had to try again: it would have been logged.
+        # There was no deadlock and no retry: each would have been logged.
         self.assertEqual([], self.log.method_calls)
         super().tearDown()
 

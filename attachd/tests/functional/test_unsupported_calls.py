@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that also ask for what this service has not still do with volumes what they do."""
+"""Tests of clients that also use unsupported resources."""
 
 import queue
 

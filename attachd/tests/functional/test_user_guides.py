@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What doc/source/user tells to type, at attachd-all-in-one: by curl, and in Python.
+"""Tests of the examples in doc/source/user with attachd-all-in-one, by curl and in Python.
 
-And the auditor of doc/source/admin/policy.rst asks there, as whom nobody could audit otherwise.
+They include the auditor role of doc/source/admin/policy.rst.
 """
 
 import subprocess
@@ -129,7 +129,7 @@ class AuditorTest(Case):
 
 
 def printed(block):
-    """Return the lines of a block that nobody types."""
+    """Return the lines of a block that are output."""
     typed = "\n".join(block.commands).splitlines()
     lines = [line.removeprefix("$ ").removeprefix("> ") for line in block.text.splitlines()]
     return [line for line in lines if line not in typed]

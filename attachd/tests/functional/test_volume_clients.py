@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stock clients do to volumes by actions, to copies of volumes, and with messages to users.
+"""Tests of volume actions, clones and user messages with stock clients.
 
-A message needs something to fail: whoever asks for it makes a file where a volume is to be.
+A message requires an error: the test puts a file where a volume is to be created.
 """
 
 import json

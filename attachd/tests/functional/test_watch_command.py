@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People who watch attachments by a command, while the API is away and comes back."""
+"""Tests of the watch command while the API is down and up again."""
 
 import json
 import signal

@@ -129,7 +129,7 @@ class Host:
         return said.decode(errors="replace")
 
     def reboot(self) -> None:
-        """Shut it down and start it again; nobody has unmounted or detached anything."""
+        """Shut it down and start it again; without unmounting or detaching."""
         self.stop()
         self.guest.leave()
         self.guest.shut_down()
@@ -143,7 +143,7 @@ class Host:
         self.start()
 
     def forget(self) -> None:
-        """Leave nothing behind, whatever has become of a test."""
+        """Remove everything that a test left."""
         self.guest.leave()
         self.guest.run(_FORGET)
 
@@ -168,7 +168,7 @@ class LabDeployment:
     ) -> None:
         """Start it.
 
-        :param portals: how many addresses of tgtd hosts are told
+        :param portals: how many addresses of tgtd hosts get
         :param agent: lines of [agent], for API and manager
         :param work: seconds that the API waits for a host
         """
@@ -215,7 +215,7 @@ class LabDeployment:
     def wait_for_device(self, attachment: Any, host: Host) -> None:
         """Wait until a host reports the device of an attachment; then it is the guest's path.
 
-        Only a report counts that has not been heard yet.
+        Only a new report counts.
         """
         before = self.agent(host)["last_seen"]
 
@@ -226,7 +226,7 @@ class LabDeployment:
             return next((each["path"] for each in mine), None)
 
         host.guest.path = wait_for(path)
-        # The agent tells where it is after it has noted that, and a report may come between.
+        # The agent sends the path after it has stored it, and a report may come between.
         wait_for(lambda: self.attachment(attachment)["device"] == host.guest.path)
 
     def attach(self, volume: str, host: Host, **wanted: Any) -> Any:
@@ -252,7 +252,7 @@ class LabDeployment:
         assert answer.status == http.client.OK, answer
 
     def attachment(self, attachment: Any) -> Any:
-        """Return an attachment as it is now."""
+        """Return the current state of an attachment."""
         return self.api.request_json("GET", f"/attachments/{attachment['id']}")["attachment"]
 
     def attachments_of(self, volume: str) -> list[Any]:
@@ -311,7 +311,7 @@ class AgentCase(testtools.TestCase):
         self.addDetail(f"agent of {host.name}", content.text_content(said))
 
     def assert_nothing_is_left(self, service: LabDeployment, *volumes: str) -> None:
-        """See that volumes which nobody has can be deleted, and that no trace of them is left."""
+        """Check that detached volumes can be deleted, and leave nothing."""
         for volume in volumes:
             self.assertEqual([], service.attachments_of(volume))
             service.api.request_json("DELETE", f"/volumes/{volume}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual machines with os-brick, for tests that attach volumes as real hosts do.
+"""Virtual machines with os-brick, for tests that attach volumes on real hosts.
 
-They come from the lab, a folder of scripts beside the project; LAB_HOME says where it is.
+They come from the lab, a directory of scripts beside the project, which LAB_HOME names.
 """
 
 from collections.abc import Callable, Iterable
@@ -61,7 +61,7 @@ def _wait_until(condition: Callable[[], Value], message: str | Callable[[], obje
 
 
 class Failed(Exception):
-    """A command in a guest failed; the message is what it said."""
+    """A command in a guest failed; the message is its output."""
 
 
 def need_lab(test: unittest.TestCase) -> Path:
@@ -76,7 +76,7 @@ def need_lab(test: unittest.TestCase) -> Path:
 
 
 class Lab:
-    """Guests that nobody else uses."""
+    """Guests of this test run."""
 
     def __init__(self, command: Path) -> None:
         self._command = command
@@ -122,7 +122,7 @@ class Lab:
         return any(row[0] == name and row[2] == "up" for row in rows)
 
     def fails(self, *arguments: str) -> bool:
-        """Run the command ``lab`` and tell whether it fails."""
+        """Run the command ``lab``; raises an error if it fails."""
         try:
             self.run(*arguments)
         except Failed:
@@ -244,7 +244,7 @@ class Guest:
 
     @functools.cached_property
     def connector(self) -> dict[str, Any]:
-        """What os-brick tells of the host."""
+        """The connector properties by os-brick."""
         told: dict[str, Any] = self._ask_brick("connector")
         return told
 
@@ -313,7 +313,7 @@ class Guest:
         return self.lab.run("exec", self.name, command, data=data)
 
     def cut_off(self) -> None:
-        """Pull the cable: nothing comes or goes, and nobody is told."""
+        """Disconnect the network: packets are dropped without an error."""
         self.lab.run("link", self.name, "eth0", "off")
 
     def plug_in(self) -> None:
@@ -336,7 +336,7 @@ class Guest:
         self.lab.start_guests("boot", self.name, names=[self.name])
 
     def forget(self) -> None:
-        """Leave no session and no device behind, whatever has become of a test."""
+        """Remove all sessions and devices that a test left."""
         self.run("iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete; true")
 
 
@@ -361,7 +361,7 @@ class Writer:
         self._program.wait_for_lines(len(self._program.lines()) + 20)
 
     def end(self) -> int:
-        """Let it end and tell how many blocks it has written.
+        """Stop it and return how many blocks it has written.
 
         :raises Failed: one of them it could not write
         """

@@ -80,7 +80,7 @@ class Parcel:
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *arguments: Any) -> None:
-        """Say nothing of each request."""
+        """Do not log requests."""
 
 
 def _build(folder: Path) -> Path:

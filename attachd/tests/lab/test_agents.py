@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that real hosts attach by themselves, told by the API to whom they belong."""
+"""Tests of agents on virtual machines, which attach volumes by host name."""
 
 import hashlib
 import http.client

@@ -11,7 +11,7 @@ FOLDER = "/mnt/volume"
 
 
 class LocalAttachTest(deployment.AgentCase):
-    """A host without an agent, and somebody at its shell."""
+    """A host without an agent, used by its shell."""
 
     HOSTS = 1
 
@@ -25,7 +25,7 @@ class LocalAttachTest(deployment.AgentCase):
         return self.a.guest.run(f"{settings} {installation.FOLDER}/bin/attachd {command}").decode()
 
     def attach(self, volume, options=""):
-        """Attach a volume and return what the command says of it."""
+        """Attach a volume and return the output of the command."""
         told = json.loads(
             self.type(f"local-attach {volume} --connector-type kernel -f json {options}")
         )
@@ -52,7 +52,7 @@ class LocalAttachTest(deployment.AgentCase):
         self.type("local-restore")
         self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
 
-        # Whoever stands in the folder keeps it.
+        # A working directory keeps the mount busy.
         self.a.guest.run(
             f"cd {FOLDER}; sleep 1000 > /dev/null 2>&1 < /dev/null & echo $! > /run/user"
         )

@@ -48,7 +48,7 @@ class Attachment:
         self.delete()
 
     def delete(self):
-        """Delete it, whatever the guest does."""
+        """Delete it by force."""
         self._api.request_json("DELETE", f"/attachments/{self.id}")
 
 
@@ -232,7 +232,7 @@ class TwoHostsTest(Case):
         writer.go_on()
         self.assertEqual(session, self.sessions(self.a))
         self.assertGreater(writer.end(), 0)
-        # os-brick removes the device all the same, and then tells that it could not be flushed.
+        # os-brick removes the device, and then reports that it could not be flushed.
         complaint = self.assertRaises(guests.Failed, self.b.detach_by_force, second.info)
         self.assertIn("--flushbufs", f"{complaint}")
         first.detach()

@@ -163,7 +163,7 @@ class Calls:
         return [each["id"] for each in self.listing(volume) if each["instance"] == server]
 
     def connect(self, volume: str, attachment: str, connector: Connector) -> bool:
-        """Connect; tells whether it is connected now."""
+        """Connect; return whether it is connected now."""
         body = {"attachment": {"connector": connector}}
         told = self._repeat(
             "connect", "PUT", f"/attachments/{attachment}", body, clear=frozenset({409})
@@ -184,7 +184,7 @@ class Calls:
         return True
 
     def complete(self, volume: str, attachment: str) -> bool:
-        """Complete; tells whether it is attached now."""
+        """Complete; return whether it is attached now."""
         path = f"/attachments/{attachment}/action"
         told = self._repeat(
             "complete", "POST", path, {"os-complete": None}, clear=frozenset({409})

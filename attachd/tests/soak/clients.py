@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that carry out what they intend until they are told to stop, and know at each moment
-what they have; for run.py.
-"""
+"""Clients of a soak, which carry out their plan and know the state of their attachments."""
 
 from collections.abc import Sequence
 from concurrent import futures
@@ -81,7 +79,7 @@ class Client:
         self._thread.start()
 
     def ended(self, seconds: float) -> bool:
-        """Wait until it has stopped; tells whether it has."""
+        """Wait until it has stopped; return whether it has."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a run consists of besides its clients: MariaDB, RabbitMQ, tgtd, two managers, the API
-under uWSGI and a proxy that loses answers; for run.py.
+"""The deployment of a soak: MariaDB, RabbitMQ, tgtd, two managers, uWSGI and a lossy proxy.
 
-Whatever starts a process here has to be done by one thread that lives as long as the run: a
-process dies with the thread that started it.
+All processes must be started by one thread that lives as long as the run: a process ends with the
+thread that started it.
 """
 
 from collections import Counter
@@ -227,7 +226,7 @@ class SoakDeployment:
         return False
 
     def accidents(self) -> Counter[str]:
-        """Count what was said with a traceback in the logs of API and managers, ids left out."""
+        """Count the messages with a traceback in the logs of API and managers, ids left out."""
         return Counter(
             _VARYING.sub("*", said)
             for process in self._logs

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills what the plan says when it says so, and measures how long it takes until all is well
-again; for run.py.
-"""
+"""Kills according to the plan of a soak, and the duration of each recovery."""
 
 from collections.abc import Callable, Iterable, Sequence
 import contextlib
@@ -219,7 +217,7 @@ def _since(moment: float, later: float | None) -> float | None:
 
 
 def table(found: Sequence[Recovery], killed: Sequence[Killed]) -> list[str]:
-    """Say in some lines how often each kind was killed and how long recovery took."""
+    """Return lines about how often each kind was killed and how long recovery took."""
     lines = []
     for kind in dict.fromkeys(each.kind for each in found):
         mine = [each for each in found if each.kind == kind]

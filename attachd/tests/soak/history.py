@@ -58,12 +58,12 @@ class History:
         self.note(volume, moment, moment, _Seen(server, connects))
 
     def note_seen(self, server: str, attachment_id: str) -> None:
-        """Note that a server's attachment was seen by anybody."""
+        """Record that a client saw a server's attachment."""
         with self._lock:
             self._ids[server].add(attachment_id)
 
     def note_success(self, verb: str, invoked: float, answered: float) -> None:
-        """Note a call that changed something and was told so."""
+        """Record a call that changed something and succeeded."""
         with self._lock:
             self.successes.append(Success(verb, invoked, answered))
 
@@ -78,11 +78,11 @@ class History:
             self.violations.append(sentence)
 
     def size(self) -> int:
-        """Tell how many operations were noted."""
+        """Return how many operations were noted."""
         return sum(map(len, self._of.values()))
 
     def judge(self, shared: Iterable[str]) -> list[str]:
-        """Tell of each volume whose history is not linearizable, and where it is stuck.
+        """Return a sentence about each volume whose history is not linearizable.
 
         :param shared: ids of the volumes that several may attach
         """

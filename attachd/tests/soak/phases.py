@@ -67,7 +67,7 @@ BY_POST = frozenset({"connect", "give up"})
 
 
 def phases_of(word: str) -> frozenset[Phase]:
-    """Return the phases that clients are told of by a word."""
+    """Return the phases that clients see as one status."""
     return frozenset(phase for phase, each in WORDS.items() if each == word)
 
 

@@ -71,7 +71,7 @@ class Report:
 
 
 def knows_keys() -> bool:
-    """Tell whether this attachd reads Idempotency-Key."""
+    """Return whether this attachd reads Idempotency-Key."""
     return importlib.util.find_spec("attachd.api.idempotency") is not None
 
 
@@ -85,7 +85,7 @@ def soak(
 
     The thread that calls this starts all processes.  They end with ``test``.
 
-    :param say: is told what happens
+    :param say: receives progress messages
     :param logs: a folder for what the processes have written
     """
     say(f"seed {settings.seed}, {settings.clients} clients, {settings.seconds:.0f} s")

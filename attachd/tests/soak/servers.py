@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A MariaDB and a RabbitMQ of a run's own, which it may kill; for stage.py.
+"""A MariaDB and a RabbitMQ that a soak can kill.
 
-Each lives in a folder of its own, listens on 127.0.0.1 only, and dies with the thread that
-started it.  What they have stored survives when they are killed.
+Each has a directory of its own, listens on 127.0.0.1, and ends with the thread that started it.
+Its stored data survives a kill.
 """
 
 import getpass
@@ -19,7 +19,7 @@ from attachd.tests.wait import TIMEOUT, wait_until
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens at this moment."""
+    """Return a port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -31,7 +31,7 @@ def bound(test: unittest.TestCase) -> list[str]:
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody accepts connections."""
+    """Return whether a server accepts connections."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT).close()
     except OSError:
@@ -40,7 +40,7 @@ def listens(port: int) -> bool:
 
 
 class Server:
-    """Something that can be killed and started again with all that it has stored.
+    """A server that can be killed and restarted with its stored data.
 
     :cvar says: what it writes when it is ready
     """
@@ -57,7 +57,7 @@ class Server:
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Tell whether it is up again."""
+        """Return whether it is up again."""
         return self.says in self.output
 
     def wait(self) -> None:
@@ -179,7 +179,7 @@ class RabbitMq(Server):
             RABBITMQ_ENABLED_PLUGINS_FILE=f"{self.folder / 'plugins'}",
             RABBITMQ_CONFIG_FILE=f"{self.folder / 'no-configuration'}",
             RABBITMQ_CONF_ENV_FILE="/dev/null",
-            # Threads that wait for work must not spin: everybody shares few processors.
+            # Threads that wait for work must not spin: all processes share few processors.
             RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+sbwt none +sbwtdcpu none +sbwtdio none",
             # The server takes the place of its script, so that a signal reaches it.
             RABBITMQ_ALLOW_INPUT="1",

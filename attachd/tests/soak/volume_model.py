@@ -51,7 +51,7 @@ class State(NamedTuple):
     posts: tuple[Post, ...] = ()
 
     def phase(self, attachment_id: str) -> Phase:
-        """Tell where an attachment is."""
+        """Return where an attachment is."""
         found = self.find(attachment_id)
         return found.phase if found else Phase.GONE
 
@@ -60,7 +60,7 @@ class State(NamedTuple):
         return next((each for each in self.attachments if each.id == attachment_id), None)
 
     def having(self, changed: Attachment) -> "State":
-        """Return the state with an attachment as it is now."""
+        """Return the state with the new state of an attachment."""
         others = tuple(each for each in self.attachments if each.id != changed.id)
         if changed.phase is not Phase.GONE:
             others = tuple(sorted((*others, changed)))
@@ -74,7 +74,7 @@ class State(NamedTuple):
 class Posted(NamedTuple):
     """A POST was sent whose effect is not at one moment; it has no answer of its own.
 
-    :ivar ids: of attachments that anybody has seen for this server
+    :ivar ids: of attachments that a client has seen for this server
     """
 
     server: str
@@ -91,7 +91,7 @@ class Made(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A POST was refused, since somebody has the volume or it is in error."""
+    """A POST was refused, since the volume is in use or in error."""
 
     server: str
 
@@ -104,7 +104,7 @@ class Sent(NamedTuple):
 
 
 class Was(NamedTuple):
-    """An attachment was in one of some phases: what an answer says."""
+    """An attachment was in one of some phases, by a response."""
 
     id: str
     phases: frozenset[Phase]
@@ -241,7 +241,7 @@ class Volume:
 
     @staticmethod
     def _may_have_status(state: State, wanted: str) -> bool:
-        """Tell whether attachments that move independently of each other can make a status."""
+        """Return whether attachments that move independently of each other can make a status."""
         ways = [reach(each) for each in state.attachments]
         ways += [_reach_of_post(each) for each in state.posts]
         order = ["in-use", "attaching", "detaching", "reserved", "error", "available"]
@@ -318,7 +318,7 @@ def _moved(state: State) -> Iterator[State]:
             if each.phase is not _P.FAILED or phase is not _P.CONNECTING or free:
                 yield state.having(each._replace(phase=phase))
     for post in state.posts if free else ():
-        # One that nobody ever saw may have been there as well.
+        # An attachment that no client saw may have existed as well.
         for name in (*sorted(post.ids), f"unseen {post.server}"):
             if state.find(name) is None:
                 yield state.having(_new(post, name))

@@ -29,7 +29,7 @@ _PATTERNS = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"), "<time in seconds>"),
 )
 _PARAMETERS = re.compile(r'\?([^"? ]+=[^"? ]*)')
-"""Those of a URL, whose order says nothing."""
+"""Query parameters, whose order does not matter."""
 
 
 @dataclasses.dataclass(frozen=True)

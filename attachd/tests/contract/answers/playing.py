@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plays a scenario to a server and collects its answers; for the test and the command.
 
-Each scenario gets two projects that nobody else has.  What is left of it in the end is removed.
+Each scenario gets two projects of its own.  What is left of it in the end is removed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -145,7 +145,7 @@ class _Stage:
         return answer
 
     def _note(self, path: str, body: Any) -> None:
-        """Remember what was made and is nobody's, to remove it in the end."""
+        """Remember resources without a project, to remove them at the end."""
         for collection, key in (("/types", "volume_type"), ("/qos-specs", "qos_specs")):
             if path.endswith(collection) and isinstance(body, dict):
                 self._made.append(f"{collection}/{body[key]['id']}")
@@ -159,7 +159,7 @@ class _Stage:
         return _VARIABLE.sub(value, text)
 
     def _keep(self, keep: Mapping[str, str], answer: Answer) -> bool:
-        """Keep what the answer has, and tell whether that is all."""
+        """Keep what the answer has, and return whether that is all."""
         for name, place in keep.items():
             found = answer.body
             for part in place.split("."):
@@ -203,12 +203,12 @@ class _Stage:
                 self._poll(functools.partial(self._status, name), {status, "error"}.__contains__)
 
     def _poll(self, get: Callable[[], Value], is_expected: Callable[[Value], object]) -> Value:
-        """Wait for an answer that is expected; the last one where none is tells as much."""
+        """Wait for an answer that is expected; return the last one if none is."""
         player = self._player
         return poll(get, is_expected, timeout=player.timeout, interval=player.nap)
 
     def _pass_time(self) -> None:
-        time.sleep(self._player.pace)  # longer than the finest time that the server can tell
+        time.sleep(self._player.pace)  # longer than the resolution of the server's timestamps
 
     def _status(self, name: str) -> str:
         answer = self._admin("GET", f"/volumes/{self._variables[name]}")

@@ -143,7 +143,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def _header(version: Any) -> str | None:
-    """Return what the header says: 3.27 stands for "volume 3.27", words for themselves."""
+    """Return the value of the header: 3.27 stands for "volume 3.27", words for themselves."""
     if version is None:
         return None
     return version if " " in str(version) else f"volume {version}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of wrong requests, a module of ROWS for each noun; test_bad_input sends them all.
+"""Tables of bad requests, a module with ROWS for each resource; test_bad_input sends them all.
 
-Texts may name what is in the :data:`World`: ``"/attachments/{attached}"``.
+Texts may name ids of the :data:`World`: ``"/attachments/{attached}"``.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ limited_type, private_type; qos, used_qos; unknown."""
 class Row(NamedTuple):
     """One wrong request.
 
-    :ivar claim: what is wrong with it
+    :ivar claim: the error in the request
     :ivar status: of the answer
-    :ivar says: what the message has in it, as a regular expression: the name of the problem
-    :ivar options: of served.Api.ask()
+    :ivar says: a regular expression for the message
+    :ivar options: of WsgiApi.request()
     """
 
     claim: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests to act on volumes."""
+"""Bad requests for volume actions."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on agents of hosts."""
+"""Bad requests for agents."""
 
 from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row

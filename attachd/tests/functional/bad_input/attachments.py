@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on attachments."""
+"""Bad requests for attachments."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on default types."""
+"""Bad requests for default types."""
 
 from typing import Any
 

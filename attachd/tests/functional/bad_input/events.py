@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on events."""
+"""Bad requests for events."""
 
 from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional.bad_input import Row

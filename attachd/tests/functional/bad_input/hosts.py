@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on hosts, clusters and left-over work."""
+"""Bad requests for hosts, clusters and clean-up."""
 
 from typing import Any
 

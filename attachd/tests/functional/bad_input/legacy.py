@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests to attach and detach by actions of a volume."""
+"""Bad requests for the volume actions that attach and detach."""
 
 from typing import Any
 
@@ -106,7 +106,7 @@ ROWS = [
     _good("reserved", "attach", "by attachment {reserved}", 400, "{reserved_volume}"),
     _good("attached", "attach", "by attachment {attached}", 400, "{attached_volume}"),
     _good("broken", "attach", "its status is error", 400, "{broken_volume}"),
-    # What is said.
+    # Messages.
     *(_row(f"{str(body)!r}", "connect", body, "connector|not of type") for body in NO_CONNECTORS),
     _row("a connector without a host", "connect", {"connector": {"ip": "::1"}},
          "os-initialize_connection.connector|'host' is a required"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on QoS specs."""
+"""Bad requests for QoS specs."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on quotas."""
+"""Bad requests for quotas."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on services, pools and limits."""
+"""Bad requests for services, pools and limits."""
 
 from typing import Any
 

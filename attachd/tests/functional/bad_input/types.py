@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on volume types: their extra specs, access and encryption included."""
+"""Bad requests for volume types, their extra specs, access and encryption."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ _SHARING: list[Row] = [
             f"attribute {key}.*{reason}", ADMIN),
     )
 ]  # fmt: skip
-"""What says nothing of attaching that could be meant."""
+"""Extra specs about attaching that have no valid value."""
 
 ROWS = [
     Row("create: no type", "POST", URL, {"x": 1}, 400, "'volume_type' is a required|'x'", ADMIN),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on volumes and their metadata."""
+"""Bad requests for volumes and their metadata."""
 
 from typing import Any
 
