@@ -17,7 +17,7 @@ from typing import Any, Final, TypedDict
 
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
-from attachd.rpc import transport, version_compat
+from attachd.rpc import version_compat
 from attachd.rpc.version_compat import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
 VERSION = "1.0"
@@ -230,11 +230,7 @@ def set_log_levels(
     :raises Unavailable: the message could not be sent
     """
     with map_rpc_errors(", ".join(hosts), "their log levels"):
-        all_managers = transport.get_fanout_client(
-            version_compat.contract_of_all(
-                VERSION, _INTRODUCED.get("set_log_levels", IntroducedIn())
-            )
-        )
+        all_managers = version_compat.get_fanout_client(VERSION, _INTRODUCED)
         all_managers.cast(context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level)
 
 
@@ -251,4 +247,4 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
 
 
 def _manager(backend: str) -> VersionedManagerClient:
-    return VersionedManagerClient(backend, VERSION, _INTRODUCED)
+    return version_compat.get_client(backend, VERSION, _INTRODUCED)

@@ -234,6 +234,10 @@ class Client:
         except exception.AttachdError as error:
             raise _as_raised(error) from None
 
+    def can_send_version(self, version: str) -> bool:
+        """Return whether the receivers understand messages of a version of the contract."""
+        return bool(self._rpc.can_send_version(version))
+
     def cast(self, context: RequestContext, method: str, **arguments: Any) -> None:
         """Send a message without waiting for an answer.
 
@@ -413,6 +417,7 @@ def _make_client(
             get_transport(),
             messaging.Target(topic=topic, server=server_name, version=version),
             timeout=timeout,
+            version_cap=version,
             serializer=Serializer(objects),
             retry=RETRIES,
             transport_options=messaging.TransportOptions(at_least_once=True),
@@ -425,7 +430,7 @@ def _make_fanout_client(version: str) -> Client:
     target = messaging.Target(topic=CONF.rpc.topic, fanout=True, version=version)
     return Client(
         messaging.get_rpc_client(
-            get_transport(), target, serializer=Serializer(), retry=RETRIES
+            get_transport(), target, version_cap=version, serializer=Serializer(), retry=RETRIES
         ).prepare()
     )
 

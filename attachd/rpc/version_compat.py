@@ -23,38 +23,22 @@ class IntroducedIn(NamedTuple):
 
 
 class VersionedManagerClient:
-    """RPC client of the manager of one backend, which may be of an older release.
+    """RPC client of managers, which may be of an older release.
 
-    :param backend: ``host@backend``
-    :param newest: the version of the contract that this code speaks
+    :param name: of the managers, for messages
+    :param client: sends messages of their version
+    :param contract: that version
     :param since: versions that introduced methods and arguments; those that are missing came
         with 1.0
     """
 
-    def __init__(self, backend: str, newest: str, since: Mapping[str, IntroducedIn]) -> None:
-        self._backend = backend
+    def __init__(
+        self, name: str, client: transport.Client, contract: str, since: Mapping[str, IntroducedIn]
+    ) -> None:
+        self._name = name
+        self._client = client
+        self._contract = contract
         self._since = since
-        self._level = version_pins.of_backend(backend, newest)
-        self._client = transport.get_client(
-            backend,
-            timeout=CONF.rpc.attach_timeout,
-            version=self._level.contract,
-            objects=self._level.objects,
-        )
-
-    def knows(self, method: str, argument: str | None = None) -> bool:
-        """Return whether the manager has a method, or an argument of it."""
-        since = self._introduced(method)
-        needed = since.method if argument is None else since.arguments.get(argument, since.method)
-        return not version_pins.is_older(self._level.contract, needed)
-
-    def drop_unsupported(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Return the arguments without those that the manager does not know."""
-        return {name: value for name, value in arguments.items() if self.knows(method, name)}
-
-    def check(self, needed: str) -> None:
-        """Check that the manager has a version; raises Unavailable."""
-        _check(self._backend, self._level.contract, needed)
 
     def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
         """Call a method and return its answer; raises Unavailable if the manager lacks it."""
@@ -64,50 +48,52 @@ class VersionedManagerClient:
         """Cast to a method; raises Unavailable if the manager lacks it."""
         self._client.cast(context, method, **self._understood(method, arguments))
 
-    def _introduced(self, method: str) -> IntroducedIn:
-        return self._since.get(method, IntroducedIn())
-
     def _understood(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        since = self._introduced(method)
-        self.check(since.method)
+        since = self._since.get(method, IntroducedIn())
+        self._check(since.method)
         for name, version in since.arguments.items():
-            if arguments.get(name) in _NOTHING and not self.knows(method, name):
+            if arguments.get(name) in _NOTHING and not self._client.can_send_version(version):
                 arguments.pop(name, None)
             elif name in arguments:
-                self.check(version)
+                self._check(version)
         return arguments
+
+    def _check(self, needed: str) -> None:
+        if not self._client.can_send_version(needed):
+            raise exception.Unavailable(
+                reason=f"{self._name} is being upgraded: this takes version {needed} of the RPC "
+                f"contract, and {self._contract} is spoken with it. Try again later. (Operators: "
+                "see [upgrade_levels] attachd_manager.)"
+            )
 
 
 _NOTHING: Final = (None, "")
 """Values by which an argument may be dropped."""
 
 
-def check(backend: str, newest: str, needed: str) -> None:
-    """Check that all managers of a backend have a version; raises Unavailable.
+def get_client(
+    backend: str, newest: str, since: Mapping[str, IntroducedIn]
+) -> VersionedManagerClient:
+    """Return a client of the managers of one backend.
+
+    :param backend: ``host@backend``
+    :param newest: the version of the contract that this code speaks
+    """
+    level = version_pins.of_backend(backend, newest)
+    client = transport.get_client(
+        backend, timeout=CONF.rpc.attach_timeout, version=level.contract, objects=level.objects
+    )
+    return VersionedManagerClient(backend, client, level.contract, since)
+
+
+def get_fanout_client(newest: str, since: Mapping[str, IntroducedIn]) -> VersionedManagerClient:
+    """Return a client for casts to all managers, in the version that all of them understand.
 
     :param newest: the version of the contract that this code speaks
-    :param needed: the version that introduced the feature
-    """
-    _check(backend, version_pins.of_backend(backend, newest).contract, needed)
-
-
-def contract_of_all(newest: str, since: IntroducedIn) -> str:
-    """Return the version in which a method can be called on all managers.
-
-    :raises Unavailable: one of them lacks the method
     """
     contract = version_pins.of_all_managers(newest).contract
-    _check("One of the managers", contract, since.method)
-    return contract
-
-
-def _check(whom: str, contract: str, needed: str) -> None:
-    if version_pins.is_older(contract, needed):
-        raise exception.Unavailable(
-            reason=f"{whom} is being upgraded: this takes version {needed} of the RPC contract, "
-            f"and {contract} is spoken with it. Try again later. (Operators: see [upgrade_levels] "
-            "attachd_manager.)"
-        )
+    client = transport.get_fanout_client(contract)
+    return VersionedManagerClient("One of the managers", client, contract, since)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,9 @@ from unittest import mock
 from attachd import context, exception
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume, base
-from attachd.rpc import manager_api, transport
+from attachd.rpc import manager_api
 from attachd.rpc.version_compat import IntroducedIn
+from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 
 
@@ -121,14 +122,7 @@ def requests():
 class _Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.client = mock.Mock()
-        self.made = self.put("get_client")
-        self.put("get_fanout_client")
-
-    def put(self, name):
-        patched = mock.patch.object(transport, name, return_value=self.client)
-        self.addCleanup(patched.stop)
-        return patched.start()
+        self.client, self.made = rpc_clients.patch_clients(self)
 
     def messages(self):
         """Return the messages that were sent since the last time."""

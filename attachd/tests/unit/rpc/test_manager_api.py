@@ -10,6 +10,7 @@ from attachd import context, exception
 from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api, transport
 from attachd.rpc.version_compat import IntroducedIn
+from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 
 CONTEXT = context.RequestContext(project_id="p", overwrite=False)
@@ -54,10 +55,7 @@ class _RpcCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         override(self, "attachd_manager", manager_api.VERSION, group="upgrade_levels")
-        self.client = mock.Mock()
-        patched = mock.patch.object(transport, "get_client", return_value=self.client)
-        self.made = patched.start()
-        self.addCleanup(patched.stop)
+        self.client, self.made = rpc_clients.patch_clients(self)
 
 
 class RequestTest(_RpcCase):

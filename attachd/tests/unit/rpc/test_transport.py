@@ -124,6 +124,12 @@ class ClientTest(unittest.TestCase):
             transport.get_client("h@b", 5, "1.0"), transport.get_client("h@c", 5, "1.0")
         )
 
+    def test_client_can_send_versions_up_to_its_own(self):
+        self.use("inprocess://")
+        for client in (transport.get_client("h@b", 5, "1.9"), transport.get_fanout_client("1.9")):
+            self.assertTrue(client.can_send_version("1.9"))
+            self.assertFalse(client.can_send_version("1.10"))
+
     def test_get_transport_again_returns_same_transport(self):
         self.use("inprocess://")
         self.assertIs(transport.get_transport(), transport.get_transport())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of managers of several releases; see also test_manager_api."""
 
+import contextlib
 import unittest
 from unittest import mock
 
@@ -9,8 +10,9 @@ from oslo_versionedobjects import exception as object_exception
 
 from attachd import exception
 from attachd.context import RequestContext
-from attachd.rpc import transport, version_compat, version_pins
+from attachd.rpc import version_compat, version_pins
 from attachd.rpc.version_compat import IntroducedIn
+from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 
 SINCE = {"m": IntroducedIn("1.2", {"late": "1.4", "later": "1.10"})}
@@ -21,17 +23,8 @@ class ManagerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         override(self, "attachd_manager", "1.9", group="upgrade_levels")
-        self.client = mock.Mock()
-        patched = mock.patch.object(transport, "get_client", return_value=self.client)
-        patched.start()
-        self.addCleanup(patched.stop)
-        self.manager = version_compat.VersionedManagerClient("h@b", "1.10", SINCE)
-
-    def test_knows_methods_and_arguments_up_to_its_version(self):
-        self.assertTrue(self.manager.knows("m"))
-        self.assertTrue(self.manager.knows("m", "late"))
-        self.assertFalse(self.manager.knows("m", "later"))
-        self.assertTrue(self.manager.knows("m", "always"))
+        self.client, _made = rpc_clients.patch_clients(self)
+        self.manager = version_compat.get_client("h@b", "1.10", SINCE)
 
     def test_call_leaves_out_empty_unsupported_arguments(self):
         self.manager.call(CONTEXT, "m", always=0, late="x", later=None)
@@ -46,13 +39,19 @@ class ManagerTest(unittest.TestCase):
                     send(CONTEXT, "m", later=says)
         self.assertEqual([], self.client.mock_calls)
 
-    def test_drop_unsupported_removes_newer_arguments(self):
-        self.assertEqual({"late": 1}, self.manager.drop_unsupported("m", late=1, later=2))
-
-    def test_check_of_newer_version_raises_unavailable(self):
-        version_compat.check("h@b", "1.10", "1.9")
-        with self.assertRaisesRegex(exception.Unavailable, r"h@b .* 1\.10 .* 1\.9"):
-            version_compat.check("h@b", "1.10", "1.10")
+    def test_call_of_unsupported_method_raises_unavailable(self):
+        for version, supported in (("1.2", True), ("1.10", False)):
+            since = {"m": IntroducedIn(version)}
+            for manager in (
+                version_compat.get_client("h@b", "1.10", since),
+                version_compat.get_fanout_client("1.10", since),
+            ):
+                with contextlib.ExitStack() as stack:
+                    if not supported:
+                        refused = self.assertRaisesRegex(exception.Unavailable, r"1\.10 .* 1\.9")
+                        stack.enter_context(refused)
+                    manager.cast(CONTEXT, "m")
+        self.assertEqual(2, self.client.cast.call_count)
 
 
 class VersionMismatchTest(unittest.TestCase):
