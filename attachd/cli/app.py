@@ -49,13 +49,17 @@ class Attachd(app.App):
         argparse_kwargs: dict[str, Any] | None = None,
     ) -> argparse.ArgumentParser:
         """Return the parser of the global options."""
-        # It also parses the options of commands, which must not match as abbreviations.
-        settings = {"allow_abbrev": False, "prog": NAME, **(argparse_kwargs or {})}
+        settings = {
+            "prog": NAME,
+            # It also parses the options of commands, which must not match as abbreviations.
+            "allow_abbrev": False,
+            # cliff's --version has the name of the file that runs.
+            "conflict_handler": "resolve",
+            **(argparse_kwargs or {}),
+        }
         parser = super().build_option_parser(description, version, settings)
+        parser.add_argument("--version", action="version", version=f"{NAME} {version}")
         vars(parser)["error"] = functools.partial(wrong, parser)
-        for action in parser._actions:  # noqa: SLF001 (cliff names itself there)
-            if isinstance(action, argparse._VersionAction):  # noqa: SLF001 (there is no other name)
-                action.version = f"{NAME} {version}"
         self.client_manager.add_options(parser, self._words)
         return parser
 
