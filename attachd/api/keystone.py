@@ -88,7 +88,7 @@ def wrap(application: Application) -> Application:
             "takes, as whom attachd asks Keystone about tokens."
         )
     # A request without a valid token is rejected here, not by the application.
-    overrides: dict[str, Any] = {"delay_auth_decision": False, "include_service_catalog": False}
+    overrides: dict[str, Any] = {"delay_auth_decision": False}
     tokens = None
     if not (options.memcached_servers or options.cache):
         overrides["cache"] = _CACHE

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of Keystone authentication and of its failures.
 
-Tokens are looked up in a table here; tests/functional/test_keystone.py asks a real Keystone.
+Tokens are looked up in a table here; tests/functional/test_keystone_auth.py asks a real Keystone.
 """
 
 import datetime
