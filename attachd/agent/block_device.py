@@ -6,8 +6,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 
 _BLOCK = Path("/sys/class/block")
 # The kernel's unit, independent of the device's own.

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 import socket
 
-from attachd import exception
-from attachd.agent import block_device, commands
+from attachd import commands, exception
+from attachd.agent import block_device
 from attachd.agent.connectors.base import IDENTITY, ConnectorProperties, HostConnector, Options
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu.connector import QemuConnector, missing_tools

@@ -14,8 +14,8 @@ from oslo_concurrency import lockutils, processutils
 from oslo_config import cfg
 from oslo_utils import importutils, strutils
 
-from attachd import exception
-from attachd.agent import block_device, commands
+from attachd import commands, exception
+from attachd.agent import block_device
 from attachd.agent.connectors import interfaces, local
 from attachd.agent.connectors.base import (
     IDENTITY,

@@ -10,8 +10,7 @@ import os
 import re
 import time
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 from attachd.agent.mount import open_handles, probe
 from attachd.agent.mount.probe import Progress
 

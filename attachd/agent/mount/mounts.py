@@ -9,8 +9,7 @@ import logging
 import os
 from pathlib import Path
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 from attachd.agent.mount import device_nodes, mountinfo, open_handles, probe
 from attachd.agent.mount.mountinfo import Mount
 

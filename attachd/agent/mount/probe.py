@@ -17,8 +17,7 @@ import mmap
 import os
 import time
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 
 Progress = Callable[[str], None]
 """Called about once a second with the progress of a long operation, for people."""

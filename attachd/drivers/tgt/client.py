@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import secrets
 
-from attachd import exception
+from attachd import commands, exception
 from attachd.drivers import base, command
 from attachd.drivers.tgt import parser
 from attachd.drivers.tgt.control_socket import ANY_TARGET, Code, Control, Mode, Operation, Request
@@ -162,7 +162,7 @@ class Tgtd:
             return ""
         return _demand(outcome)
 
-    def _ask(self, operation: str, mode: str, *arguments: str) -> command.Outcome:
+    def _ask(self, operation: str, mode: str, *arguments: str) -> commands.CommandResult:
         """Run tgtadm once; without the right to change the backend only reads are allowed."""
         line = ["tgtadm", "--control-port", f"{self.port}", "--lld", "iscsi"]
         line += ["--op", operation, "--mode", mode, *arguments]
@@ -188,7 +188,7 @@ def _binding(tid: int, user: str) -> Request:
     return Request(Mode.ACCOUNT, Operation.BIND, tid, f"user={user}", passed)
 
 
-def _demand(outcome: command.Outcome) -> str:
-    if outcome.code or outcome.stderr:
+def _demand(outcome: commands.CommandResult) -> str:
+    if outcome.exit_code or outcome.stderr:
         raise exception.BackendError(f"tgtd: {outcome.stderr or 'unknown error'}.")
-    return outcome.output
+    return outcome.stdout

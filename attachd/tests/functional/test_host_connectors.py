@@ -287,7 +287,7 @@ class TroubleTest(UserSpaceDeviceCase):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
-        with fixtures.MonkeyPatch("attachd.agent.commands.DEFAULT_TIMEOUT", 0.3):
+        with fixtures.MonkeyPatch("attachd.commands.DEFAULT_TIMEOUT", 0.3):
             self.assertRaises(
                 exception.HostError, self.connector.disconnect, info, OPTIONS, device
             )

@@ -88,7 +88,7 @@ class ObservedTest(testtools.TestCase):
     def check_logs(self, ours, secret):
         for process, names in (
             (self.server, {"attachd.api.app"}),
-            (self.manager, {"attachd.manager.flow_runner", "attachd.drivers.command"}),
+            (self.manager, {"attachd.manager.flow_runner", "attachd.commands"}),
         ):
             self.assertNotIn(secret, process.output)
             of_it = [
@@ -101,7 +101,7 @@ class ObservedTest(testtools.TestCase):
             for name in names:
                 self.assertTrue(any(each.startswith(name) for each in found), (name, found))
             self.assertEqual({THEIRS}, known)
-        commands = [each["message"] for each in of_it if each["name"] == "attachd.drivers.command"]
+        commands = [each["message"] for each in of_it if each["name"] == "attachd.commands"]
         self.assertTrue(any("tgtadm" in each for each in commands), commands)
 
     def check_traces(self, ours, secret):

@@ -16,8 +16,7 @@ import sys
 from typing import Final
 import uuid
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 from attachd.agent.connectors import interfaces, local
 from attachd.agent.connectors.base import (
     ConnectionInfo,

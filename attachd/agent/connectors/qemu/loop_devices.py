@@ -18,8 +18,8 @@ import os
 from pathlib import Path
 import time
 
-from attachd import exception
-from attachd.agent import block_device, commands
+from attachd import commands, exception
+from attachd.agent import block_device
 
 DETACH_TIMEOUT = 10.0
 

@@ -17,8 +17,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 from attachd.agent.connectors.qemu import processes
 from attachd.agent.connectors.qemu.blockdev import SECRET, VolumePath
 from attachd.agent.mount import mountinfo

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from oslo_log import log
 
-from attachd import exception
-from attachd.agent import block_device, commands
+from attachd import commands, exception
+from attachd.agent import block_device
 from attachd.agent.connectors.base import Device
 from attachd.agent.connectors.qemu import loop_devices, storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath

@@ -116,7 +116,7 @@ class LifelinesTest(unittest.TestCase):
         self.addCleanup(os.close, self.writing)
 
     def _is_open_in_a_tool(self):
-        return command.run(["test", "-e", f"/proc/self/fd/{self.writing}"], TIMEOUT).code == 0
+        return command.run(["test", "-e", f"/proc/self/fd/{self.writing}"], TIMEOUT).exit_code == 0
 
     def test_a_tool_inherits_a_lifeline_and_nothing_else(self):
         self.assertFalse(self._is_open_in_a_tool())

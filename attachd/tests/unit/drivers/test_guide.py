@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 import attachd
-from attachd import exception
+from attachd import commands, exception
 from attachd.drivers import base, command
 from attachd.tests.unit.drivers import configured
 
@@ -26,7 +26,9 @@ class ExampleTest(unittest.TestCase):
         end = next(n for n, line in enumerate(lines) if line and not line.startswith(" "))
         found = {}
         exec(textwrap.dedent("\n".join(lines[:end])), found)
-        patched = mock.patch.object(command, "run", return_value=command.Outcome(0, "iqn.x\n", ""))
+        patched = mock.patch.object(
+            command, "run", return_value=commands.CommandResult(0, "iqn.x\n", "")
+        )
         self.run_tool = patched.start()
         self.addCleanup(patched.stop)
         self.driver = configured.driver(found["BoxDriver"])
@@ -42,14 +44,14 @@ class ExampleTest(unittest.TestCase):
         self.driver.revoke(VOLUME, export, [])
         self.driver.delete(VOLUME)
         pool = json.dumps({"size_gib": 9, "free_gib": 8, "promised_gib": 7})
-        self.run_tool.return_value = command.Outcome(0, pool, "")
+        self.run_tool.return_value = commands.CommandResult(0, pool, "")
         report = self.driver.get_stats()
         self.assertEqual((9, 8, 7), (report.total_gib, report.free_gib, report.allocated_gib))
 
     def test_what_nobody_wants_is_evicted_and_what_is_expected_stays(self):
         listed = [{"volume": VOLUME.id, "mode": "rw", "initiators": ["a", "b"]},
                   {"volume": VOLUME.id, "mode": "ro", "initiators": ["a"]}]  # fmt: skip
-        self.run_tool.return_value = command.Outcome(0, json.dumps(listed), "")
+        self.run_tool.return_value = commands.CommandResult(0, json.dumps(listed), "")
         staying = base.Export("1", {"initiator": "a"})
         (expected,) = self.driver.expected_exports(VOLUME, [staying])
         self.assertEqual(("rw", {"a"}), (expected.mode, expected.holders))
@@ -57,7 +59,7 @@ class ExampleTest(unittest.TestCase):
         removed = [call.args[0][-2:] for call in self.run_tool.mock_calls[1:]]
         self.assertEqual([["b", "rw"], ["a", "ro"]], removed)
         sizes = [{"name": VOLUME.id, "bytes": 7}]
-        self.run_tool.return_value = command.Outcome(0, json.dumps(sizes), "")
+        self.run_tool.return_value = commands.CommandResult(0, json.dumps(sizes), "")
         self.assertEqual({VOLUME.id: 7}, self.driver.list_volumes())
 
     def test_only_changes_ask_whether_they_may_be_made(self):
@@ -70,7 +72,7 @@ class ExampleTest(unittest.TestCase):
         self.assertEqual(1, self.run_tool.call_count)
 
     def test_what_is_gone_is_no_error_and_what_is_refused_is(self):
-        self.run_tool.return_value = command.Outcome(1, "", "no such volume")
+        self.run_tool.return_value = commands.CommandResult(1, "", "no such volume")
         self.driver.delete(VOLUME)
         with self.assertRaisesRegex(exception.BackendError, "no such volume") as caught:
             self.driver.extend(VOLUME, 2, [])

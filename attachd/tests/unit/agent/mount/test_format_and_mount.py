@@ -8,8 +8,7 @@ import uuid
 
 import fixtures
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.mount import filesystems, format_and_mount, probe

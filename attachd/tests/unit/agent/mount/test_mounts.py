@@ -25,7 +25,7 @@ class MountsTest(unittest.TestCase):
     def test_missing_commands_are_told_with_their_packages(self):
         self.assertEqual([], mounts.missing_tools(["sh"]))
         self.assertEqual(["no-such-command"], mounts.missing_tools(["sh", "no-such-command"]))
-        environment = fixtures.MonkeyPatch("attachd.agent.commands.which", lambda _each: None)
+        environment = fixtures.MonkeyPatch("attachd.commands.which", lambda _each: None)
         environment.setUp()
         self.addCleanup(environment.cleanUp)
         expected = ["mkfs.xfs (package xfsprogs)", "mkfs.ext4 (package e2fsprogs)"]

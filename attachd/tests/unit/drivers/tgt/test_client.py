@@ -4,16 +4,16 @@
 import unittest
 from unittest import mock
 
-from attachd import exception
+from attachd import commands, exception
 from attachd.drivers import command
 from attachd.drivers.tgt import client
 from attachd.drivers.tgt.control_socket import Code
 
-DONE = command.Outcome(0, "", "")
+DONE = commands.CommandResult(0, "", "")
 
 
 def refused(stderr, code=22):
-    return command.Outcome(code, "", f"tgtadm: {stderr}")
+    return commands.CommandResult(code, "", f"tgtadm: {stderr}")
 
 
 class TgtdTest(unittest.TestCase):

@@ -9,8 +9,7 @@ import threading
 
 import fixtures
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 from attachd.agent.connectors.qemu import storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
 from attachd.tests.fixtures import requirements
@@ -220,7 +219,7 @@ class FuseMountTest(fixtures.TestWithFixtures):
             raise failing
 
         with (
-            fixtures.MonkeyPatch("attachd.agent.commands.run", fail),
+            fixtures.MonkeyPatch("attachd.commands.run", fail),
             self.assertRaises(exception.HostError),
         ):
             storage_daemon.unmount_fuse(self.file, lock=self.lock)

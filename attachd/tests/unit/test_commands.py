@@ -14,8 +14,7 @@ from unittest import mock
 
 import fixtures
 
-from attachd import exception
-from attachd.agent import commands
+from attachd import commands, exception
 from attachd.agent.connectors.qemu import processes
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -96,7 +95,7 @@ class MissingTest(unittest.TestCase):
 
 _CALLER = """
 import sys
-from attachd.agent import commands
+from attachd import commands
 told = lambda: print("waiting", flush=True)
 commands.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], told)
 """
