@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.fixtures import backends, db_rows, wsgi_api
 from attachd.tests.functional import attachment_model, legacy_model
 from attachd.tests.functional.attachment_model import Faults
 
@@ -24,6 +24,7 @@ def connector(host: str) -> dict[str, Any]:
 class LegacyRules(stateful.RuleBasedStateMachine):
     """Rules for a machine that has volumes, asks and lets the driver fail."""
 
+    driver: backends.RecordingDriver
     volumes: dict[str, legacy_model.Volume]
 
     def _volume(self, data: st.DataObject) -> legacy_model.Volume:
@@ -32,9 +33,6 @@ class LegacyRules(stateful.RuleBasedStateMachine):
     def _act(
         self, expected: int, volume: attachment_model.Volume, **action: Any
     ) -> wsgi_api.Response:
-        raise NotImplementedError
-
-    def _faults(self, **methods: str) -> Any:
         raise NotImplementedError
 
     def has_volumes(self) -> bool:
@@ -54,7 +52,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         else:
             work = data.draw(WORKS)
             expected = volume.unhold(Faults(work))
-            with self._faults(revoke=work):
+            with self.driver.faults(revoke=work):
                 self._act(expected, volume, **{"os-unreserve": None})
 
     @stateful.precondition(has_volumes)
@@ -63,7 +61,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         volume = self._volume(data)
         expected = volume.let_in(host, Faults(work, undo))
         sent = {"os-initialize_connection": {"connector": connector(host)}}
-        with self._faults(grant=work, revoke=undo):
+        with self.driver.faults(grant=work, revoke=undo):
             answer = self._act(expected, volume, **sent)
         mine = volume.last
         if mine is not None and not mine.id:
@@ -87,7 +85,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
     def _shut(self, volume: legacy_model.Volume, host: str | None, work: str) -> None:
         expected = volume.shut(host, Faults(work))
         sent = {"connector": connector(host) if host else None}
-        with self._faults(revoke=work):
+        with self.driver.faults(revoke=work):
             self._act(expected, volume, **{"os-terminate_connection": sent})
 
     @stateful.precondition(has_volumes)
@@ -117,7 +115,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
             expected = attachment_model.ACCEPTED
         else:
             expected = volume.leave(volume.attachments.get(named or ""), faults)
-        with self._faults(revoke=work):
+        with self.driver.faults(revoke=work):
             self._act(expected, volume, **{"os-detach": {"attachment_id": named}})
 
     def has_attachments(self) -> bool:
@@ -133,5 +131,5 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         mine = volume.attachments[data.draw(st.sampled_from(list(volume.attachments)))]
         expected = volume.leave_by_force(mine, host, Faults(work))
         sent = {"attachment_id": mine.id, "connector": connector(host) if host else None}
-        with self._faults(revoke=work):
+        with self.driver.faults(revoke=work):
             self._act(expected, volume, **{"os-force_detach": sent})

@@ -4,22 +4,20 @@
 The service runs in the test process, as in test_state_machine; its threads make calls overlap.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import contextlib
 import functools
 import itertools
-import logging
 import random
 import threading
 import time
 from typing import Any, NamedTuple
-import unittest
 
-from attachd import exception, states
+from attachd import exception
 from attachd.drivers.fake import Call
-from attachd.states import AttachmentState, VolumeState
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional.race_case import ApiRaceCase
 from attachd.tests.wait import TIMEOUT
 
 CLIENTS = 8
@@ -124,41 +122,20 @@ class Vandal(Client):
             self._held = None
 
 
-class ConcurrencyTest(unittest.TestCase):
+class ConcurrencyTest(ApiRaceCase):
     """One volume, many threads."""
 
-    def setUp(self):
-        super().setUp()
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
+    allows_unknown_access = True
 
-    def _volume(self, **values: Any) -> str:
-        return str(db_rows.add_volume(project_id=wsgi_api.PROJECT, **values)["id"])
-
-    def _work(self, *functions: Callable[[], None]) -> None:
-        for outcome in concurrency.run_at_once(*functions):
-            if isinstance(outcome, BaseException):
-                raise outcome
-
-    def _check_agreement(self, volume_id: str) -> None:
-        """Check that rows, volume status and backend agree."""
-        volume, held = db_rows.get_volume(volume_id), db_rows.list_attachments(volume_id)
-        derived = states.derive(
-            VolumeState(volume["state"]), [AttachmentState(row["state"]) for row in held]
-        )
-        self.assertEqual(derived, (volume["status"], volume["attach_status"]))
-        self.assertIsNone(volume["lease_holder"])
-        reaching = {row["id"] for row in held if row["state"] in states.LIVE and row["connector"]}
-        uncertain = {row["id"] for row in held if row["state"] in states.ACCESS_UNKNOWN}
-        self.assertEqual(reaching, self.driver.granted() - uncertain)
+    def assert_consistent(self, volume_id):
+        super().assert_consistent(volume_id)
+        self.assertIsNone(db_rows.get_volume(volume_id)["lease_holder"])
 
     def test_concurrent_calls_give_ordinary_volume_one_holder(self):
-        volume_id = self._volume()
+        volume_id = self.add_volume()
         clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
-        self._work(*[each.work_and_leave for each in clients])
-        self._check_agreement(volume_id)
+        self.run_at_once(*[each.work_and_leave for each in clients])
+        self.assert_consistent(volume_id)
         for each in clients:
             self.assertLessEqual(each.statuses, ALLOWED)
         holds = sorted(itertools.chain.from_iterable(each.holds for each in clients))
@@ -169,10 +146,10 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual(set(), self.driver.granted())
 
     def test_concurrent_calls_keep_holders_of_multiattach_volume_apart(self):
-        volume_id = self._volume(multiattach=True)
+        volume_id = self.add_volume(multiattach=True)
         clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
-        self._work(*[each.work for each in clients])
-        self._check_agreement(volume_id)
+        self.run_at_once(*[each.work for each in clients])
+        self.assert_consistent(volume_id)
         for each in clients:
             each.leave()
             self.assertLessEqual(each.statuses, ALLOWED - {400, 404}, "nobody is in another's way")
@@ -181,19 +158,19 @@ class ConcurrencyTest(unittest.TestCase):
 
     def test_concurrent_calls_with_failing_backend_stay_consistent(self):
         for multiattach in (False, True):
-            volume_id = self._volume(multiattach=multiattach)
+            volume_id = self.add_volume(multiattach=multiattach)
             kinds = [Client, Client, Client, Vandal]
             clients = [
                 kind(self.api, volume_id, seed, SHORT_TIMEOUT) for seed, kind in enumerate(kinds)
             ]
             with self._broken_now_and_then():
-                self._work(*[each.work for each in clients])
+                self.run_at_once(*[each.work for each in clients])
             for each in clients:
                 self.assertLessEqual(each.statuses, ALLOWED | {BROKEN})
-            self._check_agreement(volume_id)
+            self.assert_consistent(volume_id)
             for row in db_rows.list_attachments(volume_id):
                 self.api.request("DELETE", f"/attachments/{row['id']}")
-            self._check_agreement(volume_id)
+            self.assert_consistent(volume_id)
             self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
             self.assertEqual(set(), self.driver.granted())
 
@@ -213,7 +190,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.driver.script = None
 
     def test_concurrent_repeats_of_one_call_get_the_same_response(self):
-        volume_id = self._volume()
+        volume_id = self.add_volume()
         mine = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
         body = {"attachment": {"connector": {"host": "compute-1"}}}
         ask = [lambda: self.api.request("PUT", f"/attachments/{mine}", body)] * CLIENTS
@@ -223,7 +200,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_concurrent_deletes_delete_the_attachment_once(self):
-        volume_id = self._volume()
+        volume_id = self.add_volume()
         mine = db_rows.add_attachment(volume_id, "connected", project_id=wsgi_api.PROJECT)["id"]
         ask = [lambda: self.api.request("DELETE", f"/attachments/{mine}")] * CLIENTS
         statuses = sorted(each.status for each in concurrency.run_at_once(*ask))
@@ -233,7 +210,7 @@ class ConcurrencyTest(unittest.TestCase):
     def test_concurrent_connect_and_delete_leave_no_grant(self):
         body = {"attachment": {"connector": {"host": "compute-1"}}}
         for _ in range(10):
-            volume_id = self._volume()
+            volume_id = self.add_volume()
             mine = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
             path = f"/attachments/{mine}"
             concurrency.run_at_once(

@@ -1,68 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of concurrent transitions on each database: the winner, the losers, and the rows."""
 
-from collections import Counter
 import functools
-import multiprocessing
 import random
-import unittest
-from unittest import mock
 
 from attachd import exception, states
-from attachd.conf import CONF
 from attachd.db.attachments import store as attachments
 from attachd.db.cluster import services
-from attachd.db.engine import retry, session
 from attachd.db.types import store as types
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
 from attachd.states import AttachmentState, Event, VolumeState
-from attachd.tests import concurrency
-from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures import db_rows
+from attachd.tests.functional import race_case
+from attachd.tests.functional.race_case import DatabaseRaceCase
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT
 
 PROJECT = {"project_id": db_rows.PROJECT}
 MOVES = (Event.CONNECT, Event.GRANTED, Event.COMPLETE, Event.DISCONNECT, Event.CONNECT_LOST)
 LAST_MOVES = (Event.REVOKED, Event.CANCEL)
 
 
-def reserve_from_here(url, start, volume_id, threads):
-    """Reserve in many threads of a process of its own; return how often each thing happened."""
-    CONF.set_override("connection", url, group="database")
-    CONF.set_override("max_pool_size", 4, group="database")
-    CONF.set_override("max_overflow", 0, group="database")
-    CONF.set_override("read_timeout", 120, group="database")
-    CONF.set_override("retry_timeout", 120, group="database")
-    start.wait(TIMEOUT)
-    reserve = functools.partial(attachments.reserve, volume_id, PROJECT)
-    outcomes = concurrency.run_at_once(*[reserve] * threads)
-    return Counter(type(each).__name__ for each in outcomes)
-
-
-class ContentionOnSqlite(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        self.url = databases.use(self, self.kind)
-        # Others use the server as well, and each process has two pools: for reading and writing.
-        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
-            CONF.set_override(option, value, group="database")
-            self.addCleanup(CONF.clear_override, option, group="database")
-        session.dispose()
-        watching = mock.patch.object(retry, "LOG")
-        self.log = watching.start()
-        self.addCleanup(watching.stop)
-
-    def tearDown(self):
-        # Neither a deadlock nor any other trouble was met: it would have been logged.
-        self.assertEqual([], [f"{call.args[-1]}"[:300] for call in self.log.method_calls])
-        super().tearDown()
-
-    def _outcomes(self, *functions):
-        return Counter(type(each).__name__ for each in concurrency.run_at_once(*functions))
-
+class ContentionOnSqlite(DatabaseRaceCase):
     def _assert_derived(self, volume_id):
         row = db_rows.get_volume(volume_id)
         held = [AttachmentState(each["state"]) for each in db_rows.list_attachments(volume_id)]
@@ -72,19 +31,15 @@ class ContentionOnSqlite(unittest.TestCase):
     def test_reserve_of_one_volume_200_at_once_succeeds_once(self):
         volume = db_rows.add_volume()["id"]
         reserve = functools.partial(attachments.reserve, volume, PROJECT)
-        outcomes = self._outcomes(*[reserve] * 200)
+        outcomes = race_case.outcomes(*[reserve] * 200)
         self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
         self.assertEqual(1, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
     def test_reserve_of_one_volume_in_4_processes_succeeds_once(self):
         volume = db_rows.add_volume()["id"]
-        session.dispose()
-        context = multiprocessing.get_context("spawn")
-        with context.Manager() as manager, context.Pool(4) as pool:
-            start = manager.Barrier(4)
-            job = (self.url, start, volume, 50)
-            outcomes = sum(pool.starmap(reserve_from_here, [job] * 4), Counter())
+        reserve = functools.partial(attachments.reserve, volume, PROJECT)
+        outcomes = self.outcomes_in_processes(reserve, processes=4, threads=50)
         self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
         self.assertEqual(1, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
@@ -92,7 +47,7 @@ class ContentionOnSqlite(unittest.TestCase):
     def test_reserve_of_multiattach_volume_at_once_succeeds_for_all(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
         reserve = functools.partial(attachments.reserve, volume, PROJECT)
-        self.assertEqual({"dict": 50}, self._outcomes(*[reserve] * 50))
+        self.assertEqual({"dict": 50}, race_case.outcomes(*[reserve] * 50))
         self.assertEqual(50, len(db_rows.list_attachments(volume)))
         self._assert_derived(volume)
 
@@ -103,7 +58,7 @@ class ContentionOnSqlite(unittest.TestCase):
             for server in ("one", "two")
             for _ in range(20)
         ]
-        self.assertEqual({"dict": 20, "VolumeNotAvailable": 20}, self._outcomes(*calls))
+        self.assertEqual({"dict": 20, "VolumeNotAvailable": 20}, race_case.outcomes(*calls))
         self.assertEqual(
             1, len({row["instance_uuid"] for row in db_rows.list_attachments(volume)})
         )
@@ -114,7 +69,7 @@ class ContentionOnSqlite(unittest.TestCase):
             for _ in range(6):
                 db_rows.add_attachment(volume)
         calls = [functools.partial(self._move_about, seed, multiattach) for seed in range(32)]
-        self.assertEqual({"int": 32}, self._outcomes(*calls))
+        self.assertEqual({"int": 32}, race_case.outcomes(*calls))
         for volume in multiattach:
             self._assert_derived(volume)
 
@@ -140,14 +95,14 @@ class ContentionOnSqlite(unittest.TestCase):
         mine = db_rows.add_attachment(volume, "connecting")
         move = functools.partial(attachments.move, mine["id"], volume, Event.GRANTED)
         alone = functools.partial(attachments.move_without_volume, mine, Event.GRANTED, {}, 0)
-        outcomes = self._outcomes(*[move, alone] * 10)
+        outcomes = race_case.outcomes(*[move, alone] * 10)
         self.assertEqual({1, 19}, set(outcomes.values()), outcomes)
         self.assertEqual(19, outcomes["InvalidTransition"])
 
     def test_reserve_and_delete_volume_at_once_exclude_each_other(self):
         for _ in range(10):
             volume = db_rows.add_volume()["id"]
-            outcomes = self._outcomes(
+            outcomes = race_case.outcomes(
                 functools.partial(attachments.reserve, volume, PROJECT),
                 functools.partial(volumes.move, volume, Event.DELETE),
             )
@@ -161,7 +116,7 @@ class ContentionOnSqlite(unittest.TestCase):
         pairs = [{str(number): "x"} for number in range(16)]
         merges = [functools.partial(volume_metadata.merge, volume, pair) for pair in pairs]
         specs = [functools.partial(types.merge_specs, type_id, pair) for pair in pairs]
-        self.assertEqual({"dict": 32}, self._outcomes(*merges, *specs))
+        self.assertEqual({"dict": 32}, race_case.outcomes(*merges, *specs))
         self.assertEqual(16, len(volumes.get(volume, None)["metadata"]))
         self.assertEqual(16, len(types.get(type_id)["extra_specs"]))
 
@@ -175,7 +130,7 @@ class ContentionOnSqlite(unittest.TestCase):
             error=None,
             report={},
         )
-        self.assertEqual({"NoneType": 20}, self._outcomes(*[report] * 20))
+        self.assertEqual({"NoneType": 20}, race_case.outcomes(*[report] * 20))
         self.assertEqual(1, len(services.page({})))
 
 

@@ -3,16 +3,13 @@
 
 import functools
 import itertools
-import logging
 import random
 import time
 from typing import Any
-import unittest
 
-from attachd import states
-from attachd.states import AttachmentState, VolumeState
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional.race_case import ApiRaceCase
 from attachd.tests.wait import TIMEOUT
 
 ROUNDS = 4
@@ -116,31 +113,13 @@ class Server(Client):
         assert self._ask("DELETE", self._path).status == 200
 
 
-class ConcurrencyTest(unittest.TestCase):
+class ConcurrencyTest(ApiRaceCase):
     def setUp(self):
         super().setUp()
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
-        self.volume_id = db_rows.add_volume(project_id=wsgi_api.PROJECT)["id"]
+        self.volume_id = self.add_volume()
 
-    def together(self, *functions):
-        for outcome in concurrency.run_at_once(*functions):
-            if isinstance(outcome, BaseException):
-                raise outcome
-
-    def assert_all_agree(self):
-        """Check that rows, volume status and backend agree."""
-        volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
-        found = [AttachmentState(row["state"]) for row in held]
-        derived = states.derive(VolumeState(volume["state"]), found, volume["pending_detaches"])
-        self.assertEqual(derived, (volume["status"], volume["attach_status"]))
-        reaching = {row["id"] for row in held if row["state"] in states.LIVE and row["connector"]}
-        self.assertEqual(reaching, self.driver.granted())
-
-    def assert_nobody_has_it(self):
-        self.assert_all_agree()
+    def assert_detached(self):
+        self.assert_consistent(self.volume_id)
         self.assertEqual([], db_rows.list_attachments(self.volume_id))
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
@@ -148,8 +127,8 @@ class ConcurrencyTest(unittest.TestCase):
     def test_concurrent_legacy_and_new_calls_give_ordinary_volume_one_holder(self):
         kinds = [Node, Server, Node, Server, Node, Server]
         clients = [kind(self.api, self.volume_id, n) for n, kind in enumerate(kinds, 1)]
-        self.together(*[each.work for each in clients])
-        self.assert_nobody_has_it()
+        self.run_at_once(*[each.work for each in clients])
+        self.assert_detached()
         spans = sorted(itertools.chain.from_iterable(each.spans for each in clients))
         self.assertGreater(len(spans), len(clients), "hardly anybody held the volume")
         for (_since, until), (since, _until) in itertools.pairwise(spans):
@@ -180,9 +159,9 @@ class ConcurrencyTest(unittest.TestCase):
                     self.act(**{"os-initialize_connection": {"connector": connector(1)}}),
                     self.act(**{last: None}),
                 )
-                self.assert_all_agree()
+                self.assert_consistent(self.volume_id)
                 self.assertEqual(202, self.act(**{last: None})().status)
-                self.assert_nobody_has_it()
+                self.assert_detached()
 
     def test_concurrent_os_attach_and_terminate_connection_leave_no_grant(self):
         said = {"host_name": "compute-1", "mountpoint": "m"}
@@ -194,9 +173,9 @@ class ConcurrencyTest(unittest.TestCase):
                 self.act(**{"os-terminate_connection": {"connector": connector(1)}}),
             )
             self.assertEqual(set(), self.driver.granted())
-            self.assert_all_agree()
+            self.assert_consistent(self.volume_id)
             self.act(**{"os-detach": None})()
-            self.assert_nobody_has_it()
+            self.assert_detached()
 
     def test_concurrent_os_detach_deletes_the_attachment_once(self):
         self.act(**{"os-initialize_connection": {"connector": connector(1)}})()
@@ -204,4 +183,4 @@ class ConcurrencyTest(unittest.TestCase):
         answers = concurrency.run_at_once(*[self.act(**{"os-detach": None})] * 6)
         self.assertEqual({202}, {each.status for each in answers})
         self.assertEqual(["grant", "revoke"], self.driver.methods)
-        self.assert_nobody_has_it()
+        self.assert_detached()

@@ -4,41 +4,27 @@
 from collections import Counter
 import functools
 import threading
-import unittest
-from unittest import mock
 
 import sqlalchemy as sa
 
 from attachd.db import models
 from attachd.db.attachments import store as db
-from attachd.db.engine import retry, session
+from attachd.db.engine import session
 from attachd.db.types import store as types
 from attachd.manager import attach, detach
 from attachd.tests import concurrency
-from attachd.tests.fixtures import backends, conf_fixture, databases, db_rows
+from attachd.tests.fixtures import backends, conf_fixture, db_rows
+from attachd.tests.functional import race_case
+from attachd.tests.functional.race_case import DatabaseRaceCase
 from attachd.tests.selection import full_only
 
 SEVERAL = {"multiattach": "<is> True"}
 
 
-class SharingOnSqlite(unittest.TestCase):
-    kind = "sqlite"
-
+class SharingOnSqlite(DatabaseRaceCase):
     def setUp(self):
-        super().setUp()
         self.backend = backends.use(self)
-        databases.use(self, self.kind)
-        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
-            conf_fixture.override(self, option, value, group="database")
-        session.dispose()
-        watching = mock.patch.object(retry, "LOG")
-        self.log = watching.start()
-        self.addCleanup(watching.stop)
-
-    def tearDown(self):
-        # There was no deadlock and no retry: each would have been logged.
-        self.assertEqual([], self.log.method_calls)
-        super().tearDown()
+        super().setUp()
 
     def _volume(self, **specs):
         kind = types.create({"name": models.new_id(), "extra_specs": {**SEVERAL, **specs}})["id"]
@@ -80,7 +66,7 @@ class SharingOnSqlite(unittest.TestCase):
             for host in ("one", "two")
             for _ in range(10)
         ]
-        outcomes = Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
+        outcomes = race_case.outcomes(*calls)
         self.assertEqual({"dict": 6, "AttachmentLimitExceeded": 14}, outcomes)
         self.assertEqual((3, 3), (self._count("one"), self._count("two")))
 
@@ -143,7 +129,7 @@ class SharingOnSqlite(unittest.TestCase):
             for number, volume in enumerate(volumes):
                 hosts = [f"{round_}-{(each + number) % 4}" for each in range(4)]
                 calls += [self._connect(self._reserved(volume), volume, host) for host in hosts]
-            outcomes = Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
+            outcomes = race_case.outcomes(*calls)
             self.assertEqual({"dict": 16}, outcomes)
 
     def test_connect_20_at_once_with_one_writer_type_has_one_writer(self):
@@ -163,7 +149,7 @@ class SharingOnSqlite(unittest.TestCase):
         volume = self._volume(mode="RO")
         mine = [self._reserved(volume, asked_mode="rw") for _ in range(20)]
         calls = [self._connect(each, volume, f"host-{each}") for each in mine]
-        outcomes = Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
+        outcomes = race_case.outcomes(*calls)
         self.assertEqual({"dict": 1, "InvalidVolumeAttachMode": 19}, outcomes)
 
 

@@ -4,8 +4,6 @@
 It works as test_state_machine, with multiattach volumes and multiattach_model.py.
 """
 
-from collections.abc import Iterator
-import contextlib
 import logging
 from typing import Any
 import unittest
@@ -14,8 +12,6 @@ import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd import exception
-from attachd.drivers.fake import Call
 from attachd.tests.fixtures import conf_fixture, db_rows, wsgi_api
 from attachd.tests.functional import attachment_model, multiattach_model
 from attachd.tests.functional.attachment_model import Faults
@@ -57,24 +53,6 @@ class Machine(stateful.RuleBasedStateMachine):
         answer = self.api.request(method, path, body, token=wsgi_api.ADMIN)
         assert answer.status == expected, (method, path, body, expected, answer, self.volumes)
         return answer
-
-    @contextlib.contextmanager
-    def _faults(self, **methods: str) -> Iterator[None]:
-        """Make methods of the driver fail as Faults says."""
-
-        def script(call: Call) -> None:
-            how = methods.get(call.method)
-            if how in {"lost", "refused"}:
-                # A driver may not deny for sure what an earlier call has granted.
-                granted = call.attachment in self.driver.granted()
-                raise exception.BackendError(how, final=how == "refused" and not granted)
-
-        with contextlib.ExitStack() as stack:
-            for method in (name for name, how in methods.items() if how == "late"):
-                stack.enter_context(self.driver.failing_late(method))
-            self.driver.script = script
-            stack.callback(setattr, self.driver, "script", None)
-            yield
 
     def _any_volume(self, data: st.DataObject) -> Volume:
         return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
@@ -121,7 +99,7 @@ class Machine(stateful.RuleBasedStateMachine):
         every = self.volumes.values()
         expected = volume.let_in(mine, host, mode, Faults(work, undo), every, alone=True)
         said = connector(host) | ({"mode": mode} if mode else {})
-        with self._faults(grant=work, revoke=undo):
+        with self.driver.faults(grant=work, revoke=undo):
             body = {"attachment": {"connector": said}}
             answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
         if expected == attachment_model.OK:
@@ -140,7 +118,7 @@ class Machine(stateful.RuleBasedStateMachine):
     def detach(self, data: st.DataObject, work: str) -> None:
         volume, mine = self._any_attachment(data)
         expected = volume.leave(mine, Faults(work))
-        with self._faults(revoke=work):
+        with self.driver.faults(revoke=work):
             self._ask(expected, "DELETE", f"/attachments/{mine.id}")
 
     @stateful.rule(data=st.data(), readonly=st.booleans())

@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of concurrent calls near a project's quota, on each database."""
 
-from collections import Counter
 import functools
-import multiprocessing
-import unittest
-from unittest import mock
 
 from attachd.conf import CONF
 from attachd.db import quotas
-from attachd.db.engine import retry, session
 from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
 from attachd.db.volumes import updates as volume_updates
-from attachd.tests import concurrency
-from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures import db_rows
+from attachd.tests.functional import race_case
+from attachd.tests.functional.race_case import DatabaseRaceCase
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT
 
 VALUES = {"project_id": db_rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
 
@@ -26,58 +21,23 @@ def create(**values):
     return volumes.create({**VALUES, **values}, {})
 
 
-def create_from_here(url, start, threads):
-    """Create in many threads of a process of its own; return how often each thing happened."""
-    CONF.set_override("connection", url, group="database")
-    CONF.set_override("read_timeout", 120, group="database")
-    CONF.set_override("retry_timeout", 120, group="database")
-    start.wait(TIMEOUT)
-    outcomes = concurrency.run_at_once(*[create] * threads)
-    return Counter(type(each).__name__ for each in outcomes)
-
-
-class RacesOnSqlite(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        self.url = databases.use(self, self.kind)
-        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
-            CONF.set_override(option, value, group="database")
-            self.addCleanup(CONF.clear_override, option, group="database")
-        session.dispose()
-        watching = mock.patch.object(retry, "LOG")
-        self.log = watching.start()
-        self.addCleanup(watching.stop)
-
-    def tearDown(self):
-        # There was no deadlock and no retry: each would have been logged.
-        self.assertEqual([], self.log.method_calls)
-        super().tearDown()
-
-    def _outcomes(self, *functions):
-        return Counter(type(each).__name__ for each in concurrency.run_at_once(*functions))
-
+class RacesOnSqlite(DatabaseRaceCase):
     def test_create_volume_100_at_once_with_quota_7_succeeds_7_times(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 7})
-        outcomes = self._outcomes(*[create] * 100)
+        outcomes = race_case.outcomes(*[create] * 100)
         self.assertEqual({"dict": 7, "QuotaExceeded": 93}, outcomes)
         self.assertEqual(7, len(db_rows.list_volumes()))
 
     def test_create_first_volumes_at_once_keeps_the_quota(self):
         CONF.set_override("quota_volumes", 3, group="quota")
         for project in ("p1", "p2", "p3"):
-            outcomes = self._outcomes(*[functools.partial(create, project_id=project)] * 20)
+            outcomes = race_case.outcomes(*[functools.partial(create, project_id=project)] * 20)
             self.assertEqual({"dict": 3, "QuotaExceeded": 17}, outcomes)
 
     def test_create_volume_in_2_processes_with_quota_5_succeeds_5_times(self):
         quotas.set_class_limits("default", {"volumes": 5})
-        session.dispose()
-        context = multiprocessing.get_context("spawn")
-        with context.Manager() as manager, context.Pool(2) as pool:
-            start = manager.Barrier(2)
-            found = pool.starmap(create_from_here, [(self.url, start, 40)] * 2)
-        self.assertEqual({"dict": 5, "QuotaExceeded": 75}, sum(found, Counter()))
+        outcomes = self.outcomes_in_processes(create, processes=2, threads=40)
+        self.assertEqual({"dict": 5, "QuotaExceeded": 75}, outcomes)
 
     def test_gigabyte_quota_is_kept_by_calls_at_once(self):
         gold = types.create({"name": "gold"})["id"]
@@ -86,7 +46,7 @@ class RacesOnSqlite(unittest.TestCase):
         calls = [functools.partial(volumes.extend, each, db_rows.PROJECT, 2) for each in growing]
         calls += [create] * 10
         calls += [functools.partial(create, volume_type_id=gold)] * 20
-        outcomes = self._outcomes(*calls)
+        outcomes = race_case.outcomes(*calls)
         self.assertEqual({"dict": 15, "QuotaExceeded": 35}, outcomes)
         used = quotas.usage(db_rows.PROJECT)
         self.assertEqual(35, used["gigabytes"].total)
@@ -103,7 +63,7 @@ class RacesOnSqlite(unittest.TestCase):
             for _ in range(20)
         ]
         calls += [functools.partial(create, volume_type_id=gold)] * 20
-        outcomes = self._outcomes(*calls)
+        outcomes = race_case.outcomes(*calls)
         self.assertEqual(34, outcomes["QuotaExceeded"], outcomes)
         self.assertEqual(6, quotas.usage(db_rows.PROJECT)["volumes_gold"].total)
 
@@ -111,12 +71,12 @@ class RacesOnSqlite(unittest.TestCase):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 10})
         going = [create(state="deleting")["id"] for _ in range(10)]
         leave = [functools.partial(volumes.move, each, volumes.Event.DELETED) for each in going]
-        outcomes = self._outcomes(*leave, *[create] * 30)
+        outcomes = race_case.outcomes(*leave, *[create] * 30)
         made = outcomes["dict"] - len(going)
         self.assertEqual(made, len(db_rows.list_volumes()))
         self.assertLessEqual(made, 10)
         # The rest is available for the next calls.
-        left = self._outcomes(*[create] * 10)
+        left = race_case.outcomes(*[create] * 10)
         self.assertEqual((10 - made, made), (left["dict"], left["QuotaExceeded"]))
 
     def test_quota_limit_cannot_be_set_below_concurrent_usage(self):
@@ -126,7 +86,7 @@ class RacesOnSqlite(unittest.TestCase):
             lower = functools.partial(
                 quotas.set_limits_above_usage, db_rows.PROJECT, {"volumes": 3}
             )
-            self._outcomes(*[create] * 5, lower, *[create] * 5)
+            race_case.outcomes(*[create] * 5, lower, *[create] * 5)
             limit = quotas.project_limits(db_rows.PROJECT)["volumes"]
             self.assertLessEqual(len(db_rows.list_volumes()), limit)
 

@@ -6,8 +6,6 @@ responses, the rows and the grants of the backend are compared with attachment_m
 ATTACHD_TEST_EXAMPLES=1000 runs more.
 """
 
-from collections.abc import Iterator
-import contextlib
 import logging
 import os
 from typing import Any
@@ -17,8 +15,6 @@ import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from attachd import exception
-from attachd.drivers.fake import Call
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.tests.fixtures import db_rows, wsgi_api
@@ -90,24 +86,6 @@ class Machine(Rules):
     ) -> wsgi_api.Response:
         return self._ask(expected, "POST", f"/volumes/{volume.id}/action", action)
 
-    @contextlib.contextmanager
-    def _faults(self, **methods: str) -> Iterator[None]:
-        """Make methods of the driver fail as Faults says."""
-
-        def script(call: Call) -> None:
-            how = methods.get(call.method)
-            if how in {"lost", "refused"}:
-                # A driver may not deny for sure what an earlier call has granted.
-                granted = call.attachment in self.driver.granted()
-                raise exception.BackendError(how, final=how == "refused" and not granted)
-
-        with contextlib.ExitStack() as stack:
-            for method in (name for name, how in methods.items() if how == "late"):
-                stack.enter_context(self.driver.failing_late(method))
-            self.driver.script = script
-            stack.callback(setattr, self.driver, "script", None)
-            yield
-
     @staticmethod
     def _settle(volume_id: str) -> None:
         """Wait until the manager has done what was asked for by a cast."""
@@ -160,7 +138,7 @@ class Machine(Rules):
         if len(self.volumes) == VOLUMES:
             return
         wanted = {"size": SIZE, "volume_type": MULTIATTACH if multiattach else None}
-        with self._faults(create=luck):
+        with self.driver.faults(create=luck):
             answer = self._ask(attachment_model.ACCEPTED, "POST", "/volumes", {"volume": wanted})
             volume_id = answer.body["volume"]["id"]
             self._settle(volume_id)
@@ -170,7 +148,7 @@ class Machine(Rules):
 
     def _delete_volume(self, volume: attachment_model.Volume, luck: str) -> None:
         expected = volume.delete()
-        with self._faults(delete=luck):
+        with self.driver.faults(delete=luck):
             self._ask(expected, "DELETE", f"/volumes/{volume.id}")
             self._settle(volume.id)
         if expected == attachment_model.ACCEPTED and luck == "well":
@@ -181,7 +159,7 @@ class Machine(Rules):
     def _extend_volume(self, volume: attachment_model.Volume, luck: str) -> None:
         size = volume.size_gib + 1
         expected = volume.extend(size, Faults(luck))
-        with self._faults(extend=luck):
+        with self.driver.faults(extend=luck):
             self._act(expected, volume, **{"os-extend": {"new_size": size}})
             self._settle(volume.id)
 
@@ -213,7 +191,7 @@ class Machine(Rules):
         if expected == attachment_model.OK:
             mine = volume.add(mine.id, server)
             expected = volume.connect(mine, host, Faults(work, undo), alone=False)
-        with self._faults(grant=work, revoke=undo):
+        with self.driver.faults(grant=work, revoke=undo):
             answer = self._ask(expected, "POST", "/attachments", body)
         if volume.attachments.pop(mine.id, None):
             mine.id = self._new_row(volume)
@@ -242,7 +220,7 @@ class Machine(Rules):
     ) -> None:
         expected = volume.connect(mine, host, faults, alone=True)
         body = {"attachment": {"connector": connector(host)}}
-        with self._faults(grant=faults.work, revoke=faults.undo):
+        with self.driver.faults(grant=faults.work, revoke=faults.undo):
             answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
         if expected == attachment_model.OK:
             told = answer.body["attachment"]["connection_info"]
@@ -273,7 +251,7 @@ class Machine(Rules):
         self, volume: attachment_model.Volume, mine: attachment_model.Attachment, work: str
     ) -> None:
         expected = volume.detach(mine, Faults(work))
-        with self._faults(revoke=work):
+        with self.driver.faults(revoke=work):
             answer = self._ask(expected, "DELETE", f"/attachments/{mine.id}")
         if expected == attachment_model.OK:
             left = {each["id"] for each in answer.body["attachments"]}

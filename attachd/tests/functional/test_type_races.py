@@ -8,13 +8,13 @@ import unittest
 from unittest import mock
 
 from attachd import exception, multiattach
-from attachd.conf import CONF
-from attachd.db.engine import retry, session
 from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
 from attachd.db.volumes import updates as volume_updates
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.functional import race_case
+from attachd.tests.functional.race_case import DatabaseRaceCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -43,25 +43,7 @@ def retype(volume_id, kind):
     volume_updates.retype(volume_id, db_rows.PROJECT, wanted)
 
 
-class RacesOnSqlite(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
-            CONF.set_override(option, value, group="database")
-            self.addCleanup(CONF.clear_override, option, group="database")
-        session.dispose()
-        watching = mock.patch.object(retry, "LOG")
-        self.log = watching.start()
-        self.addCleanup(watching.stop)
-
-    def tearDown(self):
-        # There was no deadlock and no retry: each would have been logged.
-        self.assertEqual([], self.log.method_calls)
-        super().tearDown()
-
+class RacesOnSqlite(DatabaseRaceCase):
     def race(self, kind, *others):
         """Have volumes get a type, created and retyped, and others do something to it."""
         free = [db_rows.add_volume()["id"] for _ in range(6)]
@@ -69,7 +51,7 @@ class RacesOnSqlite(unittest.TestCase):
         calls += [functools.partial(retype, each, kind) for each in free]
         # In the middle, so that there is something before and after them.
         calls[len(calls) // 2 : len(calls) // 2] = others
-        return Counter(type(each).__name__ for each in concurrency.run_at_once(*calls))
+        return race_case.outcomes(*calls)
 
     def assert_kept(self, kind):
         several = multiattach.parse(types.get(kind)["extra_specs"]).multiattach
