@@ -155,7 +155,7 @@ def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -
     if values.get("error"):
         LOG.warning("Volume %s: %s: %s", volume_id, event.value, values["error"])
     try:
-        return db.move(volume_id, event, {**values, "owner": None}, lease.token)
+        return db.move(volume_id, event, values, lease.token)
     except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
         LOG.warning("Volume %s: changed by another process, left as it is", volume_id)
         return None
