@@ -7,7 +7,7 @@ from typing import Any
 
 import webob
 
-from attachd import exception
+from attachd import exception, scheduler
 from attachd.api import detach_guard
 from attachd.api.volumes import backend_calls
 from attachd.context import RequestContext
@@ -29,7 +29,9 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
     :raises InvalidVolume: it is attached, or a clone of it is being made
     :raises DisconnectFailed: a host may still have access; the volume stays
     :raises Unavailable: its backend cannot be reached; the volume stays
+    :raises BackendFrozen: its backend is frozen; nothing is changed
     """
+    scheduler.check_not_frozen(volume.host)
     rows = attachments.list_of_volumes([volume.id])
     if attached := [row["id"] for row in rows if _may_have_device(row)]:
         raise exception.InvalidVolume(

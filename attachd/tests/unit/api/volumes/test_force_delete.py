@@ -8,6 +8,7 @@ import webob
 
 from attachd import exception
 from attachd.api.volumes import backend_calls, force_delete
+from attachd.db.cluster import services
 from attachd.objects import Volume
 from attachd.tests.fixtures import api_context, db_rows
 
@@ -74,6 +75,17 @@ class ForceDeleteTest(unittest.TestCase):
         left = [row["state"] for row in db_rows.list_attachments(volume["id"])]
         self.assertEqual(["connect_failed"], left)
         self.assertEqual("deleting", db_rows.get_volume(volume["id"])["status"])
+
+    def test_force_delete_on_frozen_backend_keeps_attachments(self):
+        api_context.report_backend("here@fake")
+        services.freeze(api_context.BINARY, "here@fake")
+        volume = db_rows.add_volume(host="here@fake#pool")
+        for state in ("reserved", "connecting", "held"):
+            db_rows.add_attachment(volume["id"], state)
+        with self.assertRaises(exception.BackendFrozen):
+            self.delete(volume["id"])
+        self.assertEqual(3, len(db_rows.list_attachments(volume["id"])))
+        self.manager_api.detach.assert_not_called()
 
     def test_force_delete_with_host_still_connected_keeps_volume(self):
         volume = db_rows.add_volume()
