@@ -165,13 +165,15 @@ def _sync() -> None:
     if CONF.subject.sql:
         migration.write_sql(sys.stdout, CONF.subject.since)
         return
-    before = migration.version()
-    migration.upgrade(CONF.subject.version)
+    before, target = migration.version(), CONF.subject.version
+    migration.upgrade(target)
     after = migration.version()
-    if before == after:
+    if before != after:
+        print(f"{session.display_url()} has version {after} now; it had {before or 'no tables'}.")
+    elif target in {migration.HEAD, after}:
         print(f"{session.display_url()} has version {after} already.")
     else:
-        print(f"{session.display_url()} has version {after} now; it had {before or 'no tables'}.")
+        print(f"{session.display_url()} has version {after}, newer than {target}: not changed.")
 
 
 def _version() -> None:

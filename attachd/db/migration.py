@@ -50,20 +50,16 @@ def upgrade(target: str = HEAD) -> None:
     An up-to-date database is not changed. Of several calls at the same time, one works and the
     others wait for it.
 
-    :param target: a version, by default the newest
+    :param target: a version, by default the newest; nothing is done if the database is newer
     :raises ConfigurationError: the database is newer than this code, or there is no such target
-    :raises Conflict: the database has tables of other programs, or tables with other columns
+    :raises Conflict: a migration failed, as if the database has tables of other programs
     :raises Unavailable: the database does not answer
     """
     _check_known(version())
     if target != HEAD:
         _check_known(target)
-    try:
-        with session.no_timeouts():
-            _upgrade(target)
-    except (db_exception.DBError, sa.exc.DBAPIError) as error:
-        reason = str(error).partition("\n")[0]
-        raise exception.Conflict(reason=f"The database could not be migrated: {reason}") from error
+    with session.no_timeouts():
+        _upgrade(target)
 
 
 @retried
@@ -72,7 +68,30 @@ def _upgrade(target: str) -> None:
     # The lock outlives the transaction: the next process sees the committed changes.
     with session.reader() as holder, _alone(holder), session.writer() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, target)
+        current = MigrationContext.configure(connection).get_current_revision()
+        for revision in _pending(config, current, target):
+            _apply(config, revision)
+
+
+def _pending(config: Config, current: str | None, target: str) -> list[str]:
+    """Return the revisions between two versions, the oldest first; none if the first is newer."""
+    script = ScriptDirectory.from_config(config)
+    applied = {each.revision for each in script.walk_revisions(head=current)} if current else ()
+    revisions = [each.revision for each in script.walk_revisions(head=target)]
+    return [revision for revision in reversed(revisions) if revision not in applied]
+
+
+def _apply(config: Config, revision: str) -> None:
+    """Execute one migration; raises Conflict with its revision if it fails."""
+    try:
+        command.upgrade(config, revision)
+    except (db_exception.DBConnectionError, db_exception.DBDeadlock):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise exception.Conflict(
+            reason=f"The database could not be migrated to version {revision}: {reason}"
+        ) from error
 
 
 def write_sql(output: TextIO, start: str | None = None) -> None:

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-manage as people type it."""
 
+import argparse
+import contextlib
+import io
 import os
 from pathlib import Path
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import yaml
 
+from attachd.cmd import manage
 from attachd.db import migration
 from attachd.tests.fixtures import databases, forked_command
 
@@ -62,6 +67,19 @@ class ManageTest(unittest.TestCase):
         self.assertIn(f"has version {head} now; it had no tables", self._done("db", "sync"))
         self.assertIn(f"has version {head} already", self._done("db", "sync"))
         self.assertEqual(f"database {head}\ncode {head}\n", self._done("db", "version"))
+
+    def test_sync_to_older_version_says_that_nothing_changed(self):
+        subject = argparse.Namespace(sql=False, version="001")
+        output = io.StringIO()
+        with (
+            mock.patch.object(manage, "CONF", mock.Mock(subject=subject)),
+            mock.patch.object(manage.migration, "version", return_value="002"),
+            mock.patch.object(manage.migration, "upgrade"),
+            mock.patch.object(manage.session, "display_url", return_value="sqlite://"),
+            contextlib.redirect_stdout(output),
+        ):
+            manage._sync()
+        self.assertIn("has version 002, newer than 001: not changed", output.getvalue())
 
     def test_sql_is_printed_and_nothing_done(self):
         self.assertIn("CREATE TABLE attachments", self._done("db", "sync", "--sql"))

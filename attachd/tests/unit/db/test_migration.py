@@ -8,6 +8,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
@@ -139,9 +140,25 @@ class StepsTest(unittest.TestCase):
     def test_upgrade_with_failing_migration_keeps_version_and_rows(self):
         migration.upgrade("001")
         (self.versions / "third.py").write_text(FAILING)
-        self.assertRaises(ValueError, migration.upgrade)
+        with self.assertRaisesRegex(exception.Conflict, "version 003: ValueError: the third"):
+            migration.upgrade()
         self.assertEqual("001", migration.version())
         self.assertEqual([{"id": 7}], self._rows())
+
+    def test_upgrade_with_refused_statement_names_version(self):
+        migration.upgrade("001")
+        with session.writer() as connection:
+            connection.exec_driver_sql("ALTER TABLE shelves ADD COLUMN colour VARCHAR(16)")
+        with self.assertRaisesRegex(exception.Conflict, "to version 002: .*colour"):
+            migration.upgrade()
+        self.assertEqual("001", migration.version())
+
+    def test_upgrade_with_lost_connection_is_repeated(self):
+        lost = db_exception.DBConnectionError()
+        apply = mock.Mock(side_effect=[lost, mock.DEFAULT], wraps=migration.command.upgrade)
+        with mock.patch.object(migration.command, "upgrade", apply):
+            migration.upgrade("001")
+        self.assertEqual("001", migration.version())
 
     def test_write_sql_from_version_contains_later_migrations_only(self):
         output = io.StringIO()
