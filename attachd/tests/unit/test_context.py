@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks, and whether they may."""
+"""The context of a request: identity and authorization."""
 
 import threading
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from attachd.tests.wait import TIMEOUT
 
 
 class _Rules:
-    """Allows what it is told to and keeps the questions."""
+    """Allows the given rules and records the questions."""
 
     def __init__(self, *allowed: str) -> None:
         self._allowed = allowed
@@ -23,35 +23,35 @@ class _Rules:
 
 
 class AuthorizeTest(unittest.TestCase):
-    """Policy is asked about the object that is acted on."""
+    """The policy target of authorize()."""
 
-    def test_the_target_is_the_objects_project_and_user(self):
+    def test_authorize_with_object_uses_its_project_and_user(self):
         rules = _Rules("rule")
-        mine = context.RequestContext(user_id="u", project_id="p", authorizer=rules)
-        mine.authorize("rule", SimpleNamespace(project_id="other", user_id="someone"))
+        ctx = context.RequestContext(user_id="u", project_id="p", authorizer=rules)
+        ctx.authorize("rule", SimpleNamespace(project_id="other", user_id="someone"))
         self.assertEqual(
             [("rule", {"project_id": "other", "user_id": "someone"})], rules.questions
         )
 
-    def test_without_an_object_the_target_is_the_callers_own_project(self):
+    def test_authorize_without_object_uses_project_of_caller(self):
         rules = _Rules("rule")
         context.RequestContext(user_id="u", project_id="p", authorizer=rules).authorize("rule")
         self.assertEqual([("rule", {"project_id": "p", "user_id": "u"})], rules.questions)
 
-    def test_what_policy_refuses_is_refused(self):
-        mine = context.RequestContext(project_id="p", authorizer=_Rules())
+    def test_authorize_refused_by_policy_raises_forbidden(self):
+        ctx = context.RequestContext(project_id="p", authorizer=_Rules())
         with self.assertRaises(exception.Forbidden):
-            mine.authorize("rule")
+            ctx.authorize("rule")
 
-    def test_nothing_is_allowed_where_nobody_decides(self):
+    def test_authorize_without_authorizer_raises_runtime_error(self):
         with self.assertRaises(RuntimeError):
             context.RequestContext(project_id="p", is_admin=True).authorize("rule")
 
 
-class CrossingTest(unittest.TestCase):
-    """What is left of a context on the other side of RPC."""
+class SerializationTest(unittest.TestCase):
+    """A context after serialization for RPC."""
 
-    def test_identity_roles_and_request_id_arrive(self):
+    def test_context_keeps_identity_roles_and_request_id(self):
         sent = context.RequestContext(
             user_id="u", project_id="p", roles=["member"], is_admin=True, overwrite=False
         )
@@ -59,29 +59,29 @@ class CrossingTest(unittest.TestCase):
         for name in ("user_id", "project_id", "roles", "is_admin", "request_id"):
             self.assertEqual(getattr(sent, name), getattr(got, name), name)
 
-    def test_a_context_that_arrived_decides_nothing(self):
+    def test_deserialized_context_has_no_authorizer(self):
         sent = context.RequestContext(project_id="p", authorizer=_Rules("rule"))
         with self.assertRaises(RuntimeError):
             context.RequestContext.from_dict(sent.to_dict()).authorize("rule")
 
-    def test_attachd_itself_is_an_admin_of_no_project(self):
+    def test_admin_context_has_no_project(self):
         itself = context.get_admin_context()
         self.assertTrue(itself.is_admin)
         self.assertIsNone(itself.project_id)
 
 
 class AdminTest(unittest.TestCase):
-    """What attachd does of itself."""
+    """The context of attachd itself."""
 
     def run_apart(self, do):
-        """Return what is returned in a thread that works on nothing."""
+        """Call in a thread without a current request, and return the result."""
         found = []
         thread = threading.Thread(target=lambda: found.append(do()))
         thread.start()
         thread.join(TIMEOUT)
         return found[0]
 
-    def test_it_has_the_ids_of_the_request_that_is_worked_on(self):
+    def test_admin_context_has_ids_of_current_request(self):
         def do():
             asked = context.RequestContext(user_id="alice", global_request_id="req-theirs")
             return asked, context.get_admin_context()
@@ -93,7 +93,7 @@ class AdminTest(unittest.TestCase):
             (asked.request_id, "req-theirs"), (made.request_id, made.global_request_id)
         )
 
-    def test_each_has_an_id_of_its_own_where_nothing_is_asked(self):
+    def test_admin_contexts_without_request_have_own_ids(self):
         first, second = self.run_apart(
             lambda: (context.get_admin_context(), context.get_admin_context())
         )

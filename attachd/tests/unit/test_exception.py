@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors: each says what is wrong, and can cross RPC; for whoever adds one."""
+"""The errors: status, message and serialization of each."""
 
 import inspect
 import re
@@ -90,37 +90,37 @@ def _example(kind: type[exception.AttachdError]) -> exception.AttachdError:
 
 
 class ErrorsTest(unittest.TestCase):
-    """All of them."""
+    """All errors."""
 
     maxDiff = None
 
-    def test_each_answers_with_its_status(self):
+    def test_errors_have_http_status(self):
         self.assertEqual(CODES, {name: kind.code for name, kind in _classes().items()})
 
-    def test_each_says_every_detail_in_its_message(self):
+    def test_messages_contain_all_details(self):
         for name, kind in _classes().items():
             error = _example(kind)
             for value in error.details.values():
                 self.assertIn(str(value), str(error), name)
             self.assertNotIn("%(", str(error), name)
 
-    def test_each_is_named_by_the_module_that_rpc_lets_through(self):
+    def test_errors_are_defined_in_module_allowed_by_rpc(self):
         modules = {kind.__module__ for kind in _classes().values()}
         self.assertEqual({exception.__name__}, modules)
 
-    def test_a_forgotten_detail_is_noticed_at_once(self):
+    def test_error_with_missing_detail_raises_key_error(self):
         with self.assertRaises(KeyError):
             exception.ConnectorConflict(attachment_id="a")
 
-    def test_a_message_of_ones_own_replaces_the_usual_one(self):
+    def test_explicit_message_replaces_format(self):
         self.assertEqual("100 % wrong", str(exception.BadRequest("100 % wrong")))
 
-    def test_a_backend_error_leaves_doubt_unless_it_says_otherwise(self):
+    def test_backend_error_is_not_final_by_default(self):
         self.assertIs(False, exception.BackendError("broken").final)
         self.assertIs(True, exception.BackendError("refused", final=True).final)
         self.assertEqual("Backend error: broken", str(exception.BackendError("broken")))
 
-    def test_each_crosses_rpc_with_its_class_and_its_message(self):
+    def test_errors_survive_rpc_with_class_and_message(self):
         for name, kind in _classes().items():
             if kind is exception.BackendError:
                 continue  # It never leaves the manager: it becomes ConnectFailed and the like.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The budgets of the house, measured; for whoever adds to it and wonders why a test fails.
+"""The limits of sizes, the import cycles and the arrangement of the source tree.
 
-Cyclomatic complexity is measured by ruff (C901, see pyproject.toml), and who may import whom
+Cyclomatic complexity is measured by ruff (C901, see pyproject.toml), and the layers
 by import-linter (.importlinter).
 """
 
@@ -25,8 +25,8 @@ TESTS = PACKAGE / "tests"
 # A migration is written once, by a tool and in one piece, and never grows.
 MIGRATIONS = PACKAGE / "db" / "migrations"
 
-# A helper lives in the lowest room that needs it, under the name of what it does.
-GRAB_BAGS = frozenset({"common", "constants", "helpers", "misc", "util", "utils"})
+# A helper belongs into the lowest package that needs it, under the name of its purpose.
+GENERIC_NAMES = frozenset({"common", "constants", "helpers", "misc", "util", "utils"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -37,7 +37,7 @@ def _sources() -> list[Path]:
     return [path for path in sorted(PACKAGE.rglob("*.py")) if MIGRATIONS not in path.parents]
 
 
-def _rooms() -> list[Path]:
+def _product_sources() -> list[Path]:
     """Return the files of the service itself."""
     return [path for path in _sources() if TESTS not in path.parents]
 
@@ -95,7 +95,7 @@ def _where(path: Path) -> str:
 
 
 def _spread(sizes: Iterable[int], median: int, p90: int) -> str:
-    """Tell how far the house is from its targets; shown only when a limit is broken."""
+    """Describe the distance from the targets, for the message of a failure."""
     ordered = sorted(sizes)
     return (
         f"(median {statistics.median(ordered):.0f}, target {median}; "
@@ -156,17 +156,17 @@ def _only_declares(path: Path) -> bool:
 
 
 class BudgetsTest(unittest.TestCase):
-    """The sizes; each failure names what is too large, and by how much."""
+    """The sizes; a failure names the object and its size."""
 
     maxDiff = None
 
-    def test_no_file_is_too_long(self):
+    def test_files_are_within_limit(self):
         sizes = {path: len(path.read_bytes().splitlines()) for path in _sources()}
         too_long = {_where(p): size for p, size in sizes.items() if size > MAX_FILE_LINES}
-        spread = _spread([sizes[p] for p in _rooms()], 80, 250)
+        spread = _spread([sizes[p] for p in _product_sources()], 80, 250)
         self.assertEqual({}, too_long, f"files over {MAX_FILE_LINES} lines {spread}")
 
-    def test_no_function_is_too_long(self):
+    def test_functions_are_within_limit(self):
         sizes = {
             f"{_where(path)}:{line} {name}": size
             for path in _sources()
@@ -177,11 +177,11 @@ class BudgetsTest(unittest.TestCase):
         spread = _spread([s for n, s in sizes.items() if not n.startswith(tests)] or [0], 8, 30)
         self.assertEqual({}, too_long, f"functions over {MAX_FUNCTION_LINES} lines {spread}")
 
-    def test_no_class_has_too_many_methods(self):
+    def test_classes_have_no_more_methods_than_limit(self):
         # Not for the tests: a test case has as many tests as it has claims, and its file ends.
         too_many = {
             f"{_where(path)}:{line} {name}": methods
-            for path in _rooms()
+            for path in _product_sources()
             for line, name, methods in _parsed(path).classes
             if methods > MAX_METHODS
         }
@@ -189,7 +189,7 @@ class BudgetsTest(unittest.TestCase):
 
 
 class ImportsTest(unittest.TestCase):
-    """How the files hang together."""
+    """Imports between the modules."""
 
     maxDiff = None
 
@@ -197,23 +197,23 @@ class ImportsTest(unittest.TestCase):
         super().setUp()
         self.modules = frozenset(map(_name, _sources()))
 
-    def test_no_modules_import_each_other_in_a_circle(self):
+    def test_modules_have_no_import_cycle(self):
         graph = {_name(path): _internal_imports(path, self.modules) for path in _sources()}
         self.assertEqual([], _cycle(graph))
 
-    def test_a_circle_would_be_found(self):
+    def test_import_cycle_is_detected(self):
         graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "b"}, "d": set()}
         self.assertEqual(["b", "c", "b"], _cycle(graph))
 
 
 class OrderTest(unittest.TestCase):
-    """Where things are, and what every file begins with."""
+    """Places of files, and their first lines."""
 
     maxDiff = None
 
-    def test_every_module_has_a_test_file(self):
+    def test_modules_have_test_file(self):
         missing = []
-        for path in _rooms():
+        for path in _product_sources():
             if _only_declares(path):
                 continue
             inner = path.relative_to(PACKAGE)
@@ -223,16 +223,18 @@ class OrderTest(unittest.TestCase):
                 missing.append(f"{_where(path)} wants {_where(expected)}")
         self.assertEqual([], missing)
 
-    def test_every_folder_of_tests_is_a_package(self):
+    def test_folders_of_tests_are_packages(self):
         folders = {path.parent for path in TESTS.rglob("test_*.py")}
         bare = [_where(folder) for folder in folders if not (folder / "__init__.py").is_file()]
         self.assertEqual([], bare, "stestr does not find tests in a folder without __init__.py")
 
-    def test_nothing_is_called_by_a_name_that_says_nothing(self):
-        bags = [_where(path) for path in _sources() if GRAB_BAGS & set(_name(path).split("."))]
-        self.assertEqual([], bags)
+    def test_modules_have_specific_names(self):
+        generic = [
+            _where(path) for path in _sources() if GENERIC_NAMES & set(_name(path).split("."))
+        ]
+        self.assertEqual([], generic)
 
-    def test_every_file_names_its_licence(self):
+    def test_files_have_license_identifier(self):
         bare = []
         for path in sorted(PACKAGE.rglob("*.py")):
             with tokenize.open(path) as source:

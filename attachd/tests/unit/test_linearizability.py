@@ -20,7 +20,7 @@ def register(state, what):
 
 
 def coin(state, what):
-    """Specify what is not determined: a throw that nobody sees, and what lies there."""
+    """Specify a nondeterministic object: an unseen throw, and its visible result."""
     if what == "throw":
         return ["heads", "tails"]
     return [state] if state == what else []
@@ -40,31 +40,31 @@ class RegisterTest(unittest.TestCase):
         self.assertIs(False, found.linearizable, found)
         return found
 
-    def test_nothing_is_linearizable(self):
+    def test_empty_history_is_linearizable(self):
         self.assert_linearizable()
 
-    def test_one_after_the_other(self):
+    def test_sequential_history_is_linearizable(self):
         self.assert_linearizable((0, 1, ("write", 1)), (2, 3, ("read", 1)))
 
-    def test_a_read_that_began_after_a_write_sees_it(self):
+    def test_stale_read_after_write_is_not_linearizable(self):
         self.assert_not_linearizable((0, 1, ("write", 1)), (2, 3, ("read", 0)))
 
-    def test_a_read_beside_a_write_sees_either(self):
+    def test_read_concurrent_with_write_sees_either_value(self):
         for value in (0, 1):
             self.assert_linearizable((0, 10, ("write", 1)), (2, 3, ("read", value)))
 
-    def test_what_was_seen_once_stays(self):
+    def test_value_seen_once_is_not_unseen(self):
         write = (0, 10, ("write", 1))
         self.assert_linearizable(write, (1, 2, ("read", 0)), (3, 4, ("read", 1)))
         self.assert_not_linearizable(write, (1, 2, ("read", 1)), (3, 4, ("read", 0)))
 
-    def test_two_readers_agree_on_the_order_of_two_writes(self):
+    def test_two_readers_agree_on_order_of_writes(self):
         writes = ((0, 100, ("write", 1)), (0, 100, ("write", 2)))
         first = ((1, 2, ("read", 1)), (5, 6, ("read", 2)))
         self.assert_linearizable(*writes, *first, (3, 4, ("read", 1)), (7, 8, ("read", 2)))
         self.assert_not_linearizable(*writes, *first, (3, 4, ("read", 2)), (7, 8, ("read", 1)))
 
-    def test_a_swap_succeeds_for_one_of_two(self):
+    def test_one_of_two_concurrent_swaps_succeeds(self):
         def swaps(one, other):
             return [(0, 9, ("swap", 0, 1, one)), (0, 9, ("swap", 0, 2, other))]
 
@@ -72,28 +72,28 @@ class RegisterTest(unittest.TestCase):
         self.assert_not_linearizable(*swaps(True, True))
         self.assert_not_linearizable(*swaps(False, False))
 
-    def test_where_one_ends_the_moment_that_the_other_begins_either_may_be_first(self):
+    def test_operations_that_touch_may_be_in_either_order(self):
         self.assert_linearizable((0, 1, ("write", 1)), (1, 2, ("read", 0)))
 
-    def test_what_was_never_answered_may_have_taken_effect_or_not(self):
+    def test_unanswered_operation_may_have_taken_effect_or_not(self):
         lost = (0, None, ("write", 1))
         for value in (0, 1):
             self.assert_linearizable(lost, (5, 6, ("read", value)))
 
-    def test_what_was_never_answered_may_take_effect_late(self):
+    def test_unanswered_operation_may_take_effect_late(self):
         lost = (0, None, ("write", 1))
         self.assert_linearizable(lost, (5, 6, ("read", 0)), (7, 8, ("read", 1)))
 
-    def test_what_was_never_answered_takes_effect_once_only(self):
+    def test_unanswered_operation_takes_effect_at_most_once(self):
         lost = (0, None, ("write", 1))
         reads = [(5, 6, ("read", 1)), (7, 8, ("write", 2)), (9, 10, ("read", 1))]
         self.assert_not_linearizable(lost, *reads)
         self.assert_linearizable(lost, lost, *reads)
 
-    def test_what_was_never_answered_does_not_take_effect_before_it_was_asked(self):
+    def test_unanswered_operation_takes_no_effect_before_it_began(self):
         self.assert_not_linearizable((5, None, ("write", 1)), (0, 1, ("read", 1)))
 
-    def test_a_verdict_tells_how_far_it_came(self):
+    def test_verdict_of_failure_has_longest_order_and_stuck_operations(self):
         found = self.assert_not_linearizable(
             (0, 1, ("write", 1)), (2, 3, ("write", 2)), (4, 5, ("read", 1))
         )
@@ -101,17 +101,17 @@ class RegisterTest(unittest.TestCase):
         self.assertEqual(2, found.state)
         self.assertEqual([("read", 1)], [each.what for each in found.stuck])
 
-    def test_a_verdict_tells_the_order(self):
+    def test_verdict_has_order(self):
         found = verdict((0, 10, ("write", 1)), (2, 3, ("read", 0)))
         self.assertEqual([("read", 0), ("write", 1)], [each.what for each in found.order])
 
-    def test_it_gives_up_after_so_many_situations(self):
+    def test_check_ends_after_limit_of_states(self):
         writes = [Operation(0, 100, ("write", value)) for value in range(12)]
         history = [*writes, Operation(200, 201, ("read", 99))]
         found = linearizability.check(history, 0, register, most=1000)
         self.assertIsNone(found.linearizable)
 
-    def test_what_really_happened_one_after_the_other_is_linearizable_however_long(self):
+    def test_long_sequential_history_is_linearizable(self):
         chance = random.Random(5)
         value, history = 0, []
         for moment in range(5000):
@@ -130,7 +130,7 @@ class RegisterTest(unittest.TestCase):
 
 
 class ChanceTest(unittest.TestCase):
-    def test_what_a_specification_leaves_open_may_be_either(self):
+    def test_nondeterministic_specification_allows_either_result(self):
         throw = (0, 1, "throw")
         for side in ("heads", "tails"):
             found = verdict(throw, (2, 3, side), initial="", step=coin)

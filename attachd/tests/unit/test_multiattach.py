@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What types say of attaching: what is read of their extra specs, and what is refused."""
+"""Extra specs of volume types for multiattach: parsing and refusal."""
 
 import unittest
 
@@ -8,12 +8,12 @@ from attachd.multiattach import Mode, MultiattachSpec
 
 
 class ReadTest(unittest.TestCase):
-    def test_a_type_that_says_nothing_is_attached_once_and_written(self):
+    def test_parse_without_specs_is_single_and_read_write(self):
         self.assertEqual(
             MultiattachSpec(multiattach=False, mode=Mode.RW), multiattach.parse({"other": "1"})
         )
 
-    def test_only_a_true_is_is_multiattach(self):
+    def test_parse_multiattach_only_for_is_true(self):
         for key in ("multiattach", "capabilities:multiattach"):
             for value, expected in (
                 ("<is> True", True),
@@ -25,18 +25,18 @@ class ReadTest(unittest.TestCase):
                 with self.subTest(key=key, value=value):
                     self.assertIs(expected, multiattach.parse({key: value}).multiattach)
 
-    def test_a_mode_is_read_in_any_case(self):
+    def test_parse_mode_ignores_case(self):
         for value in ("RO", "ro", "Ro"):
             self.assertIs(Mode.RO, multiattach.parse({"mode": value}).mode)
         self.assertIs(Mode.RW, multiattach.parse({"mode": "rw"}).mode)
 
-    def test_limits_are_numbers(self):
+    def test_parse_limits_as_numbers(self):
         specs = {"max_attachments": "16", "max_attachments_per_host": "1"}
         self.assertEqual(MultiattachSpec(most=16, most_per_host=1), multiattach.parse(specs))
 
 
 class CheckTest(unittest.TestCase):
-    def test_what_can_be_meant_passes(self):
+    def test_check_accepts_valid_specs(self):
         for specs in (
             {},
             {"spec1": "anything"},
@@ -47,7 +47,7 @@ class CheckTest(unittest.TestCase):
             with self.subTest(specs):
                 multiattach.check(specs)
 
-    def test_what_cannot_is_refused_by_its_name(self):
+    def test_check_refuses_invalid_spec_with_its_name(self):
         for key, value in (
             ("multiattach", "True"),
             ("multiattach", "<is> perhaps"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What importing attachd does before anything else; for whoever changes attachd/__init__.py."""
+"""Effects of importing attachd."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import unittest
 
 
 def _run(code: str) -> str:
-    """Run ``code`` in a process of its own, where nothing has been imported yet."""
+    """Run ``code`` in a new process, before any import."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -16,7 +16,7 @@ def _run(code: str) -> str:
 class PackageTest(unittest.TestCase):
     """The choice of oslo.service's backend."""
 
-    def test_importing_any_part_selects_threads(self):
+    def test_import_selects_threading_backend(self):
         chosen = _run(
             "import attachd.states, oslo_messaging\n"
             "from oslo_service import backend\n"
@@ -24,7 +24,7 @@ class PackageTest(unittest.TestCase):
         )
         self.assertEqual("threading", chosen)
 
-    def test_eventlet_patches_nothing(self):
+    def test_eventlet_does_not_patch_threads(self):
         patched = _run(
             "import attachd.service, sys\n"
             "patcher = sys.modules.get('eventlet.patcher')\n"
@@ -32,7 +32,7 @@ class PackageTest(unittest.TestCase):
         )
         self.assertEqual("False", patched)
 
-    def test_a_tool_that_chose_before_can_still_read_the_options(self):
+    def test_options_can_be_read_after_other_backend_was_selected(self):
         groups = _run(
             "import oslo_messaging\n"
             "from attachd import conf\n"

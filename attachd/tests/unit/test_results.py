@@ -63,7 +63,7 @@ class ResultsTest(testtools.TestCase):
         self.addDetail("stestr", content.text_content(done.stdout.decode() + done.stderr.decode()))
         return done.returncode
 
-    def tell(self, *arguments):
+    def run_results(self, *arguments):
         """Return what the command prints, and its exit code."""
         totals = self.top / "totals"
         folders = sorted(self.records.glob("*/")) or [self.records]
@@ -99,7 +99,7 @@ class ResultsTest(testtools.TestCase):
             "@unittest.expectedFailure\n"
             "def test_f(self): self.fail()\n"
         )
-        lines, status = self.tell()
+        lines, status = self.run_results()
         self.assertEqual(1, status)
         self.assertEqual("3 passed, 1 failed, 2 skipped", lines[-1])
         self.assertIn("        tests.test_x.T.test_c (fail)", lines)
@@ -108,32 +108,32 @@ class ResultsTest(testtools.TestCase):
     def test_good_runs_of_several_repositories_are_added(self):
         self.run_tests("def test_a(self): pass\n", "first")
         self.run_tests("def test_a(self): pass\n", "second")
-        self.assertEqual((["2 passed, 0 failed, 0 skipped"], 0), self.tell())
+        self.assertEqual((["2 passed, 0 failed, 0 skipped"], 0), self.run_results())
 
     def test_module_that_cannot_be_imported_is_a_failure(self):
         code = self.run_tests("raise RuntimeError\n")
-        lines, status = self.tell("--tox", self.write_tox(core=[(["stestr", "run"], code)]))
+        lines, status = self.run_results("--tox", self.write_tox(core=[(["stestr", "run"], code)]))
         self.assertEqual(1, status)
         self.assertRegex(lines[-1], "^0 passed, [12] failed, 0 skipped$")
 
     def test_process_that_dies_is_a_failure(self):
         self.run_tests("def test_a(self): import os; os._exit(0)\n")
-        lines, status = self.tell()
+        lines, status = self.run_results()
         self.assertEqual(1, status)
         self.assertRegex(lines[-1], "^0 passed, [12] failed, 0 skipped$")
 
     def test_run_without_tests_is_a_failure(self):
         self.run_tests("pass\n")
-        self.assertEqual(1, self.tell()[1])
+        self.assertEqual(1, self.run_results()[1])
 
     def test_no_run_at_all_is_a_failure(self):
-        lines, status = self.tell()
+        lines, status = self.run_results()
         self.assertEqual((1, "0 passed, 1 failed, 0 skipped"), (status, lines[-1]))
 
     def test_only_the_newest_run_of_a_repository_counts(self):
         self.run_tests("def test_a(self): pass\n")
         self.run_tests("def test_a(self): self.fail()\n")
-        self.assertEqual("0 passed, 1 failed, 0 skipped", self.tell()[0][-1])
+        self.assertEqual("0 passed, 1 failed, 0 skipped", self.run_results()[0][-1])
 
     def test_each_command_of_the_checks_counts_and_stestr_by_its_tests(self):
         self.run_tests("def test_a(self): pass\n")
@@ -141,19 +141,19 @@ class ResultsTest(testtools.TestCase):
             core=[(["/venv/bin/stestr", "run"], 0)],
             pep8=[(["ruff", "check", "."], 0), (["doc8", "doc"], 1)],
         )
-        lines, status = self.tell("--tox", tox)
+        lines, status = self.run_results("--tox", tox)
         self.assertEqual((1, "2 passed, 1 failed, 0 skipped"), (status, lines[-1]))
         self.assertIn("        pep8: doc8 doc returned 1", lines)
 
     def test_environment_that_could_not_be_made_is_a_failure(self):
         self.run_tests("def test_a(self): pass\n")
-        lines, _status = self.tell("--tox", self.write_tox(mypy=[]))
+        lines, _status = self.run_results("--tox", self.write_tox(mypy=[]))
         self.assertEqual("1 passed, 1 failed, 0 skipped", lines[-1])
 
     def test_stestr_that_fails_without_a_failed_test_is_a_failure(self):
         self.run_tests("def test_a(self): pass\n")
         tox = self.write_tox(core=[(["stestr", "run"], 1)])
-        self.assertEqual("1 passed, 1 failed, 0 skipped", self.tell("--tox", tox)[0][-1])
+        self.assertEqual("1 passed, 1 failed, 0 skipped", self.run_results("--tox", tox)[0][-1])
 
 
 class FullTest(unittest.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend gets a volume, and what is said when none does."""
+"""Selection of the backend of a volume."""
 
 import datetime
 import math
@@ -20,62 +20,66 @@ THIN = {
 }
 
 
-def candidate(host="h@b", room=10.0, zone="nova", usable=True, **capabilities):
-    return scheduler.Candidate(host, zone, usable, {"pool_name": "p", **capabilities}, room)
+def candidate(host="h@b", free=10.0, zone="nova", usable=True, **capabilities):
+    return scheduler.Candidate(host, zone, usable, {"pool_name": "p", **capabilities}, free)
 
 
-def wanted(size=1, zone=None, **specs):
+def request_spec(size=1, zone=None, **specs):
     return scheduler.RequestSpec(size, specs, zone)
 
 
-class BestTest(unittest.TestCase):
-    def refusal(self, wish, *offered):
+class SelectTest(unittest.TestCase):
+    def refusal(self, request, *offered):
         with self.assertRaises(exception.NoValidBackend) as caught:
-            scheduler.select(wish, offered)
+            scheduler.select(request, offered)
         self.assertEqual(400, caught.exception.code)
         return str(caught.exception)
 
-    def test_the_most_room_wins(self):
+    def test_select_prefers_most_free_capacity(self):
         offered = [candidate("a@x", 5), candidate("b@y", 50), candidate("c@z", 7)]
         self.assertEqual(
-            scheduler.Destination("b@y#p", "nova"), scheduler.select(wanted(size=2), offered)
+            scheduler.Destination("b@y#p", "nova"), scheduler.select(request_spec(size=2), offered)
         )
 
-    def test_equals_take_turns(self):
+    def test_select_among_equals_is_random(self):
         offered = [candidate("a@x", math.inf), candidate("b@y", math.inf)]
-        hosts = {scheduler.select(wanted(), offered).host for _ in range(64)}
+        hosts = {scheduler.select(request_spec(), offered).host for _ in range(64)}
         self.assertEqual({"a@x#p", "b@y#p"}, hosts)
 
-    def test_a_backend_just_large_enough_is_taken(self):
-        self.assertEqual("h@b#p", scheduler.select(wanted(size=10), [candidate(room=10)]).host)
-
-    def test_no_room_is_told_with_the_room_there_is(self):
-        told = self.refusal(wanted(size=11), candidate(room=10.9), candidate(room=3))
-        self.assertIn("11 GiB are asked for", told)
-        self.assertIn("is 10 GiB", told)
-
-    def test_room_at_a_backend_that_lacks_the_capability_does_not_count(self):
-        told = self.refusal(
-            wanted(size=50, multiattach="<is> True"),
-            candidate(room=100, multiattach=False),
-            candidate(room=10, multiattach=True),
+    def test_select_accepts_exact_capacity(self):
+        self.assertEqual(
+            "h@b#p", scheduler.select(request_spec(size=10), [candidate(free=10)]).host
         )
-        self.assertIn("is 10 GiB", told)
 
-    def test_nothing_has_reported(self):
-        self.assertIn("no backend has reported yet", self.refusal(wanted()))
+    def test_select_without_capacity_names_largest_free_capacity(self):
+        message = self.refusal(request_spec(size=11), candidate(free=10.9), candidate(free=3))
+        self.assertIn("11 GiB are asked for", message)
+        self.assertIn("is 10 GiB", message)
 
-    def test_all_are_down(self):
-        self.assertIn("down, disabled or frozen", self.refusal(wanted(), candidate(usable=False)))
-
-    def test_a_missing_capability_is_named_but_not_its_value(self):
-        told = self.refusal(
-            wanted(multiattach="<is> True", volume_backend_name="secret-shelf"), candidate()
+    def test_select_ignores_capacity_of_incapable_backend(self):
+        message = self.refusal(
+            request_spec(size=50, multiattach="<is> True"),
+            candidate(free=100, multiattach=False),
+            candidate(free=10, multiattach=True),
         )
-        self.assertIn("multiattach, volume_backend_name", told)
-        self.assertNotIn("secret-shelf", told)
+        self.assertIn("is 10 GiB", message)
 
-    def test_what_a_type_says_of_attaching_asks_for_what_it_takes(self):
+    def test_select_without_reports_raises(self):
+        self.assertIn("no backend has reported yet", self.refusal(request_spec()))
+
+    def test_select_with_unusable_backends_raises(self):
+        self.assertIn(
+            "down, disabled or frozen", self.refusal(request_spec(), candidate(usable=False))
+        )
+
+    def test_select_names_missing_capability_without_value(self):
+        message = self.refusal(
+            request_spec(multiattach="<is> True", volume_backend_name="secret-shelf"), candidate()
+        )
+        self.assertIn("multiattach, volume_backend_name", message)
+        self.assertNotIn("secret-shelf", message)
+
+    def test_select_by_attach_specs_needs_capabilities(self):
         for specs, missing in (
             ({"multiattach": "<is> True"}, "multiattach"),
             ({"capabilities:multiattach": "<is> True"}, "multiattach"),
@@ -83,47 +87,55 @@ class BestTest(unittest.TestCase):
             ({"multiattach": "<is> True", "mode": "ro"}, "multiattach, read_only_enforced"),
         ):
             able = dict.fromkeys(missing.split(", "), True)
-            self.assertIn(f"asks for: {missing}.", self.refusal(wanted(**specs), candidate()))
-            scheduler.select(wanted(**specs), [candidate(**able)])
+            self.assertIn(
+                f"asks for: {missing}.", self.refusal(request_spec(**specs), candidate())
+            )
+            scheduler.select(request_spec(**specs), [candidate(**able)])
         limits = {"max_attachments": "3", "max_attachments_per_host": "1"}
-        scheduler.select(wanted(multiattach="<is> False", mode="RW", **limits), [candidate()])
-
-    def test_only_the_capability_that_is_missing_is_named(self):
-        told = self.refusal(wanted(ssd="1", compression="1"), candidate(ssd="1"))
-        self.assertIn("asks for: compression.", told)
-
-    def test_capabilities_that_no_backend_has_together(self):
-        told = self.refusal(
-            wanted(ssd="1", compression="1"), candidate(ssd="1"), candidate(compression="1")
+        scheduler.select(
+            request_spec(multiattach="<is> False", mode="RW", **limits), [candidate()]
         )
-        self.assertIn("all of compression, ssd together", told)
 
-    def test_a_zone_is_obeyed(self):
+    def test_select_names_only_missing_capability(self):
+        message = self.refusal(request_spec(ssd="1", compression="1"), candidate(ssd="1"))
+        self.assertIn("asks for: compression.", message)
+
+    def test_select_names_capabilities_no_backend_combines(self):
+        message = self.refusal(
+            request_spec(ssd="1", compression="1"), candidate(ssd="1"), candidate(compression="1")
+        )
+        self.assertIn("all of compression, ssd together", message)
+
+    def test_select_uses_requested_zone(self):
         offered = [candidate("a@x", 99, zone="east"), candidate("b@y", 1, zone="west")]
-        self.assertEqual("b@y#p", scheduler.select(wanted(zone="west"), offered).host)
+        self.assertEqual("b@y#p", scheduler.select(request_spec(zone="west"), offered).host)
 
-    def test_an_unknown_zone_is_told_with_the_known_ones(self):
-        told = self.refusal(wanted(zone="mars"), candidate(zone="east"), candidate(zone="west"))
-        self.assertIn("mars", told)
-        self.assertIn("east, west", told)
+    def test_select_with_unknown_zone_names_known_ones(self):
+        message = self.refusal(
+            request_spec(zone="mars"), candidate(zone="east"), candidate(zone="west")
+        )
+        self.assertIn("mars", message)
+        self.assertIn("east, west", message)
 
-    def test_the_zones_of_a_type_are_obeyed(self):
+    def test_select_uses_zones_of_type(self):
         offered = [candidate("a@x", 99, zone="east"), candidate("b@y", 1, zone="west")]
         spec = {scheduler.ZONES_SPEC: "west, north"}
-        self.assertEqual("b@y#p", scheduler.select(wanted(**spec), offered).host)
-        self.assertIn("not for", self.refusal(wanted(zone="east", **spec), *offered))
+        self.assertEqual("b@y#p", scheduler.select(request_spec(**spec), offered).host)
+        self.assertIn("not for", self.refusal(request_spec(zone="east", **spec), *offered))
 
-    def test_extra_specs_of_other_scopes_are_ignored(self):
+    def test_select_ignores_extra_specs_of_other_scopes(self):
         specs = {"quality:iops": "5", "capabilities:ssd": "1", "unset": None}
-        self.assertEqual("h@b#p", scheduler.select(wanted(**specs), [candidate(ssd="1")]).host)
+        self.assertEqual(
+            "h@b#p", scheduler.select(request_spec(**specs), [candidate(ssd="1")]).host
+        )
 
-    def test_messages_name_no_hosts(self):
-        for wish in (wanted(size=99), wanted(zone="x"), wanted(ssd="1")):
-            self.assertNotIn("inner-host", self.refusal(wish, candidate("inner-host@b")))
+    def test_refusals_name_no_host(self):
+        for request in (request_spec(size=99), request_spec(zone="x"), request_spec(ssd="1")):
+            self.assertNotIn("inner-host", self.refusal(request, candidate("inner-host@b")))
 
 
-class MeetsTest(unittest.TestCase):
-    def test_operators(self):
+class MatchesSpecTest(unittest.TestCase):
+    def test_matches_spec_evaluates_operators(self):
         cases = [
             # offer, spec, met
             (True, "<is> True", True),
@@ -156,44 +168,44 @@ class MeetsTest(unittest.TestCase):
                 self.assertIs(met, scheduler.matches_spec(offer, spec))
 
 
-class RoomTest(unittest.TestCase):
+class FreeCapacityTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
 
-    def room(self, **report):
+    def free_capacity(self, **report):
         return scheduler.free_capacity({"report": {**api_context.BACKEND_REPORT, **report}})
 
-    def test_a_backend_that_allocates_at_once_has_what_is_free(self):
-        self.assertEqual(7.5, self.room(free_gib=7.5))
+    def test_free_capacity_of_thick_backend_is_free_space(self):
+        self.assertEqual(7.5, self.free_capacity(free_gib=7.5))
 
-    def test_a_backend_that_allocates_late_promises_more_than_it_has(self):
+    def test_free_capacity_of_thin_backend_is_oversubscribed(self):
         self.assertEqual(10 * 20 - 150, scheduler.free_capacity({"report": THIN}))
 
-    def test_the_ratio_is_an_option(self):
+    def test_free_capacity_uses_configured_ratio(self):
         CONF.set_override("max_over_subscription_ratio", 2.0, group="manager")
         self.addCleanup(CONF.clear_override, "max_over_subscription_ratio", group="manager")
         self.assertEqual(
             10 * 2 - 15, scheduler.free_capacity({"report": {**THIN, "allocated_gib": 15}})
         )
 
-    def test_no_end_stays_no_end(self):
+    def test_free_capacity_of_unlimited_backend_is_infinite(self):
         for capabilities in ({}, {"thin_provisioning": True}):
-            room = self.room(free_gib=None, total_gib=None, capabilities=capabilities)
-            self.assertEqual(math.inf, room)
+            free = self.free_capacity(free_gib=None, total_gib=None, capabilities=capabilities)
+            self.assertEqual(math.inf, free)
 
-    def test_a_full_disk_has_no_room_whatever_the_ratio(self):
+    def test_free_capacity_of_full_disk_is_zero(self):
         self.assertEqual(0, scheduler.free_capacity({"report": {**THIN, "free_gib": 0.0}}))
 
 
-class ReportedTest(unittest.TestCase):
-    """What is in the database, as placement sees it."""
+class CandidatesTest(unittest.TestCase):
+    """Candidates from the reports in the database."""
 
     def setUp(self):
         super().setUp()
         api_context.use(self)
 
-    def test_a_backend_is_known_by_its_name_unless_it_tells_another(self):
+    def test_candidate_has_reported_or_default_names(self):
         api_context.report_backend("here@shelf")
         api_context.report_backend(
             "here@disk", report={**api_context.BACKEND_REPORT, "capabilities": {"pool_name": "x"}}
@@ -204,18 +216,18 @@ class ReportedTest(unittest.TestCase):
         self.assertEqual("iSCSI", found["here@shelf"]["storage_protocol"])
         self.assertEqual("x", found["here@disk"]["pool_name"])
 
-    def test_volumes_since_the_last_report_take_room(self):
+    def test_candidate_capacity_excludes_volumes_since_report(self):
         db_rows.add_volume(size_gib=30, created_at=LONG_AGO)
         api_context.report_backend()
         db_rows.add_volume(size_gib=40)
         self.assertEqual([60.0], [each.available_gib for each in scheduler.candidates()])
 
-    def test_volumes_still_being_made_take_room(self):
+    def test_candidate_capacity_excludes_volumes_being_created(self):
         db_rows.add_volume("creating", size_gib=30, created_at=LONG_AGO)
         api_context.report_backend()
         self.assertEqual([70.0], [each.available_gib for each in scheduler.candidates()])
 
-    def test_who_is_silent_disabled_or_broken_gets_nothing(self):
+    def test_stale_disabled_or_broken_backend_is_not_usable(self):
         api_context.report_backend("silent@b")
         db_rows.change_service("silent@b", seen_at=LONG_AGO)
         api_context.report_backend("disabled@b")
@@ -223,19 +235,19 @@ class ReportedTest(unittest.TestCase):
         api_context.report_backend("broken@b", up=False, report=None)
         self.assertEqual([False] * 3, [each.usable for each in scheduler.candidates()])
         with self.assertRaisesRegex(exception.NoValidBackend, "down"):
-            scheduler.select_backend(wanted())
+            scheduler.select_backend(request_spec())
 
-    def test_other_services_get_nothing(self):
+    def test_candidates_exclude_other_services(self):
         api_context.report_backend("host", binary="attachd-agent", report=None)
         self.assertEqual([], scheduler.candidates())
 
-    def test_growing_needs_room_for_the_difference(self):
+    def test_check_free_capacity_for_extend(self):
         api_context.report_backend()
         scheduler.check_free_capacity("here@fake#fake", 100)
         with self.assertRaisesRegex(exception.NoValidBackend, "101 GiB"):
             scheduler.check_free_capacity("here@fake#fake", 101)
 
-    def test_a_backend_that_is_not_known_judges_for_itself(self):
+    def test_check_free_capacity_of_unknown_backend_passes(self):
         scheduler.check_free_capacity("elsewhere@fake#fake", 10**6)
 
 
@@ -246,13 +258,13 @@ class FrozenTest(unittest.TestCase):
         api_context.report_backend("h@a")
         services.freeze(api_context.BINARY, "h@a")
 
-    def test_a_frozen_backend_gets_nothing_new(self):
+    def test_select_skips_frozen_backend(self):
         with self.assertRaisesRegex(exception.NoValidBackend, "frozen"):
-            scheduler.select_backend(wanted())
+            scheduler.select_backend(request_spec())
         services.thaw(api_context.BINARY, "h@a")
-        self.assertEqual("h@a#a", scheduler.select_backend(wanted()).host)
+        self.assertEqual("h@a#a", scheduler.select_backend(request_spec()).host)
 
-    def test_what_it_has_stays_as_it_is(self):
+    def test_check_not_frozen_raises_for_frozen_backend(self):
         for host in ("h@a", "h@a#pool"):
             with self.assertRaisesRegex(exception.BackendFrozen, "The backend is frozen"):
                 scheduler.check_not_frozen(host)

@@ -42,20 +42,20 @@ class PrepareTest(unittest.TestCase):
         path.write_text(text)
         return str(path)
 
-    def test_files_on_the_command_line_win(self):
+    def test_prepare_prefers_config_files_of_command_line(self):
         named = self.write("named.conf", "[rpc]\ntopic = named\n")
         usual = self.write("usual.conf", "[rpc]\ntopic = usual\n")
         service.prepare(["--config-file", named], config_files=[usual])
         self.assertEqual("named", CONF.rpc.topic)
 
-    def test_a_later_file_replaces_what_an_earlier_one_says(self):
+    def test_prepare_lets_later_files_override_earlier_ones(self):
         first = self.write("1.conf", "[rpc]\ntopic = first\nattach_timeout = 5\n")
         second = self.write("2.conf", "[rpc]\ntopic = second\n")
         with mock.patch.dict(os.environ, {"ATTACHD_CONFIG_FILES": f"{first}:{second}"}):
             service.prepare([])
         self.assertEqual(("second", 5), (CONF.rpc.topic, CONF.rpc.attach_timeout))
 
-    def test_a_process_may_have_defaults_of_its_own(self):
+    def test_prepare_sets_defaults_below_config_files(self):
         service.prepare([], config_files=[], defaults={"host": "somewhere"})
         self.assertEqual("somewhere", CONF.host)
         CONF.clear()
@@ -63,18 +63,18 @@ class PrepareTest(unittest.TestCase):
         service.prepare([], config_files=[overriding], defaults={"host": "somewhere"})
         self.assertEqual("elsewhere", CONF.host)
 
-    def test_a_queue_that_cannot_be_used_is_found_at_the_start(self):
+    def test_prepare_with_invalid_transport_url_raises(self):
         for url in ("rabbit://me:it@127.0.0.1:port/", "nonsense", "rabit://127.0.0.1/"):
             named = self.write("1.conf", f"[DEFAULT]\ntransport_url = {url}\n")
             with self.subTest(url), self.assertRaisesRegex(cfg.Error, r"\[DEFAULT\]transport_url"):
                 service.prepare([], config_files=[named])
             CONF.clear()
 
-    def test_the_exchange_is_ours(self):
+    def test_prepare_sets_control_exchange(self):
         service.prepare([], config_files=[])
         self.assertEqual("attachd", CONF.control_exchange)
 
-    def test_the_standard_output_is_left_alone(self):
+    def test_prepare_logs_to_standard_error(self):
         with (
             mock.patch("sys.stdout", io.StringIO()) as output,
             mock.patch("sys.stderr", io.StringIO()) as errors,
@@ -86,7 +86,7 @@ class PrepareTest(unittest.TestCase):
 
 
 class Circle:
-    """Refers to itself."""
+    """An object that refers to itself."""
 
     def __init__(self):
         self.myself = self
@@ -100,13 +100,13 @@ class GarbageCollectionTest(unittest.TestCase):
         self.before = gc.get_threshold()
         service.tune_garbage_collection()
 
-    def test_what_is_there_is_not_looked_at_any_more(self):
+    def test_tune_garbage_collection_freezes_existing_objects(self):
         self.assertGreater(gc.get_freeze_count(), 1000)
 
-    def test_it_is_looked_less_often(self):
+    def test_tune_garbage_collection_raises_threshold(self):
         self.assertEqual((service.GC_THRESHOLD, *self.before[1:]), gc.get_threshold())
 
-    def test_circles_made_later_are_found_all_the_same(self):
+    def test_tuned_garbage_collection_collects_later_cycles(self):
         seen = weakref.ref(Circle())
         made = [[] for _ in range(2 * service.GC_THRESHOLD)]
         self.assertEqual(2 * service.GC_THRESHOLD, len(made))

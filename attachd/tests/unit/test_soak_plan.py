@@ -13,17 +13,17 @@ def intended(seed, client, count=200):
 
 
 class IntentionsTest(unittest.TestCase):
-    def test_the_seed_and_the_client_say_all(self):
+    def test_intentions_depend_only_on_seed_and_client(self):
         self.assertEqual(intended(1, 2), intended(1, 2))
         self.assertNotEqual(intended(1, 2), intended(2, 2))
         self.assertNotEqual(intended(1, 2), intended(1, 3))
 
-    def test_no_two_are_for_one_server_or_have_one_key(self):
+    def test_intentions_have_unique_server_key_and_name(self):
         drawn = [each for client in range(4) for each in intended(1, client)]
         for name in ("server", "key", "name"):
             self.assertEqual(len(drawn), len({getattr(each, name) for each in drawn}), name)
 
-    def test_every_kind_and_every_volume_is_drawn(self):
+    def test_intentions_cover_all_kinds_and_volumes(self):
         drawn = intended(1, 0)
         self.assertEqual(set(plan.INTENTIONS), {each.kind for each in drawn})
         volumes = {(each.shared, each.volume) for each in drawn}
@@ -31,18 +31,18 @@ class IntentionsTest(unittest.TestCase):
 
 
 class KillsTest(unittest.TestCase):
-    def test_the_seed_says_all(self):
+    def test_kills_depend_only_on_seed(self):
         self.assertEqual(plan.kills(1, 600), plan.kills(1, 600))
         self.assertNotEqual(plan.kills(1, 600), plan.kills(2, 600))
 
-    def test_a_long_run_kills_everything_equally_often(self):
+    def test_kills_of_long_run_are_even(self):
         drawn = plan.kills(1, 1200)
         times = Counter(each.kind for each in drawn)
         self.assertEqual(set(deployment.KINDS), set(times))
         self.assertLessEqual(max(times.values()) - min(times.values()), 1)
         self.assertAlmostEqual(1200 / plan.GAP, len(drawn), delta=10)
 
-    def test_a_short_run_kills_nearly_everything_once(self):
+    def test_kills_of_short_run_cover_nearly_all_kinds(self):
         for seed in range(20):
             drawn = plan.kills(seed, 60)
             self.assertGreaterEqual(len(drawn), len(deployment.KINDS) - 1)

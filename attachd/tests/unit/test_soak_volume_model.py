@@ -32,7 +32,7 @@ def listed(**pairs):
 
 class Case(unittest.TestCase):
     def check(self, shared, steps):
-        """Check operations that come one after the other; a list of some: at the same time."""
+        """Check sequential operations; those of a list are concurrent."""
         history = []
         for moment, step in enumerate(steps):
             together = step if isinstance(step, list) else [step]
@@ -60,7 +60,7 @@ class Case(unittest.TestCase):
 
 
 class AnsweredTest(Case):
-    def test_a_whole_life(self):
+    def test_model_allows_complete_life_cycle(self):
         self.possible(
             HadStatus("available"),
             MADE_A,
@@ -80,7 +80,7 @@ class AnsweredTest(Case):
             HadStatus("available"),
         )
 
-    def test_nothing_vanishes_and_nothing_comes_back(self):
+    def test_model_forbids_vanished_and_returned_attachments(self):
         self.impossible(MADE_A, listed())
         self.impossible(MADE_A, A_IS_GONE)
         self.impossible(listed(a="reserved"))
@@ -88,7 +88,7 @@ class AnsweredTest(Case):
         for after in (listed(a="detaching"), HadStatus("reserved"), IS_CONNECTED, Completed("a")):
             self.impossible(*gone, after)
 
-    def test_nothing_moves_without_a_call(self):
+    def test_model_forbids_transition_without_call(self):
         self.impossible(MADE_A, listed(a="attaching"))
         self.impossible(MADE_A, listed(a="attached"))
         self.impossible(MADE_A, Completed("a"), listed(a="detaching"))
@@ -96,41 +96,41 @@ class AnsweredTest(Case):
         self.impossible(*connected, listed(a="error_attaching"))
         self.impossible(*connected, listed(a="attached"))
 
-    def test_one_holds_an_ordinary_volume(self):
+    def test_model_allows_one_attachment_of_ordinary_volume(self):
         self.only_shared(MADE_A, MADE_B)
         self.only_shared([MADE_A, MADE_B])
         self.possible(MADE_A, Sent("a", "delete"), MADE_B)
         self.impossible(MADE_A, Sent("a", "delete"), MADE_B, listed(a="reserved", b="reserved"),
                         shared=[False])  # fmt: skip
 
-    def test_who_is_refused_had_somebody_before(self):
+    def test_model_allows_refusal_only_after_other_attachment(self):
         self.only_ordinary(MADE_A, Refused("bob"))
         self.only_ordinary([MADE_A, Refused("bob")])
         self.impossible(Refused("bob"), MADE_A)
 
-    def test_an_error_refuses_everybody(self):
+    def test_model_allows_refusal_of_volume_in_error(self):
         doubtful = (MADE_A, Sent("a", "connect"), HadStatus("error"), Refused("bob"))
         self.possible(*doubtful)
         self.possible(*doubtful[:-1], listed(a="error_attaching"), Refused("bob"))
 
-    def test_a_connect_is_refused_because_of_others_or_of_a_delete_alone(self):
+    def test_model_allows_refused_connect_only_with_delete(self):
         self.impossible(MADE_A, NotConnected("a"))
         self.possible(MADE_A, Sent("a", "delete"), NotConnected("a"))
 
-    def test_a_status_is_that_of_the_most_attached(self):
+    def test_model_status_is_that_of_highest_attachment(self):
         both = (MADE_A, MADE_B, Completed("b"))
         self.possible(*both, HadStatus("in-use"), shared=[True])
         self.impossible(*both, HadStatus("reserved"), shared=[True])
         self.assertEqual("detaching", phases.status([Phase.LEAVING, Phase.RESERVED]))
         self.assertEqual("error", phases.status([Phase.STUCK, Phase.FAILED]))
 
-    def test_all_are_listed(self):
+    def test_model_forbids_incomplete_list(self):
         self.impossible(MADE_A, MADE_B, listed(a="reserved"), shared=[True])
         self.impossible(MADE_A, Completed("a"), HadAttached(frozenset()))
 
 
 class UnansweredTest(Case):
-    def test_a_post_may_have_been_carried_out_or_not_or_late(self):
+    def test_model_allows_unanswered_post_to_take_effect_or_not(self):
         posted = Posted("alice", False, frozenset("a"))
         self.possible(posted, listed())
         self.possible(posted, listed(), listed(a="reserved"), MADE_A)
@@ -138,7 +138,7 @@ class UnansweredTest(Case):
         self.possible(posted, Refused("bob"), shared=[False])
         self.impossible(posted, HadStatus("attaching"))
 
-    def test_a_post_that_connects_does_it_step_by_step(self):
+    def test_model_allows_steps_of_unanswered_connecting_post(self):
         posted = Posted("alice", True, frozenset("a"))
         made = Made("alice", "a", CONNECTED)
         for word in ("reserved", "attaching"):
@@ -147,40 +147,40 @@ class UnansweredTest(Case):
         self.impossible(posted, made, listed(a="reserved"))
         self.impossible(made)
 
-    def test_a_post_that_gave_up_may_begin_again_as_long_as_it_is_repeated(self):
+    def test_model_allows_repeated_post_to_start_again(self):
         posted = Posted("alice", True, frozenset("a"))
         made = Made("alice", "a", CONNECTED)
         self.possible(posted, listed(a="reserved"), listed(), listed(a="reserved"), made)
         self.impossible(posted, made, Sent("a", "delete"), A_IS_GONE, listed(a="reserved"))
 
-    def test_nothing_more_comes_of_a_post_that_was_refused(self):
+    def test_model_forbids_effect_of_refused_post(self):
         posted = Posted("alice", False, frozenset("a"))
         self.impossible(posted, [Refused("alice"), MADE_B], listed(a="reserved"), shared=[False])
 
-    def test_of_a_post_that_was_sent_twice_comes_one(self):
+    def test_model_forbids_two_attachments_of_repeated_post(self):
         posted = Posted("alice", False, frozenset("a"))
         self.impossible(posted, MADE_A, listed(a="reserved", other="reserved"))
 
-    def test_a_connect_may_end_in_any_way(self):
+    def test_model_allows_each_result_of_unanswered_connect(self):
         sent = (MADE_A, Sent("a", "connect"))
         for word in ("reserved", "attaching", "error_attaching"):
             self.possible(*sent, listed(a=word))
         self.impossible(*sent, listed(a="attached"))
         self.impossible(*sent, listed())
 
-    def test_a_connect_that_failed_may_have_given_the_volume_back(self):
+    def test_model_allows_failed_connect_to_release_volume(self):
         sent = (MADE_A, Sent("a", "connect"))
         self.possible(*sent, MADE_B, listed(a="error_attaching", b="reserved"), shared=[False])
         both = listed(a="attaching", b="reserved")
         self.impossible(*sent, MADE_B, both, shared=[False])
 
-    def test_a_delete_may_be_carried_out_late(self):
+    def test_model_allows_unanswered_delete_to_take_effect_late(self):
         sent = (MADE_A, Sent("a", "delete"))
         for word in ("reserved", "detaching", "error_detaching"):
             self.possible(*sent, listed(a=word), listed(a="detaching"), listed())
         self.impossible(*sent, listed(a="detaching"), listed(a="reserved"))
 
-    def test_complete_may_have_been_carried_out(self):
+    def test_model_allows_unanswered_complete_to_take_effect_or_not(self):
         sent = (MADE_A, Sent("a", "complete"))
         for word in ("reserved", "attached"):
             self.possible(*sent, listed(a=word))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of states against a second one, written by hand; for whoever changes an arrow.
+"""The table of states against a second one, written by hand.
 
-The tables here are not derived from attachd.states: they say again what was decided, so that
-a change of the table has to be made twice.
+The tables here are not derived from attachd.states, so that a change of the table has to be
+made twice.
 """
 
 from collections.abc import Iterator
@@ -91,10 +91,10 @@ STATUS_OF = {
 }
 
 
-def _multisets(most: int) -> Iterator[tuple[AttachmentState, ...]]:
+def _multisets(max_count: int) -> Iterator[tuple[AttachmentState, ...]]:
     return itertools.chain.from_iterable(
         itertools.combinations_with_replacement(AttachmentState, count)
-        for count in range(most + 1)
+        for count in range(max_count + 1)
     )
 
 
@@ -112,18 +112,18 @@ def _expected(
     return STATUS_OF[next((name for name in RANKS if name in names), "detached")], attach_status
 
 
-class MovesTest(unittest.TestCase):
-    """Each state and each event, through the function that everybody moves rows with."""
+class TransitionsTest(unittest.TestCase):
+    """Each state and each event, through the functions that move rows."""
 
     def setUp(self):
         super().setUp()
         databases.use(self)
 
-    def test_the_two_kinds_of_rows_share_no_event(self):
+    def test_events_of_attachments_and_volumes_are_disjoint(self):
         self.assertEqual(set(Event), set(ATTACHMENT_ARROWS) | set(VOLUME_ARROWS))
         self.assertEqual(set(), set(ATTACHMENT_ARROWS) & set(VOLUME_ARROWS))
 
-    def test_an_attachment_goes_along_every_arrow_and_no_other(self):
+    def test_attachment_transitions_are_those_of_table(self):
         for state, event in itertools.product(AttachmentState, ATTACHMENT_ARROWS):
             with self.subTest(state=state, event=event.name):
                 target = ATTACHMENT_ARROWS[event].get(state.value)
@@ -131,14 +131,14 @@ class MovesTest(unittest.TestCase):
 
     def _check_attachment(self, state: str, event: Event, target: str | None) -> None:
         volume_id = db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume_id, state)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, state)["id"]
         if target is None:
             with self.assertRaises(exception.InvalidTransition) as refused:
-                attachments.move(mine, volume_id, event)
-            self.assertIn(mine, str(refused.exception))
+                attachments.move(attachment_id, volume_id, event)
+            self.assertIn(attachment_id, str(refused.exception))
             self.assertIn(state, str(refused.exception))
         else:
-            attachments.move(mine, volume_id, event)
+            attachments.move(attachment_id, volume_id, event)
         left = [row["state"] for row in db_rows.list_attachments(volume_id)]
         self.assertEqual([] if target == GONE else [target or state], left)
         volume = db_rows.get_volume(volume_id)
@@ -147,7 +147,7 @@ class MovesTest(unittest.TestCase):
             _expected(VolumeState.READY, kept), (volume["status"], volume["attach_status"])
         )
 
-    def test_a_volume_goes_along_every_arrow_and_no_other(self):
+    def test_volume_transitions_are_those_of_table(self):
         for state, event in itertools.product(VolumeState, VOLUME_ARROWS):
             with self.subTest(state=state, event=event.name):
                 self._check_volume(state.value, event, VOLUME_ARROWS[event].get(state.value))
@@ -166,48 +166,48 @@ class MovesTest(unittest.TestCase):
 
 
 class DerivationTest(unittest.TestCase):
-    """What a client sees of a volume, for whatever its attachments are doing."""
+    """The status of a volume that is derived from the states of its attachments."""
 
-    def test_the_most_attached_one_decides(self):
+    def test_derive_status_from_highest_attachment(self):
         for state in VolumeState:
             for held in _multisets(3):
                 derived = states.derive(state, held)
                 self.assertEqual(_expected(state, held), tuple(derived), (state, held))
 
-    def test_a_volume_is_detaching_when_no_attached_one_is_going_to_stay(self):
+    def test_derive_detaching_if_all_attached_ones_are_pending_detach(self):
         for held in _multisets(3):
             for pending_detaches in range(4):
                 derived = states.derive(VolumeState.READY, held, pending_detaches)
                 expected = _expected(VolumeState.READY, held, pending_detaches)
                 self.assertEqual(expected, tuple(derived), (held, pending_detaches))
 
-    def test_no_more_can_be_leaving_than_are_attached(self):
+    def test_remaining_detaches_is_limited_by_attached(self):
         for held in _multisets(3):
             attached = held.count(AttachmentState.ATTACHED)
             for pending_detaches in range(5):
                 left = states.remaining_detaches(pending_detaches, held)
                 self.assertEqual(min(pending_detaches, attached), left)
 
-    def test_a_hold_is_seen_of_the_volume_and_not_of_an_attachment(self):
+    def test_derive_with_hold_is_attaching_and_detached(self):
         derived = states.derive(VolumeState.READY, [AttachmentState.HELD])
         self.assertEqual(("attaching", "detached"), derived)
 
-    def test_the_order_of_the_attachments_does_not_matter(self):
+    def test_derive_is_independent_of_order(self):
         for held in _multisets(3):
             found = {
                 states.derive(VolumeState.READY, each) for each in itertools.permutations(held)
             }
             self.assertEqual(1, len(found), held)
 
-    def test_a_failed_connect_that_left_nothing_frees_the_volume(self):
+    def test_derive_with_connect_failed_is_available(self):
         derived = states.derive(VolumeState.READY, [AttachmentState.CONNECT_FAILED])
         self.assertEqual(("available", "detached"), derived)
 
-    def test_whatever_may_still_be_reachable_alone_puts_the_volume_in_error(self):
+    def test_derive_with_uncertain_access_is_error(self):
         for state in (AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED):
             self.assertEqual("error", states.derive(VolumeState.READY, [state]).status)
 
-    def test_an_event_that_is_said_to_keep_the_wire_name_changes_no_volume(self):
+    def test_preserves_status_agrees_with_derivation(self):
         for event in ATTACHMENT_ARROWS:
             self.assertEqual(self._changes_nothing(event), states.preserves_status(event), event)
 
@@ -224,28 +224,28 @@ class DerivationTest(unittest.TestCase):
             for own in VolumeState
         )
 
-    def test_only_an_event_that_keeps_the_wire_name_may_leave_the_volume_alone(self):
+    def test_move_without_volume_refuses_event_that_changes_status(self):
         with self.assertRaises(AssertionError):
             attachments.move_without_volume({"id": "any"}, Event.CONNECT_LOST, {}, 1)
 
-    def test_a_detach_mends_a_volume_in_error_and_nothing_else(self):
+    def test_state_after_detach_changes_only_error(self):
         changed = {each: states.state_after_detach(each) for each in VolumeState}
         kept = {each: each for each in VolumeState}
         self.assertEqual(kept | {VolumeState.ERROR: VolumeState.READY}, changed)
 
 
 class NamesTest(unittest.TestCase):
-    """What the wire calls the states."""
+    """Names of the states on the wire."""
 
-    def test_every_state_has_its_name_on_the_wire(self):
+    def test_states_have_wire_names(self):
         self.assertEqual(WIRE_NAMES, {each.value: each.wire for each in AttachmentState})
 
-    def test_a_name_on_the_wire_is_found_back(self):
+    def test_attachment_states_returns_states_of_wire_name(self):
         for name in {*WIRE_NAMES.values(), "detached", ""}:
             inner = {state for state, wire in WIRE_NAMES.items() if wire == name}
             self.assertEqual(inner, states.attachment_states(name), name)
 
-    def test_who_is_reachable_is_said_of_every_state_at_most_once(self):
+    def test_groups_of_states_are_disjoint(self):
         groups = [states.INACTIVE, states.LIVE, states.ACCESS_UNKNOWN]
         self.assertEqual(sum(map(len, groups)), len(frozenset().union(*groups)))
         rest = frozenset(AttachmentState).difference(*groups)

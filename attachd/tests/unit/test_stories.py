@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each microversion has its story: it shows the version before and the version itself.
+"""The gabbi stories of the microversions.
 
 The stories are in tests/functional/gabbits/mv-3-NN-SLUG.yaml, and run there.
 """
@@ -14,13 +14,13 @@ STORIES = Path(__file__).parents[1] / "functional" / "gabbits"
 
 # The microversions that change something of what this service has, or of what clients expect of
 # every Block Storage service.
-TOLD = (
+DOCUMENTED = (
     *(2, 3, 7, 12, 16, 21, 27, 28, 29, 31, 32, 33, 34, 42, 44, 45, 46, 48, 49, 50, 52, 53, 54),
     *(59, 60, 61, 62, 63, 64, 65, 67, 69, 71),
 )
 
-# Stories that are still to be written.
-OWED: frozenset[int] = frozenset()
+# Microversions without a story.
+MISSING: frozenset[int] = frozenset()
 
 
 def _stories() -> dict[int, list[Path]]:
@@ -39,14 +39,14 @@ class StoriesTest(unittest.TestCase):
             self.skipTest(f"The stories are not here: {STORIES}")
         self.stories = _stories()
 
-    def test_every_microversion_has_its_story(self):
-        self.assertEqual(sorted(OWED), sorted(set(TOLD) - self.stories.keys()))
+    def test_microversions_have_story(self):
+        self.assertEqual(sorted(MISSING), sorted(set(DOCUMENTED) - self.stories.keys()))
 
-    def test_every_story_is_of_a_microversion(self):
+    def test_stories_are_of_known_microversions(self):
         known = {row.version.minor for row in mv.table()}
         self.assertLessEqual(self.stories.keys(), known)
 
-    def test_a_story_shows_the_version_before_and_the_version_itself(self):
+    def test_stories_request_version_before_and_version_itself(self):
         for minor, paths in self.stories.items():
             asked = {
                 found
@@ -56,7 +56,7 @@ class StoriesTest(unittest.TestCase):
             with self.subTest(minor):
                 self.assertLessEqual({str(minor - 1), str(minor)}, asked)
 
-    def test_a_story_begins_with_what_it_is_about(self):
+    def test_stories_begin_with_comment_naming_version(self):
         for minor, paths in self.stories.items():
             for path in paths:
                 with self.subTest(path.name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proxy does to connections what it is told to."""
+"""The TCP proxy of the tests."""
 
 import contextlib
 import socket
@@ -18,15 +18,15 @@ AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Echo(socketserver.StreamRequestHandler):
-    """Answers each line with itself, in two pieces, and one of them by a reset."""
+    """Echoes each line in two pieces, and answers one special line with a reset."""
 
     server: "Server"
 
     def handle(self) -> None:
-        """Answer until the client has gone."""
+        """Answer until the client disconnects."""
         with contextlib.suppress(OSError):
             for line in self.rfile:
-                self.server.heard.append(line)
+                self.server.received.append(line)
                 if line == DIE:
                     self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
                     return
@@ -40,12 +40,12 @@ class Server(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Echo)
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
 
     def shutdown_request(self, request: Any) -> None:
-        """End a connection as it wants to be ended."""
-        if DIE in self.heard:
-            self.close_request(request)  # and not by a word that there is no more
+        """End a connection, with a reset after the special line."""
+        if DIE in self.received:
+            self.close_request(request)  # without a shutdown before it
         else:
             super().shutdown_request(request)
 
@@ -79,24 +79,24 @@ class ProxyTest(unittest.TestCase):
             answer += piece
         return answer
 
-    def test_it_passes_on(self) -> None:
+    def test_proxy_forwards_data(self) -> None:
         connection = self.connect()
         self.assertEqual(b"hello\n", self.ask(connection))
         self.assertEqual(b"again\n", self.ask(connection, b"again\n"))
         self.assertEqual((1, 1, 0), (self.proxy.open, self.proxy.connected, self.proxy.dropped))
 
-    def test_it_passes_on_that_the_server_has_died(self) -> None:
+    def test_proxy_forwards_reset_of_server(self) -> None:
         connection = self.connect()
         with self.assertRaises(ConnectionResetError):
             self.ask(connection, DIE)
 
-    def test_it_passes_on_that_a_side_has_ended(self) -> None:
+    def test_proxy_forwards_half_close(self) -> None:
         connection = self.connect()
         self.ask(connection)
         connection.shutdown(socket.SHUT_WR)
         self.assertEqual(b"", connection.recv(1))
 
-    def test_it_refuses_and_resets_and_comes_back_at_the_same_port(self) -> None:
+    def test_proxy_refuses_and_returns_at_same_port(self) -> None:
         connection = self.connect()
         self.ask(connection)
         for _ in range(3):
@@ -108,7 +108,7 @@ class ProxyTest(unittest.TestCase):
         with self.assertRaises(OSError):
             self.ask(connection)
 
-    def test_it_freezes_old_and_new_connections_and_thaws_them(self) -> None:
+    def test_proxy_freezes_and_thaws_connections(self) -> None:
         old = self.connect()
         self.ask(old)
         self.proxy.freeze()
@@ -117,13 +117,13 @@ class ProxyTest(unittest.TestCase):
             each.settimeout(SHORT)
             with self.assertRaises(TimeoutError):
                 self.ask(each)
-        self.assertEqual(1, len(self.server.heard))
+        self.assertEqual(1, len(self.server.received))
         self.proxy.pass_on()
         for each in (old, new):
             each.settimeout(TIMEOUT)
             self.assertEqual(b"hello\n", self.answer(each, 6))
 
-    def test_it_cuts_the_connections_that_there_are(self) -> None:
+    def test_proxy_cuts_existing_connections(self) -> None:
         old = self.connect()
         self.ask(old)
         self.proxy.cut()
@@ -131,14 +131,14 @@ class ProxyTest(unittest.TestCase):
             self.ask(old)
         self.assertEqual(b"hello\n", self.ask(self.connect()))
 
-    def test_it_drops_answers_to_what_the_server_has_done(self) -> None:
+    def test_proxy_drops_responses(self) -> None:
         self.proxy.drop_responses(1.0)
         with self.assertRaises(OSError):
             self.ask(self.connect())
-        self.assertEqual([b"hello\n"], self.server.heard)
+        self.assertEqual([b"hello\n"], self.server.received)
         self.assertEqual(1, self.proxy.dropped)
 
-    def test_what_it_drops_is_repeatable(self) -> None:
+    def test_dropped_responses_are_repeatable_by_seed(self) -> None:
         def drawn() -> list[bool]:
             proxy, _ = tcp_proxy.in_front_of(self, f"tcp://127.0.0.1:{self.proxy.port}", seed=7)
             proxy.drop_responses(0.5)

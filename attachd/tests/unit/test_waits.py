@@ -82,7 +82,7 @@ def _without_reason(path: Path) -> Iterator[int]:
 
 
 class WaitsTest(unittest.TestCase):
-    def test_every_sleep_and_every_short_limit_has_a_reason(self):
+    def test_sleeps_and_short_timeouts_have_reason(self):
         missing = [
             f"{path.relative_to(FOLDER.parents[1])}:{line}"
             for path in sorted(FOLDER.rglob("*.py"))
@@ -90,7 +90,7 @@ class WaitsTest(unittest.TestCase):
         ]
         self.assertEqual([], missing, "say why beside it, or wait for a condition")
 
-    def test_the_check_finds_what_it_is_for(self):
+    def test_check_finds_sleeps_and_short_timeouts(self):
         hasty = (
             "time.sleep(1)",
             "event.wait(5)",

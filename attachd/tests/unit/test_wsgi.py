@@ -36,30 +36,30 @@ class ImportTest(unittest.TestCase):
             timeout=TIMEOUT,
         )
 
-    def test_the_application_is_configured_by_the_files_that_the_environment_names(self):
+    def test_application_reads_config_files_of_environment(self):
         done = self.run_with("[api]\npublic_endpoint = https://cloud/volume\n")
         self.assertIn("300 Multiple Choices", done.stdout, done.stderr)
         self.assertIn("https://cloud/volume/v3/", done.stdout)
 
-    def test_it_says_that_authentication_is_off(self):
+    def test_application_without_authentication_logs_warning(self):
         self.assertIn("Authentication is off", self.run_with("").stderr)
 
-    def test_it_says_that_secrets_are_not_sealed(self):
+    def test_application_without_key_file_logs_warning(self):
         self.assertIn("[secrets] key_file is not set", self.run_with("").stderr)
 
-    def test_a_key_file_that_is_not_there_ends_the_start(self):
+    def test_application_with_missing_key_file_fails_to_start(self):
         done = self.run_with("[secrets]\nkey_file = /nowhere/secrets.keys\n")
         self.assertNotEqual(0, done.returncode)
         self.assertIn("[secrets] key_file: /nowhere/secrets.keys cannot be read", done.stderr)
 
-    def test_neither_database_nor_message_queue_is_needed_to_start(self):
+    def test_application_starts_without_database_and_message_queue(self):
         broken = (
             "[DEFAULT]\ntransport_url = rabbit://nobody@127.0.0.1:1/\n"
             "[database]\nconnection = sqlite:////nowhere/x.sqlite\n"
         )
         self.assertIn("300 Multiple Choices", self.run_with(broken).stdout)
 
-    def test_a_mistake_in_the_configuration_ends_the_start(self):
+    def test_application_with_invalid_option_fails_to_start(self):
         done = self.run_with("[api]\nauth_strategy = hope\n")
         self.assertNotEqual(0, done.returncode)
         self.assertIn("auth_strategy", done.stderr)

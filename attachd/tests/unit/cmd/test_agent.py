@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command by itself; as a process it is tested in functional/test_agents."""
+"""The command by itself; functional/test_agents tests it as a process."""
 
 import fcntl
 import io
@@ -53,40 +53,40 @@ class MainTest(unittest.TestCase):
         self.assertEqual(1, errors.getvalue().count("\n"))
         return errors.getvalue()
 
-    def test_it_works_until_it_is_told_to_end(self):
+    def test_agent_runs_until_signal(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             override(self, "folder", f"{self.folder}-{number}", group="agent")
             self.assertEqual(0, self.run_until(number))
         self.prepare.assert_called_with(["--config-file", "some.conf"])
         self.assertEqual(2, self.agent.stop.call_count)
 
-    def test_it_is_the_configured_host_and_proves_it_with_its_key(self):
+    def test_agent_has_configured_host_and_key(self):
         self.run_until(signal.SIGTERM)
         (host, proof) = self.made.call_args.args
         self.assertEqual(("compute-1", "user-space"), (host.identity.name, host.connector.TYPE))
         self.assertEqual(self.folder, host.journal.folder)
         self.assertEqual(key.read_or_make(self.folder / "agent.key"), proof)
 
-    def test_its_key_may_be_elsewhere(self):
+    def test_agent_reads_key_from_key_file_option(self):
         elsewhere = self.folder.with_name("elsewhere")
         override(self, "key_file", str(elsewhere), group="agent")
         self.run_until(signal.SIGTERM)
         self.assertEqual(elsewhere.read_text().strip(), self.made.call_args.args[1])
         self.assertFalse((self.folder / "agent.key").exists())
 
-    def test_what_takes_too_long_is_left_behind(self):
+    def test_agent_that_does_not_stop_in_time_exits(self):
         self.agent.stop.return_value = False
         leave = self.patch("os._exit")
         with self.assertLogs("attachd.cmd.agent", "WARNING"):
             self.run_until(signal.SIGTERM)
         leave.assert_called_once_with(0)
 
-    def test_others_than_root_are_told_what_to_do(self):
+    def test_agent_without_root_is_refused_with_advice(self):
         self.patch("os.geteuid", return_value=1000)
         self.assertIn("sudo", self.refused())
         self.assertFalse(self.folder.exists())
 
-    def test_without_os_brick_it_says_what_to_install(self):
+    def test_agent_without_os_brick_is_refused_with_advice(self):
         override(self, "connector_type", "kernel", group="agent")
         missing = mock.patch(
             "attachd.agent.connectors.brick.BrickConnector.has_library", return_value=False
@@ -95,18 +95,18 @@ class MainTest(unittest.TestCase):
             said = "attachd-agent: os-brick is missing here: pip install 'attachd[host]'\n"
             self.assertEqual(said, self.refused())
 
-    def test_a_host_has_one_agent(self):
+    def test_second_agent_of_host_is_refused(self):
         self.folder.mkdir()
         lock = os.open(self.folder / "agent.lock", os.O_CREAT | os.O_RDWR)
         self.addCleanup(os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_EX)
         self.assertIn(f"Another agent uses {self.folder}", self.refused())
 
-    def test_a_key_that_others_know_is_refused(self):
+    def test_key_file_readable_by_others_is_refused(self):
         self.patch("attachd.agent.key.os.fstat", return_value=mock.Mock(st_uid=0, st_mode=0o640))
         self.assertIn("agent.key", self.refused())
 
-    def test_a_host_with_volumes_keeps_its_name(self):
+    def test_changed_host_name_with_attached_volumes_is_refused(self):
         self.patch("attachd.cmd.agent._lock_folder")  # which lasts as long as the process
         self.run_until(signal.SIGTERM)
         journal = Journal(self.folder)
@@ -119,7 +119,7 @@ class MainTest(unittest.TestCase):
         self.assertEqual(0, self.run_until(signal.SIGTERM))
         self.assertEqual("compute-2", self.made.call_args.args[0].identity.name)
 
-    def test_the_name_is_on_disk_before_anything_is_attached_and_is_written_once(self):
+    def test_host_name_is_synced_once_before_start(self):
         self.patch("attachd.cmd.agent._lock_folder")
         stored, before = self.folder / "agent.host", []
         self.patch("os.fsync", side_effect=lambda _file: before.append(stored.exists()))
@@ -131,14 +131,14 @@ class MainTest(unittest.TestCase):
         self.run_until(signal.SIGTERM)
         self.assertEqual(written, stored.stat().st_ino)
 
-    def test_a_name_that_a_power_cut_has_taken_is_nobodys(self):
+    def test_empty_host_name_file_is_replaced(self):
         self.patch("attachd.cmd.agent._lock_folder")
         Journal(self.folder).write(Entry("v", owner=Owner.AGENT))
         (self.folder / "agent.host").write_text("")
         self.assertEqual(0, self.run_until(signal.SIGTERM))
         self.assertEqual("compute-1\n", (self.folder / "agent.host").read_text())
 
-    def test_a_name_that_could_not_be_stored_whole_keeps_nobody_from_starting(self):
+    def test_agent_starts_although_host_name_cannot_be_stored(self):
         self.patch("attachd.cmd.agent._lock_folder")
         self.run_until(signal.SIGTERM)
         Journal(self.folder).write(Entry("v", owner=Owner.AGENT))
@@ -149,17 +149,17 @@ class MainTest(unittest.TestCase):
         self.assertEqual(0, self.run_until(signal.SIGTERM))
         self.assertEqual("compute-1\n", (self.folder / "agent.host").read_text())
 
-    def test_a_folder_that_cannot_be_made_is_told(self):
+    def test_uncreatable_folder_is_named(self):
         override(self, "folder", "/proc/nothing", group="agent")
         self.assertIn("/proc/nothing", self.refused())
 
-    def test_it_tells_systemd_when_it_has_begun(self):
+    def test_agent_notifies_systemd_after_start(self):
         ready = self.patch("oslo_service.systemd.notify_once")
         ready.side_effect = self.agent.start.assert_called_once_with
         self.run_until(signal.SIGTERM)
         ready.assert_called_once_with()
 
-    def test_nothing_is_left_running(self):
+    def test_agent_leaves_no_thread(self):
         before = threading.active_count()
         self.run_until(signal.SIGTERM)
         self.assertEqual(before, threading.active_count())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage agent as people type it."""
+"""The command attachd-manage agent."""
 
 import csv
 import io
@@ -42,7 +42,7 @@ class AgentTest(unittest.TestCase):
         self.assertEqual((1, ""), (ended.returncode, ended.stdout))
         return ended.stderr
 
-    def test_the_key_that_is_printed_is_that_of_the_host_and_is_told_once(self):
+    def test_agent_add_prints_valid_key_once(self):
         (key,) = self.done("add", "node-1").splitlines()
         self.assertGreaterEqual(len(key), 43)
         db.check_key("node-1", key)
@@ -52,7 +52,7 @@ class AgentTest(unittest.TestCase):
         self.assertIn("node-1 is known already", self.refused("add", "node-1"))
         db.check_key("node-1", key)
 
-    def test_a_list_tells_how_they_are(self):
+    def test_agent_list_shows_state_attachments_and_error(self):
         self.assertEqual("", self.done("list"))
         fake_agent.report_agent("node-1", error="iscsid does not run.")
         db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")
@@ -65,7 +65,7 @@ class AgentTest(unittest.TestCase):
         self.assertRegex(lines[2], r"^node-22 +down +2\d\d\d-.* +0 +-$")
         self.assertRegex(lines[3], r"^node-3 +new +- +0 +-$")
 
-    def test_programs_read_the_list(self):
+    def test_agent_list_in_formats_for_programs(self):
         fake_agent.report_agent("node-1")
         for form, read in (
             ("json", json.loads),
@@ -75,14 +75,16 @@ class AgentTest(unittest.TestCase):
             shown = [str(row[name]) for name in ("host", "state", "attachments", "connector_type")]
             self.assertEqual(["node-1", "up", "0", "kernel"], shown)
 
-    def test_one_with_attachments_is_forgotten_by_force_only(self):
+    def test_agent_remove_with_attachments_needs_force(self):
         fake_agent.report_agent("node-1")
-        mine = db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")["id"]
-        self.assertIn(mine, self.refused("remove", "node-1"))
+        attachment_id = db_rows.add_attachment(
+            db_rows.add_volume()["id"], "attached", agent="node-1"
+        )["id"]
+        self.assertIn(attachment_id, self.refused("remove", "node-1"))
         self.assertIn("is forgotten", self.done("remove", "node-1", "--force"))
         self.assertIn("No agent of host node-1", self.refused("remove", "node-1"))
 
-    def test_a_name_that_no_host_can_have_is_refused(self):
+    def test_agent_add_with_invalid_host_name_is_refused(self):
         for name in ("", "x" * 256, "a\nb"):
             ended = self.run_("add", name)
             self.assertEqual(2, ended.returncode)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the command; as a process it is tested in functional/test_all_in_one."""
+"""Parts of the command; functional/test_all_in_one tests it as a process."""
 
 import io
 from pathlib import Path
@@ -26,21 +26,21 @@ class FolderTest(unittest.TestCase):
     def own(self):
         return all_in_one._lock_folder(self.folder)
 
-    def test_it_is_made_for_its_owner_alone(self):
+    def test_lock_folder_creates_private_folder(self):
         with self.own():
             self.assertEqual(0o700, stat.S_IMODE(self.folder.stat().st_mode))
 
-    def test_one_process_at_a_time_has_it(self):
+    def test_lock_folder_in_use_names_other_process(self):
         with self.own(), self.assertRaises(all_in_one.StartError) as caught, self.own():
             pass
         self.assertRegex(str(caught.exception), r"is in use by another one, process \d+$")
 
-    def test_it_is_free_again_afterwards(self):
+    def test_lock_folder_is_released_at_end(self):
         for _ in range(2):
             with self.own():
                 pass
 
-    def test_a_name_that_configuration_files_or_urls_misread_is_refused(self):
+    def test_lock_folder_with_special_characters_is_refused(self):
         for name in ("$x", "x?", "x\n[api]"):
             with (
                 self.subTest(name=name),
@@ -52,7 +52,7 @@ class FolderTest(unittest.TestCase):
 
 
 class CommandLineTest(unittest.TestCase):
-    def test_a_port_is_a_port(self):
+    def test_port_option_accepts_only_ports(self):
         parser = all_in_one._parser()
         for port in (0, 80, 65535):
             self.assertEqual(port, parser.parse_args(["--port", f"{port}"]).port)
@@ -74,17 +74,17 @@ class GreetingTest(unittest.TestCase):
     def greeting(self, host):
         return all_in_one._greeting(Path("/state"), host, 8776)
 
-    def test_loopback_needs_no_warning(self):
+    def test_greeting_of_loopback_address_has_no_warning(self):
         for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
             with self.subTest(host=host):
                 self.assertNotIn("WARNING", self.greeting(host))
 
-    def test_anything_else_does(self):
+    def test_greeting_of_other_address_has_warning(self):
         for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
             with self.subTest(host=host):
                 self.assertIn(f"WARNING: {host} is not", self.greeting(host))
 
-    def test_the_address_is_one_that_can_be_used(self):
+    def test_greeting_prints_reachable_url(self):
         for host, url in (
             ("127.0.0.1", "http://127.0.0.1:8776"),
             ("0.0.0.0", "http://127.0.0.1:8776"),
@@ -97,7 +97,7 @@ class GreetingTest(unittest.TestCase):
                     f"export OS_AUTH_TYPE=none OS_ENDPOINT={url}/v3\n", self.greeting(host)
                 )
 
-    def test_whoever_has_to_say_who_they_are_is_told_how(self):
+    def test_greeting_with_authentication_describes_credentials(self):
         for strategy, words in (("keystone", "a token"), ("http_basic", "OS_USERNAME=")):
             with self.subTest(strategy):
                 conf_fixture.override(self, "auth_strategy", strategy, group="api")
@@ -106,13 +106,13 @@ class GreetingTest(unittest.TestCase):
                 self.assertNotIn("Authentication is off", said)
                 self.assertIn("http://127.0.0.1:8776", said)
 
-    def test_both_clients_see_the_same_project(self):
+    def test_greeting_prints_default_project(self):
         self.assertEqual(noauth.DEFAULT_PROJECT, all_in_one.PROJECT)
         self.assertIn(f"OS_PROJECT_ID={noauth.DEFAULT_PROJECT} ", self.greeting("::1"))
 
 
 class FinishTest(unittest.TestCase):
-    def test_storage_that_hangs_does_not_keep_it_for_ever(self):
+    def test_finish_with_hanging_storage_exits(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         hanging = mock.Mock(stop=lambda: gate.wait(TIMEOUT))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage audit as people type it."""
+"""The command attachd-manage audit."""
 
 import contextlib
 import csv
@@ -45,7 +45,7 @@ class CommandTest(unittest.TestCase):
         self.assertNotIn("Traceback", done.stderr)
         return done.returncode, done.stdout, done.stderr
 
-    def test_an_empty_deployment_is_clean_and_a_stray_file_is_not(self):
+    def test_audit_of_empty_deployment_is_clean_and_stray_file_is_reported(self):
         self.assertEqual((0, "", ""), self.run_audit())
         (self.volumes / "stray").write_bytes(b"data")
         code, out, _error = self.run_audit("--repair", "--backend", "files", "--format", "json")
@@ -53,7 +53,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual((1, "data-without-volume"), (code, difference["kind"]))
         self.assertEqual(b"data", (self.volumes / "stray").read_bytes())
 
-    def test_what_cannot_be_compared_is_not_called_clean(self):
+    def test_audit_that_cannot_compare_exits_with_2(self):
         for arguments, more, text in (
             (["--backend", "other"], "", "not in enabled_backends: other"),
             ([], "[DEFAULT]\nenabled_backends =\n", "nothing to compare"),
@@ -80,7 +80,7 @@ def printed(write, *found):
 
 
 class CodesTest(unittest.TestCase):
-    def test_the_worst_counts(self):
+    def test_exit_code_is_that_of_worst_result(self):
         down = findings(not_compared=["Down."])
         for found, code in (
             ([findings(), findings()], 0),
@@ -93,10 +93,10 @@ class CodesTest(unittest.TestCase):
 
 
 class PrintedTest(unittest.TestCase):
-    def test_nothing_found_prints_nothing(self):
+    def test_table_without_differences_is_empty(self):
         self.assertEqual("", printed(audit._write_table, findings()))
 
-    def test_people_read_what_why_and_what_to_do(self):
+    def test_table_shows_difference_cause_action_and_outcome(self):
         lines = printed(audit._write_table, findings(""), findings(REPAIRED)).splitlines()
         self.assertEqual(["backend", "volume", "difference"], lines[0].split())
         self.assertEqual(["here@tgt", "v" * 36, "session"], lines[1].split())
@@ -104,16 +104,16 @@ class PrintedTest(unittest.TestCase):
         expected = ["found:", "cause:", "action:", "here@tgt", "found:", "cause:", "action:"]
         self.assertEqual([*expected, "outcome:"], names)
 
-    def test_programs_read_the_same(self):
-        (told,) = json.loads(printed(audit._write_json, findings("", not_compared=["Down."])))
-        self.assertEqual(("here@tgt", ["Down."]), (told["backend"], told["not_compared"]))
-        (difference,) = told["differences"]
+    def test_json_has_same_fields(self):
+        (result,) = json.loads(printed(audit._write_json, findings("", not_compared=["Down."])))
+        self.assertEqual(("here@tgt", ["Down."]), (result["backend"], result["not_compared"]))
+        (difference,) = result["differences"]
         self.assertEqual(
             {"kind", "volume_id", "found", "cause", "action", "outcome"}, set(difference)
         )
         self.assertEqual(("session", None), (difference["kind"], difference["outcome"]))
 
-    def test_so_do_those_that_read_tables(self):
+    def test_csv_has_same_fields(self):
         out = printed(audit._write_csv, findings(""), findings())
         (row,) = csv.DictReader(io.StringIO(out))
         self.assertEqual(

@@ -13,7 +13,7 @@ from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class Application:
-    """Answers with what it was sent; /wait answers when it is let."""
+    """Answers with the request body; /wait answers when the gate is open."""
 
     def __init__(self):
         self.entered = threading.Event()
@@ -46,7 +46,7 @@ class ServerTest(unittest.TestCase):
         self.thread.join(TIMEOUT)
         self.assertFalse(self.thread.is_alive())
 
-    def test_one_connection_carries_hundreds_of_requests(self):
+    def test_connection_is_reused_for_hundreds_of_requests(self):
         with requests.Session() as session:
             for number in range(300):
                 sent = f"{number}".encode() * (number % 50 + 1)
@@ -56,7 +56,7 @@ class ServerTest(unittest.TestCase):
             (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118  not a mapping
             self.assertEqual((1, 300), (pool.num_connections, pool.num_requests))
 
-    def test_a_request_under_way_is_answered_after_the_stop(self):
+    def test_request_in_progress_is_answered_after_stop(self):
         answers = []
         client = threading.Thread(
             target=lambda: answers.append(requests.get(f"{self.url}/wait", timeout=TIMEOUT))
@@ -77,7 +77,7 @@ class ServerTest(unittest.TestCase):
             return True
         return False
 
-    def test_an_idle_client_does_not_delay_the_stop(self):
+    def test_idle_client_does_not_delay_stop(self):
         with (
             requests.Session() as session,
             mock.patch.object(http_server, "SHUTDOWN_TIMEOUT", 10 * TIMEOUT),
@@ -85,7 +85,7 @@ class ServerTest(unittest.TestCase):
             session.get(f"{self.url}/", timeout=TIMEOUT)
             self.end()
 
-    def test_a_request_that_never_ends_does_not_keep_it_for_ever(self):
+    def test_hanging_request_is_abandoned_after_timeout(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
             client.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertTrue(self.application.entered.wait(TIMEOUT))
@@ -94,7 +94,7 @@ class ServerTest(unittest.TestCase):
                 self.thread.join(TIMEOUT)
             self.assertFalse(self.thread.is_alive())
 
-    def test_a_huge_body_is_refused_before_it_is_read(self):
+    def test_too_large_body_is_refused_before_reading(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
             size = http_server.LARGEST_BODY + 1
             client.sendall(
@@ -103,10 +103,10 @@ class ServerTest(unittest.TestCase):
             client.settimeout(TIMEOUT)
             self.assertIn(b"413", client.recv(4096))
 
-    def test_a_port_in_use_is_an_error_at_once(self):
+    def test_port_in_use_raises_at_start(self):
         with self.assertRaises(OSError):
             http_server.Server(self.application, "127.0.0.1", self.server.port)
 
-    def test_a_strange_host_is_an_error_at_once(self):
+    def test_foreign_address_raises_at_start(self):
         with self.assertRaises(OSError):
             http_server.Server(self.application, "192.0.2.1", 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see without the API, as they type it."""
+"""The commands of attachd-manage that show rows of the database."""
 
 import argparse
 import contextlib
@@ -16,12 +16,11 @@ from attachd.cmd import inspect
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import members, services
-from attachd.tests.fixtures import databases, db_rows, forked_command
-from attachd.tests.fixtures import processes as processes_of_tests
+from attachd.tests.fixtures import databases, db_rows, forked_command, processes
 
 
 class Parsed(unittest.TestCase):
-    """Words of a command line, and what they print, in the process of the test."""
+    """Base of tests that run a command line in the process of the test."""
 
     def setUp(self):
         super().setUp()
@@ -60,7 +59,7 @@ class AttachmentTest(Parsed):
         out = self.printed("attachment", "list", "--format", "json", *words)
         return [row["id"] for row in json.loads(out)]
 
-    def test_a_list_has_every_kind_and_no_secret(self):
+    def test_attachment_list_has_all_kinds_and_no_secret(self):
         lines = self.printed("attachment", "list").splitlines()
         self.assertRegex(lines[0], r"^id +volume id +host +state +kind +changed at +error$")
         self.assertRegex(lines[1], rf"^{self.one} +{self.volume} +n1 +connecting +attachment +2")
@@ -70,7 +69,7 @@ class AttachmentTest(Parsed):
             self.assertNotIn("5" * 32, out)
             self.assertNotIn("iqn.", out)
 
-    def test_filters(self):
+    def test_attachment_list_applies_filters(self):
         self.assertEqual([self.one, self.hold], self.ids())
         for words, expected in (
             (("--host", "n1"), [self.one]),
@@ -83,7 +82,7 @@ class AttachmentTest(Parsed):
             with self.subTest(words):
                 self.assertEqual(expected, self.ids(*words))
 
-    def test_what_makes_no_sense_is_refused(self):
+    def test_attachment_list_with_invalid_option_is_refused(self):
         for words in (
             ("--state", "lost"),
             ("--limit", "0"),
@@ -96,13 +95,13 @@ class AttachmentTest(Parsed):
             with self.subTest(words):
                 self.assertIn(f"argument {words[0]}", self.refused("attachment", "list", *words))
 
-    def test_programs_read_a_status_too(self):
+    def test_attachment_list_in_csv_has_status(self):
         out = self.printed("attachment", "list", "--format", "csv", "--state", "connecting")
         (row,) = csv.DictReader(io.StringIO(out))
         self.assertEqual((self.one, "attaching"), (row["id"], row["status"]))
 
-    def test_the_examples_of_the_reference_are_understood(self):
-        reference = processes_of_tests.ROOT / "doc/source/cli/attachd-manage.rst"
+    def test_examples_of_command_reference_are_valid(self):
+        reference = processes.ROOT / "doc/source/cli/attachd-manage.rst"
         if not reference.exists():
             self.skipTest("the documentation is not here, only what is installed")
         text = reference.read_text(encoding="utf-8")
@@ -112,7 +111,7 @@ class AttachmentTest(Parsed):
             with self.subTest(line):
                 self.printed(*line.split())
 
-    def test_one(self):
+    def test_attachment_show_has_state_and_no_secret(self):
         self.assertRegex(self.printed("attachment", "show", self.one), r"(?m)^state +connecting$")
         shown = json.loads(self.printed("attachment", "show", self.one, "--format", "json"))
         self.assertEqual((self.one, "attaching"), (shown["id"], shown["status"]))
@@ -120,7 +119,7 @@ class AttachmentTest(Parsed):
 
 
 class OthersTest(Parsed):
-    def test_a_volume_with_its_attachments_and_who_works_on_it(self):
+    def test_volume_show_has_attachments_and_lease_holder(self):
         shown = self.printed("volume", "show", self.volume)
         self.assertRegex(shown, r"(?m)^lease_holder_name +-$")
         self.assertNotIn("volume id", shown)
@@ -129,26 +128,26 @@ class OthersTest(Parsed):
         shown = self.printed("volume", "show", self.volume)
         self.assertRegex(shown, r"(?m)^lease_holder_name +\(dead\)$")
         self.assertRegex(shown, rf"(?m)^{one} +{self.volume} ")
-        told = json.loads(self.printed("volume", "show", self.volume, "--format", "json"))
-        self.assertEqual([one], [each["id"] for each in told["attachments"]])
+        shown_volume = json.loads(self.printed("volume", "show", self.volume, "--format", "json"))
+        self.assertEqual([one], [each["id"] for each in shown_volume["attachments"]])
         self.assertEqual(
             ("data", "dead", None),
-            tuple(told[name] for name in ("name", "lease_holder", "lease_holder_name")),
+            tuple(shown_volume[name] for name in ("name", "lease_holder", "lease_holder_name")),
         )
 
-    def test_processes_with_their_leases_dead_ones_too(self):
+    def test_process_list_has_leases_also_of_dead_processes(self):
         self.assertEqual("", self.printed("process", "list"))
         members.join("p", "storage-1:77")
         db_rows.change_volume(self.volume, lease_holder="dead")
-        mine = db_rows.add_volume(lease_holder="p")["id"]
+        volume_id = db_rows.add_volume(lease_holder="p")["id"]
         lines = self.printed("process", "list").splitlines()
         self.assertRegex(lines[0], r"^id +name +state +started at +seen at +leases$")
         self.assertRegex(lines[1], r"^p +storage-1:77 +alive +2.* +1$")
         self.assertRegex(lines[2], r"^dead +- +dead +- +- +1$")
         (first, second) = json.loads(self.printed("process", "list", "--format", "json"))
-        self.assertEqual((mine, self.volume), (first["volumes"], second["volumes"]))
+        self.assertEqual((volume_id, self.volume), (first["volumes"], second["volumes"]))
 
-    def test_services_and_how_they_are(self):
+    def test_service_list_shows_states(self):
         for host, up, error in (
             ("s@a", True, None),
             ("s@b", False, "No storage."),
@@ -191,7 +190,7 @@ class TypedTest(unittest.TestCase):
     def run_(self, *words):
         return self.command.run("--config-file", self.file, *words)
 
-    def test_a_list_and_what_there_is_not(self):
+    def test_list_and_missing_volume_as_process(self):
         one = db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]
         done = self.run_("attachment", "list", "--state", "attached", "--host", "compute-1")
         self.assertEqual((0, ""), (done.returncode, done.stderr))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage key as people type it."""
+"""The command attachd-manage key."""
 
 import json
 import stat
@@ -55,13 +55,13 @@ class KeyTest(unittest.TestCase):
     def add(self):
         return db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]
 
-    def test_a_file_without_a_key_gets_one_that_seals(self):
+    def test_create_in_empty_file_adds_encrypting_key(self):
         self.file.write_text("# later\n")
         self.file.chmod(0o600)
         self.assertIn("the one that seals", self.done("create"))
         self.assertEqual(1, len(key_files.key_ids(self.file)))
 
-    def test_a_key_is_made_used_replaced_and_retired(self):
+    def test_key_is_created_used_replaced_and_retired(self):
         key_files.configure(self, None)
         self.add()
         key_files.configure(self, self.file)
@@ -89,14 +89,14 @@ class KeyTest(unittest.TestCase):
         self.assertEqual(f"key       use    values\n{two}  seals  2\n", self.done("list"))
         self.assertIn(f"has no key {one}", self.refused("retire", one))
 
-    def test_a_key_can_be_printed_to_be_taken_elsewhere(self):
+    def test_create_with_print_writes_no_file(self):
         (key,) = self.done("create", "--print").splitlines()
         self.assertFalse(self.file.exists())
         self.file.write_text(f"{key}\n", encoding="ascii")
         self.file.chmod(0o600)
         self.assertEqual([key_file.key_id(key)], key_files.key_ids(self.file))
 
-    def test_what_cannot_be_opened_is_told_and_ends_with_an_exit_code(self):
+    def test_rotate_with_missing_key_lists_attachments_and_exits_with_1(self):
         self.done("create")
         lost = self.add()
         name = key_files.key_ids(self.file)[0]
@@ -107,18 +107,18 @@ class KeyTest(unittest.TestCase):
         self.assertIn(f"Attachment {lost} was left as it is: ", ended.stdout)
         ended = self.run_("rotate", "--format=json")
         self.assertEqual(1, ended.returncode)
-        told = json.loads(ended.stdout)
-        self.assertEqual((0, 0), (told["sealed"], told["changed"]))
-        self.assertEqual([lost], [each["attachment_id"] for each in told["unreadable"]])
-        self.assertIn(name, told["unreadable"][0]["reason"])
+        result = json.loads(ended.stdout)
+        self.assertEqual((0, 0), (result["sealed"], result["changed"]))
+        self.assertEqual([lost], [each["attachment_id"] for each in result["unreadable"]])
+        self.assertIn(name, result["unreadable"][0]["reason"])
 
-    def test_without_the_option_it_is_named(self):
+    def test_commands_without_key_file_name_option(self):
         self.configure(None)
         for command in (("create",), ("promote", "x"), ("retire", "x"), ("rotate",)):
             self.assertIn("[secrets] key_file is not set", self.refused(*command))
         self.assertEqual("", self.done("list"))
 
-    def test_a_file_that_is_not_in_order_is_left_alone(self):
+    def test_commands_with_invalid_key_file_leave_it_unchanged(self):
         self.file.write_text("nonsense\n")
         self.file.chmod(0o600)
         for command in (("create",), ("promote", "x"), ("retire", "x"), ("rotate",), ("list",)):

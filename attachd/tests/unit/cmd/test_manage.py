@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage as people type it."""
+"""The command attachd-manage."""
 
 import argparse
 import contextlib
@@ -61,7 +61,7 @@ class ManageTest(unittest.TestCase):
         self.assertEqual((0, ""), (ended.returncode, ended.stderr))
         return ended.stdout
 
-    def test_an_empty_database_is_synced_and_then_has_the_newest_version(self):
+    def test_db_sync_of_empty_database_creates_newest_version(self):
         head = migration.head()
         self.assertEqual(f"database empty\ncode {head}\n", self._done("db", "version"))
         self.assertIn(f"has version {head} now; it had no tables", self._done("db", "sync"))
@@ -81,13 +81,13 @@ class ManageTest(unittest.TestCase):
             manage._sync()
         self.assertIn("has version 002, newer than 001: not changed", output.getvalue())
 
-    def test_sql_is_printed_and_nothing_done(self):
+    def test_db_sync_with_sql_prints_statements_only(self):
         self.assertIn("CREATE TABLE attachments", self._done("db", "sync", "--sql"))
         self.assertIn("database empty", self._done("db", "version"))
         since = self._done("db", "sync", "--sql", "--since", migration.head())
         self.assertNotIn("CREATE TABLE", since)
 
-    def test_who_has_read_enough_is_no_accident(self):
+    def test_closed_output_exits_with_141(self):
         for words in (("db", "version"), ("db", "sync", "--sql")):
             self._done(*words)  # writes the configuration
             reading, writing = os.pipe()
@@ -100,7 +100,7 @@ class ManageTest(unittest.TestCase):
         typed = [sys.executable, "-W", "ignore", "-c", code, "--config-file", self.file]
         return subprocess.run([*typed, *words], text=True, check=False, **streams)
 
-    def test_who_hears_no_complaints_gets_what_is_printed_all_the_same(self):
+    def test_closed_error_output_keeps_output(self):
         self._done("db", "sync")
         reading, writing = os.pipe()
         os.close(reading)
@@ -111,12 +111,12 @@ class ManageTest(unittest.TestCase):
         self.assertEqual("printed\n", ended.stdout)
         self.assertNotIn(ended.returncode, {0, 141})
 
-    def test_where_there_is_no_output_at_all_the_work_is_done_all_the_same(self):
+    def test_missing_output_does_not_fail_command(self):
         self._done("db", "sync")
         ended = self._type("db", "version", stderr=subprocess.PIPE, preexec_fn=_close_output)
         self.assertEqual((0, ""), (ended.returncode, ended.stderr))
 
-    def test_what_cannot_be_done_is_said_in_one_line_without_the_password(self):
+    def test_database_error_is_one_line_without_password(self):
         cases = [
             ("mysql+pymysql://root:secret@127.0.0.1:1/x", "mysql+pymysql://root:***@127.0.0.1:1"),
             ("sqlite:////nonexistent/folder/x", "unable to open database file"),
@@ -131,12 +131,12 @@ class ManageTest(unittest.TestCase):
                 self.assertNotIn("secret", ended.stderr)
                 self.assertEqual(1, ended.stderr.count("\n"), ended.stderr)
 
-    def test_a_version_that_does_not_exist_is_refused(self):
+    def test_db_sync_to_unknown_version_is_refused(self):
         ended = self._run("db", "sync", "nonesuch")
         self.assertEqual(1, ended.returncode)
         self.assertIn("does not know version nonesuch", ended.stderr)
 
-    def test_a_wrong_command_line_ends_with_2_and_the_usage(self):
+    def test_invalid_command_line_exits_with_2_and_usage(self):
         for arguments in ([], ["db"], ["db", "nonesuch"]):
             ended = self._run(*arguments)
             self.assertEqual(2, ended.returncode, ended.stderr)
@@ -154,12 +154,12 @@ class DescribeTest(unittest.TestCase):
     def describe(self, *arguments):
         return self.command.run("api", "describe", *arguments)
 
-    def test_a_microversion_is_printed_in_yaml(self):
+    def test_api_describe_prints_microversion_in_yaml(self):
         ended = self.describe("--microversion", "3.27", "--format", "yaml")
         self.assertEqual((0, ""), (ended.returncode, ended.stderr))
         self.assertEqual("3.27", yaml.safe_load(ended.stdout)["info"]["version"])
 
-    def test_one_that_there_is_not_is_refused(self):
+    def test_api_describe_of_unknown_microversion_is_refused(self):
         ended = self.describe("--microversion", "3.99")
         self.assertEqual((1, ""), (ended.returncode, ended.stdout))
         self.assertIn("3.99", ended.stderr)

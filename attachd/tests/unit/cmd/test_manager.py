@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command by itself; as a process it is tested in functional/test_processes."""
+"""The command by itself; functional/test_processes tests it as a process."""
 
 import io
 from pathlib import Path
@@ -35,25 +35,25 @@ class MainTest(unittest.TestCase):
         self.assertEqual(1, errors.getvalue().count("\n"))
         return errors.getvalue()
 
-    def test_it_runs_as_many_workers_as_configured(self):
+    def test_manager_starts_configured_number_of_workers(self):
         conf_fixture.override(self, "workers", 3, group="manager")
         self.assertEqual(0, manager.main())
         self.prepare.assert_called_once_with(["--config-file", "some.conf"])
         self.launch.assert_called_once_with(CONF, mock.ANY, workers=3)
         self.assertIsInstance(self.launch.call_args.args[1], ManagerService)
 
-    def test_nothing_to_serve_is_a_mistake(self):
+    def test_manager_without_backends_is_refused(self):
         conf_fixture.override(self, "enabled_backends", [])
         self.assertIn("enabled_backends", self.refused())
 
-    def test_a_backend_that_cannot_be_made_is_told_before_any_worker_starts(self):
+    def test_backend_error_is_reported_before_workers_start(self):
         self.load.side_effect = exception.ConfigurationError(reason="[one] has no driver")
         self.assertEqual("attachd-manager: [one] has no driver\n", self.refused())
 
-    def test_a_key_file_that_is_not_in_order_is_told_before_any_worker_starts(self):
+    def test_key_file_error_is_reported_before_workers_start(self):
         key_files.configure(self, Path("/nowhere/secrets.keys"))
         self.assertIn("[secrets] key_file: /nowhere/secrets.keys cannot be read", self.refused())
 
-    def test_a_folder_that_cannot_be_made_is_told_before_any_worker_starts(self):
+    def test_state_path_error_is_reported_before_workers_start(self):
         self.load.side_effect = PermissionError(13, "Permission denied", "/var/lib/attachd")
         self.assertIn("'/var/lib/attachd'", self.refused())

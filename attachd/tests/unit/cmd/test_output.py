@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is printed can be read, by people and by programs."""
+"""Output for people and for programs."""
 
 import argparse
 import contextlib
@@ -19,13 +19,13 @@ ROWS = [
 COLUMNS = ("id", "seen_at", "error")
 
 
-class PrintingTest(unittest.TestCase):
+class OutputTest(unittest.TestCase):
     def printed(self, form, rows=ROWS):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             output.print_rows(rows, COLUMNS, form)
         return out.getvalue()
 
-    def test_a_table_is_aligned_and_harmless(self):
+    def test_table_is_aligned_without_control_characters(self):
         expected = [
             "id   seen at              error",
             "a    2026-01-31 12:00:00  two lines,  [2J",
@@ -33,12 +33,12 @@ class PrintingTest(unittest.TestCase):
         ]
         self.assertEqual(expected, self.printed("table").splitlines())
 
-    def test_an_empty_table_is_nothing(self):
+    def test_output_without_rows_in_each_format(self):
         self.assertEqual("", self.printed("table", []))
         self.assertEqual([], json.loads(self.printed("json", [])))
         self.assertEqual("id,seen_at,error\n", self.printed("csv", []))
 
-    def test_programs_get_everything(self):
+    def test_json_and_csv_keep_all_values(self):
         (first, second) = json.loads(self.printed("json"))
         self.assertEqual({**ROWS[0], "seen_at": "2026-01-31T12:00:00.000001"}, first)
         self.assertEqual(ROWS[1], second)
@@ -47,13 +47,13 @@ class PrintingTest(unittest.TestCase):
         self.assertEqual(expected, second)
         self.assertEqual("two\nlines, \x1b[2J", first["error"])
 
-    def test_one_thing_has_a_line_for_each_field(self):
+    def test_print_one_has_line_per_field(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             output.print_one(ROWS[1])
         expected = ["id       bbb", "seen_at  -", "error    -", "more     true"]
         self.assertEqual(expected, out.getvalue().splitlines())
 
-    def test_formats_that_there_are(self):
+    def test_format_option_accepts_known_formats(self):
         for add, known in (
             (output.add_format, {"table", "json", "csv"}),
             (output.add_format_of_one, {"table", "json"}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The diagrams show what the table says."""
+"""The diagrams of the state table."""
 
 import contextlib
 import io
@@ -18,14 +18,14 @@ class StateDiagramTest(unittest.TestCase):
             states.AttachmentState.HELD,
         )
 
-    def test_every_arrow_of_the_table_is_drawn_once(self):
+    def test_diagram_has_each_transition_once(self):
         for event, move in states.ATTACHMENT_TRANSITIONS.items():
             for source in move.sources:
                 arrow = f'"{source}" -> "{move.target or "gone"}" ['
                 (line,) = (line for line in self.graph.splitlines() if arrow in line)
                 self.assertIn(event.name, line)
 
-    def test_nothing_else_is_drawn(self):
+    def test_diagram_has_no_other_transition(self):
         pairs = {
             (source, move.target)
             for move in states.ATTACHMENT_TRANSITIONS.values()
@@ -33,10 +33,10 @@ class StateDiagramTest(unittest.TestCase):
         }
         self.assertEqual(len(pairs), self.graph.count("[label="))
 
-    def test_a_new_row_is_reserved_or_held(self):
+    def test_diagram_starts_at_reserved_and_held(self):
         self.assertIn('start -> "reserved"; start -> "held";', self.graph)
 
-    def test_the_page_names_every_state_as_the_wire_does(self):
+    def test_page_lists_wire_name_of_each_state(self):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             state_diagram.main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-status as people and deployment tools type it."""
+"""The command attachd-status."""
 
 import datetime
 import json
@@ -53,24 +53,24 @@ class StatusTest(unittest.TestCase):
         variable = {"ATTACHD_CONFIG_FILES": str(file) if by_variable else ""}
         return self.command.run(*named, "upgrade", "check", "--json", env=os.environ | variable)
 
-    def test_a_deployment_that_is_ready_is_said_to_be(self):
+    def test_check_of_ready_deployment_succeeds(self):
         migration.upgrade()
         code, checks = self._check()
         self.assertEqual(SUCCESS, code)
         self.assertGreaterEqual(len(checks), 14)
         self.assertEqual({SUCCESS}, {each["result"] for each in checks.values()})
 
-    def test_the_variable_names_the_configuration_too(self):
+    def test_check_reads_configuration_from_environment(self):
         migration.upgrade()
         code, checks = self._check(by_variable=True)
         self.assertEqual((SUCCESS, SUCCESS), (code, checks["Backends"]["result"]))
 
-    def test_a_database_that_was_not_synced_fails_with_the_command_to_run(self):
+    def test_check_of_empty_database_fails_with_command(self):
         code, checks = self._check()
         self.assertEqual((FAILURE, FAILURE), (code, checks["Database"]["result"]))
         self.assertIn("attachd-manage db sync", checks["Database"]["details"])
 
-    def test_a_database_that_does_not_answer_fails(self):
+    def test_check_of_unreachable_database_fails(self):
         self.url = "sqlite:////nonexistent/folder/x"
         code, checks = self._check()
         self.assertEqual((FAILURE, FAILURE), (code, checks["Database"]["result"]))
@@ -86,7 +86,7 @@ class StatusTest(unittest.TestCase):
             supported=services.Versions(contract, "Volume 1.2") if contract else None,
         )
 
-    def test_managers_of_a_former_release_are_a_warning_that_names_them(self):
+    def test_check_of_older_managers_warns_with_names(self):
         migration.upgrade()
         self._report("a@new", manager_api.VERSION)
         code, _checks = self._check()
@@ -101,7 +101,7 @@ class StatusTest(unittest.TestCase):
         details = checks["Managers"]["details"].replace("\n", " ")
         self.assertIn("b@old (0.9), c@silent (not told).", details)
 
-    def test_a_pin_that_was_left_is_a_warning(self):
+    def test_check_of_needless_version_pin_succeeds(self):
         migration.upgrade()
         for pinned, expected in (
             (manager_api.VERSION, SUCCESS),
@@ -112,26 +112,26 @@ class StatusTest(unittest.TestCase):
                 code, checks = self._check(pin)
                 self.assertEqual((expected, expected), (code, checks["Upgrade Level"]["result"]))
 
-    def test_a_backend_without_a_driver_fails_by_name(self):
+    def test_check_of_backend_without_driver_fails_with_name(self):
         migration.upgrade()
         code, checks = self._check(BACKEND.replace("= one", "= one, two"))
         self.assertEqual((FAILURE, FAILURE), (code, checks["Backends"]["result"]))
         self.assertIn("two", checks["Backends"]["details"])
         self.assertNotIn("one,", checks["Backends"]["details"])
 
-    def test_no_backend_is_only_a_warning_as_an_api_has_none(self):
+    def test_check_without_backend_warns(self):
         migration.upgrade()
         code, checks = self._check("")
         self.assertEqual((WARNING, WARNING), (code, checks["Backends"]["result"]))
 
-    def test_secrets_that_are_not_sealed_are_a_warning(self):
+    def test_check_without_key_file_warns(self):
         migration.upgrade()
         self.keys.unlink()
         code, checks = self._check()
         self.assertEqual((WARNING, WARNING), (code, checks["Secrets"]["result"]))
         self.assertIn("[secrets] key_file is not set", checks["Secrets"]["details"])
 
-    def test_callers_that_cannot_be_identified_fail_with_the_reason(self):
+    def test_check_of_incomplete_authentication_fails_with_reason(self):
         migration.upgrade()
         for strategy, words in (("keystone", "auth_type"), ("http_basic", "/nonexistent/users")):
             with self.subTest(strategy):
@@ -142,7 +142,7 @@ class StatusTest(unittest.TestCase):
                 self.assertEqual((FAILURE, FAILURE), (code, checks["Callers"]["result"]))
                 self.assertIn(words, checks["Callers"]["details"])
 
-    def test_users_that_can_pass_for_services_are_a_warning(self):
+    def test_check_without_service_token_roles_warns(self):
         migration.upgrade()
         keystone = (
             f"{BACKEND}[api]\nauth_strategy = keystone\n[keystone_authtoken]\n"
@@ -153,7 +153,7 @@ class StatusTest(unittest.TestCase):
         code, checks = self._check(f"{keystone}service_token_roles_required = false\n")
         self.assertEqual((WARNING, WARNING), (code, checks["Callers"]["result"]))
 
-    def test_a_broken_policy_file_fails_by_name(self):
+    def test_check_of_broken_policy_file_fails_with_name(self):
         migration.upgrade()
         policy = self.folder / "policy.yaml"
         configuration = f"{BACKEND}[oslo_policy]\npolicy_file = {policy}\n"
@@ -163,7 +163,7 @@ class StatusTest(unittest.TestCase):
         for word in (str(policy), "volume:get", "rule nobody"):
             self.assertIn(word, checks["Policy"]["details"].replace("\n", " "))
 
-    def test_a_rule_that_there_is_not_is_a_warning(self):
+    def test_check_of_unknown_policy_rule_warns(self):
         migration.upgrade()
         policy = self.folder / "policy.yaml"
         configuration = f"{BACKEND}[oslo_policy]\npolicy_file = {policy}\n"
@@ -172,7 +172,7 @@ class StatusTest(unittest.TestCase):
         self.assertEqual((WARNING, WARNING), (code, checks["Policy"]["result"]))
         self.assertIn("volume:gett", checks["Policy"]["details"])
 
-    def test_a_policy_file_in_json_fails(self):
+    def test_check_of_policy_file_in_json_fails(self):
         migration.upgrade()
         policy = self.folder / "policy.json"
         policy.write_text("{}", encoding="utf-8")
@@ -180,7 +180,7 @@ class StatusTest(unittest.TestCase):
         self.assertEqual(FAILURE, code)
         self.assertIn("YAML", checks["Policy File JSON to YAML"]["details"])
 
-    def test_a_default_type_that_does_not_exist_fails_by_name(self):
+    def test_check_of_missing_default_type_fails_with_name(self):
         migration.upgrade()
         default = BACKEND.replace("[DEFAULT]", "[DEFAULT]\ndefault_volume_type = gold")
         code, checks = self._check(default)
@@ -190,14 +190,14 @@ class StatusTest(unittest.TestCase):
         code, _checks = self._check(default)
         self.assertEqual(SUCCESS, code)
 
-    def test_a_file_of_filters_that_is_not_there_fails_by_name(self):
+    def test_check_of_missing_filter_file_fails_with_name(self):
         migration.upgrade()
         file = self.folder / "filters.json"
         code, checks = self._check(f"{BACKEND}[api]\nresource_query_filters_file = {file}\n")
         self.assertEqual((FAILURE, FAILURE), (code, checks["List Filters"]["result"]))
         self.assertIn("filters.json", checks["List Filters"]["details"])
 
-    def test_all_that_can_be_wrong_with_a_deployment_is_told_at_once(self):
+    def test_check_reports_all_problems_at_once(self):
         migration.upgrade()
         code, checks = self._check(
             "[DEFAULT]\nenabled_backends = one\ntransport_url = rabbit://guest:it@elsewhere/\n"
@@ -216,7 +216,7 @@ class StatusTest(unittest.TestCase):
                 self.assertEqual(result, checks[name]["result"], details)
                 self.assertIn(words, details)
 
-    def test_a_wrong_value_fails_what_meets_it_and_keeps_nothing_else_from_being_told(self):
+    def test_invalid_value_fails_its_checks_and_no_others(self):
         migration.upgrade()
         code, checks = self._check(
             f"{BACKEND}[api]\nauth_strategy = nonesuch\n"
@@ -232,7 +232,7 @@ class StatusTest(unittest.TestCase):
             self.assertIn(words, checks[name]["details"])
         self.assertEqual(SUCCESS, checks["Storage"]["result"])
 
-    def test_a_file_that_cannot_be_read_is_told_in_a_line_and_is_no_warning(self):
+    def test_unreadable_configuration_file_is_one_line_and_exits_with_255(self):
         ended = self._typed("[DEFAULT")
         self.assertEqual((255, ""), (ended.returncode, ended.stdout))
         self.assertRegex(ended.stderr, r"^attachd-status: .*/attachd\.conf.*\n$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is looked at of files, backends, the message queue and clocks; test_status.py types it."""
+"""The checks of attachd-status; test_status.py tests the command."""
 
 import datetime
 import os
@@ -38,14 +38,14 @@ class CheckTest(unittest.TestCase):
 
 
 class OptionsTest(CheckTest):
-    def test_a_stranger_is_a_warning_with_what_was_meant(self):
+    def test_options_check_of_unknown_option_warns_with_suggestion(self):
         found = checking.Stranger("/etc/x.conf", "api", "max_limmit", "[api]max_limit")
         with mock.patch.object(checking, "strangers", return_value=[found]):
             self.assert_result(
                 Code.WARNING, upgrade_checks.options(None), "[api]max_limmit", "[api]max_limit?"
             )
 
-    def test_nothing_strange_is_good(self):
+    def test_options_check_without_unknown_options_succeeds(self):
         with mock.patch.object(checking, "strangers", return_value=[]):
             self.assert_result(Code.SUCCESS, upgrade_checks.options(None))
 
@@ -67,33 +67,33 @@ class StorageTest(CheckTest):
             self.set(option, value, group=name)
         return upgrade_checks.storage(None)
 
-    def test_a_backend_is_asked_itself(self):
+    def test_storage_check_sets_up_driver(self):
         folder = str(self.folder / "files")
         self.assert_result(
             Code.SUCCESS, self.use("file", file_folder=folder, file_loop_devices="never")
         )
 
-    def test_a_tgtd_that_does_not_answer_fails_with_its_words(self):
+    def test_storage_check_of_unreachable_tgtd_fails_with_reason(self):
         path = str(self.folder / "nobody")
         result = self.use("tgt", tgt_control_socket=path, tgt_timeout=TIMEOUT)
         self.assert_result(Code.FAILURE, result, "status-tgt", "tgtadm")
 
-    def test_a_driver_that_there_is_not_fails_by_name(self):
+    def test_storage_check_of_unknown_driver_fails_with_name(self):
         result = self.use("nothing")
         self.assert_result(Code.FAILURE, result, "[status-nothing]driver")
 
-    def test_nothing_is_touched_of_another_user(self):
+    def test_storage_check_as_other_user_warns_and_changes_nothing(self):
         with mock.patch.object(os, "geteuid", return_value=os.geteuid() + 1):
             result = self.use("file", file_folder=str(self.folder / "files"))
         self.assert_result(Code.WARNING, result, "run this as")
         self.assertEqual([], list(self.folder.iterdir()))
 
-    def test_a_folder_that_is_missing_is_told(self):
+    def test_storage_check_of_missing_state_path_warns(self):
         self.set("state_path", str(self.folder / "nowhere"))
         result = self.use("file", file_folder=str(self.folder / "files"))
         self.assert_result(Code.WARNING, result, "nowhere is missing")
 
-    def test_without_backends_there_is_nothing_to_look_at(self):
+    def test_storage_check_without_backends_succeeds(self):
         self.set("enabled_backends", [])
         self.assert_result(Code.SUCCESS, upgrade_checks.storage(None))
 
@@ -119,23 +119,23 @@ class QueueTest(CheckTest):
         transport.get_transport()
         self.addCleanup(transport.close)
 
-    def test_what_is_recommended_is_good(self):
+    def test_queue_check_of_recommended_settings_succeeds(self):
         self.assert_result(Code.SUCCESS, upgrade_checks.queue(None))
         self.set("rabbit_quorum_queue", True, RABBIT)
         self.set("rabbit_transient_quorum_queue", True, RABBIT)
         self.assert_result(Code.SUCCESS, upgrade_checks.queue(None))
 
-    def test_queues_of_two_kinds_are_a_warning(self):
+    def test_queue_check_of_mixed_queue_types_warns(self):
         self.set("rabbit_quorum_queue", True, RABBIT)
         self.assert_result(
             Code.WARNING, upgrade_checks.queue(None), "rabbit_transient_quorum_queue"
         )
 
-    def test_mirrored_queues_are_a_warning(self):
+    def test_queue_check_of_mirrored_queues_warns(self):
         self.set("rabbit_ha_queues", True, RABBIT)
         self.assert_result(Code.WARNING, upgrade_checks.queue(None), "RabbitMQ 4")
 
-    def test_a_heartbeat_that_finds_nothing_or_too_much_is_a_warning(self):
+    def test_queue_check_of_unsuitable_heartbeat_warns(self):
         for seconds in (0, 2):
             with self.subTest(seconds):
                 self.set("heartbeat_timeout_threshold", seconds, RABBIT)
@@ -143,7 +143,7 @@ class QueueTest(CheckTest):
                     Code.WARNING, upgrade_checks.queue(None), f"is {seconds} seconds"
                 )
 
-    def test_what_the_url_lacks_is_told_without_its_passwords(self):
+    def test_queue_check_of_incomplete_url_warns_without_password(self):
         for url, word in (
             ("rabbit://guest:secret-of-the-queue@mq1/attachd", "guest"),
             ("rabbit://attachd:secret-of-the-queue@mq1/", "virtual host"),
@@ -155,14 +155,14 @@ class QueueTest(CheckTest):
                 self.assert_result(Code.WARNING, result, word)
                 self.assertNotIn("secret-of-the-queue", result.details)
 
-    def test_a_transport_that_there_is_not_fails(self):
+    def test_queue_check_of_unknown_transport_fails(self):
         self.set("transport_url", "nothing://x:secret-of-the-queue@y/")
         transport.close()
         result = upgrade_checks.queue(None)
         self.assert_result(Code.FAILURE, result, "transport_url")
         self.assertNotIn("secret-of-the-queue", result.details)
 
-    def test_a_password_that_breaks_the_url_fails_and_is_told_to_nobody(self):
+    def test_queue_check_of_unquoted_password_fails_without_password(self):
         self.set("transport_url", "rabbit://attachd:secret-of/the-queue@mq1/attachd")
         transport.close()
         result = upgrade_checks.queue(None)
@@ -184,18 +184,18 @@ class ClockTest(CheckTest):
                 supported=None,
             )
 
-    def test_clocks_that_agree_are_good_on_each_database(self):
+    def test_clock_check_of_equal_clocks_succeeds_on_each_database(self):
         for kind in databases.KINDS:
             databases.use(self, kind)
             self.report(0)
             self.assert_result(Code.SUCCESS, upgrade_checks.clock(None))
 
-    def test_a_report_from_the_future_is_a_warning_by_name(self):
+    def test_clock_check_of_report_from_future_warns_with_name(self):
         databases.use(self)
         self.report(120)
         self.assert_result(Code.WARNING, upgrade_checks.clock(None), "one@disk is from 1")
 
-    def test_a_database_that_is_behind_is_a_warning(self):
+    def test_clock_check_of_different_database_clock_warns(self):
         databases.use(self)
         for seconds, word in ((-60, "60 seconds behind"), (61, "61 seconds ahead of")):
             with mock.patch.object(
@@ -218,25 +218,25 @@ class SecretsTest(unittest.TestCase):
     def add(self):
         db_rows.add_attachment(db_rows.add_volume()["id"], "attached")
 
-    def test_what_is_sealed_is_fine(self):
+    def test_secrets_check_of_encrypted_secrets_succeeds(self):
         self.look(Code.SUCCESS)
         self.add()
         self.look(Code.SUCCESS)
 
-    def test_no_keys_are_a_warning_that_says_how_to_make_some(self):
+    def test_secrets_check_without_keys_warns_with_command(self):
         key_files.configure(self, None)
         self.add()
         details = self.look(Code.WARNING)
         self.assertIn("[secrets] key_file is not set", details)
         self.assertIn("attachd-manage key create", details)
 
-    def test_what_was_stored_before_is_a_warning(self):
+    def test_secrets_check_of_plain_secrets_warns(self):
         key_files.configure(self, None)
         self.add()
         key_files.configure(self, self.file)
         self.assertIn("1 secrets in the database are not sealed", self.look(Code.WARNING))
 
-    def test_a_key_that_is_missing_is_named(self):
+    def test_secrets_check_of_missing_key_fails_with_id(self):
         self.add()
         lost = key_files.key_ids(self.file)[0]
         key_files.replace_all_keys(self.file)
@@ -244,11 +244,11 @@ class SecretsTest(unittest.TestCase):
         key_files.configure(self, None)
         self.assertIn(lost, self.look(Code.FAILURE))
 
-    def test_a_file_that_is_not_in_order_fails_with_the_reason(self):
+    def test_secrets_check_of_invalid_key_file_fails_with_reason(self):
         self.file.chmod(0o644)
         self.assertIn("has mode 0644", self.look(Code.FAILURE))
 
-    def test_without_a_database_the_file_is_looked_at_nevertheless(self):
+    def test_secrets_check_without_database_reads_key_file(self):
         session.dispose()
         conf_fixture.override(self, "connection", "sqlite:////nowhere/x", "database")
         self.look(Code.SUCCESS)
@@ -272,16 +272,16 @@ class ManagersTest(unittest.TestCase):
             )
         return upgrade_checks.managers(None)
 
-    def test_those_of_this_release_are_fine(self):
+    def test_managers_check_of_this_release_succeeds(self):
         self.assertEqual(Code.SUCCESS, self._look(one=manager_api.VERSION).code)
 
-    def test_each_of_a_former_one_is_named(self):
+    def test_managers_check_of_older_release_warns_with_names(self):
         self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
         found = self._look(one="1.7", two="1.4", three="1.6")
         self.assertEqual(Code.WARNING, found.code)
         self.assertIn("three@fake (1.6), two@fake (1.4).", found.details)
 
-    def test_nobody_is_looked_for_without_a_database(self):
+    def test_managers_check_without_database_is_skipped(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(services, "versions", side_effect=gone):
             found = self._look()
@@ -294,12 +294,12 @@ class PinTest(unittest.TestCase):
         conf_fixture.override(self, "attachd_manager", pinned, "upgrade_levels")
         return upgrade_checks.pin(None)
 
-    def test_one_that_was_left_is_told_of(self):
+    def test_pin_check_of_older_version_warns(self):
         self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
         found = self._look("1.3")
         self.assertEqual(Code.WARNING, found.code)
         self.assertIn("attachd_manager is 1.3", found.details)
 
-    def test_none_is_needed(self):
+    def test_pin_check_of_newest_version_succeeds(self):
         for pinned in ("auto", manager_api.VERSION):
             self.assertEqual(Code.SUCCESS, self._look(pinned).code, pinned)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong values and unknown names, of every option, as they stand in files."""
+"""Invalid values and unknown names of options in configuration files."""
 
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +16,7 @@ _GENERATOR = Path(__file__).parents[4] / "etc" / "attachd" / "config-generator.c
 
 
 def wrong_value(option):
-    """Return what cannot be a value of the option; None where everything can."""
+    """Return an invalid value of the option; None if each value is valid."""
     kind = option.type
     if isinstance(kind, types.Integer | types.Float):
         return "many" if kind.min is None else f"{kind.min - 1}"
@@ -39,7 +39,7 @@ class CheckingTest(unittest.TestCase):
         self.file = Path(folder.name) / "attachd.conf"
 
     def read(self, text):
-        """Return a configuration that has read a file, and nothing of this machine."""
+        """Return a configuration that has read only this file."""
         self.file.write_text(text, encoding="utf-8")
         made = cfg.ConfigOpts()
         for group in conf.GROUPS:
@@ -53,7 +53,7 @@ class CheckingTest(unittest.TestCase):
 
 
 class ValuesTest(CheckingTest):
-    def test_each_wrong_value_is_told_with_group_and_option(self):
+    def test_check_values_names_group_and_option_of_invalid_value(self):
         looked_at = 0
         for group in conf.GROUPS:
             for option in group.OPTIONS:
@@ -68,7 +68,7 @@ class ValuesTest(CheckingTest):
                     looked_at += 1
         self.assertGreater(looked_at, 40)
 
-    def test_the_options_of_drivers_are_told_with_the_name_of_the_backend(self):
+    def test_check_values_names_backend_of_invalid_driver_option(self):
         listed = {group.name: options for group, options in opts.list_opts()}
         for driver in ("file", "tgt", "fake"):
             for option in listed[driver]:
@@ -82,7 +82,7 @@ class ValuesTest(CheckingTest):
                     with self.assertRaisesRegex(cfg.ConfigFileValueError, name):
                         checking.check_values(read, "shelf")
 
-    def test_the_defaults_are_right(self):
+    def test_check_values_accepts_defaults(self):
         checking.check_values(self.read(""))
 
 
@@ -90,20 +90,20 @@ class QueueUrlTest(CheckingTest):
     def url(self, text):
         return checking.queue_url(self.read(f"[DEFAULT]\ntransport_url = {text}\n"))
 
-    def test_what_can_be_used_is_returned(self):
+    def test_queue_url_of_valid_option_is_parsed(self):
         self.assertEqual("rabbit", checking.queue_url(self.read("")).transport)
         self.assertEqual("inprocess", self.url("inprocess://").transport)
         self.assertEqual("kombu", self.url("kombu://me:it@mq1/v").transport)
         self.assertEqual("v", self.url("rabbit://me:it@mq1:5672,me:it@mq2:5672/v").virtual_host)
 
-    def test_what_is_usual_is_there_and_is_not_looked_for(self):
-        there = metadata.entry_points(group="oslo.messaging.drivers").names
-        self.assertLessEqual(checking._USUAL, there)
+    def test_queue_url_of_usual_transport_loads_no_entry_points(self):
+        installed = metadata.entry_points(group="oslo.messaging.drivers").names
+        self.assertLessEqual(checking._USUAL, installed)
         with mock.patch.object(checking.metadata, "entry_points", side_effect=AssertionError):
             for each in checking._USUAL:
                 self.assertEqual(each, self.url(f"{each}://").transport)
 
-    def test_what_cannot_be_used_is_told_by_the_name_of_the_option(self):
+    def test_queue_url_of_invalid_option_raises_error_naming_option(self):
         for text, words in (
             ("nonsense", "No scheme"),
             ("rabit://me:it@127.0.0.1/", "'rabit' is none of .*rabbit"),
@@ -114,7 +114,7 @@ class QueueUrlTest(CheckingTest):
             with self.subTest(text), self.assertRaisesRegex(cfg.ConfigFileValueError, found):
                 self.url(text)
 
-    def test_what_python_takes_for_a_port_is_not_told(self):
+    def test_queue_url_error_has_no_password(self):
         with self.assertRaises(cfg.ConfigFileValueError) as caught:
             self.url("rabbit://me:half-of/a-secret@127.0.0.1/")
         self.assertNotIn("half-of", str(caught.exception))
@@ -126,7 +126,7 @@ class StrangersTest(CheckingTest):
         (found,) = self.strangers(text, environment)
         return found
 
-    def test_what_there_is_is_no_stranger(self):
+    def test_known_options_are_not_reported(self):
         self.assertEqual([], self.strangers("[manager]\nworkers = 2\n"))
         text = (
             # Options of libraries, some of which are registered later, and a former name.
@@ -139,7 +139,7 @@ class StrangersTest(CheckingTest):
         )
         self.assertEqual([], self.strangers(text))
 
-    def test_no_library_is_asked_for_what_is_known_without_it(self):
+    def test_libraries_are_loaded_only_for_unknown_names(self):
         asked = []
 
         class Library:
@@ -165,14 +165,14 @@ class StrangersTest(CheckingTest):
                 self.assertEqual(expected, asked)
                 self.assertEqual(["no"] * ("no" in names), [each.name for each in found])
 
-    def test_a_backend_without_a_driver_that_there_is_has_no_other_option(self):
+    def test_options_of_backend_with_unknown_driver_are_reported(self):
         found = self.only("[shelf]\ndriver = nonesuch\nfile_folder = /nowhere\n")
         self.assertEqual("file_folder", found.name)
 
-    def test_a_driver_is_no_option_of_a_library_without_one(self):
+    def test_option_driver_of_other_group_is_reported(self):
         self.assertEqual("driver", self.only("[oslo_policy]\ndriver = nonesuch\n").name)
 
-    def test_a_typing_error_is_told_with_what_was_meant(self):
+    def test_misspelled_option_is_reported_with_suggestion(self):
         found = self.only("[manager]\nwokers = 2\n")
         self.assertEqual(
             checking.Stranger(str(self.file), "manager", "wokers", "[manager]workers"), found
@@ -183,50 +183,50 @@ class StrangersTest(CheckingTest):
             str(found),
         )
 
-    def test_an_option_in_another_group_is_told_with_its_own(self):
+    def test_option_in_wrong_group_is_reported_with_right_group(self):
         self.assertEqual("[rpc]attach_timeout", self.only("[api]\nattach_timeout = 2\n").nearest)
 
-    def test_what_resembles_nothing_is_told_as_well(self):
+    def test_unknown_option_without_similar_name_is_reported(self):
         found = self.only("[api]\nzzz = 2\n")
         self.assertIsNone(found.nearest)
         self.assertTrue(str(found).endswith("does nothing."), found)
 
-    def test_an_option_that_the_driver_does_not_have_is_told(self):
+    def test_option_of_other_driver_is_reported(self):
         text = "[shelf]\ndriver = file\ntgt_timeout = 3\nfile_foldr = /nowhere\n"
         self.assertEqual(
             ["[tgt]tgt_timeout", "[shelf]file_folder"],
             [each.nearest for each in self.strangers(text)],
         )
 
-    def test_a_library_may_have_an_option_named_driver(self):
+    def test_option_driver_of_library_is_known(self):
         text = "[oslo_messaging_notifications]\ndriver = messagingv2\ntopics = a,b\n"
         self.assertEqual([], self.strangers(text))
         self.assertEqual("retyr", self.only(f"{text}retyr = 1\n").name)
 
-    def test_the_section_that_says_as_whom_keystone_is_asked_is_of_plugins(self):
+    def test_auth_section_of_keystone_is_known(self):
         text = "[keystone_authtoken]\nauth_section = ours\n[ours]\nauth_url = http://k\n"
         self.assertEqual([], self.strangers(text))
 
-    def test_a_group_is_told_once_with_the_nearest(self):
+    def test_unknown_group_is_reported_once_with_suggestion(self):
         found = self.only("[mangaer]\nworkers = 2\nmessage_ttl = 3\n")
         self.assertEqual(("mangaer", None, "[manager]"), (found.group, found.name, found.nearest))
         self.assertIn("no group of options [mangaer]", str(found))
 
-    def test_groups_of_sources_of_values_are_theirs(self):
+    def test_groups_of_config_sources_are_known(self):
         text = "[DEFAULT]\nconfig_source = elsewhere\n[elsewhere]\ndriver = remote_file\nuri = x\n"
         read = self.read(text.replace("config_source", "#config_source"))
         self.assertTrue(checking.strangers(read, {}))
         read.set_override("config_source", ["elsewhere"])
         self.assertEqual([], checking.strangers(read, {}))
 
-    def test_variables_are_looked_at_as_files_are(self):
+    def test_unknown_environment_variables_are_reported(self):
         clients = {"OS_AUTH_URL": "x", "HOME": "/", "OS_MANAGER__WORKERS": "2"}
         self.assertEqual([], self.strangers("", clients))
         found = self.only("", {**clients, "OS_DATABASE__CONECTION": "x"})
         self.assertEqual("OS_DATABASE__CONECTION", found.place)
         self.assertEqual("[database]connection", found.nearest)
 
-    def test_a_folder_of_files_is_looked_at(self):
+    def test_options_in_configuration_directory_are_reported(self):
         more = self.file.parent / "more"
         more.mkdir()
         (more / "b.conf").write_text("[api]\nmax_limmit = 2\n", encoding="utf-8")
@@ -236,7 +236,7 @@ class StrangersTest(CheckingTest):
         (found,) = checking.strangers(read, {})
         self.assertEqual((str(more / "b.conf"), "max_limmit"), (found.place, found.name))
 
-    def test_all_libraries_of_the_sample_are_known(self):
+    def test_libraries_of_sample_configuration_are_known(self):
         lines = _GENERATOR.read_text(encoding="utf-8").splitlines()
         named = [each.removeprefix("namespace = ") for each in lines if "namespace = " in each]
         self.assertLessEqual(set(named), set(checking._LIBRARIES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the generator of sample configurations is given."""
+"""The options for the generator of sample configurations."""
 
 from pathlib import Path
 import unittest
@@ -14,35 +14,35 @@ _GENERATOR = Path(__file__).parents[4] / "etc" / "attachd" / "config-generator.c
 
 
 class ListTest(unittest.TestCase):
-    """All options, each once."""
+    """The list of all options."""
 
     def setUp(self):
         super().setUp()
         self.listed = [(group.name, options) for group, options in opts.list_opts()]
 
-    def test_every_group_of_ours_is_listed(self):
+    def test_list_opts_has_all_groups(self):
         listed = {group: [each.name for each in options] for group, options in self.listed}
         for group in conf.GROUPS:
             self.assertEqual([each.name for each in group.OPTIONS], listed[group.GROUP])
 
-    def test_every_driver_is_shown_as_a_backend_of_its_name(self):
+    def test_list_opts_has_group_per_driver(self):
         listed = dict(self.listed)
         drivers = extension.ExtensionManager("attachd.drivers")
         self.assertLessEqual({"fake", "file", "tgt"}, set(drivers.names()))
         for each in drivers:
             self.assertEqual([conf.manager.DRIVER, *each.plugin.OPTIONS], listed[each.name])
 
-    def test_every_group_tells_what_it_is_about(self):
+    def test_groups_have_help(self):
         for group, _options in opts.list_opts():
             self.assertRegex(group.help, r"^[A-Z][^;]+[^.]\.$|^A backend .*\.$", group.name)
 
-    def test_no_group_is_listed_twice(self):
+    def test_list_opts_has_no_duplicates(self):
         names = [group for group, _options in self.listed]
         self.assertEqual(sorted(set(names)), sorted(names))
         for group, options in self.listed:
             self.assertEqual(len({each.dest for each in options}), len(options), group)
 
-    def test_the_sample_has_options_of_no_other_middleware_than_ours(self):
+    def test_sample_has_only_used_middleware(self):
         prefix = "namespace = oslo.middleware."
         found = [
             line.removeprefix(prefix).strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes drivers with options, for their unit tests."""
+"""Creation of drivers with options, for their unit tests."""
 
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ AnyDriver = TypeVar("AnyDriver", bound=base.Driver)
 
 
 def driver(plugin: type[AnyDriver], **options: Any) -> AnyDriver:
-    """Make a driver as the manager does, but do not set it up."""
+    """Create a driver as the manager does, without setup()."""
     conf = cfg.ConfigOpts()
     conf([], project="attachd", default_config_files=[])
     conf.register_opts(base_conf.OPTIONS)

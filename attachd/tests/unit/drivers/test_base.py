@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every driver inherits, and what its value types keep."""
+"""The base class of drivers, its value types, and fencing."""
 
 import dataclasses
 import os
@@ -12,8 +12,8 @@ from attachd.tests.unit.drivers import configured
 from attachd.tests.wait import TIMEOUT
 
 
-class Least(base.Driver):
-    """A driver with nothing but what it must have."""
+class MinimalDriver(base.Driver):
+    """A driver with the abstract methods only."""
 
     def setup(self):
         pass
@@ -41,20 +41,20 @@ class Least(base.Driver):
 
 
 class DriverTest(unittest.TestCase):
-    def test_each_method_without_an_inherited_answer_must_be_written(self):
+    def test_driver_without_abstract_methods_raises_type_error(self):
         with self.assertRaisesRegex(TypeError, "create.*delete.*extend.*grant"):
             configured.driver(base.Driver)
 
-    def test_a_driver_knows_its_name_and_its_own_options(self):
+    def test_driver_has_name_and_options(self):
         driver = configured.driver(fake.FakeDriver, fake_delay=1.5)
         self.assertEqual((configured.GROUP, 1.5), (driver.name, driver.options.fake_delay))
 
-    def test_a_backend_is_taken_to_remember_its_exports(self):
-        driver = configured.driver(Least)
+    def test_boot_id_by_default_is_constant(self):
+        driver = configured.driver(MinimalDriver)
         self.assertEqual(driver.boot_id(), driver.boot_id())
 
-    def test_a_driver_that_lists_nothing_does_not_claim_that_there_is_nothing(self):
-        driver, volume = configured.driver(Least), base.VolumeRef("v", 1)
+    def test_listing_methods_by_default_raise_backend_error(self):
+        driver, volume = configured.driver(MinimalDriver), base.VolumeRef("v", 1)
         for call in (
             driver.list_exports,
             driver.list_volumes,
@@ -66,33 +66,33 @@ class DriverTest(unittest.TestCase):
 
 
 class ValuesTest(unittest.TestCase):
-    def test_what_may_be_secret_is_not_shown(self):
+    def test_export_repr_has_no_secrets(self):
         export = base.Export("id", {"chap": "deadbeef"}, "rw", "deadbeef")
         self.assertNotIn("deadbeef", f"{export!r} {export}")
 
-    def test_values_do_not_change(self):
+    def test_value_types_are_immutable(self):
         with self.assertRaises(dataclasses.FrozenInstanceError):
             base.VolumeRef("id", 1).size_gib = 2
 
 
-def no():
-    raise exception.BackendError("Somebody else works on it.")
+def refuse():
+    raise exception.BackendError("The lease is lost.")
 
 
 class FencingTest(unittest.TestCase):
-    def test_whoever_is_not_told_of_anything_may(self):
+    def test_check_fencing_without_scope_passes(self):
         base.check_fencing()
 
-    def test_the_question_is_asked_inside_and_not_after(self):
-        with base.fencing_scope(no):
-            self.assertRaisesRegex(exception.BackendError, "Somebody else", base.check_fencing)
+    def test_check_fencing_inside_scope_raises_and_passes_after(self):
+        with base.fencing_scope(refuse):
+            self.assertRaisesRegex(exception.BackendError, "lease is lost", base.check_fencing)
         base.check_fencing()
 
-    def test_the_innermost_question_counts(self):
-        with base.fencing_scope(no), base.fencing_scope(lambda: None):
+    def test_check_fencing_in_nested_scopes_uses_innermost(self):
+        with base.fencing_scope(refuse), base.fencing_scope(lambda: None):
             base.check_fencing()
 
-    def test_another_thread_is_not_asked(self):
+    def test_check_fencing_in_other_thread_passes(self):
         failures = []
 
         def other():
@@ -101,14 +101,14 @@ class FencingTest(unittest.TestCase):
             except exception.BackendError as error:
                 failures.append(error)
 
-        with base.fencing_scope(no):
+        with base.fencing_scope(refuse):
             thread = threading.Thread(target=other)
             thread.start()
             thread.join()
         self.assertEqual([], failures)
 
 
-class LifelinesTest(unittest.TestCase):
+class LivenessDescriptorTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         reading, self.writing = os.pipe()
@@ -118,7 +118,7 @@ class LifelinesTest(unittest.TestCase):
     def _is_open_in_a_tool(self):
         return command.run(["test", "-e", f"/proc/self/fd/{self.writing}"], TIMEOUT).exit_code == 0
 
-    def test_a_tool_inherits_a_lifeline_and_nothing_else(self):
+    def test_tool_inherits_only_liveness_descriptors(self):
         self.assertFalse(self._is_open_in_a_tool())
         base.add_liveness_fd(self.writing)
         self.addCleanup(base.remove_liveness_fd, self.writing)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That tools are run in bounded time and with little around them."""
+"""Running of tools with a timeout and a minimal environment."""
 
 import os
 from pathlib import Path
@@ -19,21 +19,21 @@ def _read(path):
 
 
 class RunTest(unittest.TestCase):
-    def test_code_output_and_complaint_come_back(self):
+    def test_run_returns_code_output_and_errors(self):
         outcome = command.run(
             ["sh", "-c", "echo out; echo one >&2; echo two >&2; exit 3"], TIMEOUT
         )
         self.assertEqual(commands.CommandResult(3, "out\n", "one two"), outcome)
 
-    def test_what_was_run_is_in_the_log_without_secrets(self):
+    def test_run_logs_command_without_secrets(self):
         with self.assertLogs("attachd.commands", "DEBUG") as said:
             command.run(["echo", "--password", "hush"], TIMEOUT)
         self.assertRegex(said.output[0], r"Exit 0 after \d+\.\d+ s: echo --password \*\*\*")
 
-    def test_arguments_are_not_read_by_a_shell(self):
+    def test_run_uses_no_shell(self):
         self.assertEqual("$(id) ; `id`\n", command.run(["echo", "$(id) ; `id`"], TIMEOUT).stdout)
 
-    def test_a_tool_that_hangs_is_killed_in_time(self):
+    def test_hanging_tool_is_killed_after_timeout(self):
         with self.assertRaisesRegex(
             exception.BackendError, "sleep.* did not end in 0.1 s"
         ) as caught:
@@ -42,31 +42,31 @@ class RunTest(unittest.TestCase):
         self.assertNotIn(b"sleep\x00600.25\x00", [_read(each) for each in running])
         self.assertFalse(caught.exception.final)
 
-    def test_a_tool_that_is_missing_is_named(self):
+    def test_missing_tool_raises_error_naming_it(self):
         with self.assertRaisesRegex(exception.BackendError, "no-such-tool") as caught:
             command.run(["no-such-tool"], TIMEOUT)
         self.assertFalse(caught.exception.final)
 
-    def test_an_argument_that_cannot_be_one_is_an_error(self):
+    def test_argument_with_null_byte_raises_backend_error(self):
         with self.assertRaises(exception.BackendError):
             command.run(["echo", "a\0b"], TIMEOUT)
 
-    def test_output_that_is_no_text_is_no_error(self):
+    def test_invalid_utf8_output_is_replaced(self):
         self.assertEqual("\ufffd", command.run(["printf", r"\377"], TIMEOUT).stdout)
 
-    def test_our_environment_stays_here(self):
+    def test_tool_does_not_inherit_environment(self):
         with mock.patch.dict(os.environ, {"OUR_SECRET": "x"}):
             printed = command.run(["env"], TIMEOUT, {"THEIRS": "y"}).stdout
         self.assertNotIn("OUR_SECRET", printed)
         self.assertIn("THEIRS=y", printed)
         self.assertIn("LC_ALL=C\n", printed)
 
-    def test_the_current_folder_is_not_searched(self):
+    def test_tool_is_not_searched_in_working_directory(self):
         with mock.patch.dict(os.environ, clear=True):
             path = command.run(["sh", "-c", "echo $PATH"], TIMEOUT).stdout.strip()
         self.assertNotIn("", path.split(":"))
 
-    def test_a_ctrl_c_does_not_reach_the_tool(self):
+    def test_tool_runs_in_own_process_group(self):
         group = command.run(
             ["sh", "-c", "ps -o pgid= -p $$ || cut -d' ' -f5 /proc/$$/stat"], TIMEOUT
         )

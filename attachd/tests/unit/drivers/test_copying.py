@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of files: all of one moment, holes included, or none."""
+"""Consistent copies of sparse files."""
 
 import errno
 import fcntl
@@ -31,8 +31,8 @@ class Case(unittest.TestCase):
             file.seek(offset)
             file.write(data)
 
-    def meddling(self, *times):
-        """Have the source written to after the data was copied, the first, second... time."""
+    def changing_source(self, *times):
+        """Write to the source after the given copies of the data (1: the first)."""
         real, done = copying._copy_data, []
 
         def copy_data(*descriptors):
@@ -45,13 +45,13 @@ class Case(unittest.TestCase):
 
 
 class WithoutClonesTest(Case):
-    """On a file system that cannot clone files."""
+    """Copying on a file system that cannot clone files."""
 
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.object(copying, "_clone", return_value=False))
 
-    def test_data_and_holes_are_as_in_the_source(self):
+    def test_copy_keeps_data_and_holes(self):
         os.truncate(self.source, 64 * MIB)
         for offset in (0, 9 * MIB + 1, 64 * MIB - 5000):
             self.write(offset, secrets.token_bytes(5000))
@@ -60,32 +60,32 @@ class WithoutClonesTest(Case):
         self.assertLess(self.target.stat().st_blocks * 512, 2 * MIB)
         self.assertEqual(0o600, self.target.stat().st_mode & 0o777)
 
-    def test_an_empty_file_and_one_of_nothing_but_holes(self):
+    def test_copy_of_empty_and_sparse_file(self):
         for size in (0, 5 * MIB):
             os.truncate(self.source, size)
             copying.copy(self.source, self.target)
             self.assertEqual(bytes(size), self.target.read_bytes())
 
-    def test_what_was_in_the_target_is_gone(self):
+    def test_copy_replaces_contents_of_target(self):
         self.target.write_bytes(b"x" * 5000)
         self.write(0, b"new")
         copying.copy(self.source, self.target)
         self.assertEqual(b"new", self.target.read_bytes())
 
-    def test_a_source_that_is_written_to_meanwhile_is_copied_again(self):
+    def test_copy_of_source_changed_meanwhile_is_repeated(self):
         self.write(0, b"x" * 5000)
-        with self.meddling(1, 2):
+        with self.changing_source(1, 2):
             copying.copy(self.source, self.target)
         self.assertEqual(self.source.read_bytes(), self.target.read_bytes())
 
-    def test_a_source_that_never_rests_is_refused_with_what_to_do(self):
+    def test_copy_of_constantly_changing_source_is_refused_with_advice(self):
         with (
-            self.meddling(*range(9)),
+            self.changing_source(*range(9)),
             self.assertRaisesRegex(exception.BackendError, "detach the volume first, or .* XFS"),
         ):
             copying.copy(self.source, self.target)
 
-    def test_a_source_that_was_written_to_just_now_is_waited_for(self):
+    def test_copy_waits_after_recent_write(self):
         with (
             mock.patch.object(copying, "_TICK_NS", 2**62),
             mock.patch.object(copying, "time") as t,
@@ -95,7 +95,7 @@ class WithoutClonesTest(Case):
                 copying.copy(self.source, self.target)
             self.assertTrue(t.sleep.called)
 
-    def test_a_missing_source_is_told(self):
+    def test_copy_of_missing_source_raises_and_creates_nothing(self):
         self.source.unlink()
         with self.assertRaises(FileNotFoundError):
             copying.copy(self.source, self.target)
@@ -103,28 +103,28 @@ class WithoutClonesTest(Case):
 
 
 class WithClonesTest(Case):
-    """On a file system that clones files, or on one that says that it does not."""
+    """Copying on a file system that may clone files."""
 
-    def test_a_clone_moves_no_bytes(self):
+    def test_copy_with_clone_support_copies_no_bytes(self):
         with mock.patch.object(fcntl, "ioctl", return_value=0) as ioctl:
             copying.copy(self.source, self.target)
         (_writing, request, _reading), _ = ioctl.call_args
         self.assertEqual(0x40049409, request)
         self.assertEqual(b"", self.target.read_bytes())
 
-    def test_who_cannot_clone_copies(self):
+    def test_copy_without_clone_support_copies_bytes(self):
         self.write(0, b"bytes")
         for number in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL):
             with mock.patch.object(fcntl, "ioctl", side_effect=OSError(number, "no")):
                 copying.copy(self.source, self.target)
             self.assertEqual(b"bytes", self.target.read_bytes())
 
-    def test_other_trouble_is_told(self):
+    def test_copy_with_other_clone_error_raises(self):
         full = OSError(errno.ENOSPC, "full")
         with mock.patch.object(fcntl, "ioctl", side_effect=full), self.assertRaises(OSError):
             copying.copy(self.source, self.target)
 
-    def test_this_file_system_does_one_or_the_other(self):
+    def test_copy_on_this_file_system_keeps_data(self):
         self.write(MIB, b"bytes")
         copying.copy(self.source, self.target)
         self.assertEqual(self.source.read_bytes(), self.target.read_bytes())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That the fake driver is slow and broken as told, and otherwise quick and right."""
+"""The fake driver: recorded calls, configured delays and failures."""
 
 import time
 import unittest
@@ -15,7 +15,7 @@ OTHER = base.Export("other", {})
 
 
 class FakeDriverTest(unittest.TestCase):
-    def test_calls_are_kept_in_order_with_their_ids(self):
+    def test_calls_are_recorded_in_order_with_ids(self):
         driver = configured.driver(fake.FakeDriver)
         driver.grant(VOLUME, EXPORT)
         driver.extend(VOLUME, 2, [EXPORT])
@@ -31,14 +31,14 @@ class FakeDriverTest(unittest.TestCase):
             list(driver.calls),
         )
 
-    def test_only_the_last_calls_are_kept(self):
+    def test_number_of_recorded_calls_is_limited(self):
         with mock.patch.object(fake, "_CALLS_KEPT", 2):
             driver = configured.driver(fake.FakeDriver)
         for _ in range(5):
             driver.boot_id()
         self.assertEqual(2, len(driver.calls))
 
-    def test_methods_named_in_fake_fail_fail(self):
+    def test_methods_of_fake_fail_option_fail(self):
         driver = configured.driver(fake.FakeDriver, fake_fail=["grant", "get_stats"])
         driver.create(VOLUME)
         for call in (driver.get_stats, lambda: driver.grant(VOLUME, EXPORT)):
@@ -47,13 +47,13 @@ class FakeDriverTest(unittest.TestCase):
             self.assertFalse(caught.exception.final)
         self.assertEqual([], list(driver.list_exports()))
 
-    def test_failures_may_be_final(self):
+    def test_failures_with_fake_fail_final_are_final(self):
         driver = configured.driver(fake.FakeDriver, fake_fail=["create"], fake_fail_final=True)
         with self.assertRaises(exception.BackendError) as caught:
             driver.create(VOLUME)
         self.assertTrue(caught.exception.final)
 
-    def test_a_script_decides_by_the_call(self):
+    def test_script_fails_selected_calls(self):
         driver = configured.driver(fake.FakeDriver)
 
         def script(call):
@@ -65,29 +65,29 @@ class FakeDriverTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BackendError, "others look"):
             driver.revoke(VOLUME, EXPORT, [OTHER])
 
-    def test_each_call_takes_fake_delay(self):
+    def test_calls_take_fake_delay(self):
         driver = configured.driver(fake.FakeDriver, fake_delay=0.5)
         with mock.patch.object(time, "sleep") as sleep:
             driver.grant(VOLUME, EXPORT)
             driver.revoke(VOLUME, EXPORT, [])
         self.assertEqual([mock.call(0.5)] * 2, sleep.mock_calls)
 
-    def test_without_a_delay_nothing_sleeps(self):
+    def test_calls_without_fake_delay_do_not_sleep(self):
         with mock.patch.object(time, "sleep") as sleep:
             configured.driver(fake.FakeDriver).grant(VOLUME, EXPORT)
         sleep.assert_not_called()
 
-    def test_a_restart_forgets_exports_and_begins_an_epoch(self):
+    def test_restart_removes_exports_and_changes_boot_id(self):
         driver = configured.driver(fake.FakeDriver)
         driver.grant(VOLUME, EXPORT)
-        epochs = [driver.boot_id()]
+        boot_ids = [driver.boot_id()]
         for _ in range(2):
             driver.restart()
-            epochs.append(driver.boot_id())
-        self.assertEqual(3, len(set(epochs)))
+            boot_ids.append(driver.boot_id())
+        self.assertEqual(3, len(set(boot_ids)))
         self.assertEqual([], list(driver.list_exports()))
 
-    def test_extend_never_shrinks(self):
+    def test_extend_never_shrinks_volume(self):
         driver = configured.driver(fake.FakeDriver)
         driver.create(VOLUME)
         driver.extend(VOLUME, 5, [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the file driver does beside the contract: modes, links, files in use."""
+"""Modes, links and files in use of the file driver; tests/contract has the rest."""
 
 from pathlib import Path
 import stat
@@ -43,22 +43,22 @@ class SetupTest(FileDriverCase):
         denied.start()
         self.addCleanup(denied.stop)
 
-    def test_the_default_folder_is_below_the_state_path(self):
+    def test_default_folder_is_below_state_path(self):
         driver = configured.driver(file.FileDriver)
         self.assertEqual("/var/lib/attachd/files", driver.options.file_folder)
 
-    def test_without_loop_devices_auto_hands_out_files(self):
+    def test_setup_with_auto_without_loop_devices_warns(self):
         self.deny_loop_devices()
         with self.assertLogs(file.__name__, "WARNING"):
             driver = self.driver("auto")
         self.assertFalse(driver.get_stats().capabilities["read_only_enforced"])
 
-    def test_without_loop_devices_always_does_not_start(self):
+    def test_setup_with_always_without_loop_devices_raises(self):
         self.deny_loop_devices()
         with self.assertRaisesRegex(exception.BackendError, "file_loop_devices.*permitted"):
             self.driver("always")
 
-    def test_never_does_not_even_ask(self):
+    def test_setup_with_never_does_not_probe_loop_devices(self):
         with mock.patch.object(loop, "unavailable", side_effect=AssertionError):
             self.driver("never")
 
@@ -69,7 +69,7 @@ class PlainFilesTest(FileDriverCase):
         self.plain = self.driver()
         self.plain.create(VOLUME)
 
-    def test_each_attachment_has_a_path_of_its_own_to_one_file(self):
+    def test_grant_creates_link_per_attachment(self):
         paths = [
             Path(self.plain.grant(VOLUME, export)["data"]["device_path"])
             for export in (FIRST, SECOND)
@@ -77,12 +77,12 @@ class PlainFilesTest(FileDriverCase):
         self.assertEqual([FIRST.attachment_id, SECOND.attachment_id], [p.name for p in paths])
         self.assertTrue(paths[0].samefile(paths[1]))
 
-    def test_nobody_else_may_look(self):
+    def test_links_and_folders_are_private(self):
         link = Path(self.plain.grant(VOLUME, FIRST)["data"]["device_path"])
         for path, mode in ((link, 0o600), (link.parent, 0o700), (link.parent.parent, 0o700)):
             self.assertEqual(mode, stat.S_IMODE(path.stat().st_mode), path)
 
-    def test_a_file_in_use_is_an_error_until_it_is_closed(self):
+    def test_revoke_of_open_file_raises_until_closed(self):
         link = Path(self.plain.grant(VOLUME, FIRST)["data"]["device_path"])
         for mode in ("rb", "r+b"):
             with link.open(mode), self.assertRaisesRegex(exception.BackendError, "open") as caught:
@@ -92,7 +92,7 @@ class PlainFilesTest(FileDriverCase):
         self.plain.revoke(VOLUME, FIRST, [])
         self.assertFalse(link.exists())
 
-    def test_a_file_that_others_use_does_not_keep_one_from_going(self):
+    def test_revoke_with_file_open_by_other_attachment_succeeds(self):
         self.plain.grant(VOLUME, FIRST)
         link = Path(self.plain.grant(VOLUME, SECOND)["data"]["device_path"])
         with link.open("r+b"):
@@ -100,21 +100,21 @@ class PlainFilesTest(FileDriverCase):
         left = base.BackendExport(VOLUME.id, "rw", frozenset([SECOND.attachment_id]))
         self.assertEqual([left], list(self.plain.list_exports()))
 
-    def test_a_file_system_without_leases_says_nothing(self):
+    def test_revoke_without_file_leases_succeeds(self):
         self.plain.grant(VOLUME, FIRST)
         with mock.patch.object(file.fcntl, "fcntl", side_effect=OSError(22, "Invalid argument")):
             self.plain.revoke(VOLUME, FIRST, [])
         self.assertEqual([], list(self.plain.list_exports()))
 
-    def test_the_epoch_is_one_for_ever(self):
+    def test_boot_id_without_loop_devices_is_empty(self):
         self.assertEqual("", self.plain.boot_id())
 
-    def test_os_brick_is_told_where(self):
+    def test_grant_returns_local_connection_info(self):
         info = self.plain.grant(VOLUME, FIRST)
         self.assertEqual("local", info["driver_volume_type"])
         self.assertEqual("rw", info["data"]["access_mode"])
 
-    def test_the_folder_for_names_of_devices_need_not_be_usable(self):
+    def test_unusable_devices_folder_does_not_fail_plain_files(self):
         self.devices.write_bytes(b"not a folder")
         self.plain.grant(VOLUME, FIRST)
         self.plain.revoke(VOLUME, FIRST, [])
@@ -132,27 +132,27 @@ class LoopDevicesTest(FileDriverCase):
         self.link = self.folder / "exports" / VOLUME.id / FIRST.attachment_id
         self.addCleanup(loop.detach, self.link)
 
-    def test_the_device_tells_whose_it_is(self):
+    def test_loop_device_has_backing_file_of_attachment(self):
         path = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
         device = path.resolve().name
-        told = Path("/sys/block", device, "loop/backing_file").read_text().strip()
-        self.assertEqual(f"{self.link}", told)
+        backing_file = Path("/sys/block", device, "loop/backing_file").read_text().strip()
+        self.assertEqual(f"{self.link}", backing_file)
 
-    def test_a_name_is_for_all_a_device_is_not(self):
+    def test_device_name_is_public_and_device_is_private(self):
         name = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
         self.assertEqual(self.devices / FIRST.attachment_id, name)
         self.assertEqual(0o711, stat.S_IMODE(name.parent.stat().st_mode))
         self.assertEqual(0, stat.S_IMODE(name.stat().st_mode) & 0o007)
 
-    def test_the_name_goes_with_the_device(self):
+    def test_revoke_removes_device_name(self):
         name = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
         self.loops.revoke(VOLUME, FIRST, [])
         self.assertFalse(name.is_symlink())
 
-    def test_a_name_that_was_left_behind_never_leads_to_the_device_of_another(self):
+    def test_stale_device_name_is_removed_when_device_is_reused(self):
         name = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
         taken = f"{name.resolve()}"
-        # Somebody frees the device with losetup, and the next export gets it.
+        # The device is freed with losetup, and the next export gets it.
         loop.detach(self.link)
         with mock.patch.object(loop, "attach", return_value=loop.LoopDevice(taken, "rw", False)):
             other = Path(self.loops.grant(VOLUME, SECOND)["data"]["device_path"])
@@ -160,7 +160,7 @@ class LoopDevicesTest(FileDriverCase):
         self.assertFalse(name.is_symlink())
         self.assertEqual(f"{name}", self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
 
-    def test_a_device_that_is_going_away_is_not_handed_out_again(self):
+    def test_grant_during_failed_revoke_returns_other_device(self):
         going = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"]).resolve()
         with going.open("rb"), mock.patch.object(loop, "_DETACH_SECONDS", 0.1):
             with self.assertRaises(exception.BackendError):
@@ -170,10 +170,10 @@ class LoopDevicesTest(FileDriverCase):
         with Path(fresh).open("rb") as device:
             self.assertEqual(bytes(512), device.read(512))
 
-    def test_the_epoch_is_the_boot(self):
+    def test_boot_id_with_loop_devices_is_that_of_kernel(self):
         self.assertEqual(file._BOOT_ID.read_text().strip(), self.loops.boot_id())
 
-    def test_devices_are_freed_also_by_a_driver_that_hands_out_files(self):
+    def test_revoke_by_driver_without_loop_devices_frees_device(self):
         self.loops.grant(VOLUME, FIRST)
         self.driver("never").revoke(VOLUME, FIRST, [])
         self.assertEqual([], loop.find(self.link))

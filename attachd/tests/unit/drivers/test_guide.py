@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That the example of the driver authors' guide is a driver that keeps what the guide says."""
+"""The example driver of writing-a-driver.rst."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ class ExampleTest(unittest.TestCase):
         self.addCleanup(patched.stop)
         self.driver = configured.driver(found["BoxDriver"])
 
-    def test_every_method_can_be_called(self):
+    def test_example_driver_methods_can_be_called(self):
         export = base.Export("attachment", {"initiator": "iqn.a"})
         self.driver.setup()
         self.driver.create(VOLUME)
@@ -48,7 +48,7 @@ class ExampleTest(unittest.TestCase):
         report = self.driver.get_stats()
         self.assertEqual((9, 8, 7), (report.total_gib, report.free_gib, report.allocated_gib))
 
-    def test_what_nobody_wants_is_evicted_and_what_is_expected_stays(self):
+    def test_example_driver_revokes_all_except_expected(self):
         listed = [{"volume": VOLUME.id, "mode": "rw", "initiators": ["a", "b"]},
                   {"volume": VOLUME.id, "mode": "ro", "initiators": ["a"]}]  # fmt: skip
         self.run_tool.return_value = commands.CommandResult(0, json.dumps(listed), "")
@@ -62,26 +62,26 @@ class ExampleTest(unittest.TestCase):
         self.run_tool.return_value = commands.CommandResult(0, json.dumps(sizes), "")
         self.assertEqual({VOLUME.id: 7}, self.driver.list_volumes())
 
-    def test_only_changes_ask_whether_they_may_be_made(self):
-        def no():
-            raise exception.BackendError("Somebody else works on it.")
+    def test_example_driver_checks_fencing_only_for_changes(self):
+        def refuse():
+            raise exception.BackendError("The lease is lost.")
 
-        with base.fencing_scope(no):
+        with base.fencing_scope(refuse):
             self.driver.setup()
             self.assertRaises(exception.BackendError, self.driver.delete, VOLUME)
         self.assertEqual(1, self.run_tool.call_count)
 
-    def test_what_is_gone_is_no_error_and_what_is_refused_is(self):
+    def test_example_driver_ignores_missing_volume_and_raises_refusal(self):
         self.run_tool.return_value = commands.CommandResult(1, "", "no such volume")
         self.driver.delete(VOLUME)
         with self.assertRaisesRegex(exception.BackendError, "no such volume") as caught:
             self.driver.extend(VOLUME, 2, [])
         self.assertFalse(caught.exception.final)
 
-    def test_a_shared_initiator_stays(self):
-        here, there = base.Export("1", {"initiator": "a"}), base.Export("2", {"initiator": "a"})
-        self.driver.revoke(VOLUME, here, [there])
+    def test_example_driver_keeps_shared_initiator(self):
+        first, second = base.Export("1", {"initiator": "a"}), base.Export("2", {"initiator": "a"})
+        self.driver.revoke(VOLUME, first, [second])
         removed = [call.args[0][-1] for call in self.run_tool.mock_calls]
         self.assertEqual(["ro"], removed)
-        keys = {self.driver.connection_key(VOLUME, each) for each in (here, there)}
+        keys = {self.driver.connection_key(VOLUME, each) for each in (first, second)}
         self.assertEqual(1, len(keys))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That loop devices are taken, told apart and freed without hurting anybody else's."""
+"""Attaching, finding and detaching of loop devices."""
 
 import contextlib
 import errno
@@ -19,7 +19,7 @@ SIZE = 2**20
 
 
 class UnavailableTest(unittest.TestCase):
-    def test_why_is_told(self):
+    def test_unavailable_names_missing_control_device(self):
         with mock.patch.object(loop, "_CONTROL", Path("/nonexistent/loop-control")):
             self.assertIn("/nonexistent/loop-control", loop.unavailable())
 
@@ -49,29 +49,29 @@ class LoopTest(unittest.TestCase):
         with contextlib.suppress(OSError):
             os.close(descriptor)
 
-    def test_they_can_be_used_here(self):
+    def test_unavailable_on_this_machine_is_empty(self):
         self.assertEqual("", loop.unavailable())
 
-    def test_two_links_to_one_file_are_told_apart(self):
+    def test_attach_two_links_to_one_file_creates_two_devices(self):
         by_file, by_link = loop.attach(self.file, "rw"), loop.attach(self.link, "ro")
         self.assertNotEqual(by_file.path, by_link.path)
         self.assertEqual([by_file], loop.find(self.file))
         self.assertEqual([by_link], loop.find(self.link))
 
-    def test_a_read_only_device_takes_no_bytes(self):
+    def test_write_to_read_only_device_is_refused(self):
         device = loop.attach(self.file, "ro")
         # Some kernels refuse to open it for writing, some the write.
         with self.assertRaises(PermissionError):
             os.pwrite(self.opened(device), b"no", 0)
 
-    def test_what_was_written_is_in_the_file_after_detach(self):
+    def test_written_data_is_in_file_after_detach(self):
         descriptor = self.opened(loop.attach(self.link, "rw"))
         os.pwrite(descriptor, b"kept" * 1024, 4096)
         os.close(descriptor)
         loop.detach(self.link)
         self.assertEqual(b"kept" * 1024, self.file.read_bytes()[4096:8192])
 
-    def test_what_was_written_through_one_is_seen_through_the_next(self):
+    def test_written_data_is_seen_through_next_device(self):
         first, second = loop.attach(self.file, "rw"), self.link
         descriptor = self.opened(first)
         os.pwrite(descriptor, b"seen" * 1024, 0)
@@ -80,18 +80,18 @@ class LoopTest(unittest.TestCase):
         reader = self.opened(loop.attach(second, "ro"), os.O_RDONLY)
         self.assertEqual(b"seen" * 1024, os.pread(reader, 4096, 0))
 
-    def test_detach_frees_only_the_devices_of_its_path(self):
+    def test_detach_frees_only_devices_of_path(self):
         loop.attach(self.file, "rw")
         kept = loop.attach(self.link, "rw")
         loop.detach(self.file)
         self.assertEqual(([], [kept]), (loop.find(self.file), loop.find(self.link)))
 
-    def test_detach_again_is_nothing(self):
+    def test_detach_again_succeeds(self):
         loop.attach(self.file, "rw")
         loop.detach(self.file)
         loop.detach(self.file)
 
-    def test_a_device_in_use_is_an_error_until_it_is_closed(self):
+    def test_detach_device_in_use_raises_until_closed(self):
         device = loop.attach(self.file, "rw")
         descriptor = self.opened(device)
         with mock.patch.object(loop, "_DETACH_SECONDS", 0.1):
@@ -104,20 +104,20 @@ class LoopTest(unittest.TestCase):
         loop.detach(self.file)
         self.assertEqual([], loop.find(self.file))
 
-    def test_a_file_that_was_removed_still_has_its_device(self):
+    def test_find_and_detach_device_of_removed_file(self):
         device = loop.attach(self.link, "rw")
         self.link.unlink()
         self.assertEqual([device], loop.find(self.link))
         loop.detach(self.link)
         self.assertEqual([], loop.find(self.link))
 
-    def test_a_larger_file_makes_a_larger_device(self):
+    def test_refresh_after_growing_file_grows_device(self):
         device = loop.attach(self.file, "rw")
         os.truncate(self.file, 3 * SIZE)
         loop.refresh(device)
         self.assertEqual(3 * SIZE, os.lseek(self.opened(device), 0, os.SEEK_END))
 
-    def test_a_device_that_another_took_first_is_passed_over(self):
+    def test_attach_skips_devices_taken_by_others(self):
         calls, real = [], fcntl.ioctl
 
         def ioctl(descriptor, request, *arguments):
@@ -130,7 +130,7 @@ class LoopTest(unittest.TestCase):
             device = loop.attach(self.file, "rw")
         self.assertEqual(([device], 3), (loop.find(self.file), len(calls)))
 
-    def test_when_all_are_taken_first_nothing_is_left(self):
+    def test_attach_without_free_device_raises_and_leaves_nothing(self):
         def ioctl(descriptor, request, *arguments):
             if request == loop._LOOP_CONFIGURE:
                 raise OSError(errno.EBUSY, "taken")
@@ -141,7 +141,7 @@ class LoopTest(unittest.TestCase):
             loop.attach(self.file, "rw")
         self.assertEqual(([], False), (loop.find(self.file), caught.exception.final))
 
-    def test_a_device_that_went_to_another_file_meanwhile_is_not_freed(self):
+    def test_clear_device_of_other_file_keeps_it(self):
         device = loop.attach(self.file, "rw")
         with mock.patch.object(loop, "find", return_value=[]):
             loop._clear(device, self.link)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That sparse files are made safely, kept private, and never lose a byte."""
+"""Sparse files of volumes: creation, privacy, growth and copies."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ class SparseFilesTest(unittest.TestCase):
         self.files = sparse.SparseFiles(Path(folder.name) / "deep" / "volumes")
         self.files.prepare()
 
-    def test_nobody_else_may_look(self):
+    def test_volume_files_are_private(self):
         self.addCleanup(os.umask, os.umask(0))
         self.files.create(VOLUME)
         modes = [
@@ -32,23 +32,23 @@ class SparseFilesTest(unittest.TestCase):
         ]
         self.assertEqual([0o700, 0o600], modes)
 
-    def test_a_folder_that_was_open_to_others_is_closed(self):
+    def test_prepare_makes_folder_private(self):
         self.files.folder.chmod(0o755)
         self.files.prepare()
         self.assertEqual(0o700, stat.S_IMODE(self.files.folder.stat().st_mode))
 
-    def test_a_volume_takes_no_room_until_it_is_written(self):
+    def test_create_allocates_no_blocks(self):
         self.files.create(VOLUME)
         status = self.files.path(VOLUME.id).stat()
         self.assertEqual(sparse.GIB, status.st_size)
         self.assertLess(status.st_blocks * 512, 2**20)
 
-    def test_the_file_and_its_folder_are_on_disk_when_create_returns(self):
+    def test_create_syncs_file_and_folder(self):
         with mock.patch.object(os, "fsync") as fsync:
             self.files.create(VOLUME)
         self.assertEqual(2, fsync.call_count)
 
-    def test_create_again_keeps_the_bytes_and_a_larger_size(self):
+    def test_create_again_keeps_data_and_larger_size(self):
         self.files.create(VOLUME)
         self.files.extend(VOLUME.id, 2)
         path = self.files.path(VOLUME.id)
@@ -57,7 +57,7 @@ class SparseFilesTest(unittest.TestCase):
         self.files.create(VOLUME)
         self.assertEqual((2 * sparse.GIB, b"kept"), (path.stat().st_size, path.open("rb").read(4)))
 
-    def test_a_copy_has_its_name_when_it_is_complete(self):
+    def test_clone_gets_its_name_when_complete(self):
         self.files.create(VOLUME)
         with self.files.path(VOLUME.id).open("r+b") as file:
             file.write(b"bytes")
@@ -78,13 +78,13 @@ class SparseFilesTest(unittest.TestCase):
         )
         self.assertEqual({COPY.id, VOLUME.id}, {each.name for each in path.parent.iterdir()})
 
-    def test_a_copy_that_was_made_is_not_made_again(self):
+    def test_clone_again_copies_nothing(self):
         self.files.create(VOLUME)
         self.files.clone(COPY, VOLUME.id)
         with mock.patch.object(sparse.copying, "copy", side_effect=AssertionError):
             self.files.clone(COPY, VOLUME.id)
 
-    def test_a_copy_that_failed_leaves_nothing_and_says_so(self):
+    def test_clone_that_fails_leaves_no_file(self):
         self.files.create(VOLUME)
         full = OSError(28, "No space left on device")
         busy = exception.BackendError("It is written to.")
@@ -97,7 +97,7 @@ class SparseFilesTest(unittest.TestCase):
             self.assertTrue(caught.exception.final)
             self.assertEqual([VOLUME.id], [each.name for each in self.files.folder.iterdir()])
 
-    def test_deleting_a_copy_removes_what_was_begun_of_it(self):
+    def test_delete_removes_partial_copy(self):
         self.files.create(VOLUME)
         part = self.files.folder / f".{COPY.id}.part"
         part.write_bytes(b"begun" * 1000)
@@ -105,19 +105,19 @@ class SparseFilesTest(unittest.TestCase):
         self.files.delete(COPY.id)
         self.assertFalse(part.exists())
 
-    def test_a_create_that_left_no_file_is_a_final_failure(self):
+    def test_create_failure_without_file_is_final(self):
         full = mock.patch.object(os, "open", side_effect=OSError(28, "No space left on device"))
         with full, self.assertRaisesRegex(exception.BackendError, "No space left") as caught:
             self.files.create(VOLUME)
         self.assertTrue(caught.exception.final)
 
-    def test_a_create_that_left_a_file_is_not_final(self):
+    def test_create_failure_with_file_is_not_final(self):
         broken = mock.patch.object(os, "fsync", side_effect=OSError(5, "Input/output error"))
         with broken, self.assertRaisesRegex(exception.BackendError, "Input/output") as caught:
             self.files.create(VOLUME)
         self.assertFalse(caught.exception.final)
 
-    def test_a_link_in_the_way_is_not_followed(self):
+    def test_create_does_not_follow_symbolic_link(self):
         victim = self.files.folder.parent / "victim"
         victim.write_bytes(b"")
         self.files.path(VOLUME.id).symlink_to(victim)
@@ -125,31 +125,31 @@ class SparseFilesTest(unittest.TestCase):
             self.files.create(VOLUME)
         self.assertEqual(0, victim.stat().st_size)
 
-    def test_a_size_beyond_the_file_system_is_an_error(self):
+    def test_create_with_too_large_size_raises(self):
         with self.assertRaises(exception.BackendError):
             self.files.create(base.VolumeRef(VOLUME.id, 2**32))
         with self.assertRaises(exception.BackendError):
             self.files.create(base.VolumeRef(VOLUME.id, 2**64))
 
-    def test_ids_do_not_lead_out_of_the_folder(self):
+    def test_path_with_invalid_id_raises(self):
         for bad in ("../up", "/etc/passwd", "a/b", ".", "..", "", "a\0b", "a b", "-x"):
             with self.subTest(bad), self.assertRaises(exception.BackendError) as caught:
                 self.files.path(bad)
             self.assertTrue(caught.exception.final)
 
-    def test_extend_and_existing_name_what_is_missing(self):
+    def test_extend_missing_volume_raises_error_naming_it(self):
         for call in (lambda: self.files.extend(VOLUME.id, 2), lambda: self.files.existing("x")):
             with self.assertRaisesRegex(exception.BackendError, "missing") as caught:
                 call()
             self.assertTrue(caught.exception.final)
 
-    def test_a_folder_that_cannot_be_made_is_named(self):
+    def test_uncreatable_folder_is_named(self):
         blocker = self.files.folder / "file"
         blocker.write_bytes(b"")
         with self.assertRaisesRegex(exception.BackendError, "file/inner"):
             sparse.make_private_folder(blocker / "inner")
 
-    def test_the_report_adds_up_promises_not_bytes(self):
+    def test_stats_sum_provisioned_sizes(self):
         self.files.create(VOLUME)
         self.files.create(base.VolumeRef("another", 3))
         report = self.files.stats("file", special=True)
@@ -157,7 +157,7 @@ class SparseFilesTest(unittest.TestCase):
         self.assertTrue(report.capabilities["special"])
         self.assertGreater(report.free_gib, 0)
 
-    def test_a_report_without_a_folder_is_an_error(self):
+    def test_stats_without_folder_raises(self):
         self.files.folder.rmdir()
         with self.assertRaises(exception.BackendError):
             self.files.stats("file")

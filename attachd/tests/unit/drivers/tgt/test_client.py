@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said to tgtd, and that no answer is taken for what it is not."""
+"""Requests to tgtd, and checks of its answers."""
 
 import unittest
 from unittest import mock
@@ -17,7 +17,7 @@ def refused(stderr, code=22):
 
 
 class TgtdTest(unittest.TestCase):
-    """Through tgtadm."""
+    """Requests through tgtadm."""
 
     def setUp(self):
         super().setUp()
@@ -26,25 +26,25 @@ class TgtdTest(unittest.TestCase):
         self.run_tool = patched.start()
         self.addCleanup(patched.stop)
 
-    def test_the_right_tgtd_is_asked_with_a_limit(self):
+    def test_tgtadm_has_control_port_socket_and_timeout(self):
         self.tgtd.delete_target(5)
         line, timeout, environment = self.run_tool.call_args.args
         self.assertEqual(["tgtadm", "--control-port", "3"], line[:3])
         self.assertEqual((7.5, {"TGT_IPC_SOCKET": "/run/socket"}), (timeout, environment))
 
-    def test_a_refusal_is_an_error_with_its_reason(self):
+    def test_tgtadm_failure_raises_error_with_reason(self):
         self.run_tool.return_value = refused("this target is still active")
         with self.assertRaisesRegex(exception.BackendError, "still active") as caught:
             self.tgtd.delete_target(5)
         self.assertFalse(caught.exception.final)
 
-    def test_a_success_with_a_complaint_is_an_error(self):
+    def test_tgtadm_success_with_error_output_raises(self):
         self.run_tool.return_value = refused("tgtd closed the socket", code=0)
         for call in (self.tgtd.check, lambda: self.tgtd.new_target("iqn.x:v")):
             with self.assertRaisesRegex(exception.BackendError, "closed the socket"):
                 call()
 
-    def test_what_was_done_before_is_no_error(self):
+    def test_tgtadm_error_of_repeated_request_is_ignored(self):
         for stderr, call in (
             ("this logical unit number already exists", lambda: self.tgtd.new_unit(5, "/file")),
             ("can't find the target", lambda: self.tgtd.delete_target(5)),
@@ -54,7 +54,7 @@ class TgtdTest(unittest.TestCase):
                 self.run_tool.return_value = refused(stderr)
                 call()
 
-    def test_a_number_that_is_taken_is_not_insisted_on(self):
+    def test_new_target_with_taken_number_tries_another(self):
         self.run_tool.side_effect = [refused("this target already exists"), DONE]
         tid = self.tgtd.new_target("iqn.x:v")
         lines = [call.args[0] for call in self.run_tool.mock_calls]
@@ -62,26 +62,26 @@ class TgtdTest(unittest.TestCase):
         self.assertEqual(tid, int(tried[-1]))
         self.assertEqual(2, len(set(tried)))
 
-    def test_a_name_that_is_taken_is_an_error_in_the_end(self):
+    def test_new_target_with_taken_name_raises(self):
         self.run_tool.return_value = refused("this target already exists")
         with self.assertRaisesRegex(exception.BackendError, "iqn.x:v"):
             self.tgtd.new_target("iqn.x:v")
 
-    def test_numbers_are_not_used_again_soon(self):
+    def test_new_target_numbers_are_unique(self):
         tids = {self.tgtd.new_target("iqn.x:v") for _ in range(100)}
         self.assertEqual(100, len(tids))
 
-    def test_hosts_take_the_name_that_a_number_makes_for_a_local_one(self):
+    def test_new_target_numbers_have_prefix_of_local_names(self):
         tids = {self.tgtd.new_target("iqn.x:v") for _ in range(100)}
         self.assertEqual({"3"}, {f"{tid:08x}"[0] for tid in tids})
 
-    def test_a_path_that_is_too_long_for_a_socket_is_named(self):
+    def test_too_long_socket_path_is_named(self):
         with self.assertRaisesRegex(exception.BackendError, "too long"):
             client.Tgtd("/" + "x" * 100, 0, 1).check()
 
 
 class HostsTest(unittest.TestCase):
-    """Through the socket: what is said for each host."""
+    """Requests through the socket, for each host."""
 
     def setUp(self):
         super().setUp()
@@ -91,11 +91,11 @@ class HostsTest(unittest.TestCase):
         self.addCleanup(patched.stop)
         self.ask = self.control.return_value.ask
 
-    def test_the_right_tgtd_is_asked_with_a_limit(self):
+    def test_control_has_socket_path_and_timeout(self):
         self.tgtd.allow(5, "iqn.x:a")
         self.control.assert_called_once_with("/run/socket.3", 7.5)
 
-    def test_what_was_done_before_is_no_error(self):
+    def test_requests_ignore_codes_of_repeated_request(self):
         for passed, call in (
             ({Code.ACL_EXISTS}, lambda: self.tgtd.allow(5, "iqn.x:a")),
             ({Code.NO_ACL}, lambda: self.tgtd.forbid(5, "iqn.x:a")),
@@ -108,7 +108,7 @@ class HostsTest(unittest.TestCase):
                 call()
                 self.assertEqual(passed, set(self.ask.call_args.args[0].passed))
 
-    def test_nothing_is_passed_over_in_a_listing(self):
+    def test_listing_error_raises(self):
         self.ask.return_value = "Account list:\n    user\n"
         self.assertEqual(["user"], self.tgtd.accounts())
         self.ask.side_effect = exception.BackendError("tgtd hung up")
@@ -116,10 +116,10 @@ class HostsTest(unittest.TestCase):
             with self.assertRaisesRegex(exception.BackendError, "hung up"):
                 call()
 
-    def test_accounts_behind_the_one_that_goes_make_way_from_the_end(self):
+    def test_unbind_account_rebinds_later_accounts_from_end(self):
         self.tgtd.unbind_account(5, "b", ("c", "d"))
         groups = self.control.return_value.request_together.call_args.args
-        told = [[(each.operation.name, each.body) for each in group] for group in groups]
+        sent = [[(each.operation.name, each.body) for each in group] for group in groups]
         self.assertEqual(
             [
                 [("UNBIND", "user=d")],
@@ -127,6 +127,6 @@ class HostsTest(unittest.TestCase):
                 [("UNBIND", "user=b")],
                 [("BIND", "user=c"), ("BIND", "user=d")],
             ],
-            told,
+            sent,
         )
         self.assertEqual({5}, {each.tid for group in groups for each in group})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests as tgtadm sends them, and answers taken for what they are."""
+"""Requests over the control socket, and their answers."""
 
 from pathlib import Path
 import socket
@@ -17,7 +17,7 @@ SHOW = Request(Mode.TARGET, Operation.SHOW)
 
 
 class ControlTest(unittest.TestCase):
-    """A tgtd that hears one request and says one thing."""
+    """A tgtd that receives one request and sends one answer."""
 
     def setUp(self):
         super().setUp()
@@ -25,54 +25,54 @@ class ControlTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name) / "s"
         self.control = control_socket.Control(f"{self.path}", TIMEOUT)
-        self.heard = b""
+        self.received = b""
 
     def serve(self, *answers):
-        """Say one thing, in pieces."""
+        """Send one answer, in pieces."""
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
         listener.bind(f"{self.path}")
         listener.listen()
 
-        def hear():
+        def receive():
             channel, _ = listener.accept()
             with channel:
                 head = channel.recv(120, socket.MSG_WAITALL)
                 # The length of it all stands behind mode, operation and driver.
                 rest = struct.unpack_from("=I", head, 72)[0] - len(head)
-                self.heard = head + channel.recv(rest, socket.MSG_WAITALL)
+                self.received = head + channel.recv(rest, socket.MSG_WAITALL)
                 for each in answers:
                     channel.sendall(each)
 
-        thread = threading.Thread(target=hear)
+        thread = threading.Thread(target=receive)
         thread.start()
         self.addCleanup(thread.join)
         return thread
 
-    def test_the_request_is_the_one_that_tgtadm_sends(self):
+    def test_request_bytes_equal_those_of_tgtadm(self):
         thread = self.serve(struct.pack("=II", 0, 8))
         self.control.ask(Request(Mode.ACCOUNT, Operation.BIND, 77, "user=user"))
         thread.join()
-        self.assertEqual(struct.pack("=ii", 7, 3) + b"iscsi\0", self.heard[:14])
-        self.assertEqual(77, struct.unpack_from("=i", self.heard, 76)[0])
-        self.assertEqual(b"user=user\0", self.heard[120:])
+        self.assertEqual(struct.pack("=ii", 7, 3) + b"iscsi\0", self.received[:14])
+        self.assertEqual(77, struct.unpack_from("=i", self.received, 76)[0])
+        self.assertEqual(b"user=user\0", self.received[120:])
 
-    def test_a_listing_is_read_to_its_end(self):
+    def test_listing_is_read_completely(self):
         text = "Target 1: größer\n" * 5000
         raw = text.encode()
         thread = self.serve(struct.pack("=II", 0, 8 + len(raw)), raw[:7], raw[7:])
         self.assertEqual(text, self.control.ask(SHOW))
         thread.join()
-        self.assertEqual(struct.pack("=ii", 1, 2), self.heard[:8])
-        self.assertEqual(-1, struct.unpack_from("=i", self.heard, 76)[0])
-        self.assertEqual(b"\0", self.heard[120:])
+        self.assertEqual(struct.pack("=ii", 1, 2), self.received[:8])
+        self.assertEqual(-1, struct.unpack_from("=i", self.received, 76)[0])
+        self.assertEqual(b"\0", self.received[120:])
 
-    def test_what_was_done_before_is_no_error(self):
+    def test_code_of_repeated_request_is_ignored(self):
         self.serve(struct.pack("=II", 14, 8))
         body, passed = "user=a,password=b", (Code.USER_EXISTS,)
         self.control.ask(Request(Mode.ACCOUNT, Operation.NEW, body=body, passed=passed))
 
-    def test_errors_do_not_tell_the_secret(self):
+    def test_errors_have_no_secret(self):
         for answer in (struct.pack("=II", 2, 8), b"", b"\0\0\0", struct.pack("=II", 0, 9)):
             with self.subTest(answer):
                 thread = self.serve(answer)
@@ -84,7 +84,7 @@ class ControlTest(unittest.TestCase):
                 thread.join()
                 self.path.unlink()
 
-    def test_last_bytes_are_sent_when_tgtd_has_all_the_rest_and_groups_wait_for_each_other(self):
+    def test_groups_of_requests_send_last_bytes_together_and_in_order(self):
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
         listener.bind(f"{self.path}")
@@ -113,7 +113,7 @@ class ControlTest(unittest.TestCase):
                 channels[number].sendall(struct.pack("=II", 15, 8))
         asked.join()
 
-    def test_a_tgtd_that_hears_nobody_is_given_up(self):
+    def test_tgtd_that_accepts_no_connection_times_out(self):
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
         listener.bind(f"{self.path}")
@@ -124,7 +124,7 @@ class ControlTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BackendError, "did not answer in 0.01 s"):
             control_socket.Control(f"{self.path}", 0.01).ask(SHOW)
 
-    def test_a_tgtd_that_hangs_is_given_up(self):
+    def test_hanging_tgtd_times_out(self):
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
         listener.bind(f"{self.path}")
@@ -132,6 +132,6 @@ class ControlTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BackendError, "did not answer in 0.01 s"):
             control_socket.Control(f"{self.path}", 0.01).ask(SHOW)
 
-    def test_no_tgtd_is_an_error(self):
+    def test_missing_tgtd_raises_error_with_path(self):
         with self.assertRaisesRegex(exception.BackendError, f"{self.path}"):
             self.control.ask(SHOW)

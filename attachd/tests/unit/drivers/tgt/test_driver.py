@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In what order the tgt driver asks tgtd, and what it refuses; bytes are for other tests."""
+"""Order of the requests of the tgt driver to tgtd, and its refusals."""
 
 import dataclasses
 import tempfile
@@ -72,7 +72,7 @@ class GrantTest(TgtDriverCase):
         self.tgtd.named.return_value = []
         self.tgtd.new_target.return_value = 7
 
-    def test_nobody_is_let_in_before_all_is_ready(self):
+    def test_grant_allows_initiator_last(self):
         self.driver.grant(VOLUME, export(1))
         self.assertEqual(
             ["named", "new_target", "new_unit", "set_unit", "accounts",
@@ -83,7 +83,7 @@ class GrantTest(TgtDriverCase):
             [("bind_account", SENTINEL), ("bind_account", user())], self.asked("bind_account")
         )
 
-    def test_os_brick_is_told_all_it_needs(self):
+    def test_grant_returns_connection_info_for_os_brick(self):
         info = self.driver.grant(VOLUME, export(1))
         self.assertEqual("iscsi", info["driver_volume_type"])
         self.assertEqual(
@@ -102,7 +102,7 @@ class GrantTest(TgtDriverCase):
             info["data"],
         )
 
-    def test_os_brick_is_told_all_portals_where_there_are_several(self):
+    def test_grant_with_several_portals_returns_all(self):
         self.driver = configured.driver(
             TgtDriver,
             tgt_volumes_dir=self.driver.options.tgt_volumes_dir,
@@ -121,21 +121,21 @@ class GrantTest(TgtDriverCase):
         self.assertEqual([f"{NAME}-ro"] * 3, data["target_iqns"])
         self.assertEqual([1] * 3, data["target_luns"])
 
-    def test_a_read_only_export_has_a_target_of_its_own(self):
+    def test_grant_read_only_uses_own_target(self):
         info = self.driver.grant(VOLUME, export(1, mode="ro"))
         self.assertEqual(f"{NAME}-ro", info["data"]["target_iqn"])
         self.tgtd.set_unit.assert_called_once_with(
             7, scsi_id=UNIT.scsi_id, scsi_sn=VOLUME.id, readonly="1"
         )
 
-    def test_what_is_as_it_should_be_is_not_touched(self):
+    def test_grant_again_changes_no_unit(self):
         unit = dataclasses.replace(UNIT, path=f"{self.driver._volumes.path(VOLUME.id)}")
         self.tgtd.named.return_value = targets(user(), unit=unit)
         self.driver.grant(VOLUME, export(1))
         for method in (self.tgtd.new_target, self.tgtd.new_unit, self.tgtd.set_unit):
             method.assert_not_called()
 
-    def test_an_account_that_is_of_no_use_is_made_anew_as_nobody_knows_its_secret(self):
+    def test_grant_replaces_unbound_account(self):
         self.tgtd.accounts.return_value = [SENTINEL, user()]
         self.driver.grant(VOLUME, export(1))
         self.assertEqual(
@@ -143,19 +143,19 @@ class GrantTest(TgtDriverCase):
             self.asked("delete_account", "new_account"),
         )
 
-    def test_the_account_of_a_session_is_not_touched(self):
+    def test_grant_keeps_bound_account(self):
         self.tgtd.accounts.return_value = [SENTINEL, user()]
         self.tgtd.named.return_value = targets(user())
         self.driver.grant(VOLUME, export(1))
         self.tgtd.delete_account.assert_not_called()
 
-    def test_what_an_interrupted_grant_left_is_completed(self):
+    def test_grant_completes_interrupted_grant(self):
         self.tgtd.named.return_value = [dataclasses.replace(target(), luns={})]
         self.driver.grant(VOLUME, export(1))
         self.tgtd.new_unit.assert_called_once()
         self.tgtd.set_unit.assert_called_once()
 
-    def test_what_an_interrupted_extend_left_is_opened_again(self):
+    def test_grant_after_interrupted_extend_opens_target(self):
         broken = (target(ready=False), target(unit=dataclasses.replace(UNIT, online=False)))
         for each in broken:
             self.tgtd.reset_mock()
@@ -164,14 +164,14 @@ class GrantTest(TgtDriverCase):
             self.tgtd.open_target.assert_called_once_with(7)
             self.tgtd.set_unit.assert_called_with(7, online="1")
 
-    def test_an_export_without_a_name_or_a_secret_is_refused_for_good(self):
+    def test_grant_without_initiator_or_secret_raises_final_error(self):
         for bad in (export(1, connector={}), export(1, secret=""), export(1, secret="short")):
             with self.subTest(bad), self.assertRaises(exception.BackendError) as caught:
                 self.driver.grant(VOLUME, bad)
             self.assertTrue(caught.exception.final)
         self.assertEqual([], self.tgtd.mock_calls)
 
-    def test_a_tgtd_without_a_guard_gets_one(self):
+    def test_grant_creates_missing_sentinel(self):
         made = []
         self.tgtd.new_account.side_effect = lambda user, secret: made.append(user)
         self.tgtd.accounts.side_effect = lambda: list(made)
@@ -179,13 +179,13 @@ class GrantTest(TgtDriverCase):
         self.assertRegex(made[0], r"attachd-sentinel\.backend\.[0-9a-f]{32}")
         self.assertEqual(made[0], self.asked("bind_account")[0][1])
 
-    def test_two_guards_are_one_epoch(self):
+    def test_boot_id_of_two_sentinels_is_first(self):
         self.tgtd.accounts.return_value = ["attachd-sentinel.backend.bb", "x", SENTINEL]
         self.assertEqual("aaaa", self.driver.boot_id())
 
 
 class RevokeTest(TgtDriverCase):
-    def test_the_last_export_takes_the_target_along(self):
+    def test_revoke_of_last_export_deletes_target_and_accounts(self):
         self.tgtd.named.return_value = targets(user(), hosts=("a", "stray"))
         self.driver.revoke(VOLUME, export(1), [])
         self.assertEqual(2, self.tgtd.forbid.call_count)
@@ -194,12 +194,12 @@ class RevokeTest(TgtDriverCase):
             self.asked("delete_target", "delete_account"),
         )
 
-    def test_an_export_of_the_other_mode_does_not_keep_the_target(self):
+    def test_revoke_with_export_of_other_mode_deletes_target(self):
         self.tgtd.named.return_value = targets(user())
         self.driver.revoke(VOLUME, export(1), [export(2, mode="ro")])
         self.tgtd.delete_target.assert_called_once_with(7)
 
-    def test_what_was_granted_in_the_other_mode_goes_too(self):
+    def test_revoke_also_revokes_other_mode(self):
         writers = target(user("b"), user("a"), hosts=("a", "b"))
         readers = dataclasses.replace(target(user(mode="ro")), tid=8, name=f"{NAME}-ro")
         self.tgtd.named.return_value = [writers, readers]
@@ -212,14 +212,14 @@ class RevokeTest(TgtDriverCase):
         )
         self.assertEqual("delete_account", self.tgtd.mock_calls[-1][0])
 
-    def test_a_target_of_the_other_mode_without_the_account_is_left_alone(self):
+    def test_revoke_keeps_target_of_other_mode_without_account(self):
         readers = dataclasses.replace(target(user("c", "ro")), tid=8, name=f"{NAME}-ro")
         self.tgtd.named.return_value = [*targets(user()), readers]
         self.driver.revoke(VOLUME, export(1), [])
         self.tgtd.delete_target.assert_called_once_with(7)
         self.assertEqual({7}, {each.args[0] for each in self.tgtd.connections.mock_calls})
 
-    def test_an_account_goes_with_those_behind_it_in_mind(self):
+    def test_revoke_unbinds_account_with_later_ones(self):
         self.tgtd.named.return_value = targets(*(user(host) for host in "badc"))
         others = [export(n, host=host) for n, host in enumerate("bcd", 2)]
         self.driver.revoke(VOLUME, export(1), others)
@@ -228,19 +228,19 @@ class RevokeTest(TgtDriverCase):
         self.assertIn(("delete_account", user("a")), self.asked("delete_account"))
         self.tgtd.bind_account.assert_not_called()
 
-    def test_an_account_that_an_interrupted_revoke_left_out_comes_back(self):
+    def test_revoke_binds_account_that_interrupted_revoke_unbound(self):
         self.tgtd.named.return_value = targets()
         self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
         self.assertEqual([("bind_account", user("b"))], self.asked("bind_account"))
 
-    def test_an_initiator_with_another_attachment_stays(self):
+    def test_revoke_keeps_initiator_of_other_attachment(self):
         self.tgtd.named.return_value = targets(user())
         self.driver.revoke(VOLUME, export(1), [export(2)])
         for method in (self.tgtd.forbid, self.tgtd.close, self.tgtd.unbind_account):
             method.assert_not_called()
         self.assertEqual([("delete_account", user(mode="ro"))], self.asked("delete_account"))
 
-    def test_only_the_sessions_of_the_one_that_goes_are_ended(self):
+    def test_revoke_ends_only_sessions_of_initiator(self):
         going = parser.Connection(3, 0, "iqn.2026-01.test:a")
         staying = parser.Connection(4, 0, "iqn.2026-01.test:b")
         self.tgtd.named.return_value = targets(user("a"), user("b"), hosts=("a", "b"))
@@ -248,7 +248,7 @@ class RevokeTest(TgtDriverCase):
         self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
         self.tgtd.close.assert_called_once_with(7, going)
 
-    def test_a_session_that_does_not_end_is_an_error_and_not_final(self):
+    def test_revoke_with_session_that_does_not_end_raises_not_final_error(self):
         self.tgtd.named.return_value = targets(user())
         self.tgtd.timeout = 0.1  # the session never ends, slow or not
         self.tgtd.connections.return_value = [parser.Connection(3, 0, "iqn.2026-01.test:a")]
@@ -257,7 +257,7 @@ class RevokeTest(TgtDriverCase):
         self.assertFalse(caught.exception.final)
         self.tgtd.delete_target.assert_not_called()
 
-    def test_without_a_target_the_account_goes(self):
+    def test_revoke_without_target_deletes_accounts(self):
         self.tgtd.named.return_value = []
         self.driver.revoke(VOLUME, export(1), [])
         gone = [("delete_account", user(mode=mode)) for mode in ("rw", "ro")]
@@ -265,7 +265,7 @@ class RevokeTest(TgtDriverCase):
 
 
 class ExtendTest(TgtDriverCase):
-    def test_no_session_is_there_while_the_file_is_opened_again(self):
+    def test_extend_ends_sessions_before_reopening_file(self):
         self.tgtd.named.return_value = targets(user())
         session = parser.Connection(3, 0, "iqn.2026-01.test:a")
         self.tgtd.connections.side_effect = [[session], []]
@@ -276,62 +276,62 @@ class ExtendTest(TgtDriverCase):
             [call[0] for call in self.tgtd.mock_calls],
         )  # fmt: skip
 
-    def test_a_target_is_opened_again_even_if_that_failed(self):
+    def test_extend_that_fails_opens_target(self):
         self.tgtd.named.return_value = targets(user())
         self.tgtd.set_unit.side_effect = exception.BackendError("no")
         with self.assertRaises(exception.BackendError):
             self.driver.extend(VOLUME, 2, [export(1)])
         self.tgtd.open_target.assert_called_once_with(7)
 
-    def test_a_unit_that_has_the_size_is_left_alone(self):
+    def test_extend_to_same_size_keeps_target_open(self):
         self.tgtd.named.return_value = targets(user())
         self.driver.extend(VOLUME, 1, [export(1)])
         self.tgtd.close_target.assert_not_called()
 
 
 class SetupTest(TgtDriverCase):
-    def test_a_prefix_that_is_no_iscsi_name_is_refused(self):
+    def test_setup_with_invalid_iqn_prefix_raises(self):
         for bad in ("", "volume-", "iqn.26-1.x:", "iqn.2026-01.x:A_b", "iqn.2026-01.x"):
             driver = configured.driver(TgtDriver, tgt_iqn_prefix=bad)
             with self.subTest(bad), self.assertRaisesRegex(exception.BackendError, "tgt_iqn"):
                 driver.setup()
 
-    def test_a_folder_with_a_comma_is_refused(self):
+    def test_setup_with_comma_in_folder_raises(self):
         driver = configured.driver(TgtDriver, tgt_volumes_dir="/tmp/a,b")
         with self.assertRaisesRegex(exception.BackendError, "comma"):
             driver.setup()
 
-    def test_a_tgtd_that_does_not_understand_us_is_refused(self):
+    def test_setup_with_incompatible_tgtd_raises(self):
         self.tgtd.accounts.return_value = []
         with self.assertRaisesRegex(exception.BackendError, "dialect"):
             self.driver.setup()
 
 
 class NamesTest(TgtDriverCase):
-    def test_exports_are_those_of_our_volumes(self):
+    def test_list_exports_skips_foreign_targets(self):
         foreign = dataclasses.replace(target(), accounts=("attachd-sentinel.backend2.aaaa",))
         reader = dataclasses.replace(target(hosts=("c",)), name=f"{NAME}-ro")
         self.tgtd.targets.return_value = [target(hosts=("a", "b")), reader, foreign]
         found = [(each.volume_id, each.mode) for each in self.driver.list_exports()]
         self.assertEqual([(VOLUME.id, "rw"), (VOLUME.id, "ro")], found)
 
-    def test_a_volume_that_is_exported_is_not_deleted(self):
+    def test_delete_exported_volume_raises_final_error(self):
         self.tgtd.named.return_value = [dataclasses.replace(target(), name=f"{NAME}-ro")]
         with self.assertRaisesRegex(exception.BackendError, "-ro") as caught:
             self.driver.delete(VOLUME)
         self.assertTrue(caught.exception.final)
 
-    def test_attachments_of_a_host_in_one_mode_share_its_session(self):
-        mine, same = export(1), export(2, secret="f" * 32)
+    def test_connection_key_is_shared_by_host_and_mode(self):
+        first, same = export(1), export(2, secret="f" * 32)
         others = [export(3, mode="ro"), export(4, host="b")]
-        key = self.driver.connection_key(VOLUME, mine)
+        key = self.driver.connection_key(VOLUME, first)
         self.assertEqual(key, self.driver.connection_key(VOLUME, same))
-        keys = {self.driver.connection_key(VOLUME, each) for each in (mine, *others)}
+        keys = {self.driver.connection_key(VOLUME, each) for each in (first, *others)}
         self.assertEqual(3, len(keys))
-        self.assertNotEqual(key, self.driver.connection_key(base.VolumeRef("another", 1), mine))
+        self.assertNotEqual(key, self.driver.connection_key(base.VolumeRef("another", 1), first))
         self.assertEqual([], self.tgtd.mock_calls)
 
-    def test_an_id_that_is_no_uuid_has_a_world_wide_name_too(self):
+    def test_scsi_id_is_unique_for_any_id(self):
         ids = {names.scsi_id(each) for each in ("a", "b", VOLUME.id)}
         self.assertEqual(3, len(ids))
         self.assertEqual({32}, {len(each) for each in ids})

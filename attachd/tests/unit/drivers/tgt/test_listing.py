@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What targets are to an audit."""
+"""Targets and accounts as listed for an audit."""
 
 import dataclasses
 import unittest
@@ -18,14 +18,14 @@ def exported(target, mode="rw"):
 
 
 class ExportedTest(unittest.TestCase):
-    def test_initiators_accounts_and_sessions_are_told(self):
+    def test_exported_has_initiators_accounts_and_sessions(self):
         parts = frozenset(["CHAP account u", listing.IN_SERVICE])
         self.assertEqual(
             base.BackendExport("v", "rw", frozenset("ab"), parts, frozenset("bc")),
             exported(TARGET),
         )
 
-    def test_a_unit_that_is_not_as_it_should_be_is_not_in_service(self):
+    def test_exported_with_wrong_unit_is_not_in_service(self):
         changes = (
             {"online": False},
             {"path": "/volumes/other"},
@@ -43,12 +43,12 @@ class ExportedTest(unittest.TestCase):
         for each in wrong:
             self.assertEqual({"CHAP account u"}, exported(each).parts, each)
 
-    def test_a_reader_s_unit_has_to_be_read_only(self):
+    def test_exported_read_only_with_writable_unit_is_not_in_service(self):
         self.assertNotIn(listing.IN_SERVICE, exported(TARGET, "ro").parts)
 
 
 class OwnersTest(unittest.TestCase):
-    def test_what_another_backend_guards_is_foreign(self):
+    def test_target_with_sentinel_of_other_backend_is_foreign(self):
         for accounts, foreign in (
             ((f"{SENTINEL}a",), False),
             (("attachd-sentinel.tgt2.a", "u"), True),
@@ -58,14 +58,14 @@ class OwnersTest(unittest.TestCase):
             target = dataclasses.replace(TARGET, accounts=accounts)
             self.assertEqual(foreign, listing.is_foreign(target, SENTINEL), accounts)
 
-    def test_an_account_that_is_bound_nowhere_and_named_like_ours_is_unplaced(self):
+    def test_unbound_account_with_own_name_is_orphan(self):
         lost, bound = (str(uuid.uuid5(uuid.NAMESPACE_DNS, each)) for each in "ab")
         target = dataclasses.replace(TARGET, accounts=(f"{SENTINEL}a", bound))
         found = listing.list_orphans([f"{SENTINEL}a", lost, bound, "admin"], [target])
         self.assertEqual([f"CHAP account {lost}"], [each.name for each in found])
         self.assertIn(f"--user {lost}", found[0].remedy)
 
-    def test_whose_it_is_cannot_be_told_where_several_backends_share_a_tgtd(self):
+    def test_unbound_account_on_shared_tgtd_is_not_orphan(self):
         lost = str(uuid.uuid5(uuid.NAMESPACE_DNS, "a"))
         sentinels = [f"{SENTINEL}a", "attachd-sentinel.other.a"]
         self.assertEqual([], listing.list_orphans([*sentinels, lost], []))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What targets and accounts are called; names that were told to hosts stay as they are."""
+"""Names of targets and accounts; names that hosts already use must not change."""
 
 import unittest
 
@@ -16,27 +16,27 @@ def export(initiator, mode="rw"):
 
 
 class NamesTest(unittest.TestCase):
-    def test_a_target_is_named_after_its_volume_and_what_it_is_for(self):
+    def test_target_name_has_volume_id_and_mode(self):
         found = [names.target(PREFIX, VOLUME_ID, mode) for mode in ("rw", "ro")]
         self.assertEqual([f"{PREFIX}{VOLUME_ID}", f"{PREFIX}{VOLUME_ID}-ro"], found)
 
-    def test_an_account_is_always_called_the_same(self):
+    def test_account_name_is_stable_and_unique_per_target(self):
         name = names.account(f"{PREFIX}{VOLUME_ID}", HOST)
         self.assertEqual("cd9506ea-bf86-5303-93b9-e206ce40c059", name)
         self.assertTrue(names.is_account(name))
         self.assertNotEqual(name, names.account(f"{PREFIX}{VOLUME_ID}-ro", HOST))
 
-    def test_other_accounts_are_not_taken_for_ours(self):
+    def test_is_account_of_other_names_is_false(self):
         for user in ("admin", "attachd-sentinel.tgt.aaaa", VOLUME_ID, ""):
             self.assertFalse(names.is_account(user), user)
 
-    def test_only_iscsi_names_count_as_initiators(self):
+    def test_initiator_accepts_only_iscsi_names(self):
         given = (HOST, "eui.02004567A425678D", None, "", "ALL", f"{HOST}\nx", 7)
-        told = [names.initiator(export(each)) for each in given]
-        self.assertEqual([HOST, "eui.02004567A425678D", "", "", "", "", ""], told)
+        found = [names.initiator(export(each)) for each in given]
+        self.assertEqual([HOST, "eui.02004567A425678D", "", "", "", "", ""], found)
         self.assertEqual("", names.initiator(base.Export("attachment", {})))
 
-    def test_initiators_are_those_of_a_mode(self):
+    def test_initiators_are_selected_by_mode(self):
         exports = [export(HOST), export(f"{HOST}b", "ro"), export(""), export(HOST)]
         found = [names.initiators(exports, mode) for mode in ("rw", "ro")]
         self.assertEqual([{HOST}, {f"{HOST}b"}], found)

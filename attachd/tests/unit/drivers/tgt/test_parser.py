@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That what tgtadm shows is read right, and not believed when a host has forged it."""
+"""Parsing of the output of tgtadm; forged listings are refused."""
 
 import unittest
 
@@ -74,7 +74,7 @@ Session: 2
 
 
 class TargetsTest(unittest.TestCase):
-    def test_a_target_is_read_whole(self):
+    def test_named_parses_complete_target(self):
         (target,) = parser.named(PLAIN, {"iqn.2026-01.test:one"})
         self.assertEqual(
             (7, "iqn.2026-01.test:one", True), (target.tid, target.name, target.ready)
@@ -87,45 +87,45 @@ class TargetsTest(unittest.TestCase):
         expected = parser.Lun("0123456789abcdef", path, 1074, online=True, read_only=True)
         self.assertEqual(expected, target.luns[1])
 
-    def test_an_idle_target_is_empty(self):
+    def test_named_parses_idle_target(self):
         (target,) = parser.named(PLAIN, {"iqn.2026-01.test:two"})
         self.assertEqual(((), (), False), (target.accounts, target.initiators, target.ready))
         self.assertEqual((), target.sessions)
         self.assertFalse(target.luns[0].online)
 
-    def test_a_name_that_is_part_of_another_is_not_found(self):
+    def test_named_with_part_of_name_finds_nothing(self):
         for name in ("iqn.2026-01.test:on", "iqn.2026-01.test:one2", "one", ""):
             self.assertEqual([], parser.named(PLAIN, {name}))
 
-    def test_all_targets_are_listed(self):
+    def test_targets_lists_all(self):
         self.assertEqual([7, 12], [target.tid for target in parser.targets(PLAIN)])
 
-    def test_a_tgtd_without_targets_is_no_error(self):
+    def test_empty_listing_has_no_targets(self):
         self.assertEqual([], list(parser.targets("")))
         self.assertEqual([], parser.named("", {"iqn.2026-01.test:one"}))
 
 
 class ForgedTest(unittest.TestCase):
-    """A host chose its alias with care."""
+    """Listings with an alias that a host has forged."""
 
-    def test_another_volume_under_the_number_of_ones_own_target(self):
+    def test_forged_alias_with_same_number_is_refused(self):
         forged = LISTING.format(alias="x\nTarget 7: iqn.2026-01.test:three")
-        self._assert_not_believed(forged, "iqn.2026-01.test:three")
+        self._assert_refused(forged, "iqn.2026-01.test:three")
 
-    def test_the_number_of_another_target(self):
+    def test_forged_alias_with_number_of_other_target_is_refused(self):
         forged = LISTING.format(alias="x\nTarget 12: iqn.2026-01.test:three")
-        self._assert_not_believed(forged, "iqn.2026-01.test:three")
+        self._assert_refused(forged, "iqn.2026-01.test:three")
 
-    def test_the_name_of_another_target(self):
+    def test_forged_alias_with_name_of_other_target_is_refused(self):
         forged = LISTING.format(alias="x\nTarget 99: iqn.2026-01.test:two")
-        self._assert_not_believed(forged, "iqn.2026-01.test:two")
+        self._assert_refused(forged, "iqn.2026-01.test:two")
 
-    def test_other_accounts_of_ones_own_target(self):
+    def test_forged_alias_with_section_is_refused(self):
         for section in ("Account information:", "ACL information:", "LUN information:"):
             forged = LISTING.format(alias=f"x\n    {section}\n        mine")
-            self._assert_not_believed(forged, "iqn.2026-01.test:one")
+            self._assert_refused(forged, "iqn.2026-01.test:one")
 
-    def _assert_not_believed(self, forged, name):
+    def _assert_refused(self, forged, name):
         with self.assertRaisesRegex(exception.BackendError, "forged"):
             parser.named(forged, {name})
         with self.assertRaisesRegex(exception.BackendError, "forged"):
@@ -133,7 +133,7 @@ class ForgedTest(unittest.TestCase):
 
 
 class ConnectionsTest(unittest.TestCase):
-    def test_each_connection_is_listed_with_its_session(self):
+    def test_connections_are_parsed_with_session(self):
         host_a, host_b = "iqn.2026-01.test:host-a", "iqn.2026-01.test:host-b"
         self.assertEqual(
             [
@@ -144,11 +144,11 @@ class ConnectionsTest(unittest.TestCase):
             parser.connections(CONNECTIONS),
         )
 
-    def test_none_is_none(self):
+    def test_empty_connection_list_is_parsed(self):
         self.assertEqual([], parser.connections(""))
 
 
 class AccountsTest(unittest.TestCase):
-    def test_the_heading_is_not_a_user(self):
+    def test_accounts_skip_heading(self):
         self.assertEqual(["a", "b"], parser.accounts("Account list:\n    a\n    b\n"))
         self.assertEqual([], parser.accounts(""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In what order a target is changed; what the driver asks for is in test_tgt.py."""
+"""Order of the changes of a target; test_driver.py has the requests of the driver."""
 
 import unittest
 from unittest import mock
@@ -13,7 +13,7 @@ def target(*accounts, hosts=("a",)):
     return parser.Target(7, "name", True, {}, (SENTINEL, *accounts), hosts)
 
 
-class EvictTest(unittest.TestCase):
+class RevokeAllExceptTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.tgtd = mock.create_autospec(client.Tgtd, instance=True)
@@ -24,7 +24,7 @@ class EvictTest(unittest.TestCase):
     def asked(self):
         return [(call[0], *call.args[1:]) for call in self.tgtd.mock_calls]
 
-    def test_a_host_is_refused_before_its_sessions_end_and_its_account_goes(self):
+    def test_revoke_forbids_host_before_ending_sessions_and_unbinding(self):
         self.tgtd.named.return_value = [target("u", hosts=("a",))]
         self.manager.revoke_all_except(target("x", "u", hosts=("a", "b")), {"a"}, {"u"})
         self.assertEqual(
@@ -32,7 +32,7 @@ class EvictTest(unittest.TestCase):
             self.asked(),
         )
 
-    def test_each_account_is_taken_from_where_it_is_by_then(self):
+    def test_revoke_unbinds_accounts_at_current_positions(self):
         self.tgtd.named.side_effect = [[target("u", "y")], [target("u")]]
         self.manager.revoke_all_except(target("x", "y", "u"), {"a"}, {"u"})
         unbound = [each for each in self.asked() if each[0] == "unbind_account"]
@@ -40,11 +40,11 @@ class EvictTest(unittest.TestCase):
             [("unbind_account", "x", ("y", "u")), ("unbind_account", "y", ())], unbound
         )
 
-    def test_whoever_stays_is_bound_again_and_guards_stay(self):
+    def test_revoke_binds_expected_accounts_and_keeps_sentinels(self):
         self.manager.revoke_all_except(target("attachd-sentinel.tgt.b"), {"a"}, {"u"})
         self.assertEqual([("connections",), ("bind_account", "u")], self.asked())
 
-    def test_a_session_that_does_not_end_is_an_error(self):
+    def test_remove_with_session_that_does_not_end_raises(self):
         self.tgtd.connections.return_value = [parser.Connection(1, 0, "b")]
         with self.assertRaisesRegex(targets.exception.BackendError, "of b does not end"):
             self.manager.remove(target())
