@@ -98,10 +98,10 @@ class RouteTable:
     ) -> None:
         self._root = _Node()
         self._project = re.compile(project_id_regex)
-        for each in endpoints:
-            self._add_path(each.path).methods.setdefault(each.method, []).append(each)
-        for each in catch_all:
-            self._add_path(each.path).catch_all.append(each)
+        for route in endpoints:
+            self._add_path(route.path).methods.setdefault(route.method, []).append(route)
+        for route in catch_all:
+            self._add_path(route.path).catch_all.append(route)
 
     def _add_path(self, path: str) -> _Node:
         node = self._root

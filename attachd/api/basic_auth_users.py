@@ -103,7 +103,7 @@ class UserStore:
         return known.users.get(name)
 
     def _stat_files(self) -> list[tuple[int, ...] | None]:
-        return [_stat(each) for each in self._files]
+        return [_stat(path) for path in self._files]
 
     def _refresh(self) -> None:
         """Reload changed files; invalid ones leave the users unchanged."""

@@ -72,7 +72,7 @@ def check_volume(
     if any(map(_may_be_in_use, refs)):
         _check_in_use(ctx, request, refs)
         return {}
-    return {each.id: HARMLESS for each in refs if each.instance_uuid is not None}
+    return {ref.id: HARMLESS for ref in refs if ref.instance_uuid is not None}
 
 
 def without_device(allowed_states: AllowedStates) -> AllowedStates:

@@ -362,9 +362,9 @@ def select(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
         candidates = _action_candidates(candidates, call)
     elif candidates[0].body is not None:
         call.body = serialization.read_json(call.request)
-    for each in candidates:
-        if each.is_in(call):
-            return each
+    for candidate in candidates:
+        if candidate.is_in(call):
+            return candidate
     raise exception.VersionNotFound(version=call.version)
 
 
@@ -375,7 +375,7 @@ def _action_candidates(candidates: Sequence[Endpoint], call: Call) -> list[Endpo
             reason="Malformed request body: an object of one key, the action's name, is needed."
         )
     ((name, call.body),) = body.items()
-    found = [each for each in candidates if each.action == name]
+    found = [candidate for candidate in candidates if candidate.action == name]
     if not found:
         raise exception.BadRequest(
             reason=f"There is no such action: {_printable(name)}. Verify the request body and "

@@ -120,7 +120,7 @@ TYPE: Final = Resource(
 )
 
 RESOURCES: Final[Mapping[str, Resource]] = MappingProxyType(
-    {each.name: each for each in (VOLUME, ATTACHMENT, MESSAGE, POOL, TYPE)}
+    {resource.name: resource for resource in (VOLUME, ATTACHMENT, MESSAGE, POOL, TYPE)}
 )
 
 
@@ -211,7 +211,7 @@ def _error(path: Path, reason: str) -> exception.ConfigurationError:
 
 def _is_list_of_names(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, str) and re.fullmatch(r"\w{1,64}~?", each, re.ASCII) for each in value
+        isinstance(name, str) and re.fullmatch(r"\w{1,64}~?", name, re.ASCII) for name in value
     )
 
 
@@ -221,7 +221,7 @@ def _known_filters(path: Path, name: str, names: Sequence[str]) -> tuple[str, ..
     known = RESOURCES[name].known
     if unknown := sorted(set(names) - known):
         LOG.warning("%s: %s has no filters %s", path, name, ", ".join(unknown))
-    return tuple(dict.fromkeys(each for each in names if each in known))
+    return tuple(dict.fromkeys(name for name in names if name in known))
 
 
 _MAX_COMPARISONS: Final = 100

@@ -53,7 +53,7 @@ class HealthCheck:
             [healthcheck]backends an unknown check
         """
         set_defaults()
-        forget()
+        reset()
         self._inner = inner
         self._sources = _networks()
         # With a project name oslo.middleware would read the configuration files again.
@@ -98,7 +98,7 @@ def _check_names(wanted: Iterable[str]) -> None:
 
 def _networks() -> list[Network]:
     try:
-        return [ipaddress.ip_network(each) for each in CONF.api.health_detail_sources]
+        return [ipaddress.ip_network(text) for text in CONF.api.health_detail_sources]
     except ValueError as error:
         raise exception.ConfigurationError(
             reason=f"[api]health_detail_sources: {error}."
@@ -119,17 +119,17 @@ def _details(*, healthy: bool) -> dict[str, Any]:
     """
     known = health()
     results = [known.database(), known.broker(), *known.backends()]
-    status = "ok" if all(each.healthy for each in results) else "degraded"
+    status = "ok" if all(result.healthy for result in results) else "degraded"
     return {
         "status": status if healthy else "failed",
         "checks": [
             {
-                "name": each.name,
-                "status": "ok" if each.healthy else "failed",
-                "reason": each.reason,
-                "since": each.since,
+                "name": result.name,
+                "status": "ok" if result.healthy else "failed",
+                "reason": result.reason,
+                "since": result.since,
             }
-            for each in results
+            for result in results
         ],
     }
 
@@ -226,7 +226,7 @@ def health() -> Health:
     return _State.health
 
 
-def forget() -> None:
+def reset() -> None:
     """Start again with the present configuration."""
     _State.health = Health()
 
@@ -236,9 +236,9 @@ class _Check(pluginbase.HealthcheckBaseExtension):
 
     def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:  # noqa: ARG002
         """Return the result in the form of oslo.middleware."""
-        wrong = [each for each in self.results() if not each.healthy]
-        reasons = (f"{each.name}: {each.reason}" for each in wrong)
-        return pluginbase.HealthcheckResult(not wrong, " ".join(reasons) or "OK")
+        failed = [result for result in self.results() if not result.healthy]
+        reasons = (f"{result.name}: {result.reason}" for result in failed)
+        return pluginbase.HealthcheckResult(not failed, " ".join(reasons) or "OK")
 
     def results(self) -> Sequence[CheckResult]:
         """Return the results that the check depends on."""

@@ -118,7 +118,7 @@ class _HttpCompute:
 
     def volume_use(self, server_id: str, volume_id: str) -> VolumeUse:
         """See ComputeApi.volume_use()."""
-        server, volume = (urllib.parse.quote(each, safe="") for each in (server_id, volume_id))
+        server, volume = (urllib.parse.quote(part, safe="") for part in (server_id, volume_id))
         try:
             answer = self._get(f"/servers/{server}/os-volume_attachments/{volume}")
         except (auth_exceptions.ClientException, OSError) as error:

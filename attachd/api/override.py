@@ -67,10 +67,10 @@ def is_overridden(
     override_reason = reason(request)
     if override_reason is None:
         return False
-    for each in refs:
-        ctx.authorize(policy.OVERRIDE, each)
-    for each in refs:
-        _record(ctx, each, override_reason)
+    for ref in refs:
+        ctx.authorize(policy.OVERRIDE, ref)
+    for ref in refs:
+        _record(ctx, ref, override_reason)
     return True
 
 
@@ -108,8 +108,8 @@ def details(
 
 def _record(ctx: RequestContext, ref: AttachmentRef, override_reason: str) -> None:
     LOG.warning(
-        "Attachment %s of volume %s, of server %s on host %s, is deleted without asking Compute: "
-        "user %s of project %s overrides it, because: %s",
+        "Attachment %s of volume %s, of server %s on host %s, is deleted without asking Compute, "
+        "by override of user %s of project %s. Reason: %s",
         ref.id,
         ref.volume_id,
         ref.instance_uuid,

@@ -175,7 +175,7 @@ def _check_storable(value: Any) -> None:
             waiting += ((path, key) for key in item)
             waiting += ((f"{path}.{key}" if path else key, item[key]) for key in item)
         elif isinstance(item, list):
-            waiting += ((f"{path}.{i}", each) for i, each in enumerate(item))
+            waiting += ((f"{path}.{i}", child) for i, child in enumerate(item))
         elif isinstance(item, str) and _UNSTORABLE.search(item):
             raise exception.InvalidInput(
                 field=ascii(path or "body")[1:-1],

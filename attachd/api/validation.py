@@ -82,7 +82,7 @@ def query_text(text: str) -> Schema:
 
 def query_flag(text: str) -> Schema:
     """Return the schema of a query parameter that is true or false; see :func:`parse_bool`."""
-    words = [each for each in BOOLEAN["enum"] if isinstance(each, str)]
+    words = [word for word in BOOLEAN["enum"] if isinstance(word, str)]
     return {"enum": words, "description": text}
 
 
@@ -119,7 +119,7 @@ def parse_pairs(name: str, text: str) -> dict[str, str]:
         parsed = None
     # A repr() can hold, escaped, characters that a URL cannot.
     if not isinstance(parsed, dict) or not all(
-        isinstance(each, str) and each.isprintable() for pair in parsed.items() for each in pair
+        isinstance(text, str) and text.isprintable() for pair in parsed.items() for text in pair
     ):
         parsed = None
     if parsed is None or len(parsed) > _MAX_PAIRS:

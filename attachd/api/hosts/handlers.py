@@ -58,10 +58,10 @@ def host_view(row: Row) -> dict[str, Any]:
 def usage_view(host: str, by_project: Mapping[str, ProjectUsage]) -> list[dict[str, Any]]:
     """Return the usage of a host: the total, then each project."""
     total = ProjectUsage(
-        sum(each.volumes for each in by_project.values()),
-        sum(each.gib for each in by_project.values()),
+        sum(usage.volumes for usage in by_project.values()),
+        sum(usage.gib for usage in by_project.values()),
     )
-    return [_resource(host, *each) for each in (("(total)", total), *by_project.items())]
+    return [_resource(host, *row) for row in (("(total)", total), *by_project.items())]
 
 
 def _resource(host: str, project: str, used: ProjectUsage) -> dict[str, Any]:

@@ -82,9 +82,9 @@ class Zone(TypedDict):
     zoneState: ZoneState
 
 
-def extension_view(each: Extension) -> dict[str, Any]:
+def extension_view(extension: Extension) -> dict[str, Any]:
     """Return the representation of an extension."""
-    return {**each._asdict(), "updated": _UPDATED, "links": []}
+    return {**extension._asdict(), "updated": _UPDATED, "links": []}
 
 
 def absolute_limits(allowed: quotas.Limits) -> dict[str, int]:
@@ -127,7 +127,7 @@ _DOC_ZONES = EndpointDoc(
 )
 def extensions() -> Body:
     """List the extensions."""
-    return {"extensions": [extension_view(each) for each in EXTENSIONS]}
+    return {"extensions": [extension_view(extension) for extension in EXTENSIONS]}
 
 
 @endpoint(
@@ -138,9 +138,9 @@ def extensions() -> Body:
 )
 def extension(alias: str) -> Body:
     """Show one extension."""
-    for each in EXTENSIONS:
-        if each.alias == alias:
-            return {"extension": extension_view(each)}
+    for extension in EXTENSIONS:
+        if extension.alias == alias:
+            return {"extension": extension_view(extension)}
     raise exception.NotFound
 
 

@@ -30,7 +30,7 @@ class HealthCheckTest(unittest.TestCase):
         self.enterContext(mock.patch.object(health, "PROBE_TIMEOUT", TIMEOUT))
         for name in ("ROWS_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
-        self.addCleanup(health.forget)
+        self.addCleanup(health.reset)
         self.api.application = app.make_app()
 
     def request(self, path="/healthcheck", address="127.0.0.1", method="GET", **environ):
@@ -140,8 +140,8 @@ class Case(unittest.TestCase):
         for name in ("ROWS_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
         self.ping = self.enterContext(mock.patch.object(transport, "ping"))
-        health.forget()
-        self.addCleanup(health.forget)
+        health.reset()
+        self.addCleanup(health.reset)
         self.health = health.health()
 
     def report(self, host, *, up=True, error=None):
@@ -191,7 +191,7 @@ class HealthTest(Case):
         self.addCleanup(go_on.set)
         self.ping.side_effect = lambda: go_on.wait(TIMEOUT)
         with mock.patch.object(health, "PROBE_TIMEOUT", 0.05):  # it hangs, slow or not
-            health.forget()
+            health.reset()
             for _ in range(20):
                 found = health.health().broker()
         self.assertRegex(found.reason, "The broker gives no answer for [0-9]+ seconds")
@@ -215,7 +215,7 @@ class HealthTest(Case):
 
     def test_many_checks_cost_one_statement(self):
         with mock.patch.object(health, "ROWS_TTL", 1000.0):
-            health.forget()
+            health.reset()
         with mock.patch.object(services, "page", return_value=[]) as page:
             for _ in range(100):
                 health.health().database()

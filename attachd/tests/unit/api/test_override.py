@@ -31,7 +31,7 @@ class OverrideTest(unittest.TestCase):
         with self.assertLogs("attachd.api.override", "WARNING") as logged:
             self.assertTrue(self.is_overridden("override_reason=host%20is%20gone"))
         (text,) = logged.output
-        for word in ("a1", self.held.volume_id, SERVER, "user u", "because: host is gone"):
+        for word in ("a1", self.held.volume_id, SERVER, "user u", "Reason: host is gone"):
             self.assertIn(word, text)
 
     def test_override_is_notified(self):
