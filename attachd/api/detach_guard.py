@@ -142,7 +142,7 @@ def _check_nova_view(ctx: RequestContext, ref: AttachmentRef, volume_use: nova.V
     is_creator = ref.user_id is not None and ref.user_id == ctx.user_id
     if CONF.nova.unknown_to_compute == "creator" and not is_creator:
         raise exception.AttachmentInUse(
-            reason=f"Attachment {ref.id} is not one of Compute. The user who made it, "
+            reason=f"Attachment {ref.id} is unknown to Compute. Only its creator, user "
             f"{ref.user_id}, may delete it."
         )
     other_attachment = f"has it by attachment {volume_use.attachment_id}"

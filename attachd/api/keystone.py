@@ -42,9 +42,7 @@ _ENVIRON_KEY: Final = "keystone.token_auth"
 _CONFIRMED: Final = "Confirmed"
 _CACHE: Final = "attachd.token_cache"
 _TOKEN: Final = re.compile(r"[!-~]+")
-_KEYSTONE_UNAVAILABLE: Final = (
-    "Keystone, which has to check who you are, does not answer as it should. Try again later."
-)
+_KEYSTONE_UNAVAILABLE: Final = "Keystone cannot validate the token at the moment. Try again later."
 
 
 class KeystoneMiddleware(auth_token.AuthProtocol):
@@ -84,8 +82,8 @@ def wrap(application: Application) -> Application:
         CONF.set_default(name, value, group=GROUP)
     if not (options.auth_type or options.auth_section):
         raise exception.ConfigurationError(
-            reason=f"[{GROUP}] has no auth_type: say there, with auth_type = password and what it "
-            "takes, as whom attachd asks Keystone about tokens."
+            reason=f"[{GROUP}] has no auth_type: set auth_type = password and the user with which "
+            "attachd validates tokens."
         )
     # A request without a valid token is rejected here, not by the application.
     overrides: dict[str, Any] = {"delay_auth_decision": False}
@@ -96,7 +94,7 @@ def wrap(application: Application) -> Application:
     try:
         guarded: Application = KeystoneMiddleware(application, overrides)
     except (auth_exceptions.ClientException, auth_token.ConfigurationError) as error:
-        raise exception.ConfigurationError(reason=f"[{GROUP}] cannot work: {error}") from error
+        raise exception.ConfigurationError(reason=f"[{GROUP}] is invalid: {error}") from error
 
     def choose(environ: Environ, start_response: identity.StartResponse) -> Any:
         if not identity.needs_auth(environ):

@@ -37,7 +37,9 @@ def identify(environ: identity.Environ, url_project: str | None) -> RequestConte
     if token and ":" in token:
         said = _TOKEN.fullmatch(token)
         if said is None:
-            raise exception.Unauthorized(reason="A token is user:project[:role,role] here.")
+            raise exception.Unauthorized(
+                reason="The token must have the form user:project[:role,role]."
+            )
         user, project = said[1], said[2]
         roles = [role for role in said[3].split(",") if role] if said[3] is not None else roles
     return identity.context(

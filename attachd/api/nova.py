@@ -178,13 +178,13 @@ def _read(status: int, content: bytes) -> VolumeUse:
         return VolumeUse(str(body["volumeAttachment"]["attachment_id"]))
     except (ValueError, KeyError, TypeError):
         raise _unavailable(
-            f"what answers with status {status} is not Compute. Its operator looks at "
-            "endpoint_override in [nova], or at the service catalogue: the URL ends in /v2.1."
+            f"the response with status {status} is not from Compute. Check endpoint_override in "
+            "[nova] or the service catalogue: the URL ends in /v2.1."
         ) from None
 
 
 def _unavailable(why: str) -> exception.Unavailable:
     return exception.Unavailable(
-        reason="Compute has to say whether a server uses this volume, and does not: "
+        reason="Compute cannot be asked whether a server uses this volume: "
         f"{why} Nothing has been changed; try again later."
     )

@@ -26,9 +26,9 @@ def connector(host: str) -> dict[str, Any]:
         raise exception.AgentUnavailable(host=host, since=since(row))
     reported = row["connector"]
     if not reported:
-        error = row["error"] or "it does not say what to connect it with."
+        error = row["error"] or "it has no connector."
         raise exception.Conflict(
-            reason=f"Nothing can be attached to host {host}, as its agent says: {error}"
+            reason=f"Host {host} cannot attach volumes, its agent reports: {error}"
         )
     connector = {name: value for name, value in reported.items() if name != "mountpoint"}
     return {**connector, "host": host}
@@ -43,8 +43,8 @@ def check_nowhere_else(volume_id: str, host: str) -> None:
     if found is not None:
         raise exception.Conflict(
             reason=f"Host {found.host} still has volume {volume_id} as {found.path}, by "
-            f"attachment {found.attachment_id}, of which nothing is known here. Its agent takes "
-            "the device away as soon as it is unused: end what uses it. Then repeat the request."
+            f"attachment {found.attachment_id}, which does not exist. Its agent removes the "
+            "device as soon as it is unused: end what uses it, then repeat the request."
         )
 
 

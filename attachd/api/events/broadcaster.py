@@ -58,8 +58,8 @@ class Broadcaster:
         with self._changed:
             if self._subscribers >= CONF.events.max_watchers:
                 raise exception.Unavailable(
-                    reason=f"{CONF.events.max_watchers} watch at this process, and no more may "
-                    "([events]max_watchers). Try again later, or ask without wait.",
+                    reason=f"This process has {CONF.events.max_watchers} watchers, as many as "
+                    "[events]max_watchers allows. Try again later, or without wait.",
                     retry_after=1,
                 )
             self._subscribers += 1

@@ -84,7 +84,7 @@ def read(
         raise exception.InvalidInput(
             field=unknown[0],
             value=query[unknown[0]],
-            reason=f"Events can be asked for by {', '.join(QUERY_PARAMETERS)}.",
+            reason=f"Events can be filtered by {', '.join(QUERY_PARAMETERS)}.",
         )
     since = _number({"since": last_seen} if last_seen is not None else query, "since", None)
     project_id = paging.project(ctx, query)
@@ -119,7 +119,7 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
     raise exception.InvalidInput(
         field=name,
         value=text[:100],
-        reason=f"A number from {bounds['minimum']} to {bounds['maximum']} is needed.",
+        reason=f"A number from {bounds['minimum']} to {bounds['maximum']} is required.",
     )
 
 

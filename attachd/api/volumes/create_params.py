@@ -133,12 +133,12 @@ def requested_size(requested: CreateRequest, source: Volume | None) -> int:
             raise exception.InvalidInput(
                 field="volume.size",
                 value=gib,
-                reason=f"A copy of volume {source.id} has at least its {source.size_gib} GiB.",
+                reason=f"It must be at least that of volume {source.id}, {source.size_gib} GiB.",
             )
         return gib
     if source is None:
         raise exception.InvalidInput(
-            field="volume.size", value=None, reason="A size in GiB is needed, 1 or more."
+            field="volume.size", value=None, reason="A size of at least 1 GiB is required."
         )
     return int(source.size_gib)
 
@@ -160,8 +160,7 @@ def select_destination(
         raise exception.InvalidInput(
             field="volume.availability_zone",
             value=zone,
-            reason=f"A copy of volume {source.id} is where that is: in "
-            f"{source.availability_zone}.",
+            reason=f"It must be that of volume {source.id}, {source.availability_zone}.",
         )
     return scheduler.select_on_host(source.host, request_spec)
 
@@ -197,5 +196,5 @@ def _out_of_range(
     return exception.InvalidInput(
         field="size",
         value=size_gib,
-        reason=f"Volumes of the type {name} have {limit} GiB.",
+        reason=f"The volume type {name} allows {limit} GiB.",
     )

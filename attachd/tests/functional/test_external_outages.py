@@ -57,7 +57,7 @@ class KeystoneTest(Case):
         for away in (self.proxy.refuse, self.proxy.freeze):
             self.wait_until_it_works()
             away()
-            says = "^Keystone, which has to check who you are, does not answer .* later"
+            says = "^Keystone cannot validate the token .* later"
             self.assert_unavailable(self.request(), says)
             self.proxy.pass_on()
         self.wait_until_it_works()
@@ -109,7 +109,7 @@ class ComputeTest(Case):
         for away in (self.proxy.refuse, self.proxy.freeze):
             away()
             answer = self.delete(identity)
-            says = "^Compute has to say .* Nothing has been changed; try again later"
+            says = "^Compute cannot be asked .* Nothing has been changed; try again later"
             self.assert_unavailable(answer, says)
             self.assertEqual(before, self.status(volume))
             self.proxy.pass_on()

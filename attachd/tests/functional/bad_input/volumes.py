@@ -98,7 +98,7 @@ ROWS = [
     _create("a copy of what is broken", "currently error", source_volid="{broken_volume}"),
     _create(
         "a copy in another zone",
-        "is where that is",
+        "It must be that of volume",
         source_volid="{volume}",
         availability_zone="far",
     ),

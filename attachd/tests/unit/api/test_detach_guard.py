@@ -148,9 +148,9 @@ class CreatorTest(Case):
         self.check(self.attached(user_id=self.ctx.user_id))
 
     def test_other_user_may_not_delete_attachment_unknown_to_nova(self):
-        self.assert_refused(self.attached(user_id="ironic"), "The user who made it, ironic")
+        self.assert_refused(self.attached(user_id="ironic"), "creator, user ironic")
         self.assert_refused(
-            self.attached(volume_id=db_rows.add_volume()["id"], user_id=None), "made it"
+            self.attached(volume_id=db_rows.add_volume()["id"], user_id=None), "its creator"
         )
 
 

@@ -213,7 +213,7 @@ class ConfigurationTest(Case):
         ):
             with self.subTest(wrong):
                 self.configure(**wrong)
-                with self.assertRaisesRegex(exception.ConfigurationError, "cannot work"):
+                with self.assertRaisesRegex(exception.ConfigurationError, "is invalid"):
                     keystone.wrap(self.inner)
                 self.configure(**OPTIONS, memcache_security_strategy="None")
 

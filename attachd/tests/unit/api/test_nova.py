@@ -146,11 +146,11 @@ class VolumeUseTest(Case):
         for body in (b"", b"<html/>", b"[]", b'{"itemNotFound": 1}', b'{"message": "no route"}'):
             with self.subTest(body):
                 self.fake.answer(404, body)
-                self.assert_unavailable("404 is not Compute")
+                self.assert_unavailable("404 is not from Compute")
 
     def test_200_of_other_server_is_unavailable(self):
         self.fake.answer(200, b'{"volumes": []}')
-        self.assert_unavailable("200 is not Compute")
+        self.assert_unavailable("200 is not from Compute")
 
     def test_other_statuses_are_unavailable(self):
         cases = [(401, "does not accept the token"), (406, "API version 2.89"), (500, "500"),

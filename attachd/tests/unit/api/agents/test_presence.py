@@ -53,7 +53,7 @@ class PresenceTest(unittest.TestCase):
     def test_host_without_connector_raises_conflict_with_reason(self):
         for values, why in (
             ({"error": "iscsid does not run.", "connector": None}, "iscsid does not run"),
-            ({"connector": None}, "does not say what to connect it with"),
+            ({"connector": None}, "it has no connector"),
         ):
             fake_agent.report_agent(HOST, **values)
             with self.assertRaisesRegex(exception.Conflict, f"{HOST}.*{why}"):

@@ -194,7 +194,7 @@ class SourcesTest(unittest.TestCase):
         source = self.source()
         self.assertEqual(3, create_params.requested_size({}, source))
         self.assertEqual(4, create_params.requested_size({"size": "4"}, source))
-        with self.assertRaisesRegex(exception.InvalidInput, "at least its 3 GiB"):
+        with self.assertRaisesRegex(exception.InvalidInput, "at least that of volume .*3 GiB"):
             create_params.requested_size({"size": 2}, source)
 
     def test_destination_is_backend_of_source(self):
@@ -206,7 +206,7 @@ class SourcesTest(unittest.TestCase):
 
     def test_destination_with_other_zone_or_missing_capability_is_refused(self):
         source = self.source()
-        with self.assertRaisesRegex(exception.InvalidInput, "in nova"):
+        with self.assertRaisesRegex(exception.InvalidInput, ", nova"):
             create_params.select_destination(source, 1, {}, "far")
         with self.assertRaisesRegex(exception.NoValidBackend, "colour"):
             create_params.select_destination(source, 1, {"colour": "red"})
@@ -231,9 +231,9 @@ class SizeLimitsTest(unittest.TestCase):
         self.check(99, min="2")
 
     def test_check_beyond_limits_names_limit_and_type(self):
-        with self.assertRaisesRegex(exception.InvalidInput, "gold have at least 2 GiB"):
+        with self.assertRaisesRegex(exception.InvalidInput, "gold allows at least 2 GiB"):
             self.check(1, min="2", max="4")
-        with self.assertRaisesRegex(exception.InvalidInput, "gold have at most 4 GiB"):
+        with self.assertRaisesRegex(exception.InvalidInput, "gold allows at most 4 GiB"):
             self.check(5, min="2", max="4")
 
     def test_check_without_type_or_number_succeeds(self):
