@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent says of its host: how it connects, which devices it has; for service.py."""
+"""The reports of an agent: the connector properties of its host, and its devices."""
 
 import math
 from time import monotonic
@@ -10,40 +10,40 @@ from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount import device_nodes, mountinfo
-from attachd.agent.patience import Patience, StillBusy
+from attachd.agent.worker_pool import CallTimeout, TimeboxedCall
 from attachd.rpc.agent_manager_api import DeviceReport, Report
 from attachd.service import version
 
-CONNECTOR_AGE = 60.0
-"""Seconds that a connector is told again: to find it out takes a few commands."""
+CONNECTOR_TTL = 60.0
+"""Seconds that connector properties are cached: to find them takes several commands."""
 
 
-class Reporter:
-    """Finds out how this host is; only one thread asks.
+class HostReporter:
+    """Builds the reports; used by one thread only.
 
-    :param options: how it connects
+    :param options: how the host connects
     """
 
     def __init__(self, host: Host, options: Options) -> None:
         self._host = host
         self._options = options
         self._connector: ConnectorProperties | None = None
-        self._asked_at = -math.inf
-        self._patience: Patience[Report] = Patience()
+        self._connector_read_at = -math.inf
+        self._call: TimeboxedCall[Report] = TimeboxedCall()
         self._last: Report | None = None
 
     def report(self) -> Report:
-        """Return what is to be said; whatever this host cannot do is a part of it.
+        """Return a report; a problem of the host is a part of it.
 
-        A command of the host may hang.  Then that is said, with the devices that were found last.
+        If a command of the host hangs, the report has an error and the devices of the last one.
         """
         try:
-            self._last = self._patience.run(self._look)
-        except StillBusy as error:
-            return {**(self._last or self._nothing()), "connector": None, "error": f"{error}"}
+            self._last = self._call.run(self._build)
+        except CallTimeout as error:
+            return {**(self._last or self._empty()), "connector": None, "error": f"{error}"}
         return self._last
 
-    def _nothing(self) -> Report:
+    def _empty(self) -> Report:
         return {
             "connector": None,
             "devices": [],
@@ -52,24 +52,24 @@ class Reporter:
             "error": None,
         }
 
-    def _look(self) -> Report:
-        connector, devices, error = None, [], None
+    def _build(self) -> Report:
+        connector, devices, message = None, [], None
         try:
             self._host.check()
-            entries = self._host.journal.entries()
-            devices = [self._device(each) for each in entries if each.owner is Owner.AGENT]
+            entries = self._host.journal.list_entries()
+            devices = [self._device(entry) for entry in entries if entry.owner is Owner.AGENT]
             connector = self._current_connector()
-        except exception.HostError as problem:
-            error = f"{problem}"
-        found = self._nothing()
-        found.update({"connector": connector, "devices": devices, "error": error})
-        return found
+        except exception.HostError as error:
+            message = f"{error}"
+        report = self._empty()
+        report.update({"connector": connector, "devices": devices, "error": message})
+        return report
 
     def _current_connector(self) -> ConnectorProperties:
-        if self._connector is None or monotonic() - self._asked_at > CONNECTOR_AGE:
+        if self._connector is None or monotonic() - self._connector_read_at > CONNECTOR_TTL:
             self._connector = None
             self._connector = self._host.get_connector_properties(self._options)
-            self._asked_at = monotonic()
+            self._connector_read_at = monotonic()
         return self._connector
 
     def _device(self, entry: Entry) -> DeviceReport:
@@ -79,21 +79,21 @@ class Reporter:
                 size = block_device.size(entry.device.path)
                 path = entry.device.path
         except exception.HostError:
-            pass  # gone, or on its way
+            pass  # The device is gone, or not complete yet.
         return {
             "attachment_id": entry.attachment_id or "",
             "volume_id": entry.volume_id,
             "path": path,
             "size_bytes": size,
-            "mountpoint": path and _mountpoint(path),
+            "mountpoint": path and _first_mountpoint(path),
         }
 
 
-def _mountpoint(path: str) -> str | None:
-    """Return where a device is mounted, first of all."""
+def _first_mountpoint(path: str) -> str | None:
+    """Return the first mountpoint of a device."""
     try:
         numbers = device_nodes.stat_device(path).device_numbers()
     except OSError:
         return None
-    found = (each for each in mountinfo.list_mounts() if any(map(each.is_of_device, numbers)))
-    return next((each.mountpoint for each in found), None)
+    mounts = (mount for mount in mountinfo.list_mounts() if any(map(mount.is_of_device, numbers)))
+    return next((mount.mountpoint for mount in mounts), None)

@@ -12,7 +12,7 @@ from attachd.agent import block_device
 from attachd.agent.connectors.base import IDENTITY, ConnectorProperties, HostConnector, Options
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu.connector import QemuConnector, missing_tools
-from attachd.agent.journal import FOLDER, Entry, Journal, Step
+from attachd.agent.journal import DEFAULT_STATE_PATH, Entry, Journal, Step
 from attachd.agent.mount import mounts, open_handles
 
 AUTO = "auto"
@@ -66,6 +66,7 @@ class Identity:
 class Host:
     """A host and what is attached to it.
 
+    :param state_path: the directory of its journal
     :param connector_type: as :func:`make_connector` takes it
     :ivar connector: connects what is attached from now on
     """
@@ -73,12 +74,12 @@ class Host:
     def __init__(
         self,
         identity: Identity | None = None,
-        folder: Path = FOLDER,
+        state_path: Path = DEFAULT_STATE_PATH,
         connector_type: str = AUTO,
     ) -> None:
         self.identity = identity or Identity()
-        self.journal = Journal(folder)
-        self.connector = make_connector(connector_type, folder, self.identity.initiator)
+        self.journal = Journal(state_path)
+        self.connector = make_connector(connector_type, state_path, self.identity.initiator)
 
     def check(self, protocol: str | None = None, *, tools: Sequence[str] = ()) -> None:
         """Check that this host can attach.
@@ -185,7 +186,9 @@ class Host:
         """Return a connector of the type that an entry was attached by."""
         if not entry.connector_type or entry.connector_type == self.connector.TYPE:
             return self.connector
-        return make_connector(entry.connector_type, self.journal.folder, self.identity.initiator)
+        return make_connector(
+            entry.connector_type, self.journal.state_path, self.identity.initiator
+        )
 
 
 def _find_moved_device(entry: Entry) -> list[str]:

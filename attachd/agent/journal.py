@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is attached on this host, and what is just being done about it; one file per volume use.
+"""The journal of a host: what is attached, and which step is in progress; a file per attachment.
 
-It is written before anything is done, and again when it is done, so that whoever comes after a
-crash or a reboot knows what there may be.  The files hold secrets of connections: they and their
-folder are for root alone.
+An entry is written before each step and after it, so that after a crash or a reboot the next
+process knows what may be there.  The files hold secrets of connections: they and their directory
+are for root alone.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ import uuid
 from attachd import exception
 from attachd.agent.connectors.base import Device, Options
 
-FOLDER = Path("/var/lib/attachd/host")
-"""Where the journal of a host is, unless somebody says otherwise."""
+DEFAULT_STATE_PATH = Path("/var/lib/attachd/host")
+"""The default directory of the journal and of all other state of a host."""
 
-_NAP = 0.05
+_POLL_INTERVAL = 0.05
 
 
 class Step(enum.StrEnum):
-    """What was begun last.  Each step is noted before it is taken, so it may have had effect."""
+    """The step that was begun last.  It is stored first, so it may have had effect."""
 
     RESERVING = "reserving"
     CONNECTING = "connecting"
@@ -41,12 +41,12 @@ class Step(enum.StrEnum):
     DELETING = "deleting"
 
 
-GOING = frozenset({Step.UNMOUNTING, Step.DISCONNECTING, Step.DELETING})
-"""Steps of the way back: whoever finds one goes on in that direction."""
+TEARDOWN_STEPS = frozenset({Step.UNMOUNTING, Step.DISCONNECTING, Step.DELETING})
+"""Steps of a detach: a process that finds one after a crash continues the detach."""
 
 
 class Owner(enum.StrEnum):
-    """Who looks after an attachment: commands that people type, or the agent."""
+    """What maintains an attachment: the commands of the command line, or the agent."""
 
     LOCAL = "local"
     AGENT = "agent"
@@ -56,16 +56,16 @@ class Owner(enum.StrEnum):
 class Entry:
     """One volume on this host.
 
-    :ivar id: also the Idempotency-Key of the reservation, so that a repeated one is the same
-    :ivar attachment_id: None until the reservation is known
+    :ivar id: also the Idempotency-Key of the reservation, to recognize a duplicate
+    :ivar attachment_id: None until the service has answered the reservation
     :ivar connection_info: as the API shows it, with secrets; None until it is known
-    :ivar mountpoint: where it is mounted, or to be; None: it is not
-    :ivar mkfs: the file system that may be made on a device without data; None: none may
-    :ivar formatting: the file system that is being made on the device, which was found to be
-        empty; it is half-made, if it is there.  None: nothing is
+    :ivar mountpoint: where it is mounted, or will be; None: it is not mounted
+    :ivar mkfs: the type of file system to make on a device without data; None: make none
+    :ivar formatting: the type of the file system that is being made on the device, which was
+        found to be empty; what is there is incomplete.  None: none is being made
     :ivar restoring: it was attached, and is being connected again
-    :ivar cloud: of which service it is: the endpoint's URL, for commands that know several
-    :ivar error: why the last step failed; None: it did not, or is under way
+    :ivar cloud: the service that it belongs to: the endpoint's URL, for commands with several
+    :ivar error: why the last step failed; None: it succeeded, or is in progress
     """
 
     volume_id: str
@@ -90,39 +90,39 @@ class Entry:
 class Journal:
     """The entries of one host.
 
-    :param folder: made if it is missing
+    :param state_path: its directory, which is made if it is missing
     """
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        self.folder = folder
+    def __init__(self, state_path: Path = DEFAULT_STATE_PATH) -> None:
+        self.state_path = state_path
 
-    def entries(self) -> list[Entry]:
-        """Return all of them, oldest change first.
+    def list_entries(self) -> list[Entry]:
+        """Return all entries, oldest change first.
 
-        :raises HostError: one cannot be read; nothing is guessed of what it said
+        :raises HostError: one cannot be read; its content is not guessed
         """
         found = [_read(path) for path in self._entries.glob("*.json")]
-        known = [each for each in found if each is not None]
-        return sorted(known, key=lambda each: (each.changed_at, each.id))
+        entries = [entry for entry in found if entry is not None]
+        return sorted(entries, key=lambda entry: (entry.changed_at, entry.id))
 
-    def of_volume(self, volume_id: str) -> list[Entry]:
+    def list_for_volume(self, volume_id: str) -> list[Entry]:
         """Return the entries of one volume, oldest change first."""
-        return [each for each in self.entries() if each.volume_id == volume_id]
+        return [entry for entry in self.list_entries() if entry.volume_id == volume_id]
 
     def get(self, entry_id: str) -> Entry | None:
         """Return one entry, or None if it is gone."""
         return _read(self._path(entry_id))
 
     def write(self, entry: Entry, **changes: Any) -> Entry:
-        """Store an entry with some changes, so that it is on disk when this returns.
+        """Store an entry with some changes; it is on disk when this returns.
 
-        :raises HostError: it is not, such as on a full disk; what was stored before is there
+        :raises HostError: it could not be stored, such as on a full disk; the former entry stays
         """
         now = datetime.datetime.now(datetime.UTC).isoformat()
         changed = dataclasses.replace(entry, **changes, changed_at=now)
         path = self._path(entry.id)
-        with _told(path):
-            self._make(path.parent)
+        with _write_errors(path):
+            self._make_directory(path.parent)
             new = path.with_suffix(".new")
             file = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(file, "w", encoding="utf-8") as output:
@@ -134,43 +134,43 @@ class Journal:
         return changed
 
     def remove(self, entry: Entry) -> None:
-        """Forget an entry of which nothing is left; raises HostError if it cannot be forgotten."""
-        with _told(self._path(entry.id)):
+        """Remove the entry of a volume that is detached; raises HostError if it cannot."""
+        with _write_errors(self._path(entry.id)):
             self._path(entry.id).unlink(missing_ok=True)
             _sync(self._entries)
 
     @contextlib.contextmanager
-    def held(self, volume_id: str, *, patience: float = 0.0) -> Iterator[None]:
-        """Have a volume of this host to oneself; the end of the process gives it back.
+    def volume_lock(self, volume_id: str, *, timeout: float = 0.0) -> Iterator[None]:
+        """Lock a volume on this host; the end of the process releases the lock.
 
-        :param patience: seconds to wait for whoever has it
-        :raises LocalConflict: somebody else has it
-        :raises HostError: nobody can have it, such as on a full disk
+        :param timeout: seconds to wait for the lock
+        :raises LocalConflict: another process or thread has the lock
+        :raises HostError: the lock cannot be made, such as on a full disk
         """
-        path = self.folder / "locks" / volume_id
-        deadline = time.monotonic() + patience
-        while (lock := self._locked(path)) is None:
+        path = self.state_path / "locks" / volume_id
+        deadline = time.monotonic() + timeout
+        while (lock := self._try_lock(path)) is None:
             if time.monotonic() >= deadline:
                 raise exception.LocalConflict(
                     reason=f"Another process of this host works on volume {volume_id} just now. "
                     "Repeat the command when it has ended."
                 )
-            time.sleep(_NAP)
+            time.sleep(_POLL_INTERVAL)
         with lock:
             try:
                 yield
             finally:
-                # One for each volume that there ever was would be many.
+                # Otherwise the lock files of all former volumes would accumulate.
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def _locked(self, path: Path) -> IO[str] | None:
-        with _told(path):
-            self._make(path.parent)
+    def _try_lock(self, path: Path) -> IO[str] | None:
+        with _write_errors(path):
+            self._make_directory(path.parent)
             lock = path.open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it may have removed the file meanwhile: then this is nobody's lock.
+            # The former holder may have removed the file meanwhile: then this lock is void.
             if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 return lock
         except (BlockingIOError, FileNotFoundError):
@@ -178,13 +178,13 @@ class Journal:
         lock.close()
         return None
 
-    def _make(self, folder: Path) -> None:
-        for each in (self.folder, folder):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def _make_directory(self, directory: Path) -> None:
+        for path in (self.state_path, directory):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @property
     def _entries(self) -> Path:
-        return self.folder / "attachments"
+        return self.state_path / "attachments"
 
     def _path(self, entry_id: str) -> Path:
         return self._entries / f"{entry_id}.json"
@@ -194,35 +194,35 @@ def _read(path: Path) -> Entry | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         device = values["device"] and Device(**values["device"])
-        kinds = {"owner": Owner(values["owner"]), "step": Step(values["step"])}
+        enums = {"owner": Owner(values["owner"]), "step": Step(values["step"])}
         return Entry(
-            **{**values, **kinds, "device": device, "options": Options(**values["options"])}
+            **{**values, **enums, "device": device, "options": Options(**values["options"])}
         )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise exception.HostError(
-            reason=f"{path} cannot be read ({error}). It tells what is attached on this host: "
+            reason=f"{path} cannot be read ({error}). It records what is attached on this host: "
             "compare it with the API before you remove it."
         ) from error
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Say in our own terms what keeps something from being stored."""
+def _write_errors(path: Path) -> Iterator[None]:
+    """Convert errors of a write to HostError."""
     try:
         yield
     except OSError as error:
         raise exception.HostError(
-            reason=f"{path} cannot be written: {error.strerror}. Without it nobody would know "
-            "after a crash what there is on this host, so nothing more is done until it can be."
+            reason=f"{path} cannot be written: {error.strerror}. After a crash the state of this "
+            "host would be unknown, so no step is taken until it can be written."
         ) from error
 
 
-def _sync(folder: Path) -> None:
-    if not folder.exists():
+def _sync(directory: Path) -> None:
+    if not directory.exists():
         return
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(file)
     finally:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent does about the attachments of its host, one at a time; for service.py and RPC.
+"""Bring the attachments of a host to their desired state, one at a time.
 
-Whatever is to be done is asked anew with the volume in hand, so that nobody acts upon what is no
-longer wanted.  Each step is in the journal before it is taken: whoever comes after a crash or a
-reboot finds what there may be, and goes on.
+The desired state is read again after the volume is locked, so that no thread acts on an outdated
+one.  Each step is stored in the journal before it is taken: after a crash or a reboot the next
+call finds what may be there, and continues.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,8 @@ from attachd import exception
 from attachd.agent import block_device
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
-from attachd.agent.journal import GOING, Entry, Owner, Step
-from attachd.agent.patience import Patience
-from attachd.agent.room import Room
+from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
+from attachd.agent.worker_pool import ConcurrencyLimiter, TimeboxedCall
 from attachd.rpc import agent_manager_api
 from attachd.rpc.agent_manager_api import AgentCredentials, DesiredState
 
@@ -28,20 +27,20 @@ LOG = log.getLogger(__name__)
 CONNECTED = "connected"
 DISCONNECTED = "disconnected"
 
-_ROUNDS = 3
-"""How many times is looked anew at what others decide about at the same time."""
+_ATTEMPTS = 3
+"""How often a reconciliation starts anew when the desired state changes meanwhile."""
 
 _GIB = 2**30
-_PATIENCE = 120.0
+_LOCK_TIMEOUT = 120.0
 
 
-class Duties:
-    """Makes devices of volumes and takes them away; any number of threads may ask for it.
+class Reconciler:
+    """Makes and removes the devices of a host; used by any number of threads.
 
     :param options: how to connect
-    :param at_once: how many volumes are worked on at the same time
-    :param patience: seconds to wait for whoever works on a volume
-    :ivar room: where they are worked on
+    :param slots: how many volumes are worked on at the same time
+    :param lock_timeout: seconds to wait for the lock of a volume
+    :ivar limiter: limits the concurrency
     """
 
     def __init__(
@@ -49,256 +48,271 @@ class Duties:
         host: Host,
         credentials: AgentCredentials,
         options: Options,
-        at_once: int,
-        patience: float = _PATIENCE,
+        slots: int,
+        lock_timeout: float = _LOCK_TIMEOUT,
     ) -> None:
         self._host = host
         self._journal = host.journal
         self._credentials = credentials
         self._options = options
-        self._seconds = patience
-        self._patience: Patience[list[str]] = Patience()
-        self.room = Room(at_once)
+        self._lock_timeout = lock_timeout
+        self._list_call: TimeboxedCall[list[str]] = TimeboxedCall()
+        self.limiter = ConcurrencyLimiter(slots)
 
-    def look(self, attachment_id: str) -> None:
-        """Find out what is due for an attachment, and do it.
+    def reconcile(self, attachment_id: str) -> None:
+        """Bring an attachment to its desired state.
 
         :raises HostError: this host could not
-        :raises Unavailable: nobody says what is due, or hears what was done; or somebody else
-            works on the volume for long
+        :raises Unavailable: no manager answers, or another process holds the lock of the volume
         """
         volume_id = self._volume_of(attachment_id)
         if volume_id is None:
             return
         with contextlib.ExitStack() as stack:
+            lock = self._journal.volume_lock(volume_id, timeout=self._lock_timeout)
             try:
-                stack.enter_context(self._journal.held(volume_id, patience=self._seconds))
+                stack.enter_context(lock)
             except exception.LocalConflict as error:
-                # Whoever asked has given up: this thread is for those who have not.
+                # The caller has given up: this thread is needed for others.
                 raise exception.Unavailable(reason=f"{error}") from error
-            stack.enter_context(self.room.entered(attachment_id))
-            self._settle(volume_id, attachment_id)
+            stack.enter_context(self.limiter.slot(attachment_id))
+            self._reconcile_with_retry(volume_id, attachment_id)
 
-    def due(self, duties: Iterable[DesiredState]) -> list[str]:
-        """Return the attachments that look as if something was due, by what is known of them.
+    def list_pending(self, desired_states: Iterable[DesiredState]) -> list[str]:
+        """Return the attachments that do not seem to be in their desired state.
 
-        Only one thread asks.
+        Used by one thread only.
 
-        :param duties: all of this host
-        :raises HostError: the journal cannot be read, or the host hangs, so that nobody knows
+        :param desired_states: all of this host
+        :raises HostError: the journal cannot be read, or a command of the host hangs
         """
-        return self._patience.run(lambda: self._due(duties))
+        return self._list_call.run(lambda: self._list_pending(desired_states))
 
-    def _due(self, duties: Iterable[DesiredState]) -> list[str]:
-        entries = self._journal.entries()
-        known = {each.attachment_id: each for each in entries if each.owner is Owner.AGENT}
-        wanted = {each["attachment_id"]: each for each in duties}
-        undone = [name for name, duty in wanted.items() if not self._is_done(duty, known)]
-        return [*undone, *(name for name in known if name and name not in wanted)]
+    def _list_pending(self, desired_states: Iterable[DesiredState]) -> list[str]:
+        entries = {
+            entry.attachment_id: entry
+            for entry in self._journal.list_entries()
+            if entry.owner is Owner.AGENT
+        }
+        desired = {state["attachment_id"]: state for state in desired_states}
+        pending = [id_ for id_, state in desired.items() if not self._is_reached(state, entries)]
+        return [*pending, *(id_ for id_ in entries if id_ and id_ not in desired)]
 
-    def _is_done(self, duty: DesiredState, known: dict[str | None, Entry]) -> bool:
-        entry = known.get(duty["attachment_id"])
-        if duty["target_state"] != CONNECTED or not duty["complete"] or entry is None:
+    def _is_reached(self, desired: DesiredState, entries: dict[str | None, Entry]) -> bool:
+        entry = entries.get(desired["attachment_id"])
+        if desired["target_state"] != CONNECTED or not desired["complete"] or entry is None:
             return False
         try:
-            whole = entry.step is Step.ATTACHED and self._is_there(entry)
-            return whole and not _is_small(duty, entry)
+            usable = entry.step is Step.ATTACHED and self._has_usable_device(entry)
+            return usable and not _is_too_small(desired, entry)
         except exception.HostError:
             return False
 
     def _volume_of(self, attachment_id: str) -> str | None:
-        """Return the volume of an attachment that this host has to do with."""
-        for entry in self._journal.entries():
-            if entry.owner is Owner.AGENT and entry.attachment_id == attachment_id:
+        """Return the volume of an attachment; None: this host has nothing to do with it."""
+        for entry in self._journal.list_entries():
+            if _is_of(entry, attachment_id):
                 return entry.volume_id
-        duty = agent_manager_api.desired_state(self._credentials, attachment_id)
-        return None if duty is None else duty["volume_id"]
+        desired = agent_manager_api.desired_state(self._credentials, attachment_id)
+        return None if desired is None else desired["volume_id"]
 
-    def _settle(self, volume_id: str, attachment_id: str) -> None:
-        for _ in range(_ROUNDS - 1):
+    def _reconcile_with_retry(self, volume_id: str, attachment_id: str) -> None:
+        for _ in range(_ATTEMPTS - 1):
             try:
-                self._do(volume_id, attachment_id)
+                self._reconcile_once(volume_id, attachment_id)
             except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
-                LOG.info("What is due for attachment %s has changed: %s", attachment_id, error)
+                LOG.info("Attachment %s: the desired state has changed: %s", attachment_id, error)
             else:
                 return
-        self._do(volume_id, attachment_id)
+        self._reconcile_once(volume_id, attachment_id)
 
-    def _do(self, volume_id: str, attachment_id: str) -> None:
-        duty = agent_manager_api.desired_state(self._credentials, attachment_id)
-        entries = self._journal.of_volume(volume_id)
-        mine = next((each for each in entries if _is_of(each, attachment_id)), None)
-        others = [each for each in entries if each is not mine]
-        if duty is None:
-            if mine is not None:
-                self._forget(mine, others)
-        elif duty["target_state"] == DISCONNECTED:
-            self._disconnect(duty, mine, others)
+    def _reconcile_once(self, volume_id: str, attachment_id: str) -> None:
+        desired = agent_manager_api.desired_state(self._credentials, attachment_id)
+        entries = self._journal.list_for_volume(volume_id)
+        entry = next((entry for entry in entries if _is_of(entry, attachment_id)), None)
+        others = [other for other in entries if other is not entry]
+        if desired is None:
+            if entry is not None:
+                self._remove_orphan(entry, others)
+        elif desired["target_state"] == DISCONNECTED:
+            self._disconnect(desired, entry, others)
         else:
-            self._connect(duty, mine, others)
+            self._connect(desired, entry, others)
 
-    def _connect(self, duty: DesiredState, mine: Entry | None, others: list[Entry]) -> None:
-        there = mine is not None and self._is_there(mine)
-        if mine is None or not there:
-            mine = self._make(duty, mine, others)
-        assert mine.device is not None
-        if not duty["complete"] or mine.step is not Step.ATTACHED:
-            # Also of what was complete before: since a reboot its path may be another one.
-            mine = self._journal.write(mine, step=Step.COMPLETING)
-            assert mine.device is not None
+    def _connect(self, desired: DesiredState, entry: Entry | None, others: list[Entry]) -> None:
+        present = entry is not None and self._has_usable_device(entry)
+        if entry is None or not present:
+            entry = self._make_device(desired, entry, others)
+        assert entry.device is not None
+        if not desired["complete"] or entry.step is not Step.ATTACHED:
+            # Also if it was complete before: since a reboot its path may be another one.
+            entry = self._journal.write(entry, step=Step.COMPLETING)
+            assert entry.device is not None
             agent_manager_api.connected(
-                self._credentials, duty["attachment_id"], duty["generation"], mine.device.path
+                self._credentials,
+                desired["attachment_id"],
+                desired["generation"],
+                entry.device.path,
             )
-            mine = self._journal.write(mine, step=Step.ATTACHED)
-        if there and _is_small(duty, mine):
-            self._grow(duty, mine)
+            entry = self._journal.write(entry, step=Step.ATTACHED)
+        if present and _is_too_small(desired, entry):
+            self._extend(desired, entry)
 
-    def _make(self, duty: DesiredState, mine: Entry | None, others: list[Entry]) -> Entry:
-        """Return an entry with a device; a failure is told before it is raised."""
+    def _make_device(
+        self, desired: DesiredState, entry: Entry | None, others: list[Entry]
+    ) -> Entry:
+        """Return an entry with a device; a failure is reported to the manager and raised."""
         try:
-            self._check_free(duty, others)
-            info = _info(duty)
+            self._check_conflicts(desired, others)
+            info = _connection_info(desired)
             self._host.check(info.get("driver_volume_type"))
-            if mine is not None and mine.connection_info != info:
-                # It was to be connected otherwise, and nobody knows how far that went.
-                mine = mine if self._is_shared(mine, others) else self._discard(mine)
-            if duty["complete"]:
+            if entry is not None and entry.connection_info != info:
+                # A connect by other parameters was begun, and its progress is unknown.
+                entry = entry if self._is_shared(entry, others) else self._discard(entry)
+            if desired["complete"]:
                 LOG.warning(
-                    "The device of volume %s, attachment %s, is not there (any more), as after a "
-                    "reboot: it is made again",
-                    duty["volume_id"],
-                    duty["attachment_id"],
+                    "Volume %s, attachment %s: the device is missing, as after a reboot; it is "
+                    "made again",
+                    desired["volume_id"],
+                    desired["attachment_id"],
                 )
-            made = self._host.connect(self._entry(duty, mine))
+            entry = self._host.connect(self._new_entry(desired, entry))
         except exception.HostError as error:
-            self._tell_failure(duty, error)
+            self._report_failure(desired, error)
             raise
-        LOG.info("Volume %s is %s", duty["volume_id"], made.device and made.device.path)
-        return made
+        LOG.info("Volume %s: device %s", desired["volume_id"], entry.device and entry.device.path)
+        return entry
 
-    def _entry(self, duty: DesiredState, mine: Entry | None) -> Entry:
-        begun = mine or Entry(
-            duty["volume_id"],
+    def _new_entry(self, desired: DesiredState, entry: Entry | None) -> Entry:
+        """Return an entry for a desired state; one that exists is updated."""
+        base = entry or Entry(
+            desired["volume_id"],
             owner=Owner.AGENT,
-            attachment_id=duty["attachment_id"],
+            attachment_id=desired["attachment_id"],
             connector_type=self._host.connector.TYPE,
         )
         return dataclasses.replace(
-            begun, mode=duty["mode"], options=self._options, connection_info=_info(duty)
+            base,
+            mode=desired["mode"],
+            options=self._options,
+            connection_info=_connection_info(desired),
         )
 
-    def _check_free(self, duty: DesiredState, others: list[Entry]) -> None:
-        """Find out that nobody else has the volume on this host.
+    def _check_conflicts(self, desired: DesiredState, others: list[Entry]) -> None:
+        """Check that the volume is not attached by hand; remove orphans.
 
-        :raises LocalConflict: somebody has attached it by hand
+        :raises LocalConflict: it is attached by hand
         """
-        for each in others:
-            if each.owner is not Owner.AGENT:
+        for other in others:
+            if other.owner is not Owner.AGENT:
                 raise exception.LocalConflict(
-                    reason=f"Volume {duty['volume_id']} is attached to host "
-                    f"{self._credentials.host} by hand, by attachment {each.attachment_id}. "
+                    reason=f"Volume {desired['volume_id']} is attached to host "
+                    f"{self._credentials.host} by hand, by attachment {other.attachment_id}. "
                     "Detach it there: local-detach on that host."
                 )
-            assert each.attachment_id is not None
-            if agent_manager_api.desired_state(self._credentials, each.attachment_id) is None:
-                self._forget(each, [every for every in others if every is not each])
+            assert other.attachment_id is not None
+            if agent_manager_api.desired_state(self._credentials, other.attachment_id) is None:
+                self._remove_orphan(other, [entry for entry in others if entry is not other])
 
-    def _tell_failure(self, duty: DesiredState, error: exception.HostError) -> None:
+    def _report_failure(self, desired: DesiredState, error: exception.HostError) -> None:
         try:
             agent_manager_api.connect_failed(
-                self._credentials, duty["attachment_id"], duty["generation"], f"{error}"
+                self._credentials, desired["attachment_id"], desired["generation"], f"{error}"
             )
-        except exception.AttachdError as trouble:
-            LOG.warning("Attachment %s: %s (%s)", duty["attachment_id"], error, trouble)
+        except exception.AttachdError as report_error:
+            LOG.warning(
+                "Attachment %s: %s (not reported: %s)",
+                desired["attachment_id"],
+                error,
+                report_error,
+            )
 
-    def _grow(self, duty: DesiredState, mine: Entry) -> None:
-        grown = self._host.extend(mine)
-        if grown < duty["size_gib"] * _GIB:
+    def _extend(self, desired: DesiredState, entry: Entry) -> None:
+        size = self._host.extend(entry)
+        if size < desired["size_gib"] * _GIB:
             raise exception.HostError(
-                reason=f"Volume {duty['volume_id']} has {duty['size_gib']} GiB, and its device on "
-                f"host {self._credentials.host} still {grown} bytes."
+                reason=f"Volume {desired['volume_id']} has {desired['size_gib']} GiB, and its "
+                f"device on host {self._credentials.host} still {size} bytes."
             )
-        LOG.info("The device of volume %s has grown to %d bytes", duty["volume_id"], grown)
+        LOG.info("Volume %s: the device has grown to %d bytes", desired["volume_id"], size)
 
-    def _disconnect(self, duty: DesiredState, mine: Entry | None, others: list[Entry]) -> None:
-        if mine is None:
-            mine = self._unheard_of(duty, others)
-        if mine is not None:
+    def _disconnect(self, desired: DesiredState, entry: Entry | None, others: list[Entry]) -> None:
+        attachment = (self._credentials, desired["attachment_id"], desired["generation"])
+        if entry is None:
+            entry = self._untracked_entry(desired, others)
+        if entry is not None:
             try:
-                if not self._is_shared(mine, others):
-                    mine = self._host.disconnect(mine)
+                if not self._is_shared(entry, others):
+                    entry = self._host.disconnect(entry)
             except exception.DeviceBusy as error:
-                agent_manager_api.detach_refused(
-                    self._credentials, duty["attachment_id"], duty["generation"], f"{error}"
-                )
+                agent_manager_api.detach_refused(*attachment, f"{error}")
                 raise
             except exception.HostError as error:
-                self._tell_failure(duty, error)
+                self._report_failure(desired, error)
                 raise
-        agent_manager_api.disconnected(
-            self._credentials, duty["attachment_id"], duty["generation"]
-        )
-        if mine is not None:
-            self._journal.remove(mine)
+        agent_manager_api.disconnected(*attachment)
+        if entry is not None:
+            self._journal.remove(entry)
 
-    def _unheard_of(self, duty: DesiredState, others: list[Entry]) -> Entry | None:
-        """Return an entry for what nothing was ever begun for, as far as the journal knows.
+    def _untracked_entry(self, desired: DesiredState, others: list[Entry]) -> Entry | None:
+        """Return an entry for an attachment that the journal does not know.
 
-        A journal, or this entry of it, may have been lost.  So what can be asked is asked, unless
-        nothing can have been made because the tools are missing.  Beside other attachments that is
-        done where each has a device, so that a shared one is known as such, and none is by hand.
+        A journal, or this entry of it, may have been lost.  So the host is searched for a device,
+        unless none can exist because the tools are missing.  Where the volume has other
+        attachments, that is done only if the agent owns them and each has a device, so that a
+        shared device is recognized.
         """
-        info = _info(duty)
+        info = _connection_info(desired)
         if self._host.connector.missing_requirements(info.get("driver_volume_type")):
             return None
-        if any(each.owner is not Owner.AGENT or each.device is None for each in others):
+        if any(other.owner is not Owner.AGENT or other.device is None for other in others):
             return None
-        return self._entry(duty, None) if duty["connection_info"] else None
+        return self._new_entry(desired, None) if desired["connection_info"] else None
 
-    def _forget(self, mine: Entry, others: list[Entry]) -> None:
-        """Take away what is not this host's (any more), unless somebody uses it.
+    def _remove_orphan(self, entry: Entry, others: list[Entry]) -> None:
+        """Remove an attachment that the service does not know, unless it is in use.
 
-        Whoever has deleted it by force has shut the host out already.  But the service may as well
-        have lost its memory, or be another one: nothing is torn from under those who use it.
+        After a forced delete the backend has revoked the host's access already.  But the service
+        may as well have lost its database, or be another one: a device in use stays.
 
-        :raises DeviceBusy: they do
+        :raises DeviceBusy: it is in use
         """
-        if not self._is_shared(mine, others):
-            if self._host.is_present(mine):
+        if not self._is_shared(entry, others):
+            if self._host.is_present(entry):
                 LOG.warning(
-                    "Volume %s, attachment %s, is not attached to this host any more: by force, "
-                    "or because it went elsewhere. Its device is taken away unless it is used",
-                    mine.volume_id,
-                    mine.attachment_id,
+                    "Volume %s, attachment %s: not attached to this host any more, because it was "
+                    "deleted by force or moved. Its device is removed unless it is in use",
+                    entry.volume_id,
+                    entry.attachment_id,
                 )
-            mine = self._discard(mine)
-        self._journal.remove(mine)
+            entry = self._discard(entry)
+        self._journal.remove(entry)
 
-    def _discard(self, mine: Entry) -> Entry:
-        """Take away what is not wanted like this, saved or not; raises DeviceBusy: it is used."""
-        self._host.check_unused(mine)
-        return self._host.disconnect(mine, force=True)
+    def _discard(self, entry: Entry) -> Entry:
+        """Remove a device also if data cannot be saved; raises DeviceBusy if it is in use."""
+        self._host.check_unused(entry)
+        return self._host.disconnect(entry, force=True)
 
-    def _is_shared(self, mine: Entry, others: list[Entry]) -> bool:
+    def _is_shared(self, entry: Entry, others: list[Entry]) -> bool:
         """Tell whether another attachment of the volume has the same device, and keeps it."""
-        staying = [each for each in others if each.step not in GOING]
-        return any(self._host.is_shared(mine, each) for each in staying)
+        staying = [other for other in others if other.step not in TEARDOWN_STEPS]
+        return any(self._host.is_shared(entry, other) for other in staying)
 
-    def _is_there(self, entry: Entry) -> bool:
-        """Tell whether there is a whole device; one that was to go may be half gone."""
-        return entry.step not in GOING and self._host.is_present(entry)
+    def _has_usable_device(self, entry: Entry) -> bool:
+        """Tell whether there is a complete device: after a failed disconnect it may not be."""
+        return entry.step not in TEARDOWN_STEPS and self._host.is_present(entry)
 
 
 def _is_of(entry: Entry, attachment_id: str) -> bool:
     return entry.owner is Owner.AGENT and entry.attachment_id == attachment_id
 
 
-def _is_small(duty: DesiredState, entry: Entry) -> bool:
+def _is_too_small(desired: DesiredState, entry: Entry) -> bool:
     assert entry.device is not None
-    return block_device.size(entry.device.path) < duty["size_gib"] * _GIB
+    return block_device.size(entry.device.path) < desired["size_gib"] * _GIB
 
 
-def _info(duty: DesiredState) -> dict[str, Any]:
-    """Return the connection, and what os-brick's guard goes by."""
-    guard = {name: duty[name] for name in ("shared_targets", "service_uuid")}
-    return {**duty["connection_info"], **(guard if duty["service_uuid"] else {})}
+def _connection_info(desired: DesiredState) -> dict[str, Any]:
+    """Return the connection with the keys of os-brick's guard for shared targets."""
+    guard_keys = {key: desired[key] for key in ("shared_targets", "service_uuid")}
+    return {**desired["connection_info"], **(guard_keys if desired["service_uuid"] else {})}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the journal of a host with its devices, and connects again what a reboot took away.
+"""Compare the journal of a host with its devices, and attach again after a reboot.
 
-For client/, which knows whom to ask about an attachment.  Nothing is connected on the journal's
-word alone: the service may have given the volume to somebody else meanwhile.
+Used by client/, which asks the service about each attachment.  Nothing is connected by the journal
+alone: the service may have given the volume to another host meanwhile.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,44 +14,44 @@ from typing import Any
 from attachd import exception
 from attachd.agent.connectors.qemu import loop_devices, state_dir, storage_daemon
 from attachd.agent.host import Host
-from attachd.agent.journal import GOING, Entry, Owner, Step
+from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
 from attachd.agent.mount import format_and_mount, mounts
 from attachd.agent.mount.probe import Progress
 
-Current = Callable[[Entry], dict[str, Any] | None]
-"""Asks the service for the present connection_info of an attachment; None: it is gone.  Whatever
-it raises means that the service cannot be asked."""
+GetConnection = Callable[[Entry], dict[str, Any] | None]
+"""Asks the service for the present connection_info of an attachment; None: it was deleted.  Any
+exception means that the service cannot be asked."""
 
 _RESTORE = "attachd local-restore"
 
 
 class Verdict(enum.StrEnum):
-    """What is to be done about something that is attached, or was."""
+    """The state of an attachment or device of this host."""
 
-    WHOLE = "whole"
-    """Nothing."""
+    OK = "ok"
+    """It is attached, and mounted if it should be."""
     MISSING = "missing"
-    """It was attached, and its device or its mount is not there: restore_host() brings it back."""
-    HALF_WAY = "half-way"
-    """Somebody was killed on the way there; whoever repeats it goes on."""
-    LEAVING = "leaving"
-    """Somebody was killed on the way back."""
-    OF_AGENT = "of the agent"
-    """The agent looks after it."""
+    """It was attached, and its device or mount is not there: restore_host() attaches it again."""
+    ATTACH_INTERRUPTED = "attach interrupted"
+    """An attach was interrupted; the same command finishes it."""
+    DETACH_INTERRUPTED = "detach interrupted"
+    """A detach was interrupted; the same command finishes it."""
+    AGENT_MANAGED = "managed by the agent"
+    """The agent maintains it."""
     UNKNOWN = "unknown"
-    """There is a device of ours that the journal does not know."""
-    GONE = "gone"
-    """The service had deleted the attachment, and so it was taken away here."""
+    """A device that a connector has made, and that is not in the journal."""
+    DELETED = "deleted"
+    """The service had deleted the attachment; it was detached from this host."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One volume of this host, or one device that is nobody's.
+    """One volume of this host, or one device without an entry.
 
-    :ivar path: of the device, or its folder; None: there is none
-    :ivar mountpoint: where it should be mounted; None: nowhere
-    :ivar advice: the command that brings it in order; "" if nothing has to be done
-    :ivar error: why it is not in order, as far as that is known
+    :ivar path: of the device, or its directory; None: there is none
+    :ivar mountpoint: where it should be mounted; None: it should not
+    :ivar advice: the command that repairs it; "" if none is needed
+    :ivar error: what is wrong, as far as that is known
     """
 
     verdict: Verdict
@@ -65,86 +65,88 @@ class Finding:
 
 
 def check_host(host: Host) -> list[Finding]:
-    """Compare the journal with the devices; nothing is changed, and nobody is asked.
+    """Compare the journal with the devices; nothing is changed, and the service is not asked.
 
     :raises HostError: the journal cannot be read
     """
-    entries = host.journal.entries()
-    return [_find(host, each) for each in entries] + list(_unknown(host, entries))
+    entries = host.journal.list_entries()
+    return [_check_entry(host, entry) for entry in entries] + list(_find_unknown(host, entries))
 
 
-def restore_host(host: Host, current: Current, progress: Progress) -> list[Finding]:
+def restore_host(host: Host, get_connection: GetConnection, progress: Progress) -> list[Finding]:
     """Connect and mount again what was attached by commands; what is there already stays.
 
-    Attachments of the agent, and those on their way there or back, are only told of.  It can be
+    Attachments of the agent, and interrupted attaches and detaches, are only reported.  It can be
     repeated: after a crash, and when the service answers again.
 
-    :returns: as check_host(), when all is done, with what failed
+    :returns: as check_host() afterwards, with the errors of what failed
     :raises HostError: the journal cannot be read
     """
-    gone, errors = [], {}
-    # A mountpoint may be on another volume: its mount comes first.
-    for each in sorted(host.journal.entries(), key=lambda each: each.mountpoint or ""):
+    deleted, errors = [], {}
+    # A mountpoint may be on another volume, whose mount comes first.
+    by_mountpoint = sorted(host.journal.list_entries(), key=lambda entry: entry.mountpoint or "")
+    for listed in by_mountpoint:
         try:
-            with host.journal.held(each.volume_id):
-                entry = host.journal.get(each.id)
-                if entry is not None and _is_to_restore(entry):
-                    gone += _restore(host, entry, current, progress)
+            with host.journal.volume_lock(listed.volume_id):
+                entry = host.journal.get(listed.id)
+                if entry is not None and _was_attached(entry):
+                    deleted += _restore(host, entry, get_connection, progress)
         except exception.HostError as error:
-            errors[each.id] = f"{error}"
-    found = [
-        dataclasses.replace(each, error=errors.get(each.entry.id, each.error))
-        if each.entry
-        else each
-        for each in check_host(host)
+            errors[listed.id] = f"{error}"
+    findings = [
+        dataclasses.replace(finding, error=errors.get(finding.entry.id, finding.error))
+        if finding.entry
+        else finding
+        for finding in check_host(host)
     ]
-    return gone + found
+    return deleted + findings
 
 
-def _is_to_restore(entry: Entry) -> bool:
-    whole = entry.step is Step.ATTACHED or (entry.restoring and entry.step not in GOING)
-    return whole and entry.owner is Owner.LOCAL
+def _was_attached(entry: Entry) -> bool:
+    attached = entry.step is Step.ATTACHED
+    attached = attached or (entry.restoring and entry.step not in TEARDOWN_STEPS)
+    return attached and entry.owner is Owner.LOCAL
 
 
-def _find(host: Host, entry: Entry) -> Finding:
-    error = entry.error
+def _check_entry(host: Host, entry: Entry) -> Finding:
+    message = entry.error
     try:
         present = host.is_present(entry)
         mounted = present and _is_mounted(entry)
-    except exception.HostError as problem:
+    except exception.HostError as error:
         present = mounted = False
-        error = f"{problem}"
-    found = Finding(
-        Verdict.WHOLE,
+        message = f"{error}"
+    verdict = _verdict(entry, present=present, mounted=mounted)
+    return Finding(
+        verdict,
         entry,
         path=entry.device.path if entry.device else None,
         mountpoint=entry.mountpoint,
         present=present,
         mounted=mounted,
-        error=error,
+        advice=_advice(entry, verdict),
+        error=message,
     )
-    verdict = _verdict(entry, found)
-    return dataclasses.replace(found, verdict=verdict, advice=_advice(entry, verdict))
 
 
-def _verdict(entry: Entry, found: Finding) -> Verdict:
+def _verdict(entry: Entry, *, present: bool, mounted: bool) -> Verdict:
     if entry.owner is Owner.AGENT:
-        return Verdict.OF_AGENT
-    if entry.step in GOING:
-        return Verdict.LEAVING
-    if not _is_to_restore(entry):
-        return Verdict.HALF_WAY
-    whole = found.present and (found.mounted or entry.mountpoint is None)
-    return Verdict.WHOLE if whole and entry.step is Step.ATTACHED else Verdict.MISSING
+        return Verdict.AGENT_MANAGED
+    if entry.step in TEARDOWN_STEPS:
+        return Verdict.DETACH_INTERRUPTED
+    if not _was_attached(entry):
+        return Verdict.ATTACH_INTERRUPTED
+    complete = present and (mounted or entry.mountpoint is None)
+    return Verdict.OK if complete and entry.step is Step.ATTACHED else Verdict.MISSING
 
 
 def _advice(entry: Entry, verdict: Verdict) -> str:
     if verdict is Verdict.MISSING:
         return _RESTORE
-    if verdict is Verdict.LEAVING:
-        named = ["--attachment-id", entry.attachment_id] if entry.attachment_id else []
-        return shlex.join(["attachd", "local-detach", *named, entry.volume_id])
-    if verdict is not Verdict.HALF_WAY:
+    if verdict is Verdict.DETACH_INTERRUPTED:
+        option = ["--attachment-id", entry.attachment_id] if entry.attachment_id else []
+        return shlex.join(["attachd", "local-detach", *option, entry.volume_id])
+    if verdict is not Verdict.ATTACH_INTERRUPTED:
         return ""
     words = ["attachd", "local-attach"]
     words += ["--mode", entry.mode] if entry.mode != "rw" else []
@@ -159,71 +161,74 @@ def _is_mounted(entry: Entry) -> bool:
     return mounts.is_mounted(entry.device.path, entry.mountpoint)
 
 
-def _unknown(host: Host, entries: list[Entry]) -> Iterator[Finding]:
-    """Tell of user-space devices that run, and are of no entry."""
-    infos = (each.connection_info for each in entries)
-    known = {state_dir.path_for(host.journal.folder, info) for info in infos if info is not None}
-    for folder in sorted((host.journal.folder.resolve() / "devices").glob("*")):
-        image = storage_daemon.image_file(folder)
-        devices, running = loop_devices.list_over(image), storage_daemon.list_running(folder)
-        if folder in known or not (devices or running):
+def _find_unknown(host: Host, entries: list[Entry]) -> Iterator[Finding]:
+    """Yield the devices of the QEMU connector that have no entry."""
+    state_path = host.journal.state_path
+    infos = (entry.connection_info for entry in entries)
+    known = {state_dir.path_for(state_path, info) for info in infos if info is not None}
+    for directory in sorted((state_path.resolve() / "devices").glob("*")):
+        loops = loop_devices.list_over(storage_daemon.image_file(directory))
+        daemons = storage_daemon.list_running(directory)
+        if directory in known or not (loops or daemons):
             continue
-        words = [["losetup", "--detach", each.path] for each in devices]
-        words += [["kill", f"{each.id}"] for each in running]
+        lines = [["losetup", "--detach", loop.path] for loop in loops]
+        lines += [["kill", f"{daemon.id}"] for daemon in daemons]
         yield Finding(
             Verdict.UNKNOWN,
-            path=devices[0].path if devices else f"{folder}",
+            path=loops[0].path if loops else f"{directory}",
             present=True,
-            advice=" && ".join(shlex.join(each) for each in words),
-            error=f"The journal knows nothing of it; what it is, its folder tells: {folder}",
+            advice=" && ".join(shlex.join(line) for line in lines),
+            error=f"The journal has no entry of it; its files are in {directory}",
         )
 
 
-def _restore(host: Host, entry: Entry, current: Current, progress: Progress) -> list[Finding]:
-    """Have one volume as it was, or no longer, as the service says.
+def _restore(
+    host: Host, entry: Entry, get_connection: GetConnection, progress: Progress
+) -> list[Finding]:
+    """Attach one volume again, or detach it if the service has deleted the attachment.
 
-    :returns: that it is gone, if it is
+    :returns: a finding if it was deleted
     """
-    found = _find(host, entry)
+    finding = _check_entry(host, entry)
     try:
-        info = current(entry)
+        info = get_connection(entry)
     except Exception as error:
-        if found.verdict is Verdict.WHOLE:
-            return []  # It has what it needs, so nothing has to be known.
-        host.journal.write(entry, error=_unasked(entry, error))
-        raise exception.HostError(reason=_unasked(entry, error)) from error
+        if finding.verdict is Verdict.OK:
+            return []  # Nothing has to be done, so the service is not needed.
+        message = _not_asked(entry, error)
+        host.journal.write(entry, error=message)
+        raise exception.HostError(reason=message) from error
     if info is None:
         progress(f"The service has deleted the attachment of volume {entry.volume_id}")
-        _take_away(host, entry, found)
-        return [Finding(Verdict.GONE, entry, found.path, entry.mountpoint)]
-    if found.verdict is not Verdict.WHOLE:
-        _bring_back(host, entry, found, info, progress)
+        _detach(host, entry, finding)
+        return [Finding(Verdict.DELETED, entry, finding.path, entry.mountpoint)]
+    if finding.verdict is not Verdict.OK:
+        _reattach(host, entry, finding, info, progress)
     return []
 
 
-def _unasked(entry: Entry, error: Exception) -> str:
+def _not_asked(entry: Entry, error: Exception) -> str:
     return (
         f"Volume {entry.volume_id} was not connected: the service does not say whether attachment "
         f"{entry.attachment_id} still is this host's ({error}). When it answers again: {_RESTORE}"
     )
 
 
-def _bring_back(
-    host: Host, entry: Entry, found: Finding, info: dict[str, Any], progress: Progress
+def _reattach(
+    host: Host, entry: Entry, finding: Finding, info: dict[str, Any], progress: Progress
 ) -> None:
+    """Connect and mount a volume; no file system is made."""
     journal = host.journal
     try:
-        if not found.present:
+        if not finding.present:
             host.check(str(info.get("driver_volume_type")))
             progress(f"Connecting volume {entry.volume_id}")
-            # The old path may be that of another disk by now.
+            # The former path may be that of another disk by now.
             entry = journal.write(entry, connection_info=info, device=None, restoring=True)
             entry = host.connect(entry)
         mode = "ro" if info.get("access_mode") == "ro" else entry.mode
-        # It had its file system when it was attached: none is made.
-        entry = format_and_mount.mount_volume(
-            journal, dataclasses.replace(entry, mkfs=None), progress, mode=mode
-        )
+        entry = dataclasses.replace(entry, mkfs=None)
+        entry = format_and_mount.mount_volume(journal, entry, progress, mode=mode)
     except exception.HostError as error:
         latest = journal.get(entry.id) or entry
         journal.write(latest, step=Step.ATTACHED, restoring=False, error=f"{error}")
@@ -231,14 +236,14 @@ def _bring_back(
     journal.write(entry, step=Step.ATTACHED, restoring=False, error=None)
 
 
-def _take_away(host: Host, entry: Entry, found: Finding) -> None:
-    """Leave nothing of an attachment that the service has deleted.
+def _detach(host: Host, entry: Entry, finding: Finding) -> None:
+    """Detach a volume whose attachment the service has deleted.
 
-    :raises DeviceBusy: somebody uses it
+    :raises DeviceBusy: it is in use
     """
     journal = host.journal
     try:
-        if found.present:
+        if finding.present:
             entry = format_and_mount.unmount_volume(journal, entry, present=True)
         else:
             entry = journal.write(entry, device=None)

@@ -1,48 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent of a host at work: it reports, does what is due, and looks when told; run by cmd.
+"""The agent of a host: it reports, reconciles, and serves RPC; run by cmd/agent.py.
 
-Nothing depends on messages.  A report's answer is all that is due; who tells the agent to look
-only has it done sooner.  Managers and the message queue may be away for as long as they like.
+No RPC request is essential.  The answer to a report contains all desired states; a request to
+reconcile only lets an attachment be handled sooner.  Managers and the message queue may be
+unavailable for any time.
 """
 
+from collections.abc import Callable
 import threading
 from time import monotonic
 
 from oslo_log import log
+import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.agent.connectors.base import Options
-from attachd.agent.endpoint import Endpoint
-from attachd.agent.heartbeat import Reporter
+from attachd.agent.heartbeat import HostReporter
 from attachd.agent.host import Host
-from attachd.agent.reconciler import Duties
-from attachd.agent.worker_pool import Crew
+from attachd.agent.reconciler import Reconciler
+from attachd.agent.worker_pool import WorkerPool
 from attachd.conf import CONF
-from attachd.rpc import agent_manager_api, transport
+from attachd.context import RequestContext
+from attachd.rpc import agent_api, agent_manager_api, transport
 
 LOG = log.getLogger(__name__)
 
-GRACE = 60.0
-"""Seconds that a stopping agent waits for what is under way; the next one goes on with it."""
+SHUTDOWN_TIMEOUT = 60.0
+"""Seconds that a stopping agent waits for work in progress; after the next start it continues."""
+
+
+class Endpoint:
+    """The server half of rpc/agent_api.py.
+
+    :param reconcile: as WorkerPool.reconcile_now()
+    """
+
+    target = messaging.Target(version=agent_api.VERSION)
+
+    def __init__(self, reconcile: Callable[[str], None]) -> None:
+        self._reconcile = reconcile
+
+    def reconcile(self, _context: RequestContext, attachment_id: str) -> None:
+        """See agent_api.reconcile(); errors of attachd are expected answers."""
+        try:
+            self._reconcile(attachment_id)
+        except exception.AttachdError:
+            raise messaging.ExpectedException from None
 
 
 class Agent:
-    """One host's agent; devices stay as they are when it stops.
+    """The agent of one host; devices stay as they are when it stops.
 
-    :param key: which proves that it is this host's agent
+    :param key: proves that it is the agent of this host
     """
 
     def __init__(self, host: Host, key: str) -> None:
         options = Options(CONF.agent.multipath, CONF.agent.enforce_multipath, CONF.agent.nic)
         self._host = host
         self._credentials = agent_manager_api.AgentCredentials(host.identity.name, key)
-        self._duties = Duties(
+        self._reconciler = Reconciler(
             host, self._credentials, options, CONF.agent.threads, CONF.agent.work_timeout
         )
-        self._reporter = Reporter(host, options)
-        self._crew = Crew(self._duties.look, CONF.agent.threads)
+        self._reporter = HostReporter(host, options)
+        self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)
         self._server = transport.get_server(
-            Endpoint(self._crew.look),
+            Endpoint(self._workers.reconcile_now),
             host.identity.name,
             CONF.agent.topic,
             CONF.agent.work_timeout,
@@ -50,21 +72,21 @@ class Agent:
         self._lock = threading.Lock()
         self._serving = False
         self._stopping = threading.Event()
-        self._trouble: str | None = None
-        # Apart from what takes long: whoever does not report is taken for dead.
-        self._thread = threading.Thread(target=self._report_for_ever, name="report", daemon=True)
+        self._last_error: str | None = None
+        # Apart from long work: an agent without reports counts as down.
+        self._thread = threading.Thread(target=self._run_heartbeat, name="report", daemon=True)
 
     def start(self) -> None:
-        """Begin to report; the first report that is heard begins everything else."""
+        """Start to report; after the first report that a manager accepts, serve RPC."""
         self._thread.start()
 
     def stop(self) -> bool:
-        """Accept nothing more, and finish what is under way; False: that takes too long."""
-        deadline = monotonic() + GRACE
+        """Accept no more work, and finish what is in progress; False: the timeout has passed."""
+        deadline = monotonic() + SHUTDOWN_TIMEOUT
         self._stopping.set()
         closing = threading.Thread(target=self._close, daemon=True)
         closing.start()
-        finished = self._crew.stop(GRACE)
+        finished = self._workers.stop(SHUTDOWN_TIMEOUT)
         closing.join(max(0.0, deadline - monotonic()))
         return finished and not closing.is_alive()
 
@@ -74,32 +96,33 @@ class Agent:
                 self._server.stop()
                 self._server.wait()
 
-    def _report_for_ever(self) -> None:
+    def _run_heartbeat(self) -> None:
         while True:
             try:
                 self.report()
             except exception.AttachdError as error:
-                self._tell_trouble(f"{error}")
+                self._log_failure(f"{error}")
             except Exception:
-                LOG.exception("A report has failed")
+                LOG.exception("Host %s: report failed", self._credentials.host)
             else:
-                self._tell_recovery()
+                self._log_recovery()
                 self._serve()
             if self._stopping.wait(CONF.agent.report_interval):
                 return
 
     def report(self) -> None:
-        """Say how the host is, and have done what is due.
+        """Send a report, and reconcile the attachments that it shows to need it.
 
-        :raises Unavailable: nobody hears it
-        :raises Forbidden: another one is the agent of this host
-        :raises HostError: the journal cannot be read, or the host hangs, which is said as well
+        :raises Unavailable: no manager answers
+        :raises Forbidden: another process is the agent of this host
+        :raises HostError: the journal cannot be read, or the host hangs; that is reported as well
         """
-        report = self._duties.room.warn(self._reporter.report(), CONF.agent.work_timeout)
-        duties = agent_manager_api.report(self._credentials, report)
-        due = self._duties.due(duties)
-        self._crew.keep_only(due)
-        self._crew.begin(due)
+        report = self._reporter.report()
+        report = self._reconciler.limiter.add_to_report(report, CONF.agent.work_timeout)
+        desired_states = agent_manager_api.report(self._credentials, report)
+        pending = self._reconciler.list_pending(desired_states)
+        self._workers.reset_others(pending)
+        self._workers.submit(pending)
 
     def _serve(self) -> None:
         with self._lock:
@@ -107,15 +130,15 @@ class Agent:
                 return
             self._server.start(override_pool_size=CONF.agent.threads)
             self._serving = True
-        LOG.info("The agent of host %s is at work", self._credentials.host)
+        LOG.info("Host %s: the agent serves requests", self._credentials.host)
 
-    def _tell_trouble(self, trouble: str) -> None:
-        """Say once what is wrong, not at each report."""
-        if trouble != self._trouble:
-            LOG.warning("Host %s cannot report: %s", self._credentials.host, trouble)
-        self._trouble = trouble
+    def _log_failure(self, error: str) -> None:
+        """Log an error once, not at each report."""
+        if error != self._last_error:
+            LOG.warning("Host %s: report failed: %s", self._credentials.host, error)
+        self._last_error = error
 
-    def _tell_recovery(self) -> None:
-        if self._trouble is not None:
-            LOG.info("Host %s reports again", self._credentials.host)
-        self._trouble = None
+    def _log_recovery(self) -> None:
+        if self._last_error is not None:
+            LOG.info("Host %s: report accepted again", self._credentials.host)
+        self._last_error = None

@@ -16,7 +16,7 @@ from typing import Any
 
 from oslo_utils import strutils
 
-from attachd.agent.journal import FOLDER
+from attachd.agent.journal import DEFAULT_STATE_PATH
 
 FOLDER_VARIABLE = "ATTACHD_HOST_FOLDER"
 """Environment variable with the folder of this host's journal."""
@@ -61,7 +61,7 @@ def absolute(text: str) -> str:
 
 def host_folder() -> str:
     """Return the default folder of the journal."""
-    return os.environ.get(FOLDER_VARIABLE) or str(FOLDER)
+    return os.environ.get(FOLDER_VARIABLE) or str(DEFAULT_STATE_PATH)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ HOST = (
         default=None,
         type=absolute,
         help="the folder where this host notes what is attached; default: "
-        f"${FOLDER_VARIABLE}, or {FOLDER}",
+        f"${FOLDER_VARIABLE}, or {DEFAULT_STATE_PATH}",
     ),
 )
 ATTACH = (

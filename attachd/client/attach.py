@@ -13,7 +13,7 @@ from typing import Any
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
-from attachd.agent.journal import GOING, Entry, Owner, Step
+from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
 from attachd.agent.mount import filesystems, format_and_mount, mounts
 from attachd.client.detach import Detacher, command
 from attachd.client.service import RemoteAttachment, ReservationRefused, Service, Volume
@@ -91,10 +91,10 @@ class Attacher:
 
     def _find_earlier(self, volume: Volume, request: AttachRequest) -> Entry | None:
         """Return the entry to continue; an entry that cannot be continued is undone first."""
-        for entry in self._journal.of_volume(volume.id):
+        for entry in self._journal.list_for_volume(volume.id):
             if entry.owner is not Owner.LOCAL:
                 raise _conflict(entry, "the agent of this host has attached it")
-            if entry.step in GOING:
+            if entry.step in TEARDOWN_STEPS:
                 self._report_progress("Finishing an earlier detach")
                 self._detaching.resume(entry)
             elif not request.is_of(entry):
@@ -183,7 +183,7 @@ class Attacher:
 
     def finish(self, entry: Entry) -> None:
         """Finish an interrupted attach or detach; raises as attach()."""
-        if entry.step in GOING:
+        if entry.step in TEARDOWN_STEPS:
             self._detaching.resume(entry)
         else:
             self.attach(self._service.find(entry.volume_id), AttachRequest.of(entry))
@@ -228,7 +228,7 @@ class Attacher:
 
 
 def _was_attached(entry: Entry) -> bool:
-    return entry.step is Step.ATTACHED or (entry.restoring and entry.step not in GOING)
+    return entry.step is Step.ATTACHED or (entry.restoring and entry.step not in TEARDOWN_STEPS)
 
 
 def _is_placed(entry: Entry) -> bool:

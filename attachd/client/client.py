@@ -136,7 +136,7 @@ class Client:
         self.host.check(tools=request.tools())
         service = Service(self.connection)
         found = service.find(volume)
-        with self.host.journal.held(found.id):
+        with self.host.journal.volume_lock(found.id):
             steps = Attacher(self.host, service, self._detaching(service), self._report_progress)
             return _shown(steps.attach(found, request))
 
@@ -166,7 +166,7 @@ class Client:
         service = Service(self.connection)
         choice = AttachmentSelector(self.host, service)
         found = choice.volume(volume)
-        with self.host.journal.held(found.id):
+        with self.host.journal.volume_lock(found.id):
             entry = choice.entry(found, DetachRequest(attachment_id, device_info, options))
             self.host.check()
             self._detaching(service).resume(entry, force=force)
@@ -230,7 +230,7 @@ def list_local(
             present=_is_present(host, entry),
             status=asker.status(entry),
         )
-        for entry in host.journal.entries()
+        for entry in host.journal.list_entries()
     ]
 
 
@@ -300,9 +300,9 @@ def restore(
         if entry is None:
             tell(f"{found.path}: {found.error} End it by: {found.advice}")
             continue
-        if found.verdict is Verdict.GONE:
+        if found.verdict is Verdict.DELETED:
             gone.append(entry)
-        elif found.verdict in {Verdict.HALF_WAY, Verdict.LEAVING}:
+        elif found.verdict in {Verdict.ATTACH_INTERRUPTED, Verdict.DETACH_INTERRUPTED}:
             error = _finish(host, steps, entry)
         if error is not None:
             tell(f"Volume {entry.volume_id} is not as it was: {error}")
@@ -313,7 +313,7 @@ def restore(
 def _finish(host: Host, steps: Attacher, entry: Entry) -> str | None:
     """Finish an interrupted operation; return the error, or None."""
     try:
-        with host.journal.held(entry.volume_id):
+        with host.journal.volume_lock(entry.volume_id):
             latest = host.journal.get(entry.id)
             if latest is not None:
                 steps.finish(latest)

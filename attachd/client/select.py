@@ -41,7 +41,7 @@ class AttachmentSelector:
         try:
             return self._service.find(name_or_id)
         except exceptions.NotFoundException:
-            entries = self._host.journal.of_volume(name_or_id)
+            entries = self._host.journal.list_for_volume(name_or_id)
             if not entries:
                 raise
         clouds = {each.cloud for each in entries} - {None, self._service.cloud}
@@ -57,7 +57,7 @@ class AttachmentSelector:
 
         :raises LocalConflict: there is none on this host, or several
         """
-        known = self._host.journal.of_volume(volume.id)
+        known = self._host.journal.list_for_volume(volume.id)
         if request.attachment_id is not None:
             for entry in known:
                 if entry.attachment_id == request.attachment_id:

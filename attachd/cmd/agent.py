@@ -61,10 +61,10 @@ def _prepare() -> Agent:
         raise exception.HostError(
             reason="Only root can make devices. Start it as a service, or with sudo."
         )
-    folder = Path(CONF.agent.folder)
+    folder = Path(CONF.agent.state_path)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _lock_folder(folder)
-    credentials = key.read_or_make(Path(CONF.agent.key_file or folder / "agent.key"))
+    credentials = key.load_or_create(Path(CONF.agent.key_file or folder / "agent.key"))
     identity = Identity(CONF.agent.host, CONF.agent.initiator)
     host = Host(identity, folder, CONF.agent.connector_type)
     if isinstance(host.connector, BrickConnector) and not host.connector.has_library():
@@ -80,11 +80,11 @@ def _check_host_name(host: Host) -> None:
 
     :raises HostError: they belong to another name
     """
-    file, name = host.journal.folder / "agent.host", host.identity.name
+    file, name = host.journal.state_path / "agent.host", host.identity.name
     before = file.read_text(encoding="utf-8").strip() if file.exists() else ""
     if before == name:
         return
-    if before and any(each.owner is Owner.AGENT for each in host.journal.entries()):
+    if before and any(each.owner is Owner.AGENT for each in host.journal.list_entries()):
         raise exception.HostError(
             reason=f"Volumes are attached here to host {before}, and this is to be host {name}. "
             f"Set [agent] host = {before}, and detach them before it gets another name."

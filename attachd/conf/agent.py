@@ -16,15 +16,15 @@ OPTIONS = [
         help="The name of the host that this agent attaches to, as callers name it.",
     ),
     cfg.StrOpt(
-        "folder",
+        "state_path",
         default="/var/lib/attachd/host",
-        help="The folder of the host's journal: what is attached to it, by hand or by its agent. "
-        "It holds secrets of connections, and is for root alone.",
+        help="The directory of the host's journal, which records what is attached to it, by hand "
+        "or by its agent. It holds secrets of connections, and is for root alone.",
     ),
     cfg.StrOpt(
         "key_file",
-        help="The file with the key that the agent proves itself with. None: agent.key in "
-        "`folder`; it is made by the first start.",
+        help="The file with the key by which the agent proves its identity. None: agent.key in "
+        "`state_path`. The first start creates it.",
     ),
     cfg.StrOpt(
         "connector_type",

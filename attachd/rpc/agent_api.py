@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RPC client of the agent of a host; agent/endpoint.py is the server.
+"""RPC client of the agent of a host; agent/service.py is the server.
 
 The messages contain no work: an agent reads its desired state itself, with its key (see
 agent_manager_api.py).  So a message that is lost, duplicated or forged does no harm.

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import unittest
 from unittest import mock
 
-from attachd.agent.endpoint import Endpoint
+from attachd.agent.service import Endpoint
 from attachd.context import RequestContext
 from attachd.manager.agents.rpc_server import AgentEndpoint
 from attachd.rpc import agent_api, agent_manager_api, transport

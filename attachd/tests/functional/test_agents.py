@@ -221,7 +221,7 @@ class AgentsTest(AgentCase):
         self.assertEqual(([], 1), (forger.loops(), len(self.host.loops())))
         self.detach(mine)
         self.assertNotIn("Traceback", agent.output)
-        self.assertEqual(1, agent.output.count("cannot report"))
+        self.assertEqual(1, agent.output.count("report failed"))
 
     def test_agent_key_file_is_readable_by_its_owner_only(self):
         self.host.start()
@@ -266,7 +266,7 @@ class AgentsTest(AgentCase):
             processes.script("attachd-agent"),
             f"--config-file={self.host.top / 'agent.conf'}",
         )
-        agent.wait_for("is at work")
+        agent.wait_for("agent serves requests")
         mine = self.attach()
         self.write(mine)
         with self.host.device(mine).open("rb"):
@@ -319,11 +319,11 @@ class AgentsTest(AgentCase):
             self.assertEqual("attached", self.status(mine))
             other = self.deployment.attach(self.deployment.create_volume(), self.host.name)
             self.assertEqual(409, other.status_code, other.text)
-            wait_until(lambda: "cannot report" in agent.output, lambda: agent.output)
+            wait_until(lambda: "report failed" in agent.output, lambda: agent.output)
             proxy.pass_on()
             wait_until(lambda: self.deployment.agent(self.host.name)["state"] == "up")
         self.detach(mine)
-        self.assertEqual(1, agent.output.count("cannot report"), agent.output)
+        self.assertEqual(1, agent.output.count("report failed"), agent.output)
         self.assertNotIn("Traceback", agent.output)
 
     def test_agent_waits_for_a_manager_that_was_killed(self):

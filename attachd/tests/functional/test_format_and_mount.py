@@ -139,7 +139,7 @@ class KilledTest(LoopDeviceCase):
         return self.journal.get(entry.id)
 
     def placer(self, entry, **environment):
-        words = [sys.executable, "-W", "ignore", "-c", _PLACER, self.journal.folder, entry.id]
+        words = [sys.executable, "-W", "ignore", "-c", _PLACER, self.journal.state_path, entry.id]
         return self.process(*words, env={**os.environ, **environment})
 
     def entry(self, **values):

@@ -105,7 +105,7 @@ class Case(testtools.TestCase):
 
     def leave(self, host):
         """Take away what a test that failed has left."""
-        for entry in host.journal.entries():
+        for entry in host.journal.list_entries():
             self.detach(host, entry.volume_id, attachment_id=entry.attachment_id, force=True)
 
     def backings(self):
@@ -131,8 +131,8 @@ class Case(testtools.TestCase):
         self.assertEqual("available", self.api.volume(volume)["status"])
         self.assertEqual([], self.attachments(volume))
         for host in (self.a, self.b):
-            self.assertEqual([], host.journal.entries())
-            self.assertEqual([], user_space_devices.list_leftovers(host.journal.folder))
+            self.assertEqual([], host.journal.list_entries())
+            self.assertEqual([], user_space_devices.list_leftovers(host.journal.state_path))
             self.assertFalse(self.place(host).is_mount())
         self.assert_nothing_is_exported()
 
@@ -169,7 +169,7 @@ class _Life:
         data = secrets.token_bytes(MIB)
         (Path(found.mountpoint) / "data").write_bytes(data)
         mounts.unmount(found.mountpoint)
-        (entry,) = self.a.journal.entries()
+        (entry,) = self.a.journal.list_entries()
         self.a.connector.disconnect(entry.connection_info, entry.options, entry.device)
         (told,) = self.client(self.a).restore()
         self.assertEqual(("attached", True, None), (told.status, told.present, told.error))
@@ -295,7 +295,7 @@ class KilledBeforeUseTest(_Killed):
     def test_local_attach_killed_anywhere_can_be_undone(self):
         for number in itertools.count():
             died = self.dies(number, self.fail_to_mount)
-            if self.a.journal.entries():
+            if self.a.journal.list_entries():
                 self.detach(self.a, self.volume)
             self.assert_nothing_is_left(self.volume)
             if not died:

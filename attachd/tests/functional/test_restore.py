@@ -16,7 +16,7 @@ import unittest
 from attachd.agent import restore
 from attachd.agent.connectors.qemu import loop_devices, state_dir, storage_daemon
 from attachd.agent.host import Host, Identity
-from attachd.agent.journal import FOLDER, Entry, Step
+from attachd.agent.journal import DEFAULT_STATE_PATH, Entry, Step
 from attachd.agent.mount import format_and_mount, mounts
 from attachd.agent.restore import Verdict
 from attachd.tests.fixtures import processes, requirements
@@ -52,7 +52,7 @@ class UnitTest(unittest.TestCase):
         alone = ("Private", "Protect", "ReadOnly", "ReadWrite", "Inaccessible", "MountFlags")
         self.assertEqual([], [name for name, _value in settings if name.startswith(alone)])
         folder = dict(settings)["ConditionDirectoryNotEmpty"]
-        self.assertEqual(f"{FOLDER / 'attachments'}", folder)
+        self.assertEqual(f"{DEFAULT_STATE_PATH / 'attachments'}", folder)
 
 
 @full_only("agents")
@@ -70,12 +70,12 @@ class RestoringTest(UserSpaceDeviceCase):
 
     def test_restore_after_reboot_reconnects_attached_volumes(self):
         entry = self.attached()
-        self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(restore.check_host(self.host)))
+        self.assertEqual([(Verdict.OK, "")], self.verdicts(restore.check_host(self.host)))
         self.reboot(entry)
         before = [(Verdict.MISSING, "attachd local-restore")]
         self.assertEqual(before, self.verdicts(restore.check_host(self.host)))
         for _ in range(2):
-            self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
+            self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
             self.assertEqual("data", (Path(self.there) / "file").read_text())
         self.assertEqual(1, len(self.tgtd.sessions()))
 
@@ -83,8 +83,8 @@ class RestoringTest(UserSpaceDeviceCase):
         entry = self.attached()
         self.reboot(entry)
         found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
-        self.assertEqual([(Verdict.GONE, "")], self.verdicts(found))
-        self.assertEqual([], self.journal.entries())
+        self.assertEqual([(Verdict.DELETED, "")], self.verdicts(found))
+        self.assertEqual([], self.journal.list_entries())
         self.assert_nothing_is_left()
 
     def test_restore_disconnects_devices_of_deleted_attachments(self):
@@ -94,8 +94,8 @@ class RestoringTest(UserSpaceDeviceCase):
             self.assertRegex(found[0].error, "in use by process")
             self.assertTrue(os.path.ismount(self.there))
         found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
-        self.assertEqual([(Verdict.GONE, "")], self.verdicts(found))
-        self.assertEqual([], self.journal.entries())
+        self.assertEqual([(Verdict.DELETED, "")], self.verdicts(found))
+        self.assertEqual([], self.journal.list_entries())
         self.assert_nothing_is_left()
 
     def test_restore_without_api_connects_nothing(self):
@@ -107,7 +107,7 @@ class RestoringTest(UserSpaceDeviceCase):
         (found,) = restore.restore_host(self.host, silent, self.told.append)
         self.assertRegex(found.error, "was not connected.*nobody answers.*attachd local-restore")
         self.assertEqual([], self.tgtd.sessions())
-        self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
+        self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
 
     def test_restore_killed_can_be_repeated(self):
         entry = self.attached()
@@ -121,7 +121,7 @@ class RestoringTest(UserSpaceDeviceCase):
             finally:
                 restorer.kill()
                 restorer.communicate()
-            self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()), delay)
+            self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()), delay)
             self.assertEqual("data", (Path(self.there) / "file").read_text())
             self.assertEqual(1, len(self.tgtd.sessions()))
 
@@ -132,7 +132,7 @@ class RestoringTest(UserSpaceDeviceCase):
         self.assertEqual(Verdict.MISSING, found.verdict)
         self.assertTrue(found.error)
         subprocess.run(["umount", self.there], check=True)
-        self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
+        self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
         self.assertTrue(os.path.ismount(self.there))
 
     def test_restore_reports_device_without_journal_entry(self):
@@ -149,7 +149,7 @@ class RestoringTest(UserSpaceDeviceCase):
         for step in (Step.MOUNTING, Step.DISCONNECTING):
             entry = self.journal.write(Entry("v", mountpoint=self.there), step=step)
             self.restore()
-            self.assertEqual([entry], self.journal.entries())
+            self.assertEqual([entry], self.journal.list_entries())
             self.journal.remove(entry)
         self.assertEqual([], list_leftovers(self.folder))
 

@@ -35,7 +35,7 @@ _AGENT = """\
 transport_url = {broker}
 state_path = /var/lib/attachd
 [agent]
-folder = {folder}
+state_path = {folder}
 way = kernel
 report_interval = 3
 {more}

@@ -6,7 +6,7 @@ from unittest import mock
 from attachd import service
 from attachd.agent import heartbeat
 from attachd.agent.connectors.base import Device, Options
-from attachd.agent.heartbeat import CONNECTOR_AGE, Reporter
+from attachd.agent.heartbeat import CONNECTOR_TTL, HostReporter
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount.mountinfo import Mount
 from attachd.manager.agents import report_schema
@@ -20,7 +20,7 @@ class ReportTest(fake_host.FakeHostCase):
         patched = mock.patch.object(heartbeat, "monotonic", lambda: self.clock)
         patched.start()
         self.addCleanup(patched.stop)
-        self.reporter = Reporter(self.host, Options(multipath=True))
+        self.reporter = HostReporter(self.host, Options(multipath=True))
 
     def report(self, *entries):
         for each in entries:
@@ -62,7 +62,7 @@ class ReportTest(fake_host.FakeHostCase):
         for _ in range(2):
             self.report()
         self.assertEqual(["connector"], self.connector.calls)
-        self.clock += CONNECTOR_AGE + 1
+        self.clock += CONNECTOR_TTL + 1
         self.report()
         self.assertEqual(["connector"] * 2, self.connector.calls)
 

@@ -33,7 +33,7 @@ _HOLDER = """
 import sys, time
 from pathlib import Path
 from attachd.agent.journal import Journal
-with Journal(Path(sys.argv[1])).held("v"):
+with Journal(Path(sys.argv[1])).volume_lock("v"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -73,10 +73,10 @@ class JournalTest(unittest.TestCase):
             formatting="ext4",
             restoring=True,
         )
-        self.assertEqual([entry], self.journal.entries())
+        self.assertEqual([entry], self.journal.list_entries())
         self.assertEqual(entry, self.journal.get(entry.id))
-        self.assertEqual([entry], self.journal.of_volume("v"))
-        self.assertEqual([], self.journal.of_volume("w"))
+        self.assertEqual([entry], self.journal.list_for_volume("v"))
+        self.assertEqual([], self.journal.list_for_volume("w"))
 
     def test_an_entry_of_before_there_was_a_field_is_read(self):
         entry = self.journal.write(Entry("v"))
@@ -85,27 +85,27 @@ class JournalTest(unittest.TestCase):
         for each in ("formatting", "restoring"):
             del values[each]
         path.write_text(json.dumps(values))
-        self.assertEqual([entry], self.journal.entries())
+        self.assertEqual([entry], self.journal.list_entries())
 
     def test_an_empty_journal_has_no_entries(self):
-        self.assertEqual([], self.journal.entries())
+        self.assertEqual([], self.journal.list_entries())
         self.assertIsNone(self.journal.get("e"))
         self.journal.remove(Entry("v"))
 
     def test_entries_are_told_in_the_order_of_their_last_change(self):
         first, second = (self.journal.write(Entry(volume)) for volume in "vw")
         first = self.journal.write(first, step=Step.CONNECTING)
-        self.assertEqual([second, first], self.journal.entries())
+        self.assertEqual([second, first], self.journal.list_entries())
 
     def test_a_removed_entry_is_gone(self):
         entry = self.journal.write(Entry("v"))
         self.journal.remove(entry)
-        self.assertEqual([], self.journal.entries())
+        self.assertEqual([], self.journal.list_entries())
 
     def test_nobody_else_can_read_it(self):
         self.addCleanup(os.umask, os.umask(0))
         self.journal.write(Entry("v"))
-        with self.journal.held("v"):
+        with self.journal.volume_lock("v"):
             pass
         for path in (self.folder, *self.folder.rglob("*")):
             if path.is_dir() or path.suffix == ".json":
@@ -115,13 +115,13 @@ class JournalTest(unittest.TestCase):
         entry = self.journal.write(Entry("v"))
         for broken in ("", "{}", '{"step": "dancing"}'):
             (self.folder / "attachments" / f"{entry.id}.json").write_text(broken)
-            self.assertRaises(exception.HostError, self.journal.entries)
+            self.assertRaises(exception.HostError, self.journal.list_entries)
 
     def test_what_a_full_disk_does_not_take_is_an_error_of_the_host(self):
         entry = self.journal.write(Entry("v"))
         with full_disk(), self.assertRaisesRegex(exception.HostError, "cannot be written"):
             self.journal.write(entry, step=Step.CONNECTING)
-        self.assertEqual([entry], self.journal.entries())
+        self.assertEqual([entry], self.journal.list_entries())
         self.journal.write(entry, step=Step.CONNECTING)
 
     def test_a_folder_that_cannot_be_written_is_an_error_of_the_host(self):
@@ -130,7 +130,7 @@ class JournalTest(unittest.TestCase):
             (self.folder / name).touch()
         with (
             self.assertRaisesRegex(exception.HostError, "locks/v cannot be written"),
-            self.journal.held("v"),
+            self.journal.volume_lock("v"),
         ):
             self.fail("nobody can have it")
         for act in (self.journal.write, self.journal.remove):
@@ -142,19 +142,22 @@ class JournalTest(unittest.TestCase):
             process.stdout.readline()
         process.kill()
         process.wait()
-        (entry,) = self.journal.entries()
+        (entry,) = self.journal.list_entries()
         self.assertEqual({"x"}, set(entry.error))
 
     def test_a_volume_belongs_to_one_process_until_that_ends(self):
         process = self.start(_HOLDER)
         process.stdout.readline()
-        with self.assertRaisesRegex(exception.LocalConflict, "volume v"), self.journal.held("v"):
+        with (
+            self.assertRaisesRegex(exception.LocalConflict, "volume v"),
+            self.journal.volume_lock("v"),
+        ):
             self.fail("two have it")
-        with self.journal.held("w"):
+        with self.journal.volume_lock("w"):
             pass
         process.kill()
         process.wait()
-        with self.journal.held("v"):
+        with self.journal.volume_lock("v"):
             pass
 
     def test_those_who_wait_have_it_one_after_the_other_and_leave_no_file(self):
@@ -162,14 +165,14 @@ class JournalTest(unittest.TestCase):
 
         def work(number):
             for _ in range(20):
-                with self.journal.held("v", patience=TIMEOUT):
+                with self.journal.volume_lock("v", timeout=TIMEOUT):
                     inside.append(number)
                     most.append(len(inside))
                     inside.remove(number)
             done.append(number)
 
         threads = [threading.Thread(target=work, args=[each]) for each in range(4)]
-        with mock.patch("attachd.agent.journal._NAP", 0.0001):
+        with mock.patch("attachd.agent.journal._POLL_INTERVAL", 0.0001):
             for each in threads:
                 each.start()
             for each in threads:
@@ -180,7 +183,7 @@ class JournalTest(unittest.TestCase):
     def test_who_waits_in_vain_is_told_so(self):
         refused = self.assertRaisesRegex(exception.LocalConflict, "volume v")
         # It is held all the time, also if that is long.
-        with self.journal.held("v"), refused, self.journal.held("v", patience=0.2):
+        with self.journal.volume_lock("v"), refused, self.journal.volume_lock("v", timeout=0.2):
             self.fail("two have it")
 
     def start(self, program):

@@ -20,16 +20,16 @@ class KeyTest(unittest.TestCase):
         self.path = Path(folder.name) / "host" / "agent.key"
 
     def test_it_is_drawn_once_and_for_its_owner_alone(self):
-        first = key.read_or_make(self.path)
+        first = key.load_or_create(self.path)
         self.assertEqual(43, len(first))
-        self.assertEqual(first, key.read_or_make(self.path))
+        self.assertEqual(first, key.load_or_create(self.path))
         self.assertEqual(0o600, self.path.stat().st_mode & 0o777)
         self.assertEqual(0o700, self.path.parent.stat().st_mode & 0o777)
         self.assertEqual([self.path], list(self.path.parent.iterdir()))
 
     def test_each_host_draws_another_one(self):
         other = self.path.with_name("other.key")
-        self.assertNotEqual(key.read_or_make(self.path), key.read_or_make(other))
+        self.assertNotEqual(key.load_or_create(self.path), key.load_or_create(other))
 
     def test_it_is_on_disk_in_its_place_before_anybody_is_told(self):
         synced = []
@@ -38,30 +38,30 @@ class KeyTest(unittest.TestCase):
             synced.append((Path(f"/proc/self/fd/{file}").readlink(), self.path.exists()))
 
         with mock.patch("os.fsync", sync):
-            key.read_or_make(self.path)
+            key.load_or_create(self.path)
         (_, (folder, in_place)) = synced
         self.assertEqual((self.path.parent, True), (folder, in_place))
 
     def test_those_that_start_at_once_agree(self):
-        found = concurrency.run_at_once(*[lambda: key.read_or_make(self.path)] * 8)
+        found = concurrency.run_at_once(*[lambda: key.load_or_create(self.path)] * 8)
         self.assertEqual(1, len(set(found)), found)
         self.assertEqual([self.path], list(self.path.parent.iterdir()))
 
     def test_a_key_that_others_can_read_is_refused(self):
-        key.read_or_make(self.path)
+        key.load_or_create(self.path)
         for mode in (0o640, 0o604, 0o660, 0o611):
             self.path.chmod(mode)
             with self.assertRaisesRegex(exception.HostError, "others may know"):
-                key.read_or_make(self.path)
+                key.load_or_create(self.path)
 
     def test_a_key_that_belongs_to_somebody_else_is_refused(self):
-        key.read_or_make(self.path)
+        key.load_or_create(self.path)
         with (
             mock.patch("os.geteuid", return_value=os.geteuid() + 1),
             mock.patch("os.fstat", return_value=mock.Mock(st_uid=4711, st_mode=0o100600)),
             self.assertRaises(exception.HostError),
         ):
-            key.read_or_make(self.path)
+            key.load_or_create(self.path)
 
     def test_an_empty_or_short_key_is_refused(self):
         self.path.parent.mkdir()
@@ -69,9 +69,9 @@ class KeyTest(unittest.TestCase):
             self.path.write_text(text)
             self.path.chmod(0o600)
             with self.assertRaisesRegex(exception.HostError, "no key"):
-                key.read_or_make(self.path)
+                key.load_or_create(self.path)
 
     def test_a_disk_that_fails_leaves_no_key(self):
         with mock.patch("os.fsync", side_effect=OSError(28, "full")), self.assertRaises(OSError):
-            key.read_or_make(self.path)
+            key.load_or_create(self.path)
         self.assertEqual([], list(self.path.parent.iterdir()))

@@ -9,7 +9,7 @@ from unittest import mock
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
-from attachd.agent.reconciler import Duties
+from attachd.agent.reconciler import Reconciler
 from attachd.db.attachments import async_requests
 from attachd.rpc import agent_manager_api, manager_api
 from attachd.tests.fixtures import db_rows, fake_host
@@ -20,23 +20,23 @@ from attachd.tests.wait import TIMEOUT
 OTHER_INFO = {"driver_volume_type": "memory", "data": {"target": "t2"}}
 
 
-class DutiesCase(fake_host.FakeHostCase):
-    """A host with duties."""
+class ReconcilerCase(fake_host.FakeHostCase):
+    """A host with a reconciler."""
 
     def setUp(self):
         super().setUp()
         patched = mock.patch.object(manager_api, "process_pending")
         patched.start()
         self.addCleanup(patched.stop)
-        self.duties = self.make_duties()
+        self.reconciler = self.make_reconciler()
 
-    def make_duties(self):
-        return Duties(self.make_host(), CREDENTIALS, Options(), at_once=2)
+    def make_reconciler(self):
+        return Reconciler(self.make_host(), CREDENTIALS, Options(), slots=2)
 
     def attached(self, **values):
         """Return an attachment that has its device."""
         made = self.add(**values)
-        self.duties.look(made)
+        self.reconciler.reconcile(made)
         self.connector.calls.clear()
         return made
 
@@ -44,17 +44,17 @@ class DutiesCase(fake_host.FakeHostCase):
         async_requests.withdraw(attachment_id, self.volume_id)
 
     def entries(self):
-        return self.host.journal.entries()
+        return self.host.journal.list_entries()
 
     def seen(self, attachment_id):
         row = db_rows.get_attachment(attachment_id)
         return row["state"], row["device"], row["error"]
 
 
-class ConnectTest(DutiesCase):
+class ConnectTest(ReconcilerCase):
     def test_a_device_is_made_and_told(self):
         mine = self.add()
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         path = str(self.connector.path("t1"))
         self.assertEqual(("attached", path, None), self.seen(mine))
         (entry,) = self.entries()
@@ -68,7 +68,7 @@ class ConnectTest(DutiesCase):
         self.assertEqual((mine, Owner.AGENT, Step.ATTACHED, path, "file"), found)
 
     def test_it_has_the_mode_and_the_guard_of_the_attachment(self):
-        self.duties.look(self.add(mode="ro"))
+        self.reconciler.reconcile(self.add(mode="ro"))
         (entry,) = self.entries()
         self.assertEqual("ro", entry.mode)
         self.assertEqual("ro", entry.connection_info["access_mode"])
@@ -77,7 +77,7 @@ class ConnectTest(DutiesCase):
     def test_what_is_done_is_not_done_again(self):
         mine = self.attached()
         before = self.entries()
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(([], before), (self.connector.calls, self.entries()))
 
     def test_a_device_that_was_lost_is_made_again_and_told_by_its_new_path(self):
@@ -85,7 +85,7 @@ class ConnectTest(DutiesCase):
         self.connector.reboot()
         self.connector.folder = self.folder()
         with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
-            self.make_duties().look(mine)
+            self.make_reconciler().reconcile(mine)
         self.assertIn("made again", logged.output[0])
         self.assertEqual((["t1"], ["connect"]), (self.connector.devices(), self.connector.calls))
         self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
@@ -95,27 +95,27 @@ class ConnectTest(DutiesCase):
         self.connector.reboot()
         self.connector.failing.add("connect")
         with self.assertRaises(exception.HostError):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertEqual("It could not connect.", self.seen(mine)[2])
         self.connector.failing.clear()
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
 
     def test_a_failure_is_told_with_its_reason_and_can_be_tried_again(self):
         mine = self.add()
         self.connector.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertEqual(("connected", None, "It could not connect."), self.seen(mine))
         self.connector.failing.clear()
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(("attached", None), self.seen(mine)[::2])
 
     def test_what_the_host_lacks_is_told_and_nothing_is_begun(self):
         mine = self.add()
         self.connector.lacking.append("iscsiadm (package open-iscsi)")
         with self.assertRaisesRegex(exception.MissingRequirements, "iscsiadm"):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertEqual(([], []), (self.entries(), self.connector.calls))
         self.assertIn("iscsiadm", self.seen(mine)[2])
 
@@ -123,7 +123,7 @@ class ConnectTest(DutiesCase):
         mine = self.add()
         (self.top / "attachments").touch()
         with self.assertRaisesRegex(exception.HostError, "cannot be written"):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertIn("cannot be written", self.seen(mine)[2])
         self.assertEqual([], self.connector.calls)
 
@@ -134,16 +134,16 @@ class ConnectTest(DutiesCase):
             mock.patch.object(agent_manager_api, "connect_failed", side_effect=away),
             self.assertRaisesRegex(exception.HostError, "could not connect"),
         ):
-            self.duties.look(self.add())
+            self.reconciler.reconcile(self.add())
 
     def test_a_volume_that_is_there_by_hand_is_left_alone(self):
         local = self.host.journal.write(Entry(self.volume_id, attachment_id="by-hand"))
         mine = self.add()
         with self.assertRaisesRegex(exception.LocalConflict, "by hand.*by-hand"):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertIn("by hand", self.seen(mine)[2])
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([local], []), (self.entries(), self.connector.calls))
 
@@ -151,9 +151,9 @@ class ConnectTest(DutiesCase):
         mine = self.add()
         killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
         with killed, contextlib.suppress(ProcessKilled):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         db_rows.change_attachment(mine, connection_info=OTHER_INFO)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
         self.assertEqual(["t2"], self.connector.devices())
 
@@ -163,13 +163,13 @@ class ConnectTest(DutiesCase):
         self.host.journal.write(entry, step=Step.DISCONNECTING)
         db_rows.change_attachment(mine, connection_info=OTHER_INFO)
         with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
     def test_what_another_attachment_has_left_is_taken_away_before(self):
         gone = self.attached()
         db_rows.remove_attachment(gone)
-        self.duties.look(self.add(connection_info=OTHER_INFO))
+        self.reconciler.reconcile(self.add(connection_info=OTHER_INFO))
         self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
         self.assertEqual(["t2"], self.connector.devices())
 
@@ -177,7 +177,7 @@ class ConnectTest(DutiesCase):
         mine = self.attached()
         self.connector.size_gib = 3
         db_rows.change_volume(self.volume_id, size_gib=3)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual((["extend"], 3 * fake_host.GIB), (self.connector.calls, self.size()))
 
     def size(self):
@@ -187,10 +187,10 @@ class ConnectTest(DutiesCase):
         mine = self.attached()
         db_rows.change_volume(self.volume_id, size_gib=3)
         with self.assertRaisesRegex(exception.HostError, "3 GiB"):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
 
 
-class DisconnectTest(DutiesCase):
+class DisconnectTest(ReconcilerCase):
     def test_the_device_is_gone_before_that_is_told(self):
         mine = self.attached()
         self.withdraw(mine)
@@ -201,7 +201,7 @@ class DisconnectTest(DutiesCase):
             real(*args)
 
         with mock.patch.object(agent_manager_api, "disconnected", told):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertEqual([[], [Step.DISCONNECTING]], seen)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([], ["disconnect"]), (self.entries(), self.connector.calls))
@@ -211,11 +211,11 @@ class DisconnectTest(DutiesCase):
         self.withdraw(mine)
         refused = self.assertRaisesRegex(exception.DeviceBusy, "process")
         with self.connector.path("t1").open("rb"), refused:
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         state, device, error = self.seen(mine)
         self.assertEqual(("attached", str(self.connector.path("t1"))), (state, device))
         self.assertIn("in use by process", error)
-        self.duties.look(mine)  # which finds nothing to do
+        self.reconciler.reconcile(mine)  # which finds nothing to do
         self.assertEqual([], self.connector.calls)
 
     def test_who_uses_a_device_is_told_even_if_its_name_is_no_text(self):
@@ -226,7 +226,7 @@ class DisconnectTest(DutiesCase):
             mock.patch("attachd.agent.mount.open_handles.check_unused", side_effect=busy),
             self.assertRaises(exception.DeviceBusy),
         ):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         state, _device, error = self.seen(mine)
         self.assertEqual("attached", state)
         self.assertIn(r"/mnt/caf\udce9", error)
@@ -236,10 +236,10 @@ class DisconnectTest(DutiesCase):
         self.withdraw(mine)
         self.connector.failing.add("disconnect")
         with self.assertRaisesRegex(exception.HostError, "could not disconnect"):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertEqual(("withdrawing", "It could not disconnect."), self.seen(mine)[::2])
         self.connector.failing.clear()
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
 
     def test_a_lost_journal_is_no_proof(self):
@@ -247,7 +247,7 @@ class DisconnectTest(DutiesCase):
         (entry,) = self.entries()
         self.host.journal.remove(entry)
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
         self.assertEqual("disconnecting", self.seen(mine)[0])
 
@@ -262,20 +262,20 @@ class DisconnectTest(DutiesCase):
             change()
             self.withdraw(mine)
             with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
-                self.duties.look(mine)
+                self.reconciler.reconcile(mine)
             self.assertEqual(("attached", ["t1"]), (self.seen(mine)[0], self.connector.devices()))
 
     def test_what_could_never_be_connected_is_given_back(self):
         mine = self.add()
         self.connector.lacking.append("iscsiadm")
         with self.assertRaises(exception.MissingRequirements):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(("disconnecting", []), (self.seen(mine)[0], self.connector.calls))
 
 
-class ForgetTest(DutiesCase):
+class ForgetTest(ReconcilerCase):
     def test_what_is_not_this_hosts_any_more_is_taken_away(self):
         for moved in (
             db_rows.remove_attachment,
@@ -284,7 +284,7 @@ class ForgetTest(DutiesCase):
             mine = self.attached()
             moved(mine)
             with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
-                self.duties.look(mine)
+                self.reconciler.reconcile(mine)
             self.assertNotIn("ERROR", logged.output[0])
             self.assertEqual(["disconnect by force"], self.connector.calls)
             self.assertEqual(([], []), (self.entries(), self.connector.devices()))
@@ -295,17 +295,17 @@ class ForgetTest(DutiesCase):
         db_rows.remove_attachment(mine)
         for _ in range(2):
             with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
-                self.duties.look(mine)
+                self.reconciler.reconcile(mine)
             self.assertEqual([], self.connector.calls)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_nothing_is_done_about_strangers(self):
-        self.duties.look("unknown")
+        self.reconciler.reconcile("unknown")
         self.assertEqual([], self.connector.calls)
 
 
-class MeanwhileTest(DutiesCase):
+class MeanwhileTest(ReconcilerCase):
     """Something is decided while the host works."""
 
     def during(self, verb, decide):
@@ -322,24 +322,24 @@ class MeanwhileTest(DutiesCase):
     def test_an_attachment_that_is_withdrawn_while_it_is_connected_is_disconnected(self):
         mine = self.add()
         self.during("connect", lambda: self.withdraw(mine))
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_an_attachment_that_is_removed_while_it_is_connected_is_forgotten(self):
         mine = self.add()
         self.during("connect", lambda: db_rows.remove_attachment(mine))
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_the_command_line_and_the_agent_take_turns(self):
         mine, done = self.add(), threading.Event()
 
         def look():
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
             done.set()
 
-        with self.host.journal.held(self.volume_id):
+        with self.host.journal.volume_lock(self.volume_id):
             thread = threading.Thread(target=look)
             thread.start()
             self.assertFalse(done.wait(0.2))  # slow, it is done no sooner
@@ -348,10 +348,10 @@ class MeanwhileTest(DutiesCase):
         self.assertEqual("attached", self.seen(mine)[0])
 
 
-class DueTest(DutiesCase):
+class DueTest(ReconcilerCase):
     def due(self, *attachments):
-        duties = [agent_manager_api.desired_state(CREDENTIALS, each) for each in attachments]
-        return self.duties.due([each for each in duties if each])
+        states = [agent_manager_api.desired_state(CREDENTIALS, each) for each in attachments]
+        return self.reconciler.list_pending([each for each in states if each])
 
     def test_nothing_is_due_where_all_is_well(self):
         self.assertEqual([], self.due(self.attached()))
@@ -359,13 +359,13 @@ class DueTest(DutiesCase):
     def test_what_is_not_as_wanted_is_due(self):
         new = self.add()
         self.assertEqual([new], self.due(new))
-        self.duties.look(new)
+        self.reconciler.reconcile(new)
         db_rows.change_volume(self.volume_id, size_gib=2)
         self.assertEqual([new], self.due(new))
         db_rows.change_volume(self.volume_id, size_gib=1)
         self.connector.reboot()
         self.assertEqual([new], self.due(new))
-        self.duties.look(new)
+        self.reconciler.reconcile(new)
         self.withdraw(new)
         self.assertEqual([new], self.due(new))
 
@@ -391,7 +391,7 @@ class DueTest(DutiesCase):
         self.assertEqual([mine], self.due(mine))
 
 
-class InfoTest(DutiesCase):
+class InfoTest(ReconcilerCase):
     def test_a_secret_is_in_the_journal_alone(self):
         with self.assertLogs("attachd", "DEBUG") as logged:
             self.attached()

@@ -12,7 +12,7 @@ from attachd.rpc import agent_manager_api
 from attachd.tests.fixtures import db_rows
 from attachd.tests.fixtures.backends import ProcessKilled
 from attachd.tests.fixtures.fake_host import CREDENTIALS
-from attachd.tests.unit.agent.test_reconciler import DutiesCase
+from attachd.tests.unit.agent.test_reconciler import ReconcilerCase
 
 
 class Death:
@@ -51,13 +51,13 @@ def dying(connector, step, act):
     return death
 
 
-class DeathTest(DutiesCase):
+class DeathTest(ReconcilerCase):
     """The agent dies before each of its steps, and the next one finishes."""
 
     def enumerated(self, prepare, check, steps):
         for step in range(1, 20):
             mine = prepare()
-            death = dying(self.connector, step, lambda: self.make_duties().look(mine))  # noqa: B023
+            death = dying(self.connector, step, lambda: self.make_reconciler().reconcile(mine))  # noqa: B023
             if death.left > 0:
                 self.assertEqual(steps, death.passed)
                 return
@@ -65,8 +65,8 @@ class DeathTest(DutiesCase):
                 report = [
                     each for each in (agent_manager_api.desired_state(CREDENTIALS, mine),) if each
                 ]
-                for each in self.make_duties().due(report):
-                    self.make_duties().look(each)
+                for each in self.make_reconciler().list_pending(report):
+                    self.make_reconciler().reconcile(each)
                 check(mine)
         self.fail("it has no end")
 
@@ -76,7 +76,7 @@ class DeathTest(DutiesCase):
             (entry,) = self.entries()
             self.assertEqual((mine, Step.ATTACHED), (entry.attachment_id, entry.step))
             self.withdraw(mine)
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
             self.assertEqual([], self.entries())
 
         steps = [
@@ -108,7 +108,7 @@ class DeathTest(DutiesCase):
         def prepare():
             for each in db_rows.list_attachments():
                 db_rows.remove_attachment(each["id"])
-                self.duties.look(each["id"])
+                self.reconciler.reconcile(each["id"])
             mine = self.attached()
             self.connector.reboot()
             return mine
@@ -138,5 +138,5 @@ class DeathTest(DutiesCase):
         self.withdraw(mine)
         with self.assertRaises(exception.InvalidTransition):
             agent_transitions.complete(mine, CREDENTIALS.host, 1, "/dev/sdb")
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])

@@ -14,14 +14,14 @@ from attachd.db.agents import transitions as agent_transitions
 from attachd.rpc import agent_manager_api
 from attachd.tests.fixtures import db_rows
 from attachd.tests.fixtures.fake_host import CREDENTIALS
-from attachd.tests.unit.agent.test_reconciler import DutiesCase
+from attachd.tests.unit.agent.test_reconciler import ReconcilerCase
 from attachd.tests.unit.agent.test_reconciler_killed import dying
 
 SEEDS = 8
 EVENTS = 25
 
 
-class RandomTest(DutiesCase):
+class RandomTest(ReconcilerCase):
     """One host, a few volumes."""
 
     def setUp(self):
@@ -102,16 +102,16 @@ class RandomTest(DutiesCase):
 
     def report(self):
         """Do what a new process does after its first report."""
-        duties = self.make_duties()
+        reconciler = self.make_reconciler()
         ids = [each["id"] for each in db_rows.list_attachments()]
         due = [
             each
             for each in (agent_manager_api.desired_state(CREDENTIALS, each) for each in ids)
             if each
         ]
-        for each in duties.due(due):
+        for each in reconciler.list_pending(due):
             with contextlib.suppress(exception.HostError):
-                duties.look(each)
+                reconciler.reconcile(each)
 
     def test_the_host_has_what_it_should_and_nothing_else(self):
         for seed in range(SEEDS):

@@ -7,21 +7,21 @@ from unittest import mock
 from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Step
-from attachd.agent.reconciler import Duties
+from attachd.agent.reconciler import Reconciler
 from attachd.tests.fixtures import fake_host
 from attachd.tests.fixtures.backends import ProcessKilled
 from attachd.tests.unit.agent import test_reconciler
 from attachd.tests.unit.agent.test_reconciler import OTHER_INFO
 
 
-class SharedTest(test_reconciler.DutiesCase):
+class SharedTest(test_reconciler.ReconcilerCase):
     def test_what_shares_its_device_leaves_it_to_the_other(self):
         first, second = self.attached(), self.attached()
         self.withdraw(first)
-        self.duties.look(first)
+        self.reconciler.reconcile(first)
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
         self.withdraw(second)
-        self.duties.look(second)
+        self.reconciler.reconcile(second)
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
 
     def test_what_was_begun_on_the_device_of_another_leaves_it_alone(self):
@@ -29,9 +29,9 @@ class SharedTest(test_reconciler.DutiesCase):
         mine = self.add()
         killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
         with killed, contextlib.suppress(ProcessKilled):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
@@ -44,7 +44,7 @@ class SharedTest(test_reconciler.DutiesCase):
         mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
         self.lose(mine)
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(
             (["t2"], ["disconnect"]), (self.connector.devices(), self.connector.calls)
@@ -55,7 +55,7 @@ class SharedTest(test_reconciler.DutiesCase):
         mine, other = self.attached(), self.attached()
         self.lose(mine)
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
         self.assertEqual([other], [each.attachment_id for each in self.entries()])
@@ -66,7 +66,7 @@ class SharedTest(test_reconciler.DutiesCase):
         self.host.journal.write(entries[other], step=Step.CONNECTING, device=None)
         self.lose(mine)
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual((["t1", "t2"], []), (self.connector.devices(), self.connector.calls))
 
@@ -76,7 +76,7 @@ class SharedTest(test_reconciler.DutiesCase):
         self.connector.path("t2").unlink()
         self.host.journal.write(entries[other], device=entries[mine].device)
         self.withdraw(mine)
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
 
@@ -88,20 +88,22 @@ class SharedTest(test_reconciler.DutiesCase):
             mock.patch.object(self.connector, "is_present", side_effect=puzzled),
             self.assertRaisesRegex(exception.HostError, "Nobody can tell"),
         ):
-            self.duties.look(mine)
+            self.reconciler.reconcile(mine)
         self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(mine)[::2])
-        self.duties.look(mine)
+        self.reconciler.reconcile(mine)
         self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.connector.devices()))
 
 
-class HangingTest(test_reconciler.DutiesCase):
+class HangingTest(test_reconciler.ReconcilerCase):
     def test_one_volume_that_hangs_keeps_no_thread_for_ever(self):
         mine = self.add()
         # The volume stays held meanwhile, and is free afterwards, however slow all is.
-        hasty = Duties(self.make_host(), fake_host.CREDENTIALS, Options(), at_once=1, patience=0.1)
+        hasty = Reconciler(
+            self.make_host(), fake_host.CREDENTIALS, Options(), slots=1, lock_timeout=0.1
+        )
         refused = self.assertRaisesRegex(exception.Unavailable, self.volume_id)
-        with self.host.journal.held(self.volume_id), refused:
-            hasty.look(mine)
+        with self.host.journal.volume_lock(self.volume_id), refused:
+            hasty.reconcile(mine)
         self.assertEqual(("connected", None, None), self.seen(mine))
-        hasty.look(mine)
+        hasty.reconcile(mine)
         self.assertEqual("attached", self.seen(mine)[0])

@@ -30,10 +30,10 @@ class RestoringTest(unittest.TestCase):
 
     def test_what_is_as_it_was_stays(self):
         entry = self.attached("v")
-        self.assertEqual([(Verdict.WHOLE, "", None)], self.told_of(restore.check_host(self.host)))
+        self.assertEqual([(Verdict.OK, "", None)], self.told_of(restore.check_host(self.host)))
         found = restore.restore_host(self.host, self.current, self.told.append)
-        self.assertEqual([(Verdict.WHOLE, "", None)], self.told_of(found))
-        self.assertEqual([entry], self.host.journal.entries())
+        self.assertEqual([(Verdict.OK, "", None)], self.told_of(found))
+        self.assertEqual([entry], self.host.journal.list_entries())
 
     def test_what_is_missing_is_connected_as_the_service_says_now(self):
         entry = self.attached("v")
@@ -42,8 +42,8 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual((Verdict.MISSING, False), (found.verdict, found.present))
         self.assertEqual("attachd local-restore", found.advice)
         (found,) = self.restore({"v": self.info(self.folder / "moved")})
-        self.assertEqual((Verdict.WHOLE, True), (found.verdict, found.present))
-        (entry,) = self.host.journal.entries()
+        self.assertEqual((Verdict.OK, True), (found.verdict, found.present))
+        (entry,) = self.host.journal.list_entries()
         self.assertEqual(str(self.folder / "moved"), entry.device.path)
         self.assertEqual((Step.ATTACHED, False), (entry.step, entry.restoring))
 
@@ -64,20 +64,20 @@ class RestoringTest(unittest.TestCase):
         self.missing("v")
         self.attached("w")
         found = self.restore({"v": None, "w": None})
-        self.assertEqual([Verdict.GONE] * 2, [each.verdict for each in found])
-        self.assertEqual([], self.host.journal.entries())
+        self.assertEqual([Verdict.DELETED] * 2, [each.verdict for each in found])
+        self.assertEqual([], self.host.journal.list_entries())
         self.assertTrue((self.folder / "w").exists())
 
     def test_what_the_service_has_deleted_stays_while_it_is_used(self):
         entry = self.attached("v")
         with Path(entry.device.path).open("rb"):
             (found,) = self.restore({"v": None})
-        self.assertEqual(Verdict.WHOLE, found.verdict)
+        self.assertEqual(Verdict.OK, found.verdict)
         self.assertRegex(found.error, "in use by process")
-        (left,) = self.host.journal.entries()
+        (left,) = self.host.journal.list_entries()
         self.assertRegex(left.error, "service has deleted attachment a-v, but .*in use")
         (found,) = self.restore({"v": None})
-        self.assertEqual(Verdict.GONE, found.verdict)
+        self.assertEqual(Verdict.DELETED, found.verdict)
 
     def test_what_fails_can_be_tried_again(self):
         entry = self.missing("v")
@@ -88,16 +88,16 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual(Verdict.MISSING, found.verdict)
         (self.folder / "v").write_bytes(bytes(512))
         (found,) = self.restore({"v": self.info(self.folder / "v")})
-        self.assertEqual((Verdict.WHOLE, None), (found.verdict, found.error))
+        self.assertEqual((Verdict.OK, None), (found.verdict, found.error))
 
     def test_one_that_fails_is_no_others_misfortune(self):
         self.missing("a")
         self.missing("b")
         (self.folder / "b").write_bytes(bytes(512))
-        with self.host.journal.held("a"):
+        with self.host.journal.volume_lock("a"):
             found = self.restore({"b": self.info(self.folder / "b")})
         verdicts = {each.entry.volume_id: (each.verdict, each.error) for each in found}
-        self.assertEqual((Verdict.WHOLE, None), verdicts["b"])
+        self.assertEqual((Verdict.OK, None), verdicts["b"])
         self.assertRegex(verdicts["a"][1], "Another process of this host works on volume a")
 
     def test_what_was_killed_while_it_was_restored_is_restored(self):
@@ -106,7 +106,7 @@ class RestoringTest(unittest.TestCase):
         (found,) = restore.check_host(self.host)
         self.assertEqual(Verdict.MISSING, found.verdict)
         (found,) = self.restore({"v": entry.connection_info})
-        self.assertEqual(Verdict.WHOLE, found.verdict)
+        self.assertEqual(Verdict.OK, found.verdict)
 
     def test_half_way_ones_are_told_with_what_finishes_them(self):
         there = {
@@ -122,9 +122,11 @@ class RestoringTest(unittest.TestCase):
         for step, advice in there.items():
             entry = self.host.journal.write(self.attached("v"), step=step)
             (found,) = self.restore({})
-            verdict = Verdict.LEAVING if "detach" in advice else Verdict.HALF_WAY
+            verdict = (
+                Verdict.DETACH_INTERRUPTED if "detach" in advice else Verdict.ATTACH_INTERRUPTED
+            )
             self.assertEqual((verdict, advice), (found.verdict, found.advice), step)
-            self.assertEqual([entry], self.host.journal.entries())
+            self.assertEqual([entry], self.host.journal.list_entries())
             self.host.journal.remove(entry)
 
     def test_the_command_that_finishes_it_says_what_was_wanted(self):
@@ -137,8 +139,8 @@ class RestoringTest(unittest.TestCase):
     def test_what_is_the_agents_is_left_to_it(self):
         entry = self.host.journal.write(self.missing("v"), owner=Owner.AGENT)
         (found,) = self.restore({})
-        self.assertEqual((Verdict.OF_AGENT, ""), (found.verdict, found.advice))
-        self.assertEqual([entry], self.host.journal.entries())
+        self.assertEqual((Verdict.AGENT_MANAGED, ""), (found.verdict, found.advice))
+        self.assertEqual([entry], self.host.journal.list_entries())
 
     def test_a_way_that_is_not_known_is_told(self):
         self.host.journal.write(self.attached("v"), connector_type="no-such-type")

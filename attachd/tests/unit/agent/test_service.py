@@ -4,11 +4,14 @@
 import contextlib
 import threading
 import time
+import unittest
 from unittest import mock
+
+from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
 from attachd.agent import service as agent_service
-from attachd.agent.service import Agent
+from attachd.agent.service import Agent, Endpoint
 from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.db.attachments import async_requests
@@ -28,8 +31,8 @@ class AgentTest(fake_host.FakeHostCase):
         self.addCleanup(patched.stop)
         override(self, "report_interval", 1, group="agent")
         # Of a slow host nobody says that it hangs.
-        self.enterContext(mock.patch("attachd.agent.patience.SECONDS", TIMEOUT))
-        self.enterContext(mock.patch.object(agent_service, "GRACE", TIMEOUT))
+        self.enterContext(mock.patch("attachd.agent.worker_pool.DEFAULT_TIMEOUT", TIMEOUT))
+        self.enterContext(mock.patch.object(agent_service, "SHUTDOWN_TIMEOUT", TIMEOUT))
         self.agent = self.make_agent()
 
     def make_agent(self, key=fake_host.CREDENTIALS.key):
@@ -40,12 +43,12 @@ class AgentTest(fake_host.FakeHostCase):
     def start(self):
         with self.assertLogs("attachd.agent.service", "INFO") as logged:
             self.agent.start()
-            wait_until(lambda: "at work" in "".join(logged.output))
+            wait_until(lambda: "serves requests" in "".join(logged.output))
 
     def pass_time(self):
         """Let those who are at work have been at it for an hour."""
         later = time.monotonic() + 3600
-        patched = mock.patch("attachd.agent.room.monotonic", lambda: later)
+        patched = mock.patch("attachd.agent.worker_pool.monotonic", lambda: later)
         patched.start()
         self.addCleanup(patched.stop)
 
@@ -106,7 +109,7 @@ class AgentTest(fake_host.FakeHostCase):
         mine = self.add()
         self.agent.report()
         wait_until(lambda: self.state(mine) == "attached")
-        with mock.patch("attachd.agent.patience.SECONDS", 0.01):
+        with mock.patch("attachd.agent.worker_pool.DEFAULT_TIMEOUT", 0.01):
             self.agent = self.make_agent()
         hanging = mock.patch.object(
             self.connector, "is_present", side_effect=lambda *_: gate.wait()
@@ -151,7 +154,7 @@ class AgentTest(fake_host.FakeHostCase):
         override(self, "threads", 1, group="agent")
         mine = self.hang()
         self.pass_time()
-        with self.assertLogs("attachd.agent.room", "WARNING") as logged:
+        with self.assertLogs("attachd.agent.worker_pool", "WARNING") as logged:
             self.agent.report()
             self.agent.report()
         self.assertEqual(1, len(logged.output))
@@ -183,9 +186,11 @@ class AgentTest(fake_host.FakeHostCase):
             self.assertLogs("attachd.agent.service", "INFO") as logged,
         ):
             self.agent.start()
-            wait_until(lambda: "at work" in "".join(logged.output))
-        said = [line for line in logged.output if "cannot report" in line]
-        self.assertEqual((1, 1), (len(said), "".join(logged.output).count("reports again")))
+            wait_until(lambda: "serves requests" in "".join(logged.output))
+        said = [line for line in logged.output if "report failed" in line]
+        self.assertEqual(
+            (1, 1), (len(said), "".join(logged.output).count("report accepted again"))
+        )
 
     def test_another_one_is_not_the_agent(self):
         other = self.make_agent("o" * 43)
@@ -234,9 +239,30 @@ class AgentTest(fake_host.FakeHostCase):
         self.add()
         with (
             mock.patch.object(self.connector, "connect", connect),
-            mock.patch.object(agent_service, "GRACE", 0.1),
+            mock.patch.object(agent_service, "SHUTDOWN_TIMEOUT", 0.1),
         ):
             self.start()
             self.assertTrue(entered.wait(TIMEOUT))
             self.assertFalse(self.agent.stop())
             gate.set()
+
+
+CONTEXT = RequestContext(overwrite=False)
+
+
+class EndpointTest(unittest.TestCase):
+    def test_it_looks(self):
+        look = mock.Mock(return_value=None)
+        self.assertIsNone(Endpoint(look).reconcile(CONTEXT, attachment_id="a"))
+        look.assert_called_once_with("a")
+
+    def test_an_error_of_the_host_is_an_answer(self):
+        busy = exception.DeviceBusy(device="/dev/sdb", users="x")
+        for error in (busy, exception.Unavailable(reason="no manager")):
+            with self.assertRaises(ExpectedException) as raised:
+                Endpoint(mock.Mock(side_effect=error)).reconcile(CONTEXT, "a")
+            self.assertIs(error, raised.exception.exc_info[1])
+
+    def test_an_accident_is_none(self):
+        with self.assertRaises(ZeroDivisionError):
+            Endpoint(mock.Mock(side_effect=ZeroDivisionError)).reconcile(CONTEXT, "a")

@@ -1,33 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is due is done at the same time, and what fails is tried again ever more seldom."""
 
+import contextlib
 import threading
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.agent import worker_pool
-from attachd.agent.worker_pool import FIRST_PAUSE, LONGEST_PAUSE, Crew
+from attachd.agent.worker_pool import (
+    INITIAL_BACKOFF,
+    MAX_BACKOFF,
+    CallTimeout,
+    TimeboxedCall,
+    WorkerPool,
+)
 from attachd.tests.wait import TIMEOUT
 
 
-class CrewTest(unittest.TestCase):
+class WorkerPoolTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.clock = 1000.0
         patched = mock.patch.object(worker_pool, "monotonic", lambda: self.clock)
         patched.start()
         self.addCleanup(patched.stop)
-        self.look = mock.Mock(return_value=None)
-        self.crew = Crew(self.look, threads=2)
-        self.addCleanup(self.crew.stop, TIMEOUT)
+        self.reconcile = mock.Mock(return_value=None)
+        self.pool = WorkerPool(self.reconcile, threads=2)
+        self.addCleanup(self.pool.stop, TIMEOUT)
 
     def begin(self, *attachments):
         """Begin, and wait until it has ended."""
-        self.crew.begin(attachments)
-        left = list(self.crew._under_way.values())
+        self.pool.submit(attachments)
+        left = list(self.pool._in_progress.values())
         worker_pool.futures.wait(left, TIMEOUT)
-        return [each.args[0] for each in self.look.call_args_list]
+        return [each.args[0] for each in self.reconcile.call_args_list]
 
     def hang(self):
         """Begin something that goes on until what is returned is set."""
@@ -38,8 +45,8 @@ class CrewTest(unittest.TestCase):
             entered.set()
             gate.wait(TIMEOUT)
 
-        self.look.side_effect = look
-        self.crew.begin(["a"])
+        self.reconcile.side_effect = look
+        self.pool.submit(["a"])
         self.assertTrue(entered.wait(TIMEOUT))
         return gate
 
@@ -48,7 +55,7 @@ class CrewTest(unittest.TestCase):
 
     def test_what_is_under_way_is_not_begun_again(self):
         gate = self.hang()
-        self.crew.begin(["a"])
+        self.pool.submit(["a"])
         gate.set()
         self.assertEqual(["a"], self.begin())
 
@@ -56,58 +63,166 @@ class CrewTest(unittest.TestCase):
         gate = threading.Event()
         self.addCleanup(gate.set)
         looked = threading.Event()
-        self.look.side_effect = lambda each: gate.wait(TIMEOUT) if each == "a" else looked.set()
-        self.crew.begin(["a", "b"])
+        self.reconcile.side_effect = lambda each: (
+            gate.wait(TIMEOUT) if each == "a" else looked.set()
+        )
+        self.pool.submit(["a", "b"])
         self.assertTrue(looked.wait(TIMEOUT))
 
     def test_what_fails_rests_for_ever_longer(self):
-        self.look.side_effect = exception.HostError(reason="no session")
-        pause, tries = FIRST_PAUSE, 1
+        self.reconcile.side_effect = exception.HostError(reason="no session")
+        delay, tries = INITIAL_BACKOFF, 1
         with self.assertLogs(worker_pool.LOG.logger, "WARNING") as logged:
-            while pause < LONGEST_PAUSE:
+            while delay < MAX_BACKOFF:
                 self.assertEqual(tries, len(self.begin("a")))
-                self.assertIn(f"again in {pause:.0f} s: no session", logged.output[-1])
+                self.assertIn(f"retry in {delay:.0f} s: no session", logged.output[-1])
                 self.assertEqual(tries, len(self.begin("a")), "it rests")
-                self.clock += pause + 1
-                pause, tries = 2 * pause, tries + 1
+                self.clock += delay + 1
+                delay, tries = 2 * delay, tries + 1
             self.begin("a")
-        self.assertIn(f"again in {LONGEST_PAUSE:.0f} s", logged.output[-1])
+        self.assertIn(f"retry in {MAX_BACKOFF:.0f} s", logged.output[-1])
 
     def test_an_accident_is_logged_with_its_place_and_rests_too(self):
-        self.look.side_effect = ZeroDivisionError
+        self.reconcile.side_effect = ZeroDivisionError
         with self.assertLogs(worker_pool.LOG.logger, "ERROR") as logged:
             self.begin("a")
         self.assertIn("Traceback", logged.output[0])
         self.assertEqual(["a"], self.begin("a"))
 
     def test_what_only_waits_for_others_does_not_rest(self):
-        self.look.side_effect = exception.Unavailable(reason="no manager")
+        self.reconcile.side_effect = exception.Unavailable(reason="no manager")
         with self.assertNoLogs(worker_pool.LOG.logger, "INFO"):
             self.begin("a")
             self.assertEqual(["a", "a"], self.begin("a"))
 
     def test_whoever_asks_is_answered_at_once(self):
-        self.look.side_effect = exception.HostError(reason="no session")
+        self.reconcile.side_effect = exception.HostError(reason="no session")
         with self.assertLogs(worker_pool.LOG.logger, "WARNING"):
             self.begin("a")
         with self.assertRaises(exception.HostError):
-            self.crew.look("a")
+            self.pool.reconcile_now("a")
         self.assertEqual(3, len([*self.begin("a"), "rests"]))
-        self.look.side_effect = None
-        self.crew.look("a")
+        self.reconcile.side_effect = None
+        self.pool.reconcile_now("a")
         self.assertEqual(4, len(self.begin("a")), "it rests no longer")
 
     def test_what_is_not_due_any_more_is_forgotten(self):
-        self.look.side_effect = exception.HostError(reason="no session")
+        self.reconcile.side_effect = exception.HostError(reason="no session")
         with self.assertLogs(worker_pool.LOG.logger, "WARNING"):
             self.begin("a")
-            self.crew.keep_only(["b"])
+            self.pool.reset_others(["b"])
             self.assertEqual(["a", "a"], self.begin("a"))
 
     def test_it_stops_when_what_is_under_way_has_ended(self):
         gate = self.hang()
-        self.assertFalse(self.crew.stop(0.05))
-        self.crew.begin(["b"])
+        self.assertFalse(self.pool.stop(0.05))
+        self.pool.submit(["b"])
         gate.set()
-        self.assertTrue(self.crew.stop(TIMEOUT))
+        self.assertTrue(self.pool.stop(TIMEOUT))
         self.assertEqual(["a"], self.begin())
+
+
+class ConcurrencyLimiterTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.clock = 1000.0
+        patched = mock.patch.object(worker_pool, "monotonic", lambda: self.clock)
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.limiter = worker_pool.ConcurrencyLimiter(2)
+
+    def stuck_ids(self, seconds=60):
+        return [each.attachment_id for each in self.limiter.stuck(seconds)]
+
+    def test_who_stays_for_long_hangs_until_they_go(self):
+        with self.limiter.slot("a"):
+            self.clock += 50
+            with self.limiter.slot("b"):
+                self.assertEqual([], self.stuck_ids())
+                self.clock += 50
+                self.assertEqual(["a"], self.stuck_ids())
+                self.clock += 50
+                self.assertEqual(["a", "b"], self.stuck_ids())
+            self.assertEqual(["a"], self.stuck_ids())
+        self.assertEqual([], self.stuck_ids())
+
+    def test_who_fails_goes_too(self):
+        with contextlib.suppress(ZeroDivisionError), self.limiter.slot("a"):
+            raise ZeroDivisionError
+        self.clock += 100
+        self.assertEqual([], self.stuck_ids())
+
+    def test_who_waits_for_a_place_does_not_hang(self):
+        entered = threading.Event()
+
+        def enter():
+            with self.limiter.slot("c"):
+                entered.set()
+
+        with contextlib.ExitStack() as inside:
+            inside.enter_context(self.limiter.slot("a"))
+            inside.enter_context(self.limiter.slot("b"))
+            waiting = threading.Thread(target=enter)
+            waiting.start()
+            self.addCleanup(waiting.join, TIMEOUT)
+            self.clock += 100
+            self.assertEqual(["a", "b"], self.stuck_ids())
+            self.assertFalse(entered.is_set())
+        self.assertTrue(entered.wait(TIMEOUT))
+
+    def test_what_is_told_names_some_and_counts_the_others(self):
+        many = worker_pool.ConcurrencyLimiter(20)
+        with contextlib.ExitStack() as inside:
+            for number in range(12):
+                inside.enter_context(many.slot(f"id-{number}"))
+            self.clock += 100
+            said = many.describe_stuck(many.stuck(60))
+        self.assertIn("12 of 20 places", said)
+        self.assertRegex(said, r"id-0 \(since \d{4}-\d\d-\d\d \d\d:\d\d UTC\), id-1 ")
+        self.assertIn(" and 2 more.", said)
+        self.assertNotIn("id-10", said)
+
+    def test_a_host_with_trouble_of_its_own_tells_that(self):
+        well = {
+            "connector": {"host": "n"},
+            "devices": [],
+            "connector_type": "w",
+            "version": "1",
+            "error": None,
+        }
+        self.assertEqual(well, self.limiter.add_to_report(well, 60))
+        with self.limiter.slot("a"):
+            self.clock += 100
+            with self.assertLogs(worker_pool.LOG.logger, "WARNING") as logged:
+                warned = [self.limiter.add_to_report(well, 60) for _ in range(2)]
+                ill = {**well, "error": "No iscsid."}
+                self.assertEqual(ill, self.limiter.add_to_report(ill, 60))
+        self.assertEqual(1, len(logged.output))
+        self.assertEqual([{"host": "n"}] * 2, [each["connector"] for each in warned])
+        self.assertRegex(warned[1]["error"], "^1 of 2 places for work hang")
+
+
+class TimeboxedCallTest(unittest.TestCase):
+    def test_what_ends_is_returned_or_raised(self):
+        call = TimeboxedCall(TIMEOUT)
+        self.assertEqual(1, call.run(lambda: 1))
+        with self.assertRaises(ZeroDivisionError):
+            call.run(lambda: 1 / 0)
+        self.assertEqual(2, call.run(lambda: 2))
+
+    def test_what_hangs_goes_on_and_its_end_is_returned_later(self):
+        call, gate, begun = TimeboxedCall(0.01), threading.Event(), []
+        self.addCleanup(gate.set)
+
+        def hang():
+            begun.append(1)
+            gate.wait(TIMEOUT)
+            return "late"
+
+        for _ in range(3):
+            self.assertRaises(CallTimeout, call.run, hang)
+        gate.set()
+        call._timeout = TIMEOUT
+        self.assertEqual("late", call.run(hang))
+        self.assertEqual([1], begun)
+        self.assertEqual("new", call.run(lambda: "new"))

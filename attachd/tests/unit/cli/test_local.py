@@ -88,11 +88,11 @@ class AttachTest(Case):
         self.assertEqual("the cloud", cloud)
         self.assertEqual(("node1", "iqn.2026-01.x:1"), dataclasses.astuple(host.identity))
         self.assertEqual("user-space", host.connector.TYPE)
-        self.assertEqual(self.folder / "own", host.journal.folder)
+        self.assertEqual(self.folder / "own", host.journal.state_path)
 
     def test_attach_without_state_dir_uses_environment(self):
         self.run_it("local-attach", "data")
-        self.assertEqual(self.folder, self.made.call_args.args[1].journal.folder)
+        self.assertEqual(self.folder, self.made.call_args.args[1].journal.state_path)
 
     def test_attach_prints_device_without_secrets(self):
         shown = json.loads(self.run_it("local-attach", "data", "-f", "json"))

@@ -122,4 +122,4 @@ class StateDirTest(unittest.TestCase):
     def test_state_dir_without_environment_is_default(self):
         with mock.patch.dict(os.environ):
             os.environ.pop(options.FOLDER_VARIABLE, None)
-            self.assertEqual(str(journal.FOLDER), options.host_folder())
+            self.assertEqual(str(journal.DEFAULT_STATE_PATH), options.host_folder())

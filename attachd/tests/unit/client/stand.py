@@ -262,7 +262,7 @@ class Stand:
         return list(self.api.request("GET", path, version=own).body["attachments"])
 
     def entries(self) -> list[journal.Entry]:
-        return self.host.journal.entries()
+        return self.host.journal.list_entries()
 
     def _patch(self, name: str, value: Any) -> None:
         patch = mock.patch(name, value)

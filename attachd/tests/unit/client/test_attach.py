@@ -279,7 +279,7 @@ class RepeatedAttachTest(AttachCase):
 
     def test_attach_with_locked_journal_raises_conflict(self):
         with (
-            self.stand.host.journal.held(self.volume),
+            self.stand.host.journal.volume_lock(self.volume),
             self.assertRaises(exception.LocalConflict),
         ):
             self.attach()

@@ -192,7 +192,7 @@ class RestoreTest(AttachCase):
 
     def test_restore_of_volume_locked_by_other_process_reports_error(self):
         self.reboot()
-        with self.stand.host.journal.held(self.volume):
+        with self.stand.host.journal.volume_lock(self.volume):
             (restored,) = self.restore()
         self.assertIn("Another process", restored.error)
 

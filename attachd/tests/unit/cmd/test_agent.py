@@ -26,7 +26,7 @@ class MainTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name) / "host"
-        override(self, "folder", str(self.folder), group="agent")
+        override(self, "state_path", str(self.folder), group="agent")
         override(self, "host", "compute-1", group="agent")
         override(self, "connector_type", "user-space", group="agent")
         self.prepare = self.patch("attachd.service.prepare")
@@ -55,7 +55,7 @@ class MainTest(unittest.TestCase):
 
     def test_agent_runs_until_signal(self):
         for number in (signal.SIGTERM, signal.SIGINT):
-            override(self, "folder", f"{self.folder}-{number}", group="agent")
+            override(self, "state_path", f"{self.folder}-{number}", group="agent")
             self.assertEqual(0, self.run_until(number))
         self.prepare.assert_called_with(["--config-file", "some.conf"])
         self.assertEqual(2, self.agent.stop.call_count)
@@ -64,8 +64,8 @@ class MainTest(unittest.TestCase):
         self.run_until(signal.SIGTERM)
         (host, proof) = self.made.call_args.args
         self.assertEqual(("compute-1", "user-space"), (host.identity.name, host.connector.TYPE))
-        self.assertEqual(self.folder, host.journal.folder)
-        self.assertEqual(key.read_or_make(self.folder / "agent.key"), proof)
+        self.assertEqual(self.folder, host.journal.state_path)
+        self.assertEqual(key.load_or_create(self.folder / "agent.key"), proof)
 
     def test_agent_reads_key_from_key_file_option(self):
         elsewhere = self.folder.with_name("elsewhere")
@@ -150,7 +150,7 @@ class MainTest(unittest.TestCase):
         self.assertEqual("compute-1\n", (self.folder / "agent.host").read_text())
 
     def test_uncreatable_folder_is_named(self):
-        override(self, "folder", "/proc/nothing", group="agent")
+        override(self, "state_path", "/proc/nothing", group="agent")
         self.assertIn("/proc/nothing", self.refused())
 
     def test_agent_notifies_systemd_after_start(self):

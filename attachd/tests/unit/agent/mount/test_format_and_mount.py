@@ -60,7 +60,7 @@ class PlacingTest(unittest.TestCase):
         self.path.write_bytes(bytes(_MIB) + b"data" + bytes(7 * _MIB))
         with self.assertRaisesRegex(exception.HostError, "carries data"):
             self.place(self.entry(mkfs="ext4"))
-        self.assertEqual([None] * 3, [each.formatting for each in self.journal.entries()])
+        self.assertEqual([None] * 3, [each.formatting for each in self.journal.list_entries()])
 
     def test_what_is_half_made_is_neither_mounted_nor_data(self):
         entry = self.half_made()
