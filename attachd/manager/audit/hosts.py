@@ -80,7 +80,7 @@ def _suspicions(backend: Backend, reports: Iterable[agents.Row]) -> Iterator[_Su
         for attachment_id, device in devices.items():
             if attachment_id not in rows and device["path"] and device["volume_id"] in volumes:
                 text = f"Host {host} has {device['path']} of attachment {attachment_id}."
-                finding = Kind.LEFTOVER_DEVICE, text
+                finding = Kind.ORPHAN_DEVICE, text
                 yield _Suspicion(host, device["volume_id"], finding, None)
 
 

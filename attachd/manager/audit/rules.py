@@ -16,7 +16,7 @@ from attachd.drivers.base import AccessMode, BackendExport, Driver, Export, Volu
 class Kind(enum.StrEnum):
     """The kind of a difference; for programs, and an anchor in the documentation."""
 
-    LEFTOVER_EXPORT = "leftover-export"
+    ORPHAN_EXPORT = "orphan-export"
     WRONG_MODE = "wrong-mode"
     EXTRA_HOST = "extra-host"
     EXTRA_PART = "extra-part"
@@ -28,9 +28,9 @@ class Kind(enum.StrEnum):
     DATA_WITHOUT_VOLUME = "data-without-volume"
     SIZE = "size"
     ELSEWHERE = "elsewhere"
-    UNPLACED = "unplaced"
+    ORPHAN_ACCOUNT = "orphan-account"
     MISSING_DEVICE = "missing-device"
-    LEFTOVER_DEVICE = "leftover-device"
+    ORPHAN_DEVICE = "orphan-device"
 
 
 class Meaning(NamedTuple):
@@ -48,7 +48,7 @@ class Meaning(NamedTuple):
 
 MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
     {
-        Kind.LEFTOVER_EXPORT: Meaning(
+        Kind.ORPHAN_EXPORT: Meaning(
             "No attachment needs this export: its row was removed without the manager, or the "
             "export was made by hand.",
             "Revoke it.",
@@ -112,7 +112,7 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "Find out which of them is right. An audit does not repair this.",
             safe=False,
         ),
-        Kind.UNPLACED: Meaning(
+        Kind.ORPHAN_ACCOUNT: Meaning(
             "A manager died while it granted or revoked access, and the row is removed.",
             "",
             safe=False,
@@ -122,7 +122,7 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "None: the agent tries with each report. Look at its error, and at its log.",
             safe=False,
         ),
-        Kind.LEFTOVER_DEVICE: Meaning(
+        Kind.ORPHAN_DEVICE: Meaning(
             "The attachment was deleted by force, and the agent could not remove the device.",
             "None: the agent tries with each report. Find out which process uses the device.",
             safe=False,
@@ -191,7 +191,7 @@ def find_unexpected(driver: Driver, comparison: ExportComparison) -> Iterator[Fi
         expected = allowed.get(export.mode)
         if expected is None:
             moved = export.holders and export.holders <= allowed_hosts
-            yield (Kind.WRONG_MODE if moved else Kind.LEFTOVER_EXPORT), _describe(export)
+            yield (Kind.WRONG_MODE if moved else Kind.ORPHAN_EXPORT), _describe(export)
             continue
         for host in sorted(export.holders - expected.holders):
             kind = Kind.WRONG_MODE if host in allowed_hosts else Kind.EXTRA_HOST

@@ -37,7 +37,7 @@ _VOLUME_IN_PROGRESS = frozenset(
 )
 _ATTACHMENT_IN_PROGRESS = frozenset({AttachmentState.CONNECTING, AttachmentState.DISCONNECTING})
 _NEEDS_REVOKE = frozenset(
-    {Kind.LEFTOVER_EXPORT, Kind.WRONG_MODE, Kind.EXTRA_HOST, Kind.EXTRA_PART, Kind.SESSION}
+    {Kind.ORPHAN_EXPORT, Kind.WRONG_MODE, Kind.EXTRA_HOST, Kind.EXTRA_PART, Kind.SESSION}
 )
 _MODES: tuple[AccessMode, ...] = ("rw", "ro")
 _ORPHAN_CHECKS = 3
@@ -318,7 +318,9 @@ def _find_orphans(backend: Backend) -> list[Difference]:
             if name in present and name not in expected
         }
     return [
-        Difference(Kind.UNPLACED, backend.host, "", f"There is {orphan.name}.", orphan.remedy)
+        Difference(
+            Kind.ORPHAN_ACCOUNT, backend.host, "", f"There is {orphan.name}.", orphan.remedy
+        )
         for orphan in orphans.values()
     ]
 

@@ -16,7 +16,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class ListedTest(DriverCase):
-    """exports, exports_of, expected, unplaced, stored."""
+    """list_exports, list_volume_exports, expected_exports, list_orphans, list_volumes."""
 
     def assert_listed(self, volume, *exports):
         expected = set(self.driver.expected_exports(volume, exports))

@@ -116,7 +116,7 @@ class TgtTest(AuditCase):
         self.other.log_in(info)
         self.forget(self.theirs)
         self.theirs = None
-        self.repaired(Kind.LEFTOVER_EXPORT)
+        self.repaired(Kind.ORPHAN_EXPORT)
         self.assertRaises(initiators.Refused, self.other.read, info, 0, 512)
         self.assertEqual([], self.tgtd.sessions())
 
@@ -171,7 +171,7 @@ class TgtTest(AuditCase):
     def test_audit_with_target_of_unknown_volume_removes_it(self):
         name = f"{consistency.IQN_PREFIX}{uuid.uuid4()}"
         self.adm("new", "target", "--tid", "77", "--targetname", name)
-        self.repaired(Kind.LEFTOVER_EXPORT)
+        self.repaired(Kind.ORPHAN_EXPORT)
 
     def test_audit_ignores_targets_with_another_prefix(self):
         self.adm("new", "target", "--tid", "77", "--targetname", "iqn.2026-01.test:theirs")
@@ -216,7 +216,7 @@ class TgtTest(AuditCase):
         self.adm("new", "account", "--user", user, "--password", "p" * 16)
         findings = runner.repair(self.backend)
         (found,) = findings.differences
-        self.assertEqual((Kind.UNPLACED, ""), (found.kind, found.outcome))
+        self.assertEqual((Kind.ORPHAN_ACCOUNT, ""), (found.kind, found.outcome))
         self.assertIn(f"--user {user}", found.action)
         self.assertIn(user, self.tgtd.accounts())
 
@@ -248,7 +248,7 @@ class TgtTest(AuditCase):
         sql(sa.delete(models.volumes).where(models.volumes.c.id == volume_id))
         self.mine = self.theirs = None
         path = self.driver._volumes.folder / volume_id
-        kinds = [Kind.DATA_WITHOUT_VOLUME, Kind.LEFTOVER_EXPORT, Kind.LEFTOVER_EXPORT]
+        kinds = [Kind.DATA_WITHOUT_VOLUME, Kind.ORPHAN_EXPORT, Kind.ORPHAN_EXPORT]
         self.assertEqual(sorted(kinds), sorted(self.kinds()))
         runner.repair(self.backend)
         self.assertEqual(sorted(kinds), sorted(self.kinds()), "it may be another database")
@@ -312,11 +312,11 @@ class FileTest(AuditCase):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))
         db_rows.change_volume(self.volume["id"], status="attaching")
         info = self.theirs["connection_info"]
-        kinds = [Kind.EXTRA_HOST] if self.loops == "never" else self.leftovers_of_a_device
+        kinds = [Kind.EXTRA_HOST] if self.loops == "never" else self.orphans_of_device
         self.repaired(*kinds)
         self.assertRaises(initiators.Refused, self.host.read, info, 0, 512)
 
-    leftovers_of_a_device = (Kind.LEFTOVER_EXPORT, Kind.EXTRA_PART, Kind.EXTRA_PART)
+    orphans_of_device = (Kind.ORPHAN_EXPORT, Kind.EXTRA_PART, Kind.EXTRA_PART)
 
     def test_audit_with_removed_link_creates_it_again(self):
         self.link(self.theirs).unlink()

@@ -157,11 +157,11 @@ class AuditCommandTest(testtools.TestCase):
         target = next(each for each in self.tgtd.targets() if each.name.endswith(volume))
         self.tgtd.adm("--op", "delete", "--mode", "target", "--force", "--tid", f"{target.tid}")
 
-        found = [("leftover-export", None), ("missing-export", None), ("status", None)]
+        found = [("orphan-export", None), ("missing-export", None), ("status", None)]
         self.assertEqual((DIFFERENT, found), self.kinds())
         code, printed, _complaint = self.audit()
         self.assertEqual(DIFFERENT, code)
-        for text in (other, volume, "leftover-export", "found:", "cause:", "action:", "Revoke it"):
+        for text in (other, volume, "orphan-export", "found:", "cause:", "action:", "Revoke it"):
             self.assertIn(text, printed)
         self.assertNotIn("outcome:", printed)
         repaired = [(kind, "repaired") for kind, _none in found]

@@ -83,11 +83,11 @@ class HostsTest(unittest.TestCase):
             db_rows.change_attachment(self.row["id"], state=state)
             self.assertEqual([], self.found())
 
-    def test_compare_device_without_attachment_finds_leftover_device(self):
+    def test_compare_device_without_attachment_finds_orphan_device(self):
         stray = self.device(attachment_id=f"{uuid.uuid4()}")
         self.report(self.device(), stray)
         (difference,) = self.compare(self.device(), stray).differences
-        self.assertEqual(Kind.LEFTOVER_DEVICE, difference.kind)
+        self.assertEqual(Kind.ORPHAN_DEVICE, difference.kind)
         self.assertIn("/dev/loop7", difference.found)
 
     def test_compare_device_of_other_backend_finds_no_difference(self):

@@ -54,12 +54,12 @@ class RulesTest(unittest.TestCase):
 
     def test_find_unexpected_export_returns_one_difference(self):
         ((kind, what),) = self.excess(listed("a", sessions="a"))
-        self.assertEqual(Kind.LEFTOVER_EXPORT, kind)
+        self.assertEqual(Kind.ORPHAN_EXPORT, kind)
         self.assertEqual(
             "It is exported (rw): a has access, there is account a, a is logged in.", what
         )
         ((kind, what),) = self.excess(listed())
-        self.assertEqual((Kind.LEFTOVER_EXPORT, "It is exported (rw): to no host."), (kind, what))
+        self.assertEqual((Kind.ORPHAN_EXPORT, "It is exported (rw): to no host."), (kind, what))
 
     def test_find_unexpected_parts_returns_one_difference_each(self):
         there = listed("a", "b", sessions=("a", "b", "c"))
@@ -92,5 +92,5 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(set(Kind), set(MEANINGS))
         for kind, meaning in MEANINGS.items():
             self.assertTrue(meaning.cause.endswith((".", "?")), kind)
-            self.assertEqual(kind is Kind.UNPLACED, meaning.action == "", kind)
+            self.assertEqual(kind is Kind.ORPHAN_ACCOUNT, meaning.action == "", kind)
         self.assertEqual(set(), {kind for kind in DATA if MEANINGS[kind].safe})

@@ -67,7 +67,7 @@ class AuditTest(unittest.TestCase):
         db_rows.remove_all()
         found = self.found(runner.repair)
         self.assertEqual(
-            {(Kind.LEFTOVER_EXPORT, ""), (Kind.DATA_WITHOUT_VOLUME, "")},
+            {(Kind.ORPHAN_EXPORT, ""), (Kind.DATA_WITHOUT_VOLUME, "")},
             {(kind, outcome) for kind, _volume, outcome in found},
         )
         self.assertEqual({self.row["id"]}, self.driver.granted())
@@ -76,7 +76,7 @@ class AuditTest(unittest.TestCase):
         db_rows.remove_all()
         with mock.patch.object(self.driver, "list_volumes", return_value={}):
             found = self.found(runner.repair)
-        self.assertEqual([(Kind.LEFTOVER_EXPORT, self.ref.id, REPAIRED)], found)
+        self.assertEqual([(Kind.ORPHAN_EXPORT, self.ref.id, REPAIRED)], found)
         self.assertEqual(set(), self.driver.granted())
 
     def test_repair_failure_has_reason(self):
@@ -176,5 +176,7 @@ class AuditTest(unittest.TestCase):
             mock.patch.object(self.driver, "expected_exports", return_value=[wanted]),
         ):
             (found,) = runner.repair(self.backend).differences
-        self.assertEqual((Kind.UNPLACED, "", ""), (found.kind, found.volume_id, found.outcome))
+        self.assertEqual(
+            (Kind.ORPHAN_ACCOUNT, "", ""), (found.kind, found.volume_id, found.outcome)
+        )
         self.assertEqual(lost.remedy, found.action)
