@@ -21,7 +21,7 @@ LEFT: Final = 1
 def add_command(subjects: Any) -> None:
     """Add the command to the parser of attachd-manage."""
     parser: argparse.ArgumentParser = subjects.add_parser(
-        "key", help="the keys that secrets are sealed with in the database"
+        "key", help="the keys that encrypt secrets in the database"
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     create = _add(
@@ -33,12 +33,18 @@ def add_command(subjects: Any) -> None:
         action="store_true",
         help="print a new key, and leave the file as it is",
     )
-    listed = _add(actions, "list", _list, "list the keys, and how much is sealed with each")
-    promote = _add(actions, "promote", _promote, "make a key the first, which seals from then on")
-    rotate = _add(actions, "rotate", _rotate, "seal all of the database by the first key")
-    retire = _add(actions, "retire", _retire, "take a key out of the file that nothing needs")
+    listed = _add(
+        actions, "list", _list, "list the keys, and the number of values encrypted with each"
+    )
+    promote = _add(
+        actions, "promote", _promote, "make a key the first, which encrypts from then on"
+    )
+    rotate = _add(
+        actions, "rotate", _rotate, "encrypt all secrets of the database with the first key"
+    )
+    retire = _add(actions, "retire", _retire, "remove a key that no value needs from the file")
     for each in (promote, retire):
-        each.add_argument("key_id", metavar="KEY", help="as list tells it")
+        each.add_argument("key_id", metavar="KEY", help="the id of the key, as printed by list")
     output.add_format(listed)
     output.add_format_of_one(rotate)
 
@@ -68,10 +74,10 @@ def _create() -> None:
     if os.path.lexists(path):
         name = key_file.add(path)
         if key_file.read(path).first == name:
-            print(f"{path} has key {name} now, the one that seals.")
+            print(f"{path} has key {name} now, which encrypts.")
             return
         print(
-            f"{path} has key {name} now, at its end: it opens and does not seal. Add it on every "
+            f"{path} has key {name} now, at its end: it decrypts only. Add it on every "
             f"other host, then: attachd-manage key promote {name}"
         )
         return
@@ -82,7 +88,7 @@ def _create() -> None:
 def _promote() -> None:
     key_file.promote(_path(), CONF.subject.key_id)
     print(
-        f"Key {CONF.subject.key_id} seals on this host. When it does on every host: "
+        f"Key {CONF.subject.key_id} encrypts on this host. When it does on every host: "
         "attachd-manage key rotate"
     )
 
@@ -92,8 +98,8 @@ def _list() -> None:
     known = [] if keys is None else list(keys.by_id)
     others = sorted(set(counts) - set(known))
     uses = [
-        *((name, "opens" if number else "seals") for number, name in enumerate(known)),
-        *((name, "missing" if name else "not sealed") for name in others),
+        *((name, "decrypts" if number else "encrypts") for number, name in enumerate(known)),
+        *((name, "missing" if name else "not encrypted") for name in others),
     ]
     lines = [
         {"key": name or None, "use": use, "values": counts.get(name, 0)} for name, use in uses
@@ -106,7 +112,7 @@ def _rotate() -> int:
     if CONF.subject.format == "json":
         output.print_json(
             {
-                "sealed": outcome.encrypted,
+                "encrypted": outcome.encrypted,
                 "changed": outcome.changed,
                 "unreadable": [
                     {"attachment_id": each, "reason": reason}
@@ -115,7 +121,7 @@ def _rotate() -> int:
             }
         )
     else:
-        print(f"{outcome.encrypted} values were sealed anew.")
+        print(f"{outcome.encrypted} values were encrypted again.")
         for each, reason in outcome.unreadable.items():
             print(f"Attachment {each} was left as it is: {reason}")
     if outcome.changed and CONF.subject.format != "json":
@@ -127,7 +133,7 @@ def _retire() -> None:
     path, name = _path(), CONF.subject.key_id
     if left := rotation.count_by_key().get(name):
         raise exception.Conflict(
-            reason=f"{left} values are sealed with key {name}. Seal them anew before: "
+            reason=f"{left} values are encrypted with key {name}. Encrypt them again before: "
             "attachd-manage key rotate"
         )
     key_file.remove(path, name)

@@ -197,7 +197,7 @@ def secrets(_checks: object) -> Result:
     if missing := sorted(set(counts) - known - {rotation.NO_KEY}):
         return Result(
             Code.FAILURE,
-            f"Secrets in the database are sealed with keys that are not there: "
+            f"Secrets in the database are encrypted with missing keys: "
             f"{', '.join(missing)}. Put them into the file of [secrets] key_file.",
         )
     if keys is None:
@@ -209,7 +209,7 @@ def secrets(_checks: object) -> Result:
     if plain := counts.get(rotation.NO_KEY):
         return Result(
             Code.WARNING,
-            f"{plain} secrets in the database are not sealed: run attachd-manage key rotate.",
+            f"{plain} secrets in the database are not encrypted: run attachd-manage key rotate.",
         )
     return Result(Code.SUCCESS)
 

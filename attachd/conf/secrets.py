@@ -8,11 +8,11 @@ GROUP = "secrets"
 OPTIONS = [
     cfg.StrOpt(
         "key_file",
-        help="The file with the keys that secrets of connections are sealed with in the "
-        "database, an absolute path. It has one key per line: the first one seals, all of them "
-        "open. It must not be accessible to others than its owner and group. All processes of "
+        help="The file with the keys that encrypt the secrets of connections in the database, "
+        "an absolute path. It has one key per line: the first one encrypts, all of them "
+        "decrypt. It must not be accessible to others than its owner and group. All processes of "
         "API and manager, on all hosts, need the same keys; attachd-manage key makes and changes "
-        "them, and a changed file is noticed without a restart. None: secrets are stored as they "
-        "are.",
+        "them, and a changed file is noticed without a restart. None: secrets are stored as "
+        "plain text.",
     ),
 ]

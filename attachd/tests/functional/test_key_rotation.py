@@ -132,7 +132,7 @@ class RotationTest(Case):
         for each in threads:
             each.join()
         self.assertEqual([], self.trouble)
-        self.assertEqual("0 values were sealed anew.\n", self.manage("rotate"))
+        self.assertEqual("0 values were encrypted again.\n", self.manage("rotate"))
         self.assertEqual(self.ROWS, self.sealed_by(two))
         self.manage("retire", one)
         self.assertEqual([two], key_files.key_ids(self.keys))

@@ -58,7 +58,7 @@ class KeyTest(unittest.TestCase):
     def test_create_in_empty_file_adds_encrypting_key(self):
         self.file.write_text("# later\n")
         self.file.chmod(0o600)
-        self.assertIn("the one that seals", self.done("create"))
+        self.assertIn("which encrypts", self.done("create"))
         self.assertEqual(1, len(key_files.key_ids(self.file)))
 
     def test_key_is_created_used_replaced_and_retired(self):
@@ -72,8 +72,8 @@ class KeyTest(unittest.TestCase):
         listed = json.loads(self.done("list", "--format=json"))
         self.assertEqual(
             [
-                {"key": one, "use": "seals", "values": 1},
-                {"key": None, "use": "not sealed", "values": 1},
+                {"key": one, "use": "encrypts", "values": 1},
+                {"key": None, "use": "not encrypted", "values": 1},
             ],
             listed,
         )
@@ -81,12 +81,12 @@ class KeyTest(unittest.TestCase):
         two = key_files.key_ids(self.file)[1]
         self.done("promote", two)
         self.assertEqual([two, one], key_files.key_ids(self.file))
-        self.assertIn(f"1 values are sealed with key {one}", self.refused("retire", one))
-        self.assertEqual("2 values were sealed anew.\n", self.done("rotate"))
-        self.assertEqual("0 values were sealed anew.\n", self.done("rotate"))
-        self.assertIn(f"2 values are sealed with key {two}", self.refused("retire", two))
+        self.assertIn(f"1 values are encrypted with key {one}", self.refused("retire", one))
+        self.assertEqual("2 values were encrypted again.\n", self.done("rotate"))
+        self.assertEqual("0 values were encrypted again.\n", self.done("rotate"))
+        self.assertIn(f"2 values are encrypted with key {two}", self.refused("retire", two))
         self.assertIn(f"Key {one} is not in", self.done("retire", one))
-        self.assertEqual(f"key       use    values\n{two}  seals  2\n", self.done("list"))
+        self.assertEqual(f"key       use       values\n{two}  encrypts  2\n", self.done("list"))
         self.assertIn(f"has no key {one}", self.refused("retire", one))
 
     def test_create_with_print_writes_no_file(self):
@@ -101,14 +101,14 @@ class KeyTest(unittest.TestCase):
         lost = self.add()
         name = key_files.key_ids(self.file)[0]
         key_files.replace_all_keys(self.file)
-        self.assertIn(f"{name}  missing  1\n", self.done("list"))
+        self.assertIn(f"{name}  missing   1\n", self.done("list"))
         ended = self.run_("rotate")
         self.assertEqual(1, ended.returncode)
         self.assertIn(f"Attachment {lost} was left as it is: ", ended.stdout)
         ended = self.run_("rotate", "--format=json")
         self.assertEqual(1, ended.returncode)
         result = json.loads(ended.stdout)
-        self.assertEqual((0, 0), (result["sealed"], result["changed"]))
+        self.assertEqual((0, 0), (result["encrypted"], result["changed"]))
         self.assertEqual([lost], [each["attachment_id"] for each in result["unreadable"]])
         self.assertIn(name, result["unreadable"][0]["reason"])
 

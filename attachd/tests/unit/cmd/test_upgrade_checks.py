@@ -234,7 +234,7 @@ class SecretsTest(unittest.TestCase):
         key_files.configure(self, None)
         self.add()
         key_files.configure(self, self.file)
-        self.assertIn("1 secrets in the database are not sealed", self.look(Code.WARNING))
+        self.assertIn("1 secrets in the database are not encrypted", self.look(Code.WARNING))
 
     def test_secrets_check_of_missing_key_fails_with_id(self):
         self.add()
