@@ -109,7 +109,7 @@ class Event(enum.StrEnum):
     CANCEL = "be cancelled"
     RELEASE = "be released"
     WITHDRAW = "be withdrawn from its host"
-    KEEP = "be kept by its host"
+    REFUSE_DETACH = "stay on its host"
     DISCONNECT = "disconnect"
     REVOKED = "be revoked"
     DISCONNECT_FAILED = "fail to disconnect"
@@ -158,7 +158,7 @@ ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingPro
         Event.WITHDRAW: Transition(
             frozenset({_A.CONNECTED, _A.ATTACHED, _A.WITHDRAWING}), _A.WITHDRAWING
         ),
-        Event.KEEP: Transition(frozenset({_A.WITHDRAWING}), _A.ATTACHED),
+        Event.REFUSE_DETACH: Transition(frozenset({_A.WITHDRAWING}), _A.ATTACHED),
         Event.DISCONNECT: Transition(frozenset(_A) - {_A.HELD}, _A.DISCONNECTING),
         Event.REVOKED: Transition(frozenset({_A.DISCONNECTING}), None),
         Event.DISCONNECT_FAILED: Transition(frozenset({_A.DISCONNECTING}), _A.DISCONNECT_FAILED),

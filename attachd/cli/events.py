@@ -30,7 +30,7 @@ TYPES: Final = (
     "connected",
     "attached",
     "withdrawing",
-    "kept",
+    "detach_refused",
     "disconnecting",
     DELETED,
     "connect_failed",

@@ -31,7 +31,7 @@ class Event(TypedDict):
 
     :ivar revision: its number among all events; null: not assigned yet
     :ivar type: the new state: "reserved", "connecting", "connected", "attached", "withdrawing",
-        "kept", "disconnecting", "deleted", "connect_failed", "connect_unknown" or
+        "detach_refused", "disconnecting", "deleted", "connect_failed", "connect_unknown" or
         "disconnect_failed"
     :ivar status: the attachment's status after the change
     :ivar occurred_at: time of the change
@@ -88,4 +88,8 @@ def status(type_: str) -> str:
     """Return the status of an attachment after an event."""
     if type_ == events.DELETED:
         return events.DELETED
-    return AttachmentState.ATTACHED.wire if type_ == events.KEPT else AttachmentState(type_).wire
+    return (
+        AttachmentState.ATTACHED.wire
+        if type_ == events.DETACH_REFUSED
+        else AttachmentState(type_).wire
+    )

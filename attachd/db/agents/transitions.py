@@ -74,7 +74,9 @@ def refuse_detach(attachment_id: str, host: str, generation: int, error: str) ->
     """
     values = {"error": error}
     reported_state = AttachmentState.ATTACHED
-    return _move(attachment_id, host, generation, Event.KEEP, _WITHDRAWING, values, reported_state)
+    return _move(
+        attachment_id, host, generation, Event.REFUSE_DETACH, _WITHDRAWING, values, reported_state
+    )
 
 
 def _move(

@@ -30,10 +30,10 @@ Row = dict[str, Any]
 _EVENTS = models.events
 _EVENT_SEQUENCE = models.event_sequence
 
-KEPT: Final = "kept"
+DETACH_REFUSED: Final = "detach_refused"
 DELETED: Final = "deleted"
-TYPES: Final = (*(state.value for state in AttachmentState), KEPT, DELETED)
-"""The types of events: a state of the attachment, kept by its host, or deleted."""
+TYPES: Final = (*(state.value for state in AttachmentState), DETACH_REFUSED, DELETED)
+"""The types of events: a state of the attachment, detach refused by its host, or deleted."""
 
 BATCH = 500
 """The number of events that get their revisions in one transaction."""
@@ -89,8 +89,8 @@ def record(
 
 def event_type(event: Event, target: AttachmentState | None) -> str:
     """Return the type of the event of a transition."""
-    if event is Event.KEEP:
-        return KEPT
+    if event is Event.REFUSE_DETACH:
+        return DETACH_REFUSED
     return DELETED if target is None else target.value
 
 

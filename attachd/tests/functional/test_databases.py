@@ -235,12 +235,13 @@ class SessionOnMariadb(OnMariadb):
         with session.writer() as connection:
             connection.exec_driver_sql(
                 "INSERT INTO events (revision, created_at, project_id, volume_id, "
-                "attachment_id, type, details) SELECT seq, now(6), 'p', 'v', 'a', 'kept', '{}' "
+                "attachment_id, type, details) "
+                "SELECT seq, now(6), 'p', 'v', 'a', 'detach_refused', '{}' "
                 "FROM seq_1_to_20000"
             )
             connection.exec_driver_sql("UPDATE event_sequence SET assigned = 20000")
             for _ in range(50):
-                events.record(connection, row, events.KEPT)
+                events.record(connection, row, events.DETACH_REFUSED)
         with session.writer() as connection:
             events.record(connection, row, events.DELETED)
             self.assertEqual(20050, events.assign_sequence().assigned)

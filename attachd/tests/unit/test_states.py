@@ -36,7 +36,7 @@ ATTACHMENT_ARROWS = {
         "attached": "withdrawing",
         "withdrawing": "withdrawing",
     },
-    Event.KEEP: {"withdrawing": "attached"},
+    Event.REFUSE_DETACH: {"withdrawing": "attached"},
     Event.DISCONNECT: {
         "reserved": "disconnecting",
         "connecting": "disconnecting",

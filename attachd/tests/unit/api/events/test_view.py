@@ -12,7 +12,7 @@ class ViewTest(unittest.TestCase):
     def test_each_event_type_has_known_status(self):
         found = {type_: view.status(type_) for type_ in events.TYPES}
         self.assertEqual("deleted", found["deleted"])
-        self.assertEqual("attached", found["kept"])
+        self.assertEqual("attached", found["detach_refused"])
         self.assertEqual("attaching", found["connected"])
         self.assertEqual("error_detaching", found["disconnect_failed"])
 

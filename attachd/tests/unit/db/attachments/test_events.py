@@ -78,9 +78,9 @@ class RecordTest(Case):
 
     def test_record_kept_device_as_kept_not_attached(self):
         mine = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
-        attachments.move(mine, self.volume_id, Event.KEEP)
+        attachments.move(mine, self.volume_id, Event.REFUSE_DETACH)
         (event,) = self.told()
-        self.assertEqual(("kept", "h"), (event["type"], event["details"]["agent"]))
+        self.assertEqual(("detach_refused", "h"), (event["type"], event["details"]["agent"]))
 
     def test_event_type_is_known_for_each_transition(self):
         for event, move in states.ATTACHMENT_TRANSITIONS.items():
