@@ -31,9 +31,9 @@ Specs = Mapping[str, str | None]
 
 MULTIATTACH: Final = "multiattach"
 MODE: Final = "mode"
-MOST: Final = "max_attachments"
-MOST_PER_HOST: Final = "max_attachments_per_host"
-KEYS: Final = frozenset({MULTIATTACH, MODE, MOST, MOST_PER_HOST})
+MAX_ATTACHMENTS: Final = "max_attachments"
+MAX_ATTACHMENTS_PER_HOST: Final = "max_attachments_per_host"
+KEYS: Final = frozenset({MULTIATTACH, MODE, MAX_ATTACHMENTS, MAX_ATTACHMENTS_PER_HOST})
 """The extra specs that this module reads."""
 
 _SCOPED: Final = f"capabilities:{MULTIATTACH}"
@@ -52,14 +52,14 @@ class Mode(enum.StrEnum):
 class MultiattachSpec:
     """How the volumes of a type may be attached.
 
-    :ivar most: number of servers that may have a volume at a time; None: unlimited
-    :ivar most_per_host: number of attachments of a volume on one host; None: unlimited
+    :ivar max_attachments: number of servers that may have a volume at a time; None: unlimited
+    :ivar max_attachments_per_host: number of attachments of a volume on one host; None: unlimited
     """
 
     multiattach: bool = False
     mode: Mode = Mode.RW
-    most: int | None = None
-    most_per_host: int | None = None
+    max_attachments: int | None = None
+    max_attachments_per_host: int | None = None
 
 
 def parse(specs: Specs) -> MultiattachSpec:
@@ -67,8 +67,8 @@ def parse(specs: Specs) -> MultiattachSpec:
     return MultiattachSpec(
         multiattach=_is_multiattach(specs),
         mode=Mode.RO if (specs.get(MODE) or "").upper() == Mode.RO else Mode.RW,
-        most=_number(specs.get(MOST)),
-        most_per_host=_number(specs.get(MOST_PER_HOST)),
+        max_attachments=_number(specs.get(MAX_ATTACHMENTS)),
+        max_attachments_per_host=_number(specs.get(MAX_ATTACHMENTS_PER_HOST)),
     )
 
 
@@ -91,8 +91,8 @@ def check(specs: Specs, name: str = "extra_specs") -> None:
         MULTIATTACH: _is_no_verdict,
         _SCOPED: _is_no_verdict,
         MODE: _is_no_mode,
-        MOST: _is_no_number,
-        MOST_PER_HOST: _is_no_number,
+        MAX_ATTACHMENTS: _is_no_number,
+        MAX_ATTACHMENTS_PER_HOST: _is_no_number,
     }
     for key, reason in wrong.items():
         value = specs.get(key)

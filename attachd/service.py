@@ -57,12 +57,12 @@ def prepare(
         config_files = config_files_from_env() or None
     CONF(list(argv), project="attachd", version=version(), default_config_files=config_files)
     checking.check_values(CONF)
-    checking.queue_url(CONF)
+    checking.parse_transport_url(CONF)
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
     std_logging.captureWarnings(True)
-    for each in checking.strangers(CONF):
+    for each in checking.find_unknown_options(CONF):
         LOG.warning("%s", each)
 
 

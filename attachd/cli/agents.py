@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from attachd.cli import formatting, options
 from attachd.cli.blockstorage import BlockStorage
-from attachd.cli.commands import EachOf, Lister, ShowOne
+from attachd.cli.commands import BatchCommand, Lister, ShowOne
 from attachd.cli.options import Option
 
 _HOST: Final = Option(("host",), {"metavar": "HOST", "help": "name of the host"})
@@ -47,11 +47,11 @@ class ShowAgent(ShowOne):
         return formatting.shown(formatting.without_secrets(found))
 
 
-class DeleteAgents(EachOf):
+class DeleteAgents(BatchCommand):
     """Delete the agents of hosts without attachments, and their keys."""
 
     names = Option(("hosts",), {"metavar": "HOST", "nargs": "+", "help": "name of a host"})
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Delete each agent."""
-        return self.each(parsed_args.hosts, BlockStorage(self.connection).forget_agent)
+        return self.run_each(parsed_args.hosts, BlockStorage(self.connection).delete_agent)

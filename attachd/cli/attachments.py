@@ -9,7 +9,7 @@ from typing import Any
 from attachd import durations
 from attachd.cli import formatting, options
 from attachd.cli.blockstorage import BlockStorage
-from attachd.cli.commands import EachOf, Lister, ShowOne
+from attachd.cli.commands import BatchCommand, Lister, ShowOne
 from attachd.cli.options import Option, boolean, option
 
 _ATTACHMENT = Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"})
@@ -182,7 +182,7 @@ class ListAttachments(Lister):
         return tuple(columns), [formatting.row(each, columns.values()) for each in found]
 
 
-class _Several(EachOf):
+class _Several(BatchCommand):
     """A command for several attachments."""
 
     names = Option(
@@ -195,7 +195,7 @@ class CompleteAttachments(_Several):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Complete each; continue after a failure."""
-        return self.each(parsed_args.attachments, BlockStorage(self.connection).complete)
+        return self.run_each(parsed_args.attachments, BlockStorage(self.connection).complete)
 
 
 class DeleteAttachments(_Several):
@@ -206,7 +206,7 @@ class DeleteAttachments(_Several):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Delete each; continue after a failure."""
-        return self.each(parsed_args.attachments, BlockStorage(self.connection).delete)
+        return self.run_each(parsed_args.attachments, BlockStorage(self.connection).delete)
 
 
 def _value(parsed: argparse.Namespace, wanted: Option) -> Any:

@@ -127,7 +127,7 @@ class BlockStorage:
         agent: Agent = self._ask("GET", _path("agents", host), headers=OWN)["agent"]
         return agent
 
-    def forget_agent(self, host: str) -> None:
+    def delete_agent(self, host: str) -> None:
         """Delete the agent of a host without attachments."""
         self._ask("DELETE", _path("agents", host), headers=OWN)
 

@@ -54,7 +54,7 @@ class Lister(lister.Lister, Command):
     """A command that shows a list."""
 
 
-class EachOf(Command):
+class BatchCommand(Command):
     """A command that handles several objects one by one.
 
     :cvar names: the argument that names them
@@ -68,7 +68,7 @@ class EachOf(Command):
         options.add(parser, (self.names,))
         return parser
 
-    def each(self, names: Iterable[str], act: Callable[[str], None]) -> int:
+    def run_each(self, names: Iterable[str], act: Callable[[str], None]) -> int:
         """Handle each; continue after a failure.
 
         :returns: the exit code

@@ -29,7 +29,7 @@ class AttachRequest:
     options: Options = dataclasses.field(default_factory=Options)
 
     @classmethod
-    def of(cls, entry: Entry) -> "AttachRequest":
+    def from_entry(cls, entry: Entry) -> "AttachRequest":
         """Return the parameters that an entry was created with."""
         return cls(entry.mode, entry.mountpoint, entry.mkfs, entry.options)
 
@@ -38,7 +38,7 @@ class AttachRequest:
         making = [filesystems.mkfs_command(self.mkfs)] if self.mkfs else []
         return making + (list(mounts.TOOLS) if self.mountpoint or self.mkfs else [])
 
-    def is_of(self, entry: Entry) -> bool:
+    def matches(self, entry: Entry) -> bool:
         """Return whether an entry was created with the same parameters.
 
         The file system is not compared: it is made only if the volume is empty.
@@ -97,7 +97,7 @@ class Attacher:
             if entry.step in TEARDOWN_STEPS:
                 self._report_progress("Finishing an earlier detach")
                 self._detaching.resume(entry)
-            elif not request.is_of(entry):
+            elif not request.matches(entry):
                 raise _conflict(entry, "an attach with other values has begun or ended here")
             elif found := self._entry_to_continue(entry, request):
                 return found
@@ -186,7 +186,7 @@ class Attacher:
         if entry.step in TEARDOWN_STEPS:
             self._detaching.resume(entry)
         else:
-            self.attach(self._service.find(entry.volume_id), AttachRequest.of(entry))
+            self.attach(self._service.find(entry.volume_id), AttachRequest.from_entry(entry))
 
     def _reattach(self, entry: Entry) -> Entry:
         """Attach again what was attached before; its device may be missing, as after a reboot.

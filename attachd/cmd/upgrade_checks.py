@@ -37,7 +37,7 @@ def options(_checks: object) -> Result:
         checking.check_values(CONF)
     except cfg.Error as error:
         return Result(Code.FAILURE, str(error))
-    found = [str(each) for each in checking.strangers(CONF)]
+    found = [str(each) for each in checking.find_unknown_options(CONF)]
     return Result(Code.WARNING, " ".join(found)) if found else Result(Code.SUCCESS)
 
 
@@ -106,7 +106,7 @@ def _not_ours() -> str:
 def queue(_checks: object) -> Result:
     """Whether the message queue is reliable."""
     try:
-        url = checking.queue_url(CONF)
+        url = checking.parse_transport_url(CONF)
         # Made, not used: this is what the options of RabbitMQ come with.
         transport.get_transport()
     except cfg.Error as error:

@@ -47,7 +47,7 @@ Known = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
-class Stranger:
+class UnknownOption:
     """An unknown name.
 
     :ivar place: the file, or the environment variable, that has it
@@ -88,7 +88,7 @@ def _value(where: Mapping[str, Any], group: str, name: str) -> Any:
         raise cfg.ConfigFileValueError(f"[{group}]{name}: {error}") from error
 
 
-def queue_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
+def parse_transport_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
     """Check the URL of the message queue now, and not at the first message.
 
     :raises oslo_config.cfg.ConfigFileValueError: it is invalid, or of an unknown message queue
@@ -113,7 +113,9 @@ def queue_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
     return url
 
 
-def strangers(conf: cfg.ConfigOpts, environment: Mapping[str, str] = os.environ) -> list[Stranger]:
+def find_unknown_options(
+    conf: cfg.ConfigOpts, environment: Mapping[str, str] = os.environ
+) -> list[UnknownOption]:
     """List the unknown names in the files that were read, and in the environment.
 
     The search for all known names takes a moment, so one library is queried after the other, until
@@ -199,20 +201,20 @@ def _groups_of_drivers(written: Sequence[_Written], known: Known) -> Known:
     return {**nothing, **_drivers_of(written, known)}
 
 
-def _stranger(each: _Written, drivers: Known, known: Known) -> Stranger | None:
+def _stranger(each: _Written, drivers: Known, known: Known) -> UnknownOption | None:
     place, group, name, _value = each
     names = drivers.get(group, known.get(group))
     if names is None:
-        return Stranger(place, group, None, _near_group(group, known))
+        return UnknownOption(place, group, None, _near_group(group, known))
     return _among(names, place, group, name, known)
 
 
 def _among(
     names: frozenset[str], place: str, group: str, name: str, known: Known
-) -> Stranger | None:
+) -> UnknownOption | None:
     if name in names:
         return None
-    return Stranger(place, group, name, _near_option(names, group, name, known))
+    return UnknownOption(place, group, name, _near_option(names, group, name, known))
 
 
 def _near_option(names: frozenset[str], group: str, name: str, known: Known) -> str | None:

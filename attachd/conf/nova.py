@@ -47,10 +47,10 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "unknown_to_compute",
-        default="anybody",
+        default="any",
         choices=[
             (
-                "anybody",
+                "any",
                 (
                     "Any caller that may delete attachments, as the Block Storage API has always "
                     "had it."

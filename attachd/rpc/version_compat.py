@@ -79,7 +79,7 @@ def get_client(
     :param backend: ``host@backend``
     :param newest: the version of the contract that this code speaks
     """
-    level = version_pins.of_backend(backend, newest)
+    level = version_pins.get_for_backend(backend, newest)
     client = transport.get_client(
         backend, timeout=CONF.rpc.attach_timeout, version=level.contract, objects=level.objects
     )
@@ -91,7 +91,7 @@ def get_fanout_client(newest: str, since: Mapping[str, IntroducedIn]) -> Version
 
     :param newest: the version of the contract that this code speaks
     """
-    contract = version_pins.of_all_managers(newest).contract
+    contract = version_pins.get_for_all_managers(newest).contract
     client = transport.get_fanout_client(contract)
     return VersionedManagerClient("One of the managers", client, contract, since)
 

@@ -25,7 +25,7 @@ CACHE_TTL = 10.0
 """Seconds that versions read from the database are cached."""
 
 
-class Level(NamedTuple):
+class VersionPin(NamedTuple):
     """A contract and its objects.
 
     :ivar contract: its version, as in manager_api
@@ -36,7 +36,7 @@ class Level(NamedTuple):
     objects: base.Manifest
 
 
-def of_backend(backend: str, newest: str) -> Level:
+def get_for_backend(backend: str, newest: str) -> VersionPin:
     """Return the versions that every manager of a backend understands.
 
     A backend without a report counts as one of this release.
@@ -50,7 +50,7 @@ def of_backend(backend: str, newest: str) -> Level:
     return _own(newest) if spoken is None else _level(spoken, newest)
 
 
-def of_all_managers(newest: str) -> Level:
+def get_for_all_managers(newest: str) -> VersionPin:
     """Return the versions that all managers understand that are alive."""
     if (pinned := CONF.upgrade_levels.attachd_manager) != AUTO:
         return _pinned(pinned, newest)
@@ -69,25 +69,25 @@ def is_older(version: str, than: str) -> bool:
     return number(version) < number(than)
 
 
-def _own(newest: str) -> Level:
-    return Level(newest, base.newest())
+def _own(newest: str) -> VersionPin:
+    return VersionPin(newest, base.newest())
 
 
-def _pinned(contract: str, newest: str) -> Level:
+def _pinned(contract: str, newest: str) -> VersionPin:
     return _own(newest) if not is_older(contract, newest) else _as_of(contract)
 
 
-def _as_of(contract: str) -> Level:
-    return Level(contract, base.of_contract(contract))
+def _as_of(contract: str) -> VersionPin:
+    return VersionPin(contract, base.of_contract(contract))
 
 
-def _level(spoken: services.Versions, newest: str) -> Level:
+def _level(spoken: services.Versions, newest: str) -> VersionPin:
     contract = spoken.contract or DEFAULT_VERSION
     if not is_older(contract, newest):
         return _own(newest)
     if spoken.objects is None:
         return _as_of(contract)
-    return Level(contract, base.from_text(spoken.objects))
+    return VersionPin(contract, base.from_text(spoken.objects))
 
 
 class _Reports:

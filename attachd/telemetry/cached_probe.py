@@ -38,13 +38,13 @@ class Probe(Generic[T]):
 
     :param ask: returns the value, and may take any time
     :param fresh_for: seconds for which a value is cached
-    :param patience: seconds that a caller waits at most
+    :param timeout: seconds that a caller waits at most
     """
 
-    def __init__(self, ask: Callable[[], T], fresh_for: float, patience: float) -> None:
+    def __init__(self, ask: Callable[[], T], fresh_for: float, timeout: float) -> None:
         self._ask = ask
         self._fresh_for = fresh_for
-        self._patience = patience
+        self._timeout = timeout
         self._forget()
 
     def _forget(self) -> None:
@@ -58,7 +58,7 @@ class Probe(Generic[T]):
         self._so_since = time.monotonic()
 
     def answer(self) -> Answer[T]:
-        """Return the state of the probe after ``patience`` seconds at the latest."""
+        """Return the state of the probe after ``timeout`` seconds at the latest."""
         if self._pid != os.getpid():
             self._forget()  # the running thread belongs to the parent
         with self._changed:
@@ -66,7 +66,7 @@ class Probe(Generic[T]):
             if now - self._asked_at > self._fresh_for:
                 self._begin(now)
                 # A later caller of a probe that hangs does not wait again.
-                left = (self._asking_since or now) + self._patience - now
+                left = (self._asking_since or now) + self._timeout - now
                 if left > 0:
                     self._changed.wait_for(lambda: self._asking_since is None, left)
             return self._known()
@@ -81,7 +81,7 @@ class Probe(Generic[T]):
         now = time.monotonic()
         age = now - self._valued_at if self._value is not None else 0.0
         began = self._asking_since
-        if began is not None and now - began >= self._patience:
+        if began is not None and now - began >= self._timeout:
             silent = ProbeTimeout(f"no answer for {now - began:.0f} seconds")
             since = now - (self._so_since if self._error is not None else began)
             return Answer(self._value, silent, since, age)

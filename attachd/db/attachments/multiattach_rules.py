@@ -90,14 +90,14 @@ def check_connect_limits(
     """
     counts = {**new, "state": AttachmentState.CONNECTING.value}
     check_limit(volume, [*others, counts])
-    limit = multiattach.parse(volume["type_specs"] or {}).most_per_host
+    limit = multiattach.parse(volume["type_specs"] or {}).max_attachments_per_host
     beside = [row for row in _connected(others) if row["host"] == new["host"]]
     if limit is not None and len(beside) >= limit:
         raise exception.AttachmentLimitExceeded(
             what=f"Volume {volume['id']} on host {new['host']}",
             count=len(beside),
             limit=limit,
-            name=f"{multiattach.MOST_PER_HOST} of its type",
+            name=f"{multiattach.MAX_ATTACHMENTS_PER_HOST} of its type",
         )
     _check_host_limit(connection, new)
 
@@ -113,7 +113,7 @@ def check_limit(volume: Row, rows: Sequence[Row]) -> None:
     :param rows: with the newest one
     :raises LimitReached: there is one too many
     """
-    limit = multiattach.parse(volume["type_specs"] or {}).most
+    limit = multiattach.parse(volume["type_specs"] or {}).max_attachments
     if limit is None or not volume["multiattach"]:
         return
     count = _count_holders(rows)
@@ -122,7 +122,7 @@ def check_limit(volume: Row, rows: Sequence[Row]) -> None:
             what=f"Volume {volume['id']}",
             count=count - 1,
             limit=limit,
-            name=f"{multiattach.MOST} of its type",
+            name=f"{multiattach.MAX_ATTACHMENTS} of its type",
         )
 
 

@@ -44,10 +44,10 @@ def _sent():
         "prefix": "attachd",
         "level": "DEBUG",
     }
-    newest = version_pins.Level(manager_api.VERSION, base.newest())
+    newest = version_pins.VersionPin(manager_api.VERSION, base.newest())
     with (
-        mock.patch.object(version_pins, "of_backend", return_value=newest),
-        mock.patch.object(version_pins, "of_all_managers", return_value=newest),
+        mock.patch.object(version_pins, "get_for_backend", return_value=newest),
+        mock.patch.object(version_pins, "get_for_all_managers", return_value=newest),
         mock.patch.object(transport, "get_client", return_value=client),
         mock.patch.object(transport, "get_fanout_client", return_value=client),
     ):

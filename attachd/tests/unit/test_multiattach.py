@@ -32,7 +32,10 @@ class ReadTest(unittest.TestCase):
 
     def test_parse_limits_as_numbers(self):
         specs = {"max_attachments": "16", "max_attachments_per_host": "1"}
-        self.assertEqual(MultiattachSpec(most=16, most_per_host=1), multiattach.parse(specs))
+        self.assertEqual(
+            MultiattachSpec(max_attachments=16, max_attachments_per_host=1),
+            multiattach.parse(specs),
+        )
 
 
 class CheckTest(unittest.TestCase):

@@ -39,14 +39,14 @@ class CheckTest(unittest.TestCase):
 
 class OptionsTest(CheckTest):
     def test_options_check_of_unknown_option_warns_with_suggestion(self):
-        found = checking.Stranger("/etc/x.conf", "api", "max_limmit", "[api]max_limit")
-        with mock.patch.object(checking, "strangers", return_value=[found]):
+        found = checking.UnknownOption("/etc/x.conf", "api", "max_limmit", "[api]max_limit")
+        with mock.patch.object(checking, "find_unknown_options", return_value=[found]):
             self.assert_result(
                 Code.WARNING, upgrade_checks.options(None), "[api]max_limmit", "[api]max_limit?"
             )
 
     def test_options_check_without_unknown_options_succeeds(self):
-        with mock.patch.object(checking, "strangers", return_value=[]):
+        with mock.patch.object(checking, "find_unknown_options", return_value=[]):
             self.assert_result(Code.SUCCESS, upgrade_checks.options(None))
 
 

@@ -48,8 +48,8 @@ class CheckingTest(unittest.TestCase):
         made(["--config-file", str(self.file)], project="attachd", use_env=False)
         return made
 
-    def strangers(self, text, environment=None):
-        return checking.strangers(self.read(text), environment or {})
+    def find_unknown_options(self, text, environment=None):
+        return checking.find_unknown_options(self.read(text), environment or {})
 
 
 class ValuesTest(CheckingTest):
@@ -86,24 +86,24 @@ class ValuesTest(CheckingTest):
         checking.check_values(self.read(""))
 
 
-class QueueUrlTest(CheckingTest):
+class TransportUrlTest(CheckingTest):
     def url(self, text):
-        return checking.queue_url(self.read(f"[DEFAULT]\ntransport_url = {text}\n"))
+        return checking.parse_transport_url(self.read(f"[DEFAULT]\ntransport_url = {text}\n"))
 
-    def test_queue_url_of_valid_option_is_parsed(self):
-        self.assertEqual("rabbit", checking.queue_url(self.read("")).transport)
+    def test_parse_transport_url_of_valid_option_is_parsed(self):
+        self.assertEqual("rabbit", checking.parse_transport_url(self.read("")).transport)
         self.assertEqual("inprocess", self.url("inprocess://").transport)
         self.assertEqual("kombu", self.url("kombu://me:it@mq1/v").transport)
         self.assertEqual("v", self.url("rabbit://me:it@mq1:5672,me:it@mq2:5672/v").virtual_host)
 
-    def test_queue_url_of_usual_transport_loads_no_entry_points(self):
+    def test_parse_transport_url_of_usual_transport_loads_no_entry_points(self):
         installed = metadata.entry_points(group="oslo.messaging.drivers").names
         self.assertLessEqual(checking._USUAL, installed)
         with mock.patch.object(checking.metadata, "entry_points", side_effect=AssertionError):
             for each in checking._USUAL:
                 self.assertEqual(each, self.url(f"{each}://").transport)
 
-    def test_queue_url_of_invalid_option_raises_error_naming_option(self):
+    def test_parse_transport_url_of_invalid_option_raises_error_naming_option(self):
         for text, words in (
             ("nonsense", "No scheme"),
             ("rabit://me:it@127.0.0.1/", "'rabit' is none of .*rabbit"),
@@ -114,20 +114,20 @@ class QueueUrlTest(CheckingTest):
             with self.subTest(text), self.assertRaisesRegex(cfg.ConfigFileValueError, found):
                 self.url(text)
 
-    def test_queue_url_error_has_no_password(self):
+    def test_parse_transport_url_error_has_no_password(self):
         with self.assertRaises(cfg.ConfigFileValueError) as caught:
             self.url("rabbit://me:half-of/a-secret@127.0.0.1/")
         self.assertNotIn("half-of", str(caught.exception))
         self.assertIsNone(caught.exception.__cause__)
 
 
-class StrangersTest(CheckingTest):
+class UnknownOptionsTest(CheckingTest):
     def only(self, text, environment=None):
-        (found,) = self.strangers(text, environment)
+        (found,) = self.find_unknown_options(text, environment)
         return found
 
     def test_known_options_are_not_reported(self):
-        self.assertEqual([], self.strangers("[manager]\nworkers = 2\n"))
+        self.assertEqual([], self.find_unknown_options("[manager]\nworkers = 2\n"))
         text = (
             # Options of libraries, some of which are registered later, and a former name.
             "[DEFAULT]\ndebug = true\ngraceful_shutdown_timeout = 30\nrpc_response_timeout = 9\n"
@@ -137,7 +137,7 @@ class StrangersTest(CheckingTest):
             "[keystone_authtoken]\napplication_credential_id = x\n"
             "[shelf]\ndriver = file\nfile_folder = /nowhere\n"
         )
-        self.assertEqual([], self.strangers(text))
+        self.assertEqual([], self.find_unknown_options(text))
 
     def test_libraries_are_loaded_only_for_unknown_names(self):
         asked = []
@@ -161,7 +161,7 @@ class StrangersTest(CheckingTest):
             ):
                 asked.clear()
                 text = "".join(f"{each} = 1\n" for each in names)
-                found = self.strangers(f"[manager]\nworkers = 2\n[shelf]\n{text}")
+                found = self.find_unknown_options(f"[manager]\nworkers = 2\n[shelf]\n{text}")
                 self.assertEqual(expected, asked)
                 self.assertEqual(["no"] * ("no" in names), [each.name for each in found])
 
@@ -175,7 +175,7 @@ class StrangersTest(CheckingTest):
     def test_misspelled_option_is_reported_with_suggestion(self):
         found = self.only("[manager]\nwokers = 2\n")
         self.assertEqual(
-            checking.Stranger(str(self.file), "manager", "wokers", "[manager]workers"), found
+            checking.UnknownOption(str(self.file), "manager", "wokers", "[manager]workers"), found
         )
         self.assertEqual(
             f"{self.file}: there is no option [manager]wokers, so it does nothing. "
@@ -195,17 +195,17 @@ class StrangersTest(CheckingTest):
         text = "[shelf]\ndriver = file\ntgt_timeout = 3\nfile_foldr = /nowhere\n"
         self.assertEqual(
             ["[tgt]tgt_timeout", "[shelf]file_folder"],
-            [each.nearest for each in self.strangers(text)],
+            [each.nearest for each in self.find_unknown_options(text)],
         )
 
     def test_option_driver_of_library_is_known(self):
         text = "[oslo_messaging_notifications]\ndriver = messagingv2\ntopics = a,b\n"
-        self.assertEqual([], self.strangers(text))
+        self.assertEqual([], self.find_unknown_options(text))
         self.assertEqual("retyr", self.only(f"{text}retyr = 1\n").name)
 
     def test_auth_section_of_keystone_is_known(self):
         text = "[keystone_authtoken]\nauth_section = ours\n[ours]\nauth_url = http://k\n"
-        self.assertEqual([], self.strangers(text))
+        self.assertEqual([], self.find_unknown_options(text))
 
     def test_unknown_group_is_reported_once_with_suggestion(self):
         found = self.only("[mangaer]\nworkers = 2\nmessage_ttl = 3\n")
@@ -215,13 +215,13 @@ class StrangersTest(CheckingTest):
     def test_groups_of_config_sources_are_known(self):
         text = "[DEFAULT]\nconfig_source = elsewhere\n[elsewhere]\ndriver = remote_file\nuri = x\n"
         read = self.read(text.replace("config_source", "#config_source"))
-        self.assertTrue(checking.strangers(read, {}))
+        self.assertTrue(checking.find_unknown_options(read, {}))
         read.set_override("config_source", ["elsewhere"])
-        self.assertEqual([], checking.strangers(read, {}))
+        self.assertEqual([], checking.find_unknown_options(read, {}))
 
     def test_unknown_environment_variables_are_reported(self):
         clients = {"OS_AUTH_URL": "x", "HOME": "/", "OS_MANAGER__WORKERS": "2"}
-        self.assertEqual([], self.strangers("", clients))
+        self.assertEqual([], self.find_unknown_options("", clients))
         found = self.only("", {**clients, "OS_DATABASE__CONECTION": "x"})
         self.assertEqual("OS_DATABASE__CONECTION", found.place)
         self.assertEqual("[database]connection", found.nearest)
@@ -233,7 +233,7 @@ class StrangersTest(CheckingTest):
         (more / "a.txt").write_text("[api]\nmax_limits = 2\n", encoding="utf-8")
         read = self.read("")
         read(["--config-file", str(self.file), "--config-dir", str(more)], use_env=False)
-        (found,) = checking.strangers(read, {})
+        (found,) = checking.find_unknown_options(read, {})
         self.assertEqual((str(more / "b.conf"), "max_limmit"), (found.place, found.name))
 
     def test_libraries_of_sample_configuration_are_known(self):

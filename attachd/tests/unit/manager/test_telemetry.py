@@ -64,7 +64,7 @@ class RowCountCollectorTest(unittest.TestCase):
         conf_fixture.override(self, "count_interval", 1.0, "metrics")
         self.registry = prometheus_client.CollectorRegistry()
         collector = telemetry.RowCountCollector()
-        collector._probe._patience = TIMEOUT
+        collector._probe._timeout = TIMEOUT
         self.probe = collector._probe
         self.registry.register(collector)
 

@@ -41,14 +41,14 @@ class VersionPinsTest(unittest.TestCase):
         self.addCleanup(version_pins.clear_cache)
 
     def contract(self, backend):
-        return version_pins.of_backend(backend, "1.10").contract
+        return version_pins.get_for_backend(backend, "1.10").contract
 
     def test_version_of_backend_is_as_reported(self):
         report("h@new", "1.10", base.to_text(base.newest()))
         report("h@old", "1.9", OLD_OBJECTS)
         self.assertEqual("1.10", self.contract("h@new"))
         self.assertEqual("1.9", self.contract("h@old"))
-        old = version_pins.of_backend("h@old", "1.10")
+        old = version_pins.get_for_backend("h@old", "1.10")
         self.assertEqual(base.from_text(OLD_OBJECTS), old.objects)
 
     def test_version_of_backend_without_report_of_versions_is_default(self):
@@ -57,28 +57,28 @@ class VersionPinsTest(unittest.TestCase):
 
     def test_version_of_newer_backend_is_own_version(self):
         report("h@b", "1.11", "Attachment 1.9, Volume 1.9")
-        self.assertEqual(("1.10", base.newest()), version_pins.of_backend("h@b", "1.10"))
+        self.assertEqual(("1.10", base.newest()), version_pins.get_for_backend("h@b", "1.10"))
 
     def test_version_of_unknown_backend_is_own_version(self):
         self.assertEqual("1.10", self.contract("h@b"))
 
     def test_version_of_all_managers_is_oldest_of_living_ones(self):
-        self.assertEqual("1.10", version_pins.of_all_managers("1.10").contract)
+        self.assertEqual("1.10", version_pins.get_for_all_managers("1.10").contract)
         report("h@a", "1.9", OLD_OBJECTS)
         long_ago = models.now() - datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
         with mock.patch.object(models, "now", return_value=long_ago):
             report("h@dead", "1.7", OLD_OBJECTS)
         report("h@b", "1.10", OLD_OBJECTS)
         version_pins.clear_cache()
-        self.assertEqual("1.9", version_pins.of_all_managers("1.10").contract)
+        self.assertEqual("1.9", version_pins.get_for_all_managers("1.10").contract)
 
     def test_configured_version_counts_for_all_without_database(self):
         report("h@b", "1.10", OLD_OBJECTS)
         override(self, "attachd_manager", "1.3", group="upgrade_levels")
         with mock.patch.object(services, "versions", side_effect=AssertionError):
             expected = ("1.3", base.of_contract("1.3"))
-            self.assertEqual(expected, version_pins.of_backend("h@b", "1.10"))
-            self.assertEqual(expected, version_pins.of_all_managers("1.10"))
+            self.assertEqual(expected, version_pins.get_for_backend("h@b", "1.10"))
+            self.assertEqual(expected, version_pins.get_for_all_managers("1.10"))
 
     def test_configured_version_newer_than_own_is_own_version(self):
         override(self, "attachd_manager", "1.11", group="upgrade_levels")

@@ -65,7 +65,7 @@ class ProbeTest(unittest.TestCase):
             self.assertIsInstance(each.error, cached_probe.ProbeTimeout)
             self.assertIsNone(each.value)
         self.go_on.set()
-        probe._patience = TIMEOUT
+        probe._timeout = TIMEOUT
         self.assertEqual((1, None), probe.answer()[:2])
 
     def test_answer_of_concurrent_callers_asks_once(self):
