@@ -13,6 +13,7 @@ from importlib import metadata
 import os
 import signal
 import threading
+import types
 from typing import Any
 
 from oslo_log import log
@@ -26,20 +27,6 @@ LOG = log.getLogger(__name__)
 
 Lines = Callable[[], Iterable[str]]
 """Returns the lines of a section, without secrets."""
-
-
-class _Version:
-    """Version for oslo.reports."""
-
-    def vendor_string(self) -> str:
-        """Return the vendor."""
-        return "attachd"
-
-    product_string = vendor_string
-
-    def version_string_with_package(self) -> str:
-        """Return the installed version."""
-        return metadata.version("attachd")
 
 
 class _Name:
@@ -68,21 +55,26 @@ def setup(program: str) -> None:
 
     :param program: for the names of files in [oslo_reports]log_dir
     """
-    CONF.register_opts(opts.list_opts()[0][1], group="oslo_reports")
+    opts.set_defaults(CONF)
     register_section("Threads by name", _threads)
     report: Any = gmr.TextGuruMeditation
     name = _Name(program)
+    version = types.SimpleNamespace(
+        vendor_string=lambda: "attachd",
+        product_string=lambda: "attachd",
+        version_string_with_package=lambda: metadata.version("attachd"),
+    )
     if file := CONF.oslo_reports.file_event_handler:
         if _State.watching != os.getpid():
             _State.watching = os.getpid()
             try:
-                report.setup_autorun(_Version(), name, conf=CONF, setup_signal=False)
+                report.setup_autorun(version, name, conf=CONF, setup_signal=False)
             except OSError as error:
                 LOG.warning("Reports cannot be requested by %s: %s", file, error.strerror)
     elif threading.current_thread() is threading.main_thread():
         # Of several applications in one uWSGI, only the first may handle signals.
         with contextlib.suppress(ValueError):
-            report.setup_autorun(_Version(), name, conf=CONF, signum=signal.SIGUSR2)
+            report.setup_autorun(version, name, conf=CONF, signum=signal.SIGUSR2)
 
 
 def register_section(title: str, lines: Lines) -> None:
@@ -98,11 +90,11 @@ def _section(title: str) -> Any:
     try:
         lines = list(_State.sections[title]())
     except Exception as error:  # noqa: BLE001  of the kind only: the text may hold a secret
-        lines = [f"This could not be told: {type(error).__name__}"]
+        lines = [f"This section failed: {type(error).__name__}"]
     text = "\n".join(lines) or "nothing"
     return base.ReportModel({"text": text}, attached_view=lambda _model: text)
 
 
 def _threads() -> Iterable[str]:
-    names = Counter(each.name.rstrip("0123456789-_") for each in threading.enumerate())
+    names = Counter(thread.name.rstrip("0123456789-_") for thread in threading.enumerate())
     return (f"{many:4} {name}" for name, many in sorted(names.items()))

@@ -50,7 +50,7 @@ class ReportTest(unittest.TestCase):
         self.addCleanup(gmr.register_section, "What fails", list)
         gmr.register_section("What has nothing", list)
         found = self.report()
-        self.assertIn("This could not be told: KeyError", found)
+        self.assertIn("This section failed: KeyError", found)
         self.assertNotIn("a secret", found)
         self.assertIn("nothing", found)
 
