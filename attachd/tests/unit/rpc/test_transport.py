@@ -12,7 +12,7 @@ from unittest import mock
 import uuid
 
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver, common, impl_rabbit
+from oslo_messaging._drivers import amqpdriver, common
 from oslo_utils import timeutils
 from oslo_versionedobjects import fields, fixture
 
@@ -257,25 +257,6 @@ class LateCallServerTest(unittest.TestCase):
     def test_busy_server_with_longer_caller_timeout_executes_late_call(self):
         self.serve(caller_timeout=3600)
         self.assertEqual(["late call", "late cast", "call"], self.finish())
-
-
-class DefaultsTest(unittest.TestCase):
-    def test_rabbitmq_transport_uses_defaults_of_attachd(self):
-        transport._set_defaults()
-        found = {name: CONF[transport.RABBIT_GROUP][name] for name in transport.QUEUE_DEFAULTS}
-        self.assertEqual(transport.QUEUE_DEFAULTS, found)
-        # oslo.messaging registers its options again, which must not differ.
-        CONF.register_opts(impl_rabbit.rabbit_opts, group=transport.RABBIT_GROUP)
-
-    def test_sample_configuration_has_defaults_of_attachd(self):
-        options = dict(transport.list_opts())[transport.RABBIT_GROUP]
-        found = {option.dest: option.default for option in options}
-        self.assertEqual(transport.QUEUE_DEFAULTS, {n: found[n] for n in transport.QUEUE_DEFAULTS})
-
-    def test_reply_retry_timeout_exceeds_reconnect_time(self):
-        defaults = transport.QUEUE_DEFAULTS
-        back = defaults["rabbit_interval_max"] + defaults["heartbeat_timeout_threshold"]
-        self.assertGreater(defaults["kombu_missing_consumer_retry_timeout"], back)
 
 
 class PollIntervalTest(unittest.TestCase):
