@@ -2,48 +2,47 @@
 """Send notifications in a thread of its own, in order.
 
 Each process has one queue and one thread, created with the first notification.  While the message
-queue refuses them, notifications are kept, and retried as often as
+queue refuses them, notifications are kept, and oslo.messaging retries as often as
 [oslo_messaging_notifications]retry says.  Each loss is logged and counted: when the queue is full,
 when the retries are exhausted, when the payload cannot be built, and when a process ends with
 notifications in its queue.
 
 If the start event of an operation is lost, its end event is not sent.
+
+The notification drivers of oslo.messaging are called directly: its Notifier would write the time
+of sending instead of that of the event, and would not retry a first connection.
 """
 
 import atexit
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import datetime
 import functools
-import itertools
+import logging as std_logging
 import os
 import queue
 import threading
 import time
 from typing import Any, NamedTuple
+import uuid
 
-from kombu import exceptions as kombu_exceptions
-from oslo_config import cfg
 from oslo_context import context as oslo_context
 from oslo_log import log
 import oslo_messaging as messaging
-from oslo_messaging import opts as messaging_opts
+from stevedore import named
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.conf import messaging as conf_messaging
 
 LOG = log.getLogger(__name__)
 
-GROUP = "oslo_messaging_notifications"
+GROUP = conf_messaging.NOTIFICATIONS
 _START = ".start"
 _END = ".end"
-LONGEST_PAUSE = 5.0
-"""Seconds between two retries."""
-
 FLUSH_WAIT = 0.25
 """Seconds that a caller may wait for queued notifications."""
 
-_OUTAGES = (messaging.MessagingException, kombu_exceptions.OperationalError, OSError)
 _MAX_REMEMBERED = 10_000
 _PRIVATE = frozenset({"auth_token", "user_identity", "read_only", "show_deleted", "resource_uuid"})
 
@@ -64,32 +63,30 @@ class Event(NamedTuple):
     priority: str = "info"
 
 
-class _Queued(NamedTuple):
-    event: Event
-    context: Any
-    at: datetime.datetime
+class _Queued:
+    """A notification in the queue.
+
+    :ivar time: of the event, UTC without a zone
+    :ivar done: set when it has been sent or lost
+    """
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.context = oslo_context.get_current()
+        self.time = now()
+        self.done = threading.Event()
 
 
 @functools.cache
 def enabled() -> bool:
     """Return whether a notification driver is configured; cached, because each request asks."""
-    try:
-        drivers = CONF[GROUP].driver
-    except cfg.NoSuchOptError:
-        _register()
-        drivers = CONF[GROUP].driver
-    return any(driver != "noop" for driver in drivers)
-
-
-def _register() -> None:
-    for group, options in messaging_opts.list_opts():
-        if group == GROUP:
-            CONF.register_opts(options, group=group)
+    conf_messaging.register()
+    return any(driver != "noop" for driver in CONF[GROUP].driver)
 
 
 def send(event: Event) -> None:
     """Queue a notification, after all earlier ones of this process."""
-    _get_sender().put(_Queued(event, oslo_context.get_current(), now()))
+    _get_sender().put(_Queued(event))
 
 
 def now() -> datetime.datetime:
@@ -139,13 +136,13 @@ class Sender:
     def __init__(self) -> None:
         self._queue: queue.Queue[_Queued | None] = queue.Queue(CONF.notifications.queue_size)
         self._losses = _LostNotifications()
+        self._lock = threading.Lock()
+        self._last: _Queued | None = None
         self._sending: _Queued | None = None
-        self._errors: list[str] = []
-        self._notifier: Any = None
+        self._sending_since = 0.0
         self._over = threading.Event()
-        self._progress = threading.Condition()
-        self._taken = self._done = 0
-        self._refused = False
+        self._transport: Any = None
+        self._drivers: list[Any] = []
         self.sent = 0
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
         self._thread.start()
@@ -157,147 +154,123 @@ class Sender:
 
     def put(self, queued: _Queued) -> None:
         """Queue a notification, or record its loss."""
-        with self._progress:
-            try:
+        try:
+            with self._lock:
                 self._queue.put_nowait(queued)
-            except queue.Full:
-                full = True
-            else:
-                full = False
-                self._taken += 1
-        if full:
+                self._last = queued
+        except queue.Full:
             self._losses.add(queued.event, "the queue is full")
 
     def flush(self, timeout: float) -> None:
         """Wait until all queued notifications are sent, unless the message queue refuses them."""
-        with self._progress:
-            last = self._taken
-            self._progress.wait_for(lambda: self._done >= last or self._refused, timeout)
+        last = self._last
+        stuck = self._sending is not None and time.monotonic() - self._sending_since > timeout
+        if last is not None and not stuck:
+            last.done.wait(timeout)
 
     def stop(self, timeout: float) -> None:
         """Send the queued notifications; those left after the timeout are recorded as lost."""
         deadline = time.monotonic() + timeout
-        with contextlib.suppress(queue.Full):  # then nothing has gone for all that time
+        with contextlib.suppress(queue.Full):  # then nothing has been sent for all that time
             self._queue.put(None, timeout=timeout)
         self._thread.join(max(0.0, deadline - time.monotonic()))
         self._over.set()
-        for each in self._rest():
-            self._losses.add(each.event, "the process ends")
+        for queued in self._rest():
+            self._losses.add(queued.event, "the process ends")
 
     def _rest(self) -> Iterator[_Queued]:
         if self._sending is not None:
             yield self._sending
         with contextlib.suppress(queue.Empty):
             while True:
-                each = self._queue.get_nowait()
-                if each is not None:
-                    yield each
+                if (queued := self._queue.get_nowait()) is not None:
+                    yield queued
 
     def _run(self) -> None:
-        while not self._over.is_set():
-            self._sending = self._queue.get()
-            if self._sending is None:
-                break
-            self._send(self._sending)
+        while not self._over.is_set() and (queued := self._queue.get()) is not None:
+            self._sending_since, self._sending = time.monotonic(), queued
+            self._send(queued)
             self._sending = None
-            self._notify_progress(1)
-        if self._notifier is not None and not self._over.is_set():
-            self._notifier.transport.cleanup()
-
-    def _notify_progress(self, done: int, *, refused: bool = False) -> None:
-        with self._progress:
-            self._done += done
-            self._refused = refused
-            self._progress.notify_all()
+            queued.done.set()
+        if self._transport is not None and not self._over.is_set():
+            self._transport.cleanup()
 
     def _send(self, queued: _Queued) -> None:
-        event = queued.event
-        self._errors.clear()
+        _failures.reasons = reasons = []
         try:
-            if self._losses.lacks_start(event):
-                self._errors.append("its beginning was lost")
+            if self._losses.lacks_start(queued.event):
+                reasons.append("its start was lost")
             else:
                 self._notify(queued)
         except Exception as error:  # noqa: BLE001  the next one may be sent
-            self._errors.append(f"{type(error).__name__}: {error}")
+            reasons.append(f"{type(error).__name__}: {error}")
         if self._over.is_set():
             return  # It has been counted as lost.
-        if self._errors:
-            self._losses.add(event, "; ".join(self._errors))
+        if reasons:
+            self._losses.add(queued.event, "; ".join(reasons))
         else:
             self.sent += 1
 
     def _notify(self, queued: _Queued) -> None:
-        if self._notifier is None:
-            self._notifier = self._make_notifier()
-        event = queued.event
-        notifier = self._notifier.prepare(publisher_id=event.publisher)
-        payload = event.payload()
-        if not self._over.is_set():
-            getattr(notifier, event.priority)(queued.context, event.kind, payload)
+        if self._transport is None:
+            self._load_drivers()
+        event, retry = queued.event, CONF[GROUP].retry
+        context, priority = _identity(queued.context), event.priority.upper()
+        message = {
+            "message_id": str(uuid.uuid4()),
+            "publisher_id": event.publisher,
+            "event_type": event.kind,
+            "priority": priority,
+            "payload": event.payload(),
+            "timestamp": str(queued.time),
+        }
+        for driver in () if self._over.is_set() else self._drivers:
+            # With -1 a driver would not retry its first connection.
+            driver.notify(context, message, priority, None if retry < 0 else retry)
 
-    def _make_notifier(self) -> Any:
-        """Create oslo.messaging's notifier, whose drivers all send through its transport."""
+    def _load_drivers(self) -> None:
         transport = messaging.get_notification_transport(CONF)
-        transport._send_notification = functools.partial(  # noqa: SLF001  pinned by test_sender.py
-            self._send_with_retry,
-            transport._send_notification,  # noqa: SLF001
+        extensions: Any = named.NamedExtensionManager(
+            "oslo.messaging.notify.drivers",
+            names=CONF[GROUP].driver,
+            invoke_on_load=True,
+            invoke_args=(CONF,),
+            invoke_kwds={"topics": CONF[GROUP].topics, "transport": transport},
+            on_missing_entrypoints_callback=_refuse_drivers,
         )
-        notifier = messaging.Notifier(transport, serializer=_Contexts())
-        missing = set(CONF[GROUP].driver) - set(notifier._driver_mgr.names())  # noqa: SLF001
-        if missing:
-            raise exception.ConfigurationError(
-                reason=f"[{GROUP}]driver names what is not there: {', '.join(sorted(missing))}"
-            )
-        return notifier
-
-    def _send_with_retry(
-        self,
-        send: Callable[..., None],
-        target: Any,
-        context: Any,
-        message: dict[str, Any],
-        **options: Any,
-    ) -> None:
-        """Send until success, or until the retries are exhausted; never raise.
-
-        oslo.messaging would log an exception with the payload.  Its own retries begin only after a
-        first connection.
-        """
-        if self._sending is not None:
-            message["timestamp"] = str(self._sending.at)
-        for tried in itertools.count():
-            try:
-                send(target, context, message, **{**options, "retry": 0})
-            except Exception as error:  # noqa: BLE001  noted, and logged with the event's id
-                if self._is_final(error, tried):
-                    self._errors.append(f"{target.topic}: {type(error).__name__}: {error}")
-                    return
-                if tried == 0:
-                    LOG.warning("Notifications are kept, the message queue refuses: %s", error)
-                    self._notify_progress(0, refused=True)
-                self._over.wait(min(LONGEST_PAUSE, 0.1 * 2**tried))
-            else:
-                if tried:
-                    LOG.warning("The message queue takes notifications again")
-                return
-
-    def _is_final(self, error: Exception, tried: int) -> bool:
-        allowed = CONF[GROUP].retry
-        often = allowed is not None and 0 <= allowed <= tried
-        return often or self._over.is_set() or not isinstance(error, _OUTAGES)
+        self._drivers = [extension.obj for extension in extensions]
+        self._transport = transport
+        std_logging.getLogger("oslo_messaging.notify.messaging").addFilter(_collect_failure)
 
 
-class _Contexts(messaging.NoOpSerializer):
-    """Serializes the identity in a context, without credentials."""
+def _refuse_drivers(missing: Iterable[str]) -> None:
+    names = ", ".join(sorted(missing))
+    raise exception.ConfigurationError(reason=f"[{GROUP}]driver: there is no driver {names}")
 
-    @staticmethod
-    def serialize_context(context: Any) -> dict[str, Any]:
-        """Convert the rest of a context to JSON values."""
-        if not context:
-            return {}
-        values = {**context.to_dict(), "user_id": context.user_id}
-        return {key: value for key, value in values.items() if key not in _PRIVATE}
+
+_failures = threading.local()
+
+
+def _collect_failure(record: std_logging.LogRecord) -> bool:
+    """Collect the error of a driver instead of logging it, because the message has the payload.
+
+    The drivers do not raise such errors: only their log has them.
+    """
+    reasons = getattr(_failures, "reasons", None)
+    if reasons is None or not record.exc_info:
+        return True
+    error = record.exc_info[1]
+    reasons.append(f"{type(error).__name__}: {error}")
+    return False
+
+
+def _identity(context: Any) -> dict[str, Any]:
+    """Return who sent the request, without credentials."""
+    if not context:
+        return {}
+    context = context.redacted_copy()
+    values = {**context.to_dict(), "user_id": context.user_id}
+    return {key: value for key, value in values.items() if key not in _PRIVATE}
 
 
 _lock = threading.Lock()
@@ -306,11 +279,11 @@ _sender: Sender | None = None
 
 def _get_sender() -> Sender:
     global _sender  # noqa: PLW0603  one per process is the point
-    found = _sender
-    if found is None:
+    sender = _sender
+    if sender is None:
         with _lock:
-            found = _sender = _sender or Sender()
-    return found
+            sender = _sender = _sender or Sender()
+    return sender
 
 
 def flush() -> None:
@@ -319,18 +292,18 @@ def flush() -> None:
     Another process may notify as soon as it has the answer of this one: listeners get that later
     then.  The wait ends if the message queue refuses notifications.
     """
-    found = _sender
-    if found is not None:
-        found.flush(FLUSH_WAIT)
+    sender = _sender
+    if sender is not None:
+        sender.flush(FLUSH_WAIT)
 
 
 def stop() -> None:
     """Send queued notifications for [notifications]flush_timeout; called when a process ends."""
     global _sender
     with _lock:
-        found, _sender = _sender, None
-    if found is not None:
-        found.stop(CONF.notifications.flush_timeout)
+        sender, _sender = _sender, None
+    if sender is not None:
+        sender.stop(CONF.notifications.flush_timeout)
 
 
 def reset_after_fork() -> None:
