@@ -25,40 +25,40 @@ class Description(NamedTuple):
     text: str
 
 
-def of(each: Endpoint) -> Description:
+def of(route: Endpoint) -> Description:
     """Describe an endpoint; fields of the docstring, such as :param:, are left out."""
-    text = _FIELD.split(inspect.getdoc(each.handler) or "", maxsplit=1)[0]
+    text = _FIELD.split(inspect.getdoc(route.handler) or "", maxsplit=1)[0]
     summary, *more = (" ".join(part.split()) for part in text.split("\n\n"))
-    paragraphs = [*filter(None, more), _versions(each), *_rules_of(each)]
+    paragraphs = [*filter(None, more), _versions(route), *_rules_of(route)]
     return Description(summary, "\n\n".join(filter(None, paragraphs)).replace("``", "`"))
 
 
-def _versions(each: Endpoint) -> str:
+def _versions(route: Endpoint) -> str:
     parts = []
-    if each.since > mv.MINIMUM:
-        parts.append(f"Since {each.since}.")
-    if each.until < mv.LATEST:
-        parts.append(f"Until {each.until}.")
-    if each.ext_since is not None:
-        parts.append(f"Under `attachd {each.ext_since}`; without it, this URL is a 404.")
+    if route.since > mv.MINIMUM:
+        parts.append(f"Since {route.since}.")
+    if route.until < mv.LATEST:
+        parts.append(f"Until {route.until}.")
+    if route.ext_since is not None:
+        parts.append(f"Under `attachd {route.ext_since}`; without it, this URL is a 404.")
     return " ".join(parts)
 
 
-def _rules_of(each: Endpoint) -> list[str]:
-    described = _rules().get(each.operation, {})
+def _rules_of(route: Endpoint) -> list[str]:
+    described = _rules().get(route.operation, {})
     return [f"By the rule `{name}`: {text}" for name, text in described.items()]
 
 
 @functools.cache
 def _rules() -> Mapping[str, Mapping[str, str]]:
     """Return the rules and their descriptions by operation."""
-    found: dict[str, dict[str, str]] = {}
+    rules: dict[str, dict[str, str]] = {}
     for rule in policy.list_rules():
         for operation in getattr(rule, "operations", ()):
             path = operation["path"].removeprefix("/v3/{project_id}")
-            described = found.setdefault(f"{operation['method']} {path}", {})
+            described = rules.setdefault(f"{operation['method']} {path}", {})
             described[rule.name] = rule.description or ""
-    return found
+    return rules
 
 
 def of_variable(name: str) -> str:

@@ -40,8 +40,8 @@ def describe(version: mv.Version = mv.LATEST) -> Document:
     """Return the document of one microversion."""
     type_schemas = TypeSchemas(version)
     paths: Document = version_paths()
-    found = [each for each in endpoint.load() if each.since <= version <= each.until]
-    for path, group in itertools.groupby(sorted(found, key=_order), operator.attrgetter("path")):
+    routes = [route for route in endpoint.load() if route.since <= version <= route.until]
+    for path, group in itertools.groupby(sorted(routes, key=_order), operator.attrgetter("path")):
         paths[_base(version) + path] = _path(list(group), version, type_schemas)
     return {
         "openapi": _OPENAPI,
@@ -65,33 +65,33 @@ def _base(version: mv.Version) -> str:
     return "/v3" if version >= mv.PROJECT_ID_OPTIONAL_IN_URL else "/v3/{project_id}"
 
 
-def _order(each: Endpoint) -> tuple[str, int, str]:
-    return each.path, _METHODS.index(each.method), each.action or ""
+def _order(route: Endpoint) -> tuple[str, int, str]:
+    return route.path, _METHODS.index(route.method), route.action or ""
 
 
 def _path(group: list[Endpoint], version: mv.Version, type_schemas: TypeSchemas) -> Document:
     operation: Document = {}
     if version < mv.PROJECT_ID_OPTIONAL_IN_URL:
         operation["parameters"] = [request_schemas.project()]
-    for method, found in itertools.groupby(group, operator.attrgetter("method")):
-        operation[method.lower()] = _operation(list(found), version, type_schemas)
+    for method, routes in itertools.groupby(group, operator.attrgetter("method")):
+        operation[method.lower()] = _operation(list(routes), version, type_schemas)
     return operation
 
 
 def _operation(
-    found: Sequence[Endpoint], version: mv.Version, type_schemas: TypeSchemas
+    routes: Sequence[Endpoint], version: mv.Version, type_schemas: TypeSchemas
 ) -> Document:
     operation: Document = {
-        **_names(found),
-        "parameters": request_schemas.parameters(found, version),
+        **_names(routes),
+        "parameters": request_schemas.parameters(routes, version),
     }
-    if (body := request_schemas.body(found, version)) is not None:
+    if (body := request_schemas.body(routes, version)) is not None:
         operation["requestBody"] = body
-    return {**operation, "responses": response_schemas.responses(found, type_schemas)}
+    return {**operation, "responses": response_schemas.responses(routes, type_schemas)}
 
 
-def _names(found: Sequence[Endpoint]) -> Document:
-    first = found[0]
+def _names(routes: Sequence[Endpoint]) -> Document:
+    first = routes[0]
     if first.action is None:
         tag = first.handler.__module__.split(".")[2]
         summary, text = descriptions.of(first)
@@ -100,14 +100,16 @@ def _names(found: Sequence[Endpoint]) -> Document:
             first.path.split("/")[1],
             "Run the action that the only key of the body names.",
         )
-        text = "\n".join(f"* `{each.action}`: {descriptions.of(each).summary}" for each in found)
+        text = "\n".join(
+            f"* `{route.action}`: {descriptions.of(route).summary}" for route in routes
+        )
     names = {"operationId": _operation_id(first), "tags": [tag]}
     return {**names, "summary": summary, "description": text}
 
 
-def _operation_id(each: Endpoint) -> str:
+def _operation_id(route: Endpoint) -> str:
     """Return an id that depends on the URL only: ``get_volumes_volume_id``."""
-    return re.sub(r"\W+", "_", f"{each.method.lower()}{each.path}").rstrip("_")
+    return re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").rstrip("_")
 
 
 def _components(type_schemas: TypeSchemas) -> Document:

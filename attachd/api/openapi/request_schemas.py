@@ -20,15 +20,15 @@ _PRECONDITION = 412
 _SEGMENT: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
 
 
-def parameters(found: Sequence[Endpoint], version: mv.Version) -> list[Schema]:
+def parameters(routes: Sequence[Endpoint], version: mv.Version) -> list[Schema]:
     """Describe the parameters of one method of one URL, except the project id."""
-    query = {name: schema for each in found for name, schema in each.doc.parameters.items()}
+    query = {name: schema for route in routes for name, schema in route.doc.parameters.items()}
     return [
-        *(_in_path(name) for name in found[0].variables),
+        *(_in_path(name) for name in routes[0].variables),
         *(_in_url(name, dict(schema)) for name, schema in query.items()),
-        _version_header(found, version),
+        _version_header(routes, version),
         {"$ref": "#/components/parameters/RequestId"},
-        *_headers(found),
+        *_headers(routes),
     ]
 
 
@@ -47,11 +47,12 @@ def _in_url(name: str, schema: Schema) -> Schema:
     return {**parameter, "schema": schema}
 
 
-def _version_header(found: Sequence[Endpoint], version: mv.Version) -> Schema:
-    ext_since = found[0].ext_since
+def _version_header(routes: Sequence[Endpoint], version: mv.Version) -> Schema:
+    ext_since = routes[0].ext_since
     plain = mv.RequestedVersions(version).header()
     others = [
-        mv.RequestedVersions(version, each).header() for each in _ext_versions_since(ext_since)
+        mv.RequestedVersions(version, ext_version).header()
+        for ext_version in _ext_versions_since(ext_since)
     ]
     return {
         "name": mv.HEADER,
@@ -63,16 +64,16 @@ def _version_header(found: Sequence[Endpoint], version: mv.Version) -> Schema:
 
 
 def _ext_versions_since(first: mv.Version | None) -> list[mv.Version]:
-    return [each for each in mv.ext_versions() if first is None or each >= first]
+    return [version for version in mv.ext_versions() if first is None or version >= first]
 
 
-def _headers(found: Sequence[Endpoint]) -> list[Schema]:
+def _headers(routes: Sequence[Endpoint]) -> list[Schema]:
     names = []
-    if any(each.idempotent for each in found):
+    if any(route.idempotent for route in routes):
         names.append("IdempotencyKey")
-    if any("async_response" in each.arguments for each in found):
+    if any("async_response" in route.arguments for route in routes):
         names.append("Prefer")
-    if any(_PRECONDITION in each.doc.faults for each in found):
+    if any(_PRECONDITION in route.doc.faults for route in routes):
         names.append("IfMatch")
     return [{"$ref": f"#/components/parameters/{name}"} for name in names]
 
@@ -112,35 +113,35 @@ def _header(name: str, text: str, schema: Schema) -> Schema:
 _ANY_CASE = re.compile(r"\(\?i:((?:[^()\\]|\\.)*)\)")
 
 
-def body(found: Sequence[Endpoint], version: mv.Version) -> Schema | None:
+def body(routes: Sequence[Endpoint], version: mv.Version) -> Schema | None:
     """Describe the body of one method of one URL.
 
-    :param found: one endpoint, or all actions
+    :param routes: one endpoint, or all actions
     :returns: None if no body is read
     """
-    if found[0].action is not None:
-        schema: Schema = {"oneOf": [_action(each, version) for each in found]}
-    elif (plain := _checked(found[0], version)) is not None:
+    if routes[0].action is not None:
+        schema: Schema = {"oneOf": [_action(route, version) for route in routes]}
+    elif (plain := _checked(routes[0], version)) is not None:
         schema = plain
     else:
         return None
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def _action(each: Endpoint, version: mv.Version) -> Schema:
-    assert each.action is not None
+def _action(route: Endpoint, version: mv.Version) -> Schema:
+    assert route.action is not None
     return {
-        "title": each.action,
-        "description": descriptions.of(each).summary,
+        "title": route.action,
+        "description": descriptions.of(route).summary,
         "type": "object",
-        "properties": {each.action: _checked(each, version)},
-        "required": [each.action],
+        "properties": {route.action: _checked(route, version)},
+        "required": [route.action],
         "additionalProperties": False,
     }
 
 
-def _checked(each: Endpoint, version: mv.Version) -> Schema | None:
-    validator = None if each.body is None else each.body.at(version)
+def _checked(route: Endpoint, version: mv.Version) -> Schema | None:
+    validator = None if route.body is None else route.body.at(version)
     if validator is None:
         return None
     schema: Schema = plain(validator.schema)
@@ -150,24 +151,24 @@ def _checked(each: Endpoint, version: mv.Version) -> Schema | None:
 def plain(value: Any) -> Any:
     """Return a schema as plain dictionaries and lists, with patterns for JSON Schema."""
     if isinstance(value, Mapping):
-        found = {key: plain(each) for key, each in value.items()}
-        if isinstance(found.get("pattern"), str):
-            found["pattern"] = pattern(found["pattern"])
-        if isinstance(found.get("patternProperties"), dict):
-            found["patternProperties"] = {
-                pattern(key): each for key, each in found["patternProperties"].items()
+        converted = {key: plain(item) for key, item in value.items()}
+        if isinstance(converted.get("pattern"), str):
+            converted["pattern"] = pattern(converted["pattern"])
+        if isinstance(converted.get("patternProperties"), dict):
+            converted["patternProperties"] = {
+                pattern(key): schema for key, schema in converted["patternProperties"].items()
             }
-        return found
+        return converted
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return value
 
 
 def pattern(text: str) -> str:
     r"""Convert a pattern to ECMA 262: ``^`` for ``\A``, and no inline flags."""
     text = text.replace(r"\A", "^").replace(r"\Z", "$")
-    return _ANY_CASE.sub(lambda found: f"(?:{_in_any_case(found[1])})", text)
+    return _ANY_CASE.sub(lambda match: f"(?:{_in_any_case(match[1])})", text)
 
 
 def _in_any_case(text: str) -> str:
-    return "".join(f"[{each.upper()}{each.lower()}]" if each.isalpha() else each for each in text)
+    return "".join(f"[{char.upper()}{char.lower()}]" if char.isalpha() else char for char in text)

@@ -43,40 +43,40 @@ DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
 )
 
 
-def responses(found: Sequence[Endpoint], type_schemas: TypeSchemas) -> Schema:
+def responses(routes: Sequence[Endpoint], type_schemas: TypeSchemas) -> Schema:
     """Describe the responses of one method of one URL, by status."""
-    statuses = sorted({status for each in found for status in faults(each)})
+    statuses = sorted({status for route in routes for status in faults(route)})
     return {
-        **_results(found, type_schemas),
-        **{str(each): {"$ref": f"#/components/responses/{name(each)}"} for each in statuses},
+        **_results(routes, type_schemas),
+        **{str(status): {"$ref": f"#/components/responses/{name(status)}"} for status in statuses},
     }
 
 
-def faults(each: Endpoint) -> set[int]:
+def faults(route: Endpoint) -> set[int]:
     """Return the statuses of all errors of an endpoint."""
-    found = {*ALWAYS, *each.doc.faults}
-    if each.body is not None:
-        found |= {*WITH_BODY}
-    if each.idempotent is not None:
-        found |= {*IDEMPOTENT}
-    return found
+    statuses = {*ALWAYS, *route.doc.faults}
+    if route.body is not None:
+        statuses |= {*WITH_BODY}
+    if route.idempotent is not None:
+        statuses |= {*IDEMPOTENT}
+    return statuses
 
 
-def results(each: Endpoint) -> set[int]:
+def results(route: Endpoint) -> set[int]:
     """Return the statuses of success; none if an endpoint always refuses."""
-    if inspect.signature(each.handler).return_annotation is NoReturn:
+    if inspect.signature(route.handler).return_annotation is NoReturn:
         return set()
     return (
-        {each.status, http.HTTPStatus.ACCEPTED}
-        if "async_response" in each.arguments
-        else {each.status}
+        {route.status, http.HTTPStatus.ACCEPTED}
+        if "async_response" in route.arguments
+        else {route.status}
     )
 
 
-def _results(found: Sequence[Endpoint], type_schemas: TypeSchemas) -> Schema:
+def _results(routes: Sequence[Endpoint], type_schemas: TypeSchemas) -> Schema:
     response: Schema = {}
-    for status in sorted({int(status) for each in found for status in results(each)}):
-        answering = [each for each in found if status in results(each)]
+    for status in sorted({int(status) for route in routes for status in results(route)}):
+        answering = [route for route in routes if status in results(route)]
         response[str(status)] = _result(status, answering, type_schemas)
     return response
 
@@ -87,7 +87,7 @@ def _result(status: int, answering: Sequence[Endpoint], type_schemas: TypeSchema
         "description": DESCRIPTIONS[status],
         "headers": _headers(status, answering),
     }
-    bodies = [type_schemas.of(each.doc.response) for each in answering if each.doc.response]
+    bodies = [type_schemas.of(route.doc.response) for route in answering if route.doc.response]
     if bodies and len(bodies) == len(answering):
         schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
         response["content"] = {"application/json": {"schema": schema}}
@@ -97,11 +97,11 @@ def _result(status: int, answering: Sequence[Endpoint], type_schemas: TypeSchema
 def _headers(status: int, answering: Sequence[Endpoint]) -> Schema:
     names = ["X-OpenStack-Request-ID", mv.HEADER]
     if (
-        any("async_response" in each.arguments for each in answering)
+        any("async_response" in route.arguments for route in answering)
         and status == http.HTTPStatus.ACCEPTED
     ):
         names += [endpoint.PREFERENCE_APPLIED, "Location"]
-    if any(each.idempotent for each in answering):
+    if any(route.idempotent for route in answering):
         names.append("Idempotent-Replayed")
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
@@ -125,7 +125,9 @@ def _header(text: str, *, required: bool = False) -> Schema:
 def components() -> Schema:
     """Return the responses of all faults, by name."""
     return {
-        name(each): _fault(each) for each in DESCRIPTIONS if each >= http.HTTPStatus.BAD_REQUEST
+        name(status): _fault(status)
+        for status in DESCRIPTIONS
+        if status >= http.HTTPStatus.BAD_REQUEST
     }
 
 

@@ -60,7 +60,7 @@ class TypeSchemas:
     def _composed(self, hint: Any) -> Schema:
         origin, arguments = get_origin(hint), get_args(hint)
         if origin in {Union, types.UnionType}:
-            return _either([self.of(each) for each in arguments])
+            return _either([self.of(argument) for argument in arguments])
         if origin is Literal:
             return {"enum": list(arguments)}
         if origin in {Annotated, NotRequired}:
@@ -77,8 +77,8 @@ class TypeSchemas:
         if name not in self.components:
             self.components[name] = {}  # for a type that refers to itself
             described = _described(hint)
-            found = typing.get_type_hints(hint, include_extras=True)
-            self.components[name] = self._object(found, hint.__required_keys__, described)
+            hints = typing.get_type_hints(hint, include_extras=True)
+            self.components[name] = self._object(hints, hint.__required_keys__, described)
             if doc := inspect.getdoc(hint):
                 self.components[name]["description"] = _sentence(_IVAR.sub("", doc))
         return {"$ref": f"#/components/schemas/{name}"}
@@ -108,14 +108,14 @@ def _since(hint: Any) -> mv.Version | None:
     """Return the version that introduced a field; None: the oldest one."""
     if get_origin(hint) is NotRequired:
         return _since(get_args(hint)[0])
-    said = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((each for each in said if isinstance(each, mv.Version)), None)
+    metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((item for item in metadata if isinstance(item, mv.Version)), None)
 
 
 def _either(schemas: list[Schema]) -> Schema:
     """Return the schema of a value that matches one of several schemas."""
-    if all(each.keys() == {"type"} for each in schemas):
-        return {"type": [each["type"] for each in schemas]}
+    if all(schema.keys() == {"type"} for schema in schemas):
+        return {"type": [schema["type"] for schema in schemas]}
     return {"anyOf": schemas}
 
 
@@ -126,13 +126,14 @@ def _described(hint: Any) -> dict[str, str]:
     module whose fields are a subset of its fields is taken for a base.
     """
     module = vars(sys.modules[hint.__module__]).values()
-    kin = [each for each in module if typing.is_typeddict(each) and each is not hint]
+    others = [item for item in module if typing.is_typeddict(item) and item is not hint]
     fields = hint.__annotations__.keys()
-    found: dict[str, str] = {}
-    for each in (*(each for each in kin if each.__annotations__.keys() <= fields), hint):
-        doc = inspect.cleandoc(each.__doc__ or "")
-        found |= {name: _sentence(text) for name, text in _IVAR.findall(doc)}
-    return found
+    descriptions: dict[str, str] = {}
+    bases = [other for other in others if other.__annotations__.keys() <= fields]
+    for described in (*bases, hint):
+        doc = inspect.cleandoc(described.__doc__ or "")
+        descriptions |= {name: _sentence(text) for name, text in _IVAR.findall(doc)}
+    return descriptions
 
 
 def _sentence(text: str) -> str:
