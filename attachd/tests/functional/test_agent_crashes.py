@@ -12,28 +12,28 @@ from attachd.tests.wait import wait_until
 
 
 @full_only("crash")
-class DeathTest(AgentCase):
-    """Each point of an attach, and of a detach."""
+class AgentCrashTest(AgentCase):
+    """Kills at each point of an attach, and of a detach."""
 
     def passed(self, work):
-        """Return the points that an agent passes while it works.
+        """Return the points that an agent passes during some work.
 
-        It may look once more when all is done, which is no part of the work.
+        It may reconcile once more afterwards, which is no part of the work.
         """
         log = log_of(self.deployment.plans, self.deployment.follow(Plan))
         work()
-        # The caller is answered before the agent has passed its last points.
-        lines = wait_until(lambda: self.lines_of_a_look(log))
-        first = itertools.takewhile(lambda line: line[0] != "end look", lines)
+        # The API responds before the agent has passed its last points.
+        lines = wait_until(lambda: self.lines_of_a_reconcile(log))
+        first = itertools.takewhile(lambda line: line[0] != "end reconcile", lines)
         return [Point(*point) for what, _role, _pid, point in first if what == "pass"]
 
-    def lines_of_a_look(self, log):
-        """Return what was recorded, once there is a whole look."""
+    def lines_of_a_reconcile(self, log):
+        """Return what was recorded, once there is a whole reconcile."""
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-        return lines if "end look" in [line[0] for line in lines] else []
+        return lines if "end reconcile" in [line[0] for line in lines] else []
 
-    def die(self, point, work):
-        """Let the agent die at a point of the work, and return the one that follows it."""
+    def kill_at(self, point, work):
+        """Kill the agent at a point of the work, and return the response."""
         dying = self.host.start()
         self.deployment.follow(lambda serial: Plan(serial, point))
         answer = work()
@@ -42,7 +42,7 @@ class DeathTest(AgentCase):
         return answer
 
     def kept(self, points):
-        """Leave out what is the same place: after a step is before the next one."""
+        """Leave out equal places: after a step is before the next one."""
         return [each for each in points if "> before" in each.name] + points[-1:]
 
     def test_attach_with_agent_killed_at_any_step_completes(self):
@@ -58,7 +58,7 @@ class DeathTest(AgentCase):
         self.host.report_every(1)
         for point in points:
             with self.subTest(f"{point}"):
-                attachment = self.die(point, self.begin)
+                attachment = self.kill_at(point, self.begin)
                 agent = self.host.start()
                 self.wait_for(attachment, "attached")
                 wait_until(lambda: self.host.entries()[0].step == "attached")
@@ -82,7 +82,7 @@ class DeathTest(AgentCase):
                 attachment = self.attach()
                 self.host.agents[-1].kill()
                 later = functools.partial(self.deployment.detach, attachment, **LATER)
-                answer = self.die(point, later)
+                answer = self.kill_at(point, later)
                 self.assertEqual(202, answer.status_code, answer.text)
                 if name == "disconnected":
                     self.assertEqual([], self.host.loops())
