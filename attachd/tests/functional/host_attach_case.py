@@ -49,7 +49,7 @@ class HostAttachCase(unittest.TestCase):
         """Ask for an action of the volume."""
         return self.api.request("POST", f"/volumes/{self.volume}/action", body, **OWN)
 
-    def recover_until_gone(self):
+    def recover_until_deleted(self):
         """Have done what is left to do, until no attachment is there."""
         caretaker = RecoveryLoop(self.api.backend)
         wait.wait_until(

@@ -53,7 +53,7 @@ class HostCliCase(testtools.TestCase):
         # Before the service ends, which could not take its loop devices away otherwise.
         self.addCleanup(self._leave)
 
-    def run_it(self, *words, code=0, **more):
+    def run_command(self, *words, code=0, **more):
         """Run a command; returns what it printed, or with another code what it complained of."""
         done = subprocess.run(
             words,
@@ -71,7 +71,7 @@ class HostCliCase(testtools.TestCase):
 
     def attachd(self, *words, code=0, **more):
         """Run ``attachd``, whose host has a name of its own."""
-        return self.run_it("attachd", *words, code=code, **more)
+        return self.run_command("attachd", *words, code=code, **more)
 
     def local(self, name, *words, code=0):
         """Run ``attachd local-...`` as the host of this test."""
@@ -80,7 +80,7 @@ class HostCliCase(testtools.TestCase):
     def cinder(self, *words, code=0, **more):
         """Run ``cinder`` in a process of its own, which looks for extensions."""
         settings = {**self.noauth, **more}
-        return self.run_it(processes.script("cinder"), *words, code=code, **settings)
+        return self.run_command(processes.script("cinder"), *words, code=code, **settings)
 
     @property
     def noauth(self):
@@ -99,7 +99,7 @@ class HostCliCase(testtools.TestCase):
         self.storage.wait_for_status(made, "available", ["error"], interval=0.1, wait=TIMEOUT)
         return made.id
 
-    def several(self):
+    def create_multiattach_volume(self):
         """Make a volume that can be attached several times; returns its id."""
         specs = {"multiattach": "<is> True"}
         kind = self.storage.create_type(name=f"shared-{self.name}", extra_specs=specs)

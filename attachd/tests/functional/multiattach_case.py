@@ -32,14 +32,14 @@ def serve_backend(test, driver, options):
 class MultiattachCase(testtools.TestCase):
     """Volumes that several hosts have at once."""
 
-    def several(self, **specs):
+    def create_multiattach_volume(self, **specs):
         """Make a volume of a new type that lets several hosts attach it."""
         specs = {"multiattach": "<is> True", **specs}
         wanted = {"name": f"{uuid.uuid4()}", "extra_specs": specs}
         self.api.request_json("POST", "/types", {"volume_type": wanted})
         return self.api.create_volume(volume_type=wanted["name"])
 
-    def let_in(self, volume, host, mode=None, connector=()):
+    def attach(self, volume, host, mode=None, connector=()):
         """Attach for a server of its own; return the attachment id and the connection info."""
         wanted = {"volume_uuid": volume, "instance_uuid": f"{uuid.uuid4()}"}
         wanted |= {"mode": mode} if mode else {}
@@ -55,5 +55,5 @@ class MultiattachCase(testtools.TestCase):
             "attach_mode"
         ]
 
-    def shut_out(self, attachment):
+    def detach(self, attachment):
         self.api.request_json("DELETE", f"/attachments/{attachment}")

@@ -56,8 +56,8 @@ class IscsiCase(MultiattachCase):
     def with_reader(self, way="asked"):
         """Return a volume and the connection info of a writer and of a reader."""
         specs, asked = WAYS[way]
-        volume = self.several(**specs)
-        writer, reader = self.let_in(volume, self.a), self.let_in(volume, self.b, **asked)
+        volume = self.create_multiattach_volume(**specs)
+        writer, reader = self.attach(volume, self.a), self.attach(volume, self.b, **asked)
         self.assertEqual(["rw", "ro"], [self.mode(each) for each, _ in (writer, reader)])
         return volume, writer, reader
 
@@ -66,9 +66,9 @@ class WritersTest(IscsiCase):
     """Hosts that all write."""
 
     def test_multiattach_volume_with_two_writers_shows_writes_of_the_other(self):
-        volume = self.several()
-        first, info_a = self.let_in(volume, self.a)
-        second, info_b = self.let_in(volume, self.b)
+        volume = self.create_multiattach_volume()
+        first, info_a = self.attach(volume, self.a)
+        second, info_b = self.attach(volume, self.b)
         self.assertEqual({"rw"}, {self.mode(first), self.mode(second)})
         a, b = self.log_in(info_a, self.a), self.log_in(info_b, self.b)
         for round_ in range(1, 20):
@@ -82,30 +82,30 @@ class WritersTest(IscsiCase):
         self.assertEqual(b"from b" * 512, self.a.read(info_a, 6 * MIB, 3072))
 
     def test_detach_of_one_writer_causes_no_error_at_the_other(self):
-        volume = self.several()
-        first, info_a = self.let_in(volume, self.a)
-        second, info_b = self.let_in(volume, self.b)
+        volume = self.create_multiattach_volume()
+        first, info_a = self.attach(volume, self.a)
+        second, info_b = self.attach(volume, self.b)
         going = scsi.Writer(self, self.log_in(info_a, self.a))
         staying = scsi.Writer(self, self.log_in(info_b, self.b), range(2000, 2064))
         for each in (going, staying):
             each.go_on()
-        self.shut_out(first)
+        self.detach(first)
         self.assertIsInstance(going.fail(), initiators.Refused)
         self.assert_out(info_a, self.a)
         staying.go_on(200)
-        third, info_a = self.let_in(volume, self.a)
+        third, info_a = self.attach(volume, self.a)
         scsi.Writer(self, self.log_in(info_a, self.a)).go_on()
         staying.go_on()
-        self.shut_out(second)
+        self.detach(second)
         self.assertIsInstance(staying.fail(), initiators.Refused)
-        self.shut_out(third)
+        self.detach(third)
         self.assert_gone(volume, first, second, third)
 
     def test_force_detach_during_writes_ends_access(self):
-        volume = self.several()
-        first, info_a = self.let_in(volume, self.a)
-        _second, info_b = self.let_in(volume, self.b, "ro")
-        _third, info_c = self.let_in(volume, self.b)
+        volume = self.create_multiattach_volume()
+        first, info_a = self.attach(volume, self.a)
+        _second, info_b = self.attach(volume, self.b, "ro")
+        _third, info_c = self.attach(volume, self.b)
         going = scsi.Writer(self, self.log_in(info_a, self.a))
         staying = scsi.Writer(self, self.log_in(info_c, self.b), range(2000, 2064))
         reader = self.log_in(info_b, self.b)
@@ -198,28 +198,28 @@ class ReadersTest(IscsiCase):
         volume, (first, info_a), (second, info_b) = self.with_reader("of its type")
         writer = scsi.Writer(self, self.log_in(info_a, self.a))
         writer.go_on()
-        self.shut_out(second)
+        self.detach(second)
         self.assert_out(info_b, self.b)
         writer.go_on(200)
-        second, info_b = self.let_in(volume, self.b)
+        second, info_b = self.attach(volume, self.b)
         self.assertEqual("ro", self.mode(second))
         reader = self.log_in(info_b, self.b)
-        self.shut_out(first)
+        self.detach(first)
         self.assertIsInstance(writer.fail(), initiators.Refused)
         reader.read(0, 64)
         self.assertTrue(reader.is_write_protected())
 
-        third, info_c = self.let_in(volume, self.a)
+        third, info_c = self.attach(volume, self.a)
         self.assertEqual("rw", self.mode(third))
         scsi.Writer(self, self.log_in(info_c, self.a)).go_on()
         self.assertEqual("ro", self.mode(second))
         self.assert_refuses_writes(reader, 7)
 
     def test_read_only_volume_refuses_all_writes(self):
-        volume = self.several()
-        first, info = self.let_in(volume, self.a)
+        volume = self.create_multiattach_volume()
+        first, info = self.attach(volume, self.a)
         self.log_in(info, self.a).write(7, b"7" * 512)
-        self.shut_out(first)
+        self.detach(first)
         self.api.request_json(
             "POST", f"/volumes/{volume}/action", {"os-update_readonly_flag": {"readonly": True}}
         )
@@ -228,7 +228,7 @@ class ReadersTest(IscsiCase):
         self.assertEqual(400, answer.status, answer)
         self.assertIn("read-only", answer.message)
         for host in (self.a, self.b):
-            _attachment, info = self.let_in(volume, host)
+            _attachment, info = self.attach(volume, host)
             session = self.log_in(info, host)
             self.assert_refuses_writes(session, 7)
             self.assert_qemu_only_reads(host, info)
@@ -239,40 +239,40 @@ class SharedTest(IscsiCase):
     """Two servers on one host."""
 
     def test_two_attachments_of_a_host_share_a_session_until_the_last_detach(self):
-        volume = self.several()
-        first, info = self.let_in(volume, self.a)
-        second, other = self.let_in(volume, self.a)
-        _third, beside = self.let_in(volume, self.b)
+        volume = self.create_multiattach_volume()
+        first, info = self.attach(volume, self.a)
+        second, other = self.attach(volume, self.a)
+        _third, beside = self.attach(volume, self.b)
         self.assertEqual(info["data"]["target_iqn"], other["data"]["target_iqn"])
         writer = scsi.Writer(self, self.log_in(info, self.a))
         stranger = scsi.Writer(self, self.log_in(beside, self.b), range(2000, 2064))
         writer.go_on()
-        self.shut_out(first)
+        self.detach(first)
         writer.go_on(200)
         self.assertIn(self.a.connector["initiator"], self.tgtd.sessions())
         # After a failure of the network a host logs in again as it did before.
         for known in (info, other):
             self.log_in(known, self.a).close()
         writer.go_on()
-        self.shut_out(second)
+        self.detach(second)
         self.assertIsInstance(writer.fail(), initiators.Refused)
         for known in (info, other):
             self.assert_out(known, self.a)
         stranger.go_on()
 
     def test_reader_and_writer_of_a_host_share_no_session(self):
-        volume = self.several()
-        first, info = self.let_in(volume, self.a)
-        second, reading = self.let_in(volume, self.a, "ro")
+        volume = self.create_multiattach_volume()
+        first, info = self.attach(volume, self.a)
+        second, reading = self.attach(volume, self.a, "ro")
         self.assertNotEqual(info["data"]["target_iqn"], reading["data"]["target_iqn"])
         writer, reader = scsi.Writer(self, self.log_in(info, self.a)), self.log_in(reading, self.a)
         self.assertTrue(reader.is_write_protected())
-        self.shut_out(second)
+        self.detach(second)
         self.assertRaises(initiators.Refused, reader.read, 0)
         writer.go_on(200)
-        second, reading = self.let_in(volume, self.a, "ro")
+        second, reading = self.attach(volume, self.a, "ro")
         reader = self.log_in(reading, self.a)
-        self.shut_out(first)
+        self.detach(first)
         self.assertIsInstance(writer.fail(), initiators.Refused)
         self.assert_out(info, self.a)
         reader.read(1000, 64)

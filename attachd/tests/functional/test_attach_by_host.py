@@ -22,7 +22,7 @@ class OrderTest(HostAttachCase):
             seen.append(dict(self.agent.devices))
             return real(*args)
 
-        self.agent.meanwhile = lambda: seen.append(self.driver.granted())
+        self.agent.before_work = lambda: seen.append(self.driver.granted())
         identity = self.attached()
         self.assert_attached(identity)
         with mock.patch.object(self.driver, "revoke", revoke):
@@ -35,7 +35,7 @@ class OrderTest(HostAttachCase):
         made = self.api.request("POST", "/attachments", body, **OWN).body["attachment"]
         self.assertEqual(("reserved", None), (made["status"], made["agent"]))
         self.assertEqual(200, self.delete(made["id"]).status)
-        self.assertEqual([], self.agent.told)
+        self.assertEqual([], self.agent.requested)
         self.assert_nothing_left()
 
 
@@ -63,11 +63,11 @@ class RaceTest(HostAttachCase):
                 def delete(done=deleted, how=options):
                     done.append(self.delete(self.only()["id"], **how))
 
-                self.agent.meanwhile = delete
+                self.agent.before_work = delete
                 answer = self.post()
                 self.assertEqual(409, answer.status, answer.raw)
                 self.assertIn("deleted", answer.fault)
-                self.recover_until_gone()
+                self.recover_until_deleted()
                 self.assertLess(deleted[0].status, 300, deleted[0].raw)
                 self.assert_nothing_left()
 
@@ -85,7 +85,7 @@ class RaceTest(HostAttachCase):
             lambda: self.delete(identity), lambda: self.delete(identity, **LATER)
         )
         self.assertTrue({answer.status for answer in answers} <= {200, 202, 404}, answers)
-        self.recover_until_gone()
+        self.recover_until_deleted()
         self.assert_nothing_left()
 
     def test_agent_attach_repeated_at_once_attaches_once(self):
@@ -126,18 +126,18 @@ class KeyTest(HostAttachCase):
             ("200", "true"), (f"{again.status}", again.headers["idempotent-replayed"])
         )
         self.assertEqual("/dev/elsewhere", again.body["attachment"]["device"])
-        self.assertEqual([identity], self.agent.told)
+        self.assertEqual([identity], self.agent.requested)
 
     def test_agent_attach_repeated_after_lost_response_attaches_once(self):
-        self.agent.give_up_soon(self)
+        self.agent.be_silent(self)
         first = self.post(**self.key)
         identity = self.only()["id"]
         self.assertEqual(504, first.status, first.raw)
         self.assertIn(identity, first.fault)
         CONF.set_override("work_timeout", int(TIMEOUT), "agent")
-        self.agent.is_deaf = False
+        self.agent.is_silent = False
         self.assertEqual(identity, self.attached(**self.key))
-        self.agent.hear()
+        self.agent.resume()
         self.assert_attached(identity)
 
     def test_agent_attach_repeated_after_host_error_succeeds(self):

@@ -28,7 +28,11 @@ class UnwillingTest(HostAttachCase):
             answer = self.post()
         identity = self.only()["id"]
         self.assertEqual(500, answer.status)
-        for part in (fake_agent.NO_SESSION, "The shelf burns", f"DELETE /attachments/{identity}"):
+        for part in (
+            fake_agent.NO_SESSION,
+            "The backend failed",
+            f"DELETE /attachments/{identity}",
+        ):
             self.assertIn(part, answer.fault)
         self.assertEqual(200, self.delete(identity).status)
         self.assert_nothing_left()
@@ -37,7 +41,7 @@ class UnwillingTest(HostAttachCase):
         with self.driver.failing("grant", final=True):
             answer = self.post()
         self.assertEqual(500, answer.status, answer.raw)
-        self.assertEqual([], self.agent.told)
+        self.assertEqual([], self.agent.requested)
         self.assertEqual(200, self.delete(self.only()["id"]).status)
         self.assert_nothing_left()
 
@@ -58,7 +62,7 @@ class UnwillingTest(HostAttachCase):
 
     def test_agent_detach_with_silent_agent_stays_detaching_until_it_disconnects(self):
         identity = self.attached()
-        self.agent.give_up_soon(self)
+        self.agent.be_silent(self)
         answer = self.delete(identity)
         self.assertEqual(504, answer.status, answer.raw)
         self.assertEqual("withdrawing", self.only()["state"])
@@ -66,7 +70,7 @@ class UnwillingTest(HostAttachCase):
         RecoveryLoop(self.api.backend).run_once()
         self.assertEqual({identity}, self.driver.granted())
         CONF.set_override("work_timeout", int(TIMEOUT), "agent")
-        self.agent.hear()
+        self.agent.resume()
         self.assertEqual(200, self.delete(identity).status)
         self.assert_nothing_left()
 
@@ -114,7 +118,7 @@ class LaterTest(HostAttachCase):
         answer = self.delete(identity, **LATER)
         self.assertEqual(202, answer.status, answer.raw)
         self.assertEqual("detaching", answer.body["attachment"]["status"])
-        self.recover_until_gone()
+        self.recover_until_deleted()
         self.assert_nothing_left()
 
     def test_async_agent_attach_with_lost_message_is_found_by_the_agent(self):
@@ -187,9 +191,9 @@ class OlderCallsTest(HostAttachCase):
 class ExtendTest(HostAttachCase):
     def test_extend_volume_notifies_the_agent(self):
         identity = self.attached()
-        del self.agent.told[:]
+        del self.agent.requested[:]
         self.assertEqual(202, self.action(**{"os-extend": {"new_size": 2}}).status)
-        wait_until(lambda: self.agent.told == [identity])
+        wait_until(lambda: self.agent.requested == [identity])
         self.assertEqual(2, db_rows.get_volume(self.volume)["size_gib"])
 
 

@@ -152,7 +152,7 @@ class FailureTest(Case):
             failed = self.create(volume, status=500, connector=host(1))
         (row,) = db_rows.list_attachments(volume["id"])
         self.assertIn(row["id"], failed.fault)
-        self.assertIn("The shelf burns.", failed.fault)
+        self.assertIn("The backend failed.", failed.fault)
         self.assertEqual("error_attaching", self.shown(row["id"])["status"])
         self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
         self.update(row["id"], host(1))

@@ -99,7 +99,7 @@ class BrickExtensionTest(HostCliCase):
         return (self.attachments(volume), self.status(volume), left) == ({}, "available", [])
 
     def test_brick_get_connector_creates_connector_and_fails_to_print_it(self):
-        connector = json.loads(self.run_it(sys.executable, "-c", _CONNECTOR))
+        connector = json.loads(self.run_command(sys.executable, "-c", _CONNECTOR))
         self.assertEqual(socket.gethostname(), connector["host"])
         self.assertIn("print_dict", self.cinder("get-connector", code=1))
 
@@ -123,7 +123,7 @@ class BrickExtensionTest(HostCliCase):
     def test_brick_local_attach_without_iscsi_name_fails_with_message(self):
         volume = self.on("tgt")
         command = (*self.as_host(), processes.script("cinder"), "local-attach", volume)
-        said = self.run_it(*command, code=1, **self.noauth)
+        said = self.run_command(*command, code=1, **self.noauth)
         self.assertIn("needs an iSCSI name", said)
         self.assertTrue(self.free(volume))
 
@@ -137,7 +137,7 @@ class BrickExtensionTest(HostCliCase):
             ({"OSLO_LOCK_PATH": locks}, "iscsiadm -m node", "attachment-delete"),
             ({"OSLO_LOCK_PATH": locks}, "iscsiadm -m node", "local-detach"),
         ):
-            self.assertIn(complaint, self.run_it(*command, code=1, **self.noauth, **more))
+            self.assertIn(complaint, self.run_command(*command, code=1, **self.noauth, **more))
             left = self.only(volume)
             self.assertEqual("attaching", left["status"])
             self.assertEqual("iscsi", left["connection_info"]["driver_volume_type"])

@@ -102,7 +102,7 @@ class AttachdTest(HostCliCase):
         self.local("detach", volume)
 
     def test_attachd_local_detach_with_several_attachments_requires_an_id(self):
-        volume = self.several()
+        volume = self.create_multiattach_volume()
         ours = json.loads(self.local("attach", volume, "-f", "json"))["attachment_id"]
         made = self.attachd(
             *("attachment-create", volume, "--connect", "True", "--host", self.name),
@@ -140,13 +140,15 @@ class AttachdTest(HostCliCase):
         for said in (
             self.local("attach", "nothing", code=1),
             # The command as it is installed.
-            self.run_it(processes.script("attachd"), "local-list", "--os-cloud", "no", code=1),
+            self.run_command(
+                processes.script("attachd"), "local-list", "--os-cloud", "no", code=1
+            ),
             self.attachd("attachment-list", "--os-endpoint", "http://127.0.0.1:1/v3", code=1),
         ):
             self.assertEqual(1, len(said.splitlines()), said)
 
         script = 'eval "$(attachd complete)"; declare -F _attachd; complete -p attachd'
-        said = self.run_it("bash", "-c", script)
+        said = self.run_command("bash", "-c", script)
         self.assertEqual(["_attachd", "complete -F _attachd attachd"], said.splitlines())
 
 
@@ -196,7 +198,7 @@ class AttachmentsTest(HostCliCase):
         self.assertEqual("available", self.status(volume))
 
     def test_attachd_lists_show_all_pages(self):
-        volume = self.several()
+        volume = self.create_multiattach_volume()
         ids = [self.reserve(volume) for _ in range(3)]
         listed = self.attachd("attachment-list", "-f", "value", "-c", "ID").split()
         self.assertEqual(ids[::-1], listed)
@@ -206,7 +208,7 @@ class AttachmentsTest(HostCliCase):
     def test_attachd_agent_list_shows_agents_that_never_reported(self):
         self.volume()
         configuration = f"--config-file={self.folder / 'state' / 'all-in-one.conf'}"
-        self.run_it("attachd-manage", configuration, "agent", "add", "node1")
+        self.run_command("attachd-manage", configuration, "agent", "add", "node1")
         listed = self.attachd("agent-list", "-f", "value", "-c", "Host", "-c", "State")
         self.assertEqual("node1 new\n", listed)
         shown = json.loads(self.attachd("agent-show", "node1", "-f", "json"))
@@ -228,7 +230,7 @@ class OpenStackTest(HostCliCase):
     """The plug-in of the command openstack."""
 
     def openstack(self, *words, code=0):
-        return self.run_it("openstack", "volume", *words, code=code)
+        return self.run_command("openstack", "volume", *words, code=code)
 
     def test_openstack_local_attach_cycle_works(self):
         volume = self.volume()
@@ -339,7 +341,7 @@ class ExamplesTest(HostCliCase):
         if " ATTACHMENT" in line:
             (attachment,) = self.attachments(self.data)
             line = line.replace(" ATTACHMENT", f" {attachment}")
-        return self.run_it("bash", "-c", line)
+        return self.run_command("bash", "-c", line)
 
     def test_command_reference_examples_work(self):
         self.data = self.volume("data")
@@ -349,7 +351,7 @@ class ExamplesTest(HostCliCase):
             self.type_in(line)
         self.assertIn("_attachd()", (self.folder / "attachd").read_text())
         names = {line.split()[1] for line in lines if line.startswith("attachd")}
-        known = self.run_it("bash", "-c", "attachd complete --shell none")
+        known = self.run_command("bash", "-c", "attachd complete --shell none")
         commands = set(re.search(r"cmds='(.*)'", known)[1].split())
         # Those on agents need one.
         agents = {"agent-delete", "agent-list", "agent-show"}
@@ -373,7 +375,7 @@ class ExamplesTest(HostCliCase):
         requirements.need_mount_namespaces(self)
         # Its host is this machine, whose own notes are none of our business.
         here = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
-        said = self.run_it(
+        said = self.run_command(
             *(requirements.require_tool(self, "unshare"), "--mount", "sh", "-c", here, "-"),
             *(sys.executable, f"{example}", "data", f"{self.folder / 'data'}"),
         )

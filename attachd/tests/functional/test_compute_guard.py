@@ -64,7 +64,7 @@ class Case(unittest.TestCase):
     def used(self):
         """Attach the volume to a server that has it."""
         identity = self.attach()
-        self.compute.has(SERVER, self.volume, identity)
+        self.compute.add_attachment(SERVER, self.volume, identity)
         return identity
 
     def delete(self, identity, query="", **more):
@@ -92,9 +92,9 @@ class UserTest(Case):
         self.assertIn("through the Compute API", answer.fault)
 
     def test_delete_attachment_queries_nova_once_as_the_user(self):
-        self.compute.accepts = self.is_valid
+        self.compute.accepts_token = self.is_valid
         self.assertEqual(409, self.delete(self.used()).status)
-        ((path, headers),) = self.compute.asked
+        ((path, headers),) = self.compute.requests
         self.assertEqual(f"/v2.1/servers/{SERVER}/os-volume_attachments/{self.volume}", path)
         self.assertEqual(self.token, headers["x-auth-token"])
         self.assertNotIn("x-service-token", headers)
@@ -111,13 +111,13 @@ class UserTest(Case):
 
     def test_delete_attachment_not_used_by_its_server_succeeds(self):
         identity = self.attach()
-        self.compute.knows(SERVER)
+        self.compute.add_server(SERVER)
         with self.assertLogs(LOGGER, "WARNING"):
             self.assert_gone(self.delete(identity))
 
     def test_delete_attachment_superseded_at_its_server_succeeds(self):
         identity = self.attach()
-        self.compute.has(SERVER, self.volume, "99999999-2222-3333-4444-555555555555")
+        self.compute.add_attachment(SERVER, self.volume, "99999999-2222-3333-4444-555555555555")
         with self.assertLogs(LOGGER, "WARNING"):
             self.assert_gone(self.delete(identity))
 
@@ -128,15 +128,15 @@ class UserTest(Case):
             {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER}},
             token=self.token,
         ).body["attachment"]["id"]
-        self.compute.has(SERVER, self.volume, identity)
+        self.compute.add_attachment(SERVER, self.volume, identity)
         self.assert_gone(self.delete(identity))
-        self.assertEqual([], self.compute.asked)
+        self.assertEqual([], self.compute.requests)
 
     def test_delete_attachment_without_server_does_not_query_nova(self):
         body = {"attachment": {"volume_uuid": self.volume, "connector": CONNECTOR}}
         made = self.api.request("POST", "/attachments", body, token=self.token)
         self.assert_gone(self.delete(made.body["attachment"]["id"]))
-        self.assertEqual([], self.compute.asked)
+        self.assertEqual([], self.compute.requests)
 
     def test_delete_attachment_by_other_project_does_not_query_nova(self):
         identity = self.used()
@@ -144,7 +144,7 @@ class UserTest(Case):
         reader = self.keystone.user("rita")
         self.keystone.grant(reader, "reader", project=self.alice.project)
         self.assertEqual(404, self.delete(identity, token=stranger).status)
-        self.assertEqual([], self.compute.asked)
+        self.assertEqual([], self.compute.requests)
 
 
 class ServiceTest(Case):
@@ -152,7 +152,7 @@ class ServiceTest(Case):
         identity = self.used()
         nova = self.keystone.token(self.keystone.user("nova", "service", project="service"))
         self.assert_gone(self.delete(identity, x_service_token=nova))
-        self.assertEqual([], self.compute.asked)
+        self.assertEqual([], self.compute.requests)
 
     def test_delete_attachment_by_service_without_role_queries_nova(self):
         identity = self.used()
@@ -176,7 +176,7 @@ class NobodyTest(Case):
     def test_delete_attachment_without_nova_in_catalogue_succeeds(self):
         self.keystone.forget_endpoint("compute")
         self.assert_gone(self.delete(self.used()))
-        self.assertEqual([], self.compute.asked)
+        self.assertEqual([], self.compute.requests)
 
 
 class TroubleTest(Case):
@@ -190,7 +190,7 @@ class TroubleTest(Case):
     def test_delete_attachment_with_silent_nova_times_out(self):
         conf_fixture.override(self, "read_timeout", 0.5, "nova")  # it never answers
         identity = self.used()
-        self.compute.be_silent()
+        self.compute.stop_responding()
         self.assert_unavailable(identity, "Compute .* takes longer to answer")
 
     def test_delete_attachment_with_nova_down_is_refused(self):
@@ -200,7 +200,7 @@ class TroubleTest(Case):
 
     def test_delete_attachment_with_broken_nova_is_refused(self):
         identity = self.used()
-        self.compute.answer(500)
+        self.compute.respond_with(500)
         self.assert_unavailable(identity, "answers with status 500")
 
     def test_delete_attachment_with_unversioned_nova_endpoint_is_still_checked(self):
@@ -211,7 +211,7 @@ class TroubleTest(Case):
 
     def test_delete_attachment_with_token_refused_by_nova_is_refused(self):
         identity = self.used()
-        self.compute.accepts = lambda _token: False
+        self.compute.accepts_token = lambda _token: False
         self.assert_unavailable(identity, "does not accept the token")
 
     def test_delete_attachment_with_nova_in_other_region_is_refused(self):
@@ -220,7 +220,7 @@ class TroubleTest(Case):
 
     def test_delete_attachment_by_user_forbidden_at_nova_is_refused(self):
         identity = self.used()
-        self.compute.answer(403)
+        self.compute.respond_with(403)
         self.assert_stays(identity, self.delete(identity), 403)
 
 
@@ -238,7 +238,7 @@ class ExchangeTest(unittest.TestCase):
             volume, "attached", project_id=alice.project_id, instance_uuid=SERVER
         )
         path = f"/attachments/{attachment['id']}"
-        compute.has(SERVER, volume, attachment["id"])
+        compute.add_attachment(SERVER, volume, attachment["id"])
         answer = here.request("DELETE", path, token=token)
         self.assertEqual(503, answer.status, answer.raw)
         self.assertIn("token_auth_url in [nova]", answer.fault)
@@ -314,7 +314,7 @@ class LegacyTest(Case):
     def test_legacy_calls_with_silent_nova_are_refused(self):
         conf_fixture.override(self, "read_timeout", 0.3, "nova")  # it never answers
         identity = self.used()
-        self.compute.be_silent()
+        self.compute.stop_responding()
         for name, body, token in self.calls(identity):
             with self.subTest(name, body=body):
                 self.assert_stays(identity, self.act(name, body, token=token), 503)
@@ -325,7 +325,7 @@ class LegacyTest(Case):
         answer = self.act("os-detach", {"attachment_id": identity}, x_service_token=nova)
         self.assertEqual(202, answer.status, answer.raw)
         self.assertEqual([], db_rows.list_attachments(self.volume))
-        self.assertEqual([], self.compute.asked)
+        self.assertEqual([], self.compute.requests)
 
     def test_legacy_detach_with_override_by_admin_succeeds(self):
         identity = self.used()
@@ -362,4 +362,4 @@ class CostTest(Case):
         self.keystone.forget_endpoint("compute")
         fresh = self.keystone.token(self.alice)
         self.assertEqual(self.count(self.attach(), token=fresh), asked)
-        self.assertEqual(1, len(self.compute.asked))
+        self.assertEqual(1, len(self.compute.requests))

@@ -92,7 +92,7 @@ class ComputeTest(Case):
         body = {"volume_uuid": volume, "instance_uuid": server, "connector": {"host": "one"}}
         made = self.api.request("POST", "/attachments", {"attachment": body}, token=self.token)
         identity = made.body["attachment"]["id"]
-        self.compute.has(server, volume, identity)
+        self.compute.add_attachment(server, volume, identity)
         return identity, volume
 
     def status(self, volume):

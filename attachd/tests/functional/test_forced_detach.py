@@ -68,12 +68,14 @@ class ForceTest(Case):
 
     def test_force_delete_does_not_query_nova(self):
         compute = fake_nova.FakeNova(self)
-        compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
+        compute.find_attachment = lambda _server, volume: str(
+            db_rows.list_attachments(volume)[0]["id"]
+        )
         conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
         mine = self.attach(connector=CONNECTOR)
         self.complete(mine)
         self.force(mine)
-        self.assertEqual([], compute.asked)
+        self.assertEqual([], compute.requests)
         self.assert_told_once(mine)
 
     def test_force_delete_of_unfinished_attachment_succeeds(self):
@@ -146,7 +148,9 @@ class ChangedTest(Case):
     def setUp(self):
         super().setUp()
         compute = fake_nova.FakeNova(self)
-        compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
+        compute.find_attachment = lambda _server, volume: str(
+            db_rows.list_attachments(volume)[0]["id"]
+        )
         conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
 
     def test_reconnect_during_delete_of_failed_attachment_keeps_the_volume(self):

@@ -156,7 +156,7 @@ class LostTest(Case):
     def test_repeated_create_attachment_after_failure_retries_the_same_attachment(self):
         volume = db_rows.add_volume()
         with self.driver.failing("grant", final=True):
-            self.assert_refused(500, "The shelf burns", self.attach(volume, connector=HOST))
+            self.assert_refused(500, "The backend failed", self.attach(volume, connector=HOST))
         (failed,) = db_rows.list_attachments()
         answer = self.attach(volume, connector=HOST)
         self.assertEqual((200, failed["id"]), (answer.status, answer.body["attachment"]["id"]))

@@ -83,7 +83,9 @@ class GuardTest(Case):
     def setUp(self):
         super().setUp()
         compute = fake_nova.FakeNova(self)
-        compute.holder = lambda _server, volume: str(db_rows.list_attachments(volume)[0]["id"])
+        compute.find_attachment = lambda _server, volume: str(
+            db_rows.list_attachments(volume)[0]["id"]
+        )
         conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
 
     def reserve(self, **more):

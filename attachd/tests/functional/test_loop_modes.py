@@ -32,11 +32,11 @@ class LoopDevicesTest(MultiattachCase):
 
     def test_loop_device_of_read_only_attachment_is_read_only(self):
         for specs, mode in (({"mode": "RO"}, None), ({}, "ro")):
-            volume = self.several(**specs)
-            first, info_a = self.let_in(volume, self.a)
-            second, info_b = self.let_in(volume, self.b, mode)
-            self.addCleanup(self.shut_out, first)
-            self.addCleanup(self.shut_out, second)
+            volume = self.create_multiattach_volume(**specs)
+            first, info_a = self.attach(volume, self.a)
+            second, info_b = self.attach(volume, self.b, mode)
+            self.addCleanup(self.detach, first)
+            self.addCleanup(self.detach, second)
             self.a.write(info_a, 0, b"from a" * 1024)
             self.assertEqual((0, 1), (self.flag(info_a), self.flag(info_b)))
             self.assertRaises(initiators.Refused, self.b.write, info_b, 0, b"from b" * 1024)
@@ -46,15 +46,15 @@ class LoopDevicesTest(MultiattachCase):
             self.assertEqual(b"more a", self.direct(info_b)[:6])
 
     def test_loop_device_of_reader_stays_read_only_after_writer_detached(self):
-        volume = self.several(mode="RO")
-        first, info_a = self.let_in(volume, self.a)
-        second, info_b = self.let_in(volume, self.b)
-        self.addCleanup(self.shut_out, second)
+        volume = self.create_multiattach_volume(mode="RO")
+        first, info_a = self.attach(volume, self.a)
+        second, info_b = self.attach(volume, self.b)
+        self.addCleanup(self.detach, second)
         self.a.write(info_a, 0, b"from a" * 1024)
-        self.shut_out(first)
+        self.detach(first)
         self.assertRaises(initiators.Refused, self.b.write, info_b, 0, b"from b" * 1024)
-        third, info_a = self.let_in(volume, self.a)
-        self.addCleanup(self.shut_out, third)
+        third, info_a = self.attach(volume, self.a)
+        self.addCleanup(self.detach, third)
         self.a.write(info_a, 0, b"more a" * 1024)
         self.assertEqual(b"more a", self.direct(info_b)[:6])
 
@@ -103,4 +103,4 @@ class PlainFilesTest(MultiattachCase):
         )
         self.assertEqual(400, answer.status, answer)
         self.assertIn("read_only_enforced", answer.message)
-        self.several()
+        self.create_multiattach_volume()

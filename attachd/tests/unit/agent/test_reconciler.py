@@ -254,7 +254,7 @@ class DisconnectTest(ReconcilerCase):
     def test_a_device_in_use_is_kept_although_nobody_has_noted_it(self):
         mine = self.attached()
         (entry,) = self.entries()
-        self.connector.tears = True
+        self.connector.is_removable = True
         for change in (
             lambda: self.host.journal.remove(entry),
             lambda: self.host.journal.write(entry, step=Step.CONNECTING, device=None),

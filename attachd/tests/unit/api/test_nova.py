@@ -118,12 +118,12 @@ class VolumeUseTest(Case):
         self.assertIn(logged, logs.output[0])
 
     def test_volume_use_returns_attachment(self):
-        self.fake.has(SERVER, VOLUME, ATTACHMENT)
+        self.fake.add_attachment(SERVER, VOLUME, ATTACHMENT)
         self.assertEqual(ATTACHMENT, self.volume_use().attachment_id)
 
     def test_volume_use_sends_one_request_with_callers_token(self):
         self.volume_use()
-        ((path, headers),) = self.fake.asked
+        ((path, headers),) = self.fake.requests
         self.assertEqual(f"/v2.1/servers/{SERVER}/os-volume_attachments/{VOLUME}", path)
         self.assertEqual("a-token", headers["x-auth-token"])
         self.assertEqual("compute 2.89", headers["openstack-api-version"])
@@ -131,25 +131,25 @@ class VolumeUseTest(Case):
     def test_volume_use_without_token_sends_none(self):
         self.ctx.auth_token = None
         self.volume_use()
-        self.assertEqual("notused", self.fake.asked[0][1]["x-auth-token"])  # keystoneauth's own
+        self.assertEqual("notused", self.fake.requests[0][1]["x-auth-token"])  # keystoneauth's own
 
     def test_volume_use_returns_reason_of_nova(self):
         self.assertRegex(self.volume_use().message, f"Instance {SERVER} could not be found")
-        self.fake.knows(SERVER)
+        self.fake.add_server(SERVER)
         self.assertRegex(self.volume_use().message, "volume_id not found")
 
     def test_ids_are_quoted_in_path(self):
         self.assertIsNone(self.volume_use("../x?y=/").attachment_id)
-        self.assertIn("/servers/..%2Fx%3Fy%3D%2F/os-volume", self.fake.asked[0][0])
+        self.assertIn("/servers/..%2Fx%3Fy%3D%2F/os-volume", self.fake.requests[0][0])
 
     def test_404_of_other_server_is_unavailable(self):
         for body in (b"", b"<html/>", b"[]", b'{"itemNotFound": 1}', b'{"message": "no route"}'):
             with self.subTest(body):
-                self.fake.answer(404, body)
+                self.fake.respond_with(404, body)
                 self.assert_unavailable("404 is not from Compute")
 
     def test_200_of_other_server_is_unavailable(self):
-        self.fake.answer(200, b'{"volumes": []}')
+        self.fake.respond_with(200, b'{"volumes": []}')
         self.assert_unavailable("200 is not from Compute")
 
     def test_other_statuses_are_unavailable(self):
@@ -157,16 +157,16 @@ class VolumeUseTest(Case):
                  (503, "503"), (302, "302"), (418, "418")]  # fmt: skip
         for status, says in cases:
             with self.subTest(status):
-                self.fake.answer(status)
+                self.fake.respond_with(status)
                 self.assert_unavailable(says)
 
     def test_denied_query_is_forbidden(self):
-        self.fake.answer(403)
+        self.fake.respond_with(403)
         with self.assertRaisesRegex(exception.Forbidden, "Compute does not tell"):
             self.volume_use()
 
     def test_silent_server_times_out(self):
-        self.fake.be_silent()
+        self.fake.stop_responding()
         self.set(read_timeout=0.3)  # the server never answers
         self.assert_unavailable("longer to answer")
 

@@ -80,7 +80,7 @@ class FailingGrantTest(_AttachCase):
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()
         row = db_rows.get_attachment(self.attachment_id)
-        self.assertEqual("Backend error: The shelf burns.", row["error"])
+        self.assertEqual("Backend error: The backend failed.", row["error"])
         self.assertEqual((None, None), (row["connection_info"], row["attached_at"]))
         self.assertIsNone(db_rows.get_volume(self.volume_id)["lease_holder"])
         self.assertEqual(CONNECTOR, row["connector"])

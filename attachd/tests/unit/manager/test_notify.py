@@ -219,7 +219,7 @@ class MessagesTest(unittest.TestCase):
 
         def meddle(_call):
             db_rows.change_volume(volume_id, state="error", status="error")
-            raise exception.BackendError("The shelf burns.")
+            raise exception.BackendError("The backend failed.")
 
         self.driver.script = meddle
         volumes.create(self.backend, volume_id)

@@ -232,7 +232,7 @@ class FailedAttachTest(Case):
         self.assertEqual(2, self.reconcile.call_count)  # it is not to try again meanwhile
 
     def test_failed_removal_names_attachment_and_next_step(self):
-        stuck = exception.DisconnectFailed(attachment_id="a", reason="The shelf burns.")
+        stuck = exception.DisconnectFailed(attachment_id="a", reason="The backend failed.")
         self.fail(exception.HostError(reason="no session"))
         self.detach.side_effect = stuck
         with self.assertRaises(exception.AttachFailed) as raised:
@@ -241,7 +241,7 @@ class FailedAttachTest(Case):
         for part in (
             row["id"],
             "no session",
-            "The shelf burns",
+            "The backend failed",
             f"DELETE /attachments/{row['id']}",
         ):
             self.assertIn(part, str(raised.exception))

@@ -111,7 +111,7 @@ class ViewTest(unittest.TestCase):
 
     def test_ext_detail_shows_host_and_sharing_attachments(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
-        values = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
+        values = {"mountpoint": "/dev/vdb", "error": "The backend failed."}
         values |= {"agent": "compute-1", "device": "/dev/sdc"}
         attachment, other = (
             db_rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
@@ -124,7 +124,7 @@ class ViewTest(unittest.TestCase):
             "attached_host": "compute-1",
             "mountpoint": "/dev/vdb",
             "expires_at": None,
-            "error": "The shelf burns.",
+            "error": "The backend failed.",
             "agent": "compute-1",
             "device": "/dev/sdc",
             "shared_connections_by_attachment": [other["id"]],

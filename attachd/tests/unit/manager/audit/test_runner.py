@@ -83,7 +83,7 @@ class AuditTest(unittest.TestCase):
         db_rows.remove_attachment(self.row["id"])
         with self.driver.failing("revoke_all_except"):
             ((_kind, _volume, outcome),) = self.found(runner.repair)
-        self.assertIn("The shelf burns", outcome)
+        self.assertIn("The backend failed", outcome)
 
     def test_repair_of_volume_of_other_backend_does_nothing(self):
         db_rows.change_volume(self.ref.id, host="here@other#pool")

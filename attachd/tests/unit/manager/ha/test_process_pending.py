@@ -52,7 +52,7 @@ class ProcessPendingTest(unittest.TestCase):
             self.process_pending()
         row = db_rows.get_attachment(self.attachment_id)
         self.assertEqual("connect_failed", row["state"])
-        self.assertIn("The shelf burns", row["error"])
+        self.assertIn("The backend failed", row["error"])
         self.assertEqual("available", db_rows.get_volume(self.volume)["status"])
         told = messages.page({"resource_uuid": self.volume}, Page(limit=9))
         self.assertEqual([messages.CONNECT], [each["action_id"] for each in told])
