@@ -14,7 +14,7 @@ from attachd.tests.fixtures import requirements
 class FileTest(fixtures.TestWithFixtures):
     """Files, and what is none."""
 
-    def test_a_file_is_written_to_whoever_asks(self):
+    def test_flush_and_check_written_of_file_succeed(self):
         path = self.useFixture(fixtures.TempDir()).path + "/file"
         self.assertFalse(block_device.exists(path))
         Path(path).write_bytes(bytes(700))
@@ -23,7 +23,7 @@ class FileTest(fixtures.TestWithFixtures):
         self.assertFalse(block_device.is_read_only(path))
         block_device.flush(path)
 
-    def test_what_is_not_there_is_an_error(self):
+    def test_missing_device_raises(self):
         for call in (
             block_device.size,
             block_device.is_read_only,
@@ -38,7 +38,7 @@ class FileTest(fixtures.TestWithFixtures):
 class HoldersTest(fixtures.TestWithFixtures):
     """What is made of a device, in a folder like the kernel's."""
 
-    def test_a_path_is_part_of_its_multipath_device_and_of_nothing_else(self):
+    def test_parent_disk_of_multipath_path_is_multipath_device(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", folder))
         for disk, above, uuid in (("sdx", "dm-1", "mpath-3600"), ("sdy", "dm-2", "LVM-abc")):
@@ -52,7 +52,7 @@ class HoldersTest(fixtures.TestWithFixtures):
 class IdentityTest(fixtures.TestWithFixtures):
     """What a disk is known by, in a folder like the kernel's."""
 
-    def test_it_is_where_the_kind_of_disk_has_it(self):
+    def test_identity_is_read_for_each_kind_of_disk(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", folder))
         for name, place in (("sdx", "device/wwid"), ("nvme0n1", "wwid"), ("dm-1", "dm/uuid")):
@@ -66,7 +66,7 @@ class IdentityTest(fixtures.TestWithFixtures):
 class DeviceTest(fixtures.TestWithFixtures):
     """A loop device."""
 
-    def test_a_device_can_be_made_to_refuse_writes(self):
+    def test_make_read_only_lets_device_refuse_writes(self):
         requirements.require_root(self)
         requirements.share_mounts(self)
         requirements.require_device(self, "/dev/loop-control")

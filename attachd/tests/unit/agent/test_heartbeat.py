@@ -36,7 +36,7 @@ class ReportTest(fake_host.FakeHostCase):
         values = {"owner": Owner.AGENT, "attachment_id": "a", "device": device, **values}
         return Entry("v", connection_info={"target": "t1"}, **values)
 
-    def test_a_host_tells_how_it_connects(self):
+    def test_report_has_connector_properties(self):
         expected = {
             "connector": {"host": fake_host.NAME, "multipath": True},
             "devices": [],
@@ -46,19 +46,19 @@ class ReportTest(fake_host.FakeHostCase):
         }
         self.assertEqual(expected, self.report())
 
-    def test_what_it_lacks_is_told_and_ends_nothing(self):
+    def test_report_of_host_with_missing_tools_has_error(self):
         self.connector.lacking.append("iscsiadm (package open-iscsi)")
         said = self.report()
         self.assertIsNone(said["connector"])
         self.assertIn("iscsiadm (package open-iscsi)", said["error"])
 
-    def test_a_host_that_does_not_know_its_name_tells_so(self):
+    def test_report_of_host_without_initiator_has_error(self):
         self.connector.failing.add("connector")
         self.assertEqual("It could not connector.", self.report()["error"])
         self.connector.failing.clear()
         self.assertIsNone(self.report()["error"])
 
-    def test_a_connector_is_told_again_for_a_while(self):
+    def test_report_caches_connector_for_ttl(self):
         for _ in range(2):
             self.report()
         self.assertEqual(["connector"], self.connector.calls)
@@ -66,7 +66,7 @@ class ReportTest(fake_host.FakeHostCase):
         self.report()
         self.assertEqual(["connector"] * 2, self.connector.calls)
 
-    def test_a_journal_that_cannot_be_read_is_told(self):
+    def test_report_with_unreadable_journal_has_error(self):
         broken = self.top / "attachments" / "x.json"
         broken.parent.mkdir()
         broken.write_text("{")
@@ -74,23 +74,23 @@ class ReportTest(fake_host.FakeHostCase):
         self.assertIn("x.json cannot be read", said["error"])
         self.assertEqual((None, []), (said["connector"], said["devices"]))
 
-    def test_a_device_is_told_with_its_size(self):
+    def test_report_has_device_with_size(self):
         (device,) = self.report(self.entry())["devices"]
         path = str(self.connector.path("t1"))
         expected = {"attachment_id": "a", "volume_id": "v", "mountpoint": None}
         self.assertEqual({**expected, "path": path, "size_bytes": fake_host.GIB}, device)
 
-    def test_a_device_that_is_not_there_is_told_as_that(self):
+    def test_report_of_missing_device_has_no_path(self):
         entries = [self.entry(), self.entry(device=None), self.entry(device=Device("/x", {}))]
         self.connector.reboot()
         for entry in entries:
             (device,) = self.report(entry)["devices"]
             self.assertEqual((None, None), (device["path"], device["size_bytes"]))
 
-    def test_what_is_there_by_hand_is_nothing_of_the_agents(self):
+    def test_report_omits_devices_of_commands(self):
         self.assertEqual([], self.report(self.entry(owner=Owner.LOCAL))["devices"])
 
-    def test_it_tells_where_a_device_is_mounted(self):
+    def test_report_has_mountpoint_of_device(self):
         path = str(self.connector.path("t1"))
         at = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
         with (

@@ -42,14 +42,14 @@ class HostTest(unittest.TestCase):
     def stored(self, entry):
         return self.host.journal.get(entry.id)
 
-    def test_it_has_a_name_and_a_connector(self):
+    def test_host_has_name_and_connector(self):
         self.assertEqual("compute-1", self.host.get_connector_properties(Options())["host"])
         self.chosen.assert_called_once_with("file", self.top, "iqn.x")
 
-    def test_its_name_is_that_of_the_machine_unless_somebody_says_otherwise(self):
+    def test_host_name_defaults_to_hostname(self):
         self.assertEqual((socket.gethostname(), None), (Identity().name, Identity().initiator))
 
-    def test_it_says_all_that_it_lacks_at_once(self):
+    def test_check_names_all_missing_requirements(self):
         self.connector.lacking = ["iscsiadm (package open-iscsi)"]
         with (
             mock.patch("os.geteuid", return_value=1000),
@@ -60,11 +60,11 @@ class HostTest(unittest.TestCase):
         for each in ("compute-1", "sudo", "iscsiadm (package open-iscsi)", "mkfs.x"):
             self.assertIn(each, str(lacking.exception))
 
-    def test_a_host_that_lacks_nothing_passes(self):
+    def test_check_of_complete_host_passes(self):
         with mock.patch("os.geteuid", return_value=0):
             self.host.check("memory", tools=["true"])
 
-    def test_what_it_connects_is_noted_before_and_after(self):
+    def test_connect_writes_journal_before_and_after(self):
         entry, seen = self.entry(), []
         real = self.connector.connect
 
@@ -82,7 +82,7 @@ class HostTest(unittest.TestCase):
         self.assertEqual(made, self.stored(entry))
         self.assertTrue(self.host.is_present(made))
 
-    def test_a_failed_connect_is_noted_with_its_reason(self):
+    def test_failed_connect_stores_error(self):
         entry = self.entry()
         self.connector.failing.add("connect")
         with self.assertRaises(exception.HostError):
@@ -92,7 +92,7 @@ class HostTest(unittest.TestCase):
         self.connector.failing.clear()
         self.assertIsNone(self.host.connect(stored).error)
 
-    def test_what_it_disconnects_is_noted_before_and_after(self):
+    def test_disconnect_writes_journal_before_and_after(self):
         made, seen = self.host.connect(self.entry()), []
         real = self.connector.disconnect
 
@@ -106,7 +106,7 @@ class HostTest(unittest.TestCase):
         self.assertEqual((Step.DISCONNECTING, None), (gone.step, self.stored(made).device))
         self.assertFalse(self.host.is_present(gone))
 
-    def test_a_device_in_use_stays_unless_by_force(self):
+    def test_disconnect_of_device_in_use_needs_force(self):
         made = self.host.connect(self.entry())
         with Path(made.device.path).open("rb"):
             with self.assertRaises(exception.DeviceBusy):
@@ -118,7 +118,7 @@ class HostTest(unittest.TestCase):
     def devices(self):
         return self.connector.devices()
 
-    def test_a_path_that_is_another_disk_s_by_now_keeps_nobody(self):
+    def test_disconnect_ignores_users_of_reused_path(self):
         """After a reboot the old path says nothing."""
         made = self.host.connect(self.entry())
         told = mock.Mock(wraps=self.connector.disconnect)
@@ -130,7 +130,7 @@ class HostTest(unittest.TestCase):
             self.host.disconnect(made)
         self.assertIsNone(told.call_args.args[2])
 
-    def test_a_disk_that_is_known_again_is_not_torn_from_under_its_user(self):
+    def test_disconnect_of_moved_disk_in_use_is_refused(self):
         """The connector may look for it in the wrong place."""
         made = self.host.connect(self.entry())
         made = dataclasses.replace(made, device=Device(made.device.path, {"identity": "naa.6"}))
@@ -143,7 +143,7 @@ class HostTest(unittest.TestCase):
                 self.host.disconnect(made)
             self.host.disconnect(made)
 
-    def test_where_nobody_can_tell_the_path_is_believed(self):
+    def test_disconnect_without_presence_check_trusts_path(self):
         made = self.host.connect(self.entry())
         puzzled = exception.HostError(reason="Nobody can tell.")
         with (
@@ -153,7 +153,7 @@ class HostTest(unittest.TestCase):
         ):
             self.host.disconnect(made)
 
-    def test_a_device_is_shared_by_those_who_lead_to_it(self):
+    def test_is_shared_compares_device_with_connection(self):
         made, info = self.host.connect(self.entry()), {**INFO, "target": "t2"}
         unknowing, other = self.entry(), self.entry(connection_info=info, device=made.device)
         self.assertTrue(self.host.is_shared(unknowing, made))
@@ -161,7 +161,7 @@ class HostTest(unittest.TestCase):
         self.assertFalse(self.host.is_shared(made, other))
         self.assertFalse(self.host.is_shared(made, unknowing))
 
-    def test_a_failed_disconnect_is_noted_with_its_reason(self):
+    def test_failed_disconnect_stores_error(self):
         made = self.host.connect(self.entry())
         self.connector.failing.add("disconnect")
         with self.assertRaises(exception.HostError):
@@ -169,16 +169,16 @@ class HostTest(unittest.TestCase):
         stored = self.stored(made)
         self.assertEqual((made.device, "It could not disconnect."), (stored.device, stored.error))
 
-    def test_what_was_never_connected_has_nothing_to_take_away(self):
+    def test_disconnect_of_unconnected_entry_succeeds(self):
         self.host.disconnect(self.entry(connection_info=None))
         self.assertEqual([], self.connector.calls)
 
-    def test_a_device_grows(self):
+    def test_extend_returns_new_size(self):
         made = self.host.connect(self.entry())
         self.connector.size_gib = 2
         self.assertEqual(2 * fake_host.GIB, self.host.extend(made))
 
-    def test_each_entry_goes_the_way_that_it_came(self):
+    def test_entry_uses_connector_type_it_was_attached_by(self):
         other = mock.Mock()
         entry = self.entry(connector_type="other", device=Device("/dev/x", {}))
         with mock.patch.object(host, "make_connector", return_value=other) as choose:
@@ -207,16 +207,16 @@ class MakeConnectorTest(fixtures.TestWithFixtures):
         ):
             return host.make_connector(host.AUTO, self.folder).TYPE
 
-    def test_each_has_its_name(self):
+    def test_make_connector_returns_requested_type(self):
         for name in ("kernel", "user-space"):
             self.assertEqual(name, host.make_connector(name, self.folder, "iqn.2026-01.x:me").TYPE)
 
-    def test_a_wrong_name_is_answered_with_the_right_ones(self):
+    def test_make_connector_of_unknown_type_raises_with_choices(self):
         for wrong in ("", "Kernel", "os-brick"):
             with self.assertRaisesRegex(exception.HostError, "of: auto, kernel, user-space"):
                 host.make_connector(wrong, self.folder)
 
-    def test_the_kernel_is_chosen_unless_it_cannot(self):
+    def test_auto_type_is_kernel_unless_only_qemu_works(self):
         daemon = "qemu-storage-daemon"
         for scsi, lacking, expected in (
             (False, [], "user-space"),

@@ -61,7 +61,7 @@ class JournalTest(unittest.TestCase):
         self.folder = Path(temporary.path) / "host"
         self.journal = Journal(self.folder)
 
-    def test_what_is_written_is_read(self):
+    def test_written_entry_is_read(self):
         entry = self.journal.write(
             Entry("v", owner=Owner.AGENT, mode="ro"),
             step=Step.MOUNTING,
@@ -78,7 +78,7 @@ class JournalTest(unittest.TestCase):
         self.assertEqual([entry], self.journal.list_for_volume("v"))
         self.assertEqual([], self.journal.list_for_volume("w"))
 
-    def test_an_entry_of_before_there_was_a_field_is_read(self):
+    def test_entry_without_newer_fields_is_read(self):
         entry = self.journal.write(Entry("v"))
         path = self.folder / "attachments" / f"{entry.id}.json"
         values = json.loads(path.read_text())
@@ -87,22 +87,22 @@ class JournalTest(unittest.TestCase):
         path.write_text(json.dumps(values))
         self.assertEqual([entry], self.journal.list_entries())
 
-    def test_an_empty_journal_has_no_entries(self):
+    def test_empty_journal_has_no_entries(self):
         self.assertEqual([], self.journal.list_entries())
         self.assertIsNone(self.journal.get("e"))
         self.journal.remove(Entry("v"))
 
-    def test_entries_are_told_in_the_order_of_their_last_change(self):
+    def test_entries_are_ordered_by_last_change(self):
         first, second = (self.journal.write(Entry(volume)) for volume in "vw")
         first = self.journal.write(first, step=Step.CONNECTING)
         self.assertEqual([second, first], self.journal.list_entries())
 
-    def test_a_removed_entry_is_gone(self):
+    def test_removed_entry_is_gone(self):
         entry = self.journal.write(Entry("v"))
         self.journal.remove(entry)
         self.assertEqual([], self.journal.list_entries())
 
-    def test_nobody_else_can_read_it(self):
+    def test_journal_files_are_private(self):
         self.addCleanup(os.umask, os.umask(0))
         self.journal.write(Entry("v"))
         with self.journal.volume_lock("v"):
@@ -111,20 +111,20 @@ class JournalTest(unittest.TestCase):
             if path.is_dir() or path.suffix == ".json":
                 self.assertEqual(0, path.stat().st_mode & 0o077, path)
 
-    def test_what_cannot_be_read_is_not_taken_for_nothing(self):
+    def test_unreadable_entry_raises(self):
         entry = self.journal.write(Entry("v"))
         for broken in ("", "{}", '{"step": "dancing"}'):
             (self.folder / "attachments" / f"{entry.id}.json").write_text(broken)
             self.assertRaises(exception.HostError, self.journal.list_entries)
 
-    def test_what_a_full_disk_does_not_take_is_an_error_of_the_host(self):
+    def test_write_on_full_disk_raises_host_error(self):
         entry = self.journal.write(Entry("v"))
         with full_disk(), self.assertRaisesRegex(exception.HostError, "cannot be written"):
             self.journal.write(entry, step=Step.CONNECTING)
         self.assertEqual([entry], self.journal.list_entries())
         self.journal.write(entry, step=Step.CONNECTING)
 
-    def test_a_folder_that_cannot_be_written_is_an_error_of_the_host(self):
+    def test_write_in_unwritable_directory_raises_host_error(self):
         self.folder.mkdir()
         for name in ("attachments", "locks"):
             (self.folder / name).touch()
@@ -136,7 +136,7 @@ class JournalTest(unittest.TestCase):
         for act in (self.journal.write, self.journal.remove):
             self.assertRaisesRegex(exception.HostError, "cannot be written", act, Entry("v"))
 
-    def test_a_writer_that_is_killed_leaves_a_whole_entry(self):
+    def test_killed_writer_leaves_complete_entry(self):
         process = self.start(_WRITER)
         for _ in range(200):
             process.stdout.readline()
@@ -145,7 +145,7 @@ class JournalTest(unittest.TestCase):
         (entry,) = self.journal.list_entries()
         self.assertEqual({"x"}, set(entry.error))
 
-    def test_a_volume_belongs_to_one_process_until_that_ends(self):
+    def test_volume_lock_is_released_by_end_of_process(self):
         process = self.start(_HOLDER)
         process.stdout.readline()
         with (
@@ -160,7 +160,7 @@ class JournalTest(unittest.TestCase):
         with self.journal.volume_lock("v"):
             pass
 
-    def test_those_who_wait_have_it_one_after_the_other_and_leave_no_file(self):
+    def test_volume_lock_serializes_waiters_and_leaves_no_file(self):
         inside, most, done = [], [], []
 
         def work(number):
@@ -180,7 +180,7 @@ class JournalTest(unittest.TestCase):
         self.assertEqual((4, {1}), (len(done), set(most)))
         self.assertEqual([], [*(self.folder / "locks").iterdir()])
 
-    def test_who_waits_in_vain_is_told_so(self):
+    def test_volume_lock_timeout_raises_conflict(self):
         refused = self.assertRaisesRegex(exception.LocalConflict, "volume v")
         # It is held all the time, also if that is long.
         with self.journal.volume_lock("v"), refused, self.journal.volume_lock("v", timeout=0.2):

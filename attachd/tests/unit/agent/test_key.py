@@ -19,7 +19,7 @@ class KeyTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name) / "host" / "agent.key"
 
-    def test_it_is_drawn_once_and_for_its_owner_alone(self):
+    def test_key_is_created_once_and_private(self):
         first = key.load_or_create(self.path)
         self.assertEqual(43, len(first))
         self.assertEqual(first, key.load_or_create(self.path))
@@ -27,11 +27,11 @@ class KeyTest(unittest.TestCase):
         self.assertEqual(0o700, self.path.parent.stat().st_mode & 0o777)
         self.assertEqual([self.path], list(self.path.parent.iterdir()))
 
-    def test_each_host_draws_another_one(self):
+    def test_keys_of_hosts_differ(self):
         other = self.path.with_name("other.key")
         self.assertNotEqual(key.load_or_create(self.path), key.load_or_create(other))
 
-    def test_it_is_on_disk_in_its_place_before_anybody_is_told(self):
+    def test_key_is_synced_before_return(self):
         synced = []
 
         def sync(file):
@@ -42,19 +42,19 @@ class KeyTest(unittest.TestCase):
         (_, (folder, in_place)) = synced
         self.assertEqual((self.path.parent, True), (folder, in_place))
 
-    def test_those_that_start_at_once_agree(self):
+    def test_concurrent_starts_share_key(self):
         found = concurrency.run_at_once(*[lambda: key.load_or_create(self.path)] * 8)
         self.assertEqual(1, len(set(found)), found)
         self.assertEqual([self.path], list(self.path.parent.iterdir()))
 
-    def test_a_key_that_others_can_read_is_refused(self):
+    def test_key_readable_by_others_is_refused(self):
         key.load_or_create(self.path)
         for mode in (0o640, 0o604, 0o660, 0o611):
             self.path.chmod(mode)
             with self.assertRaisesRegex(exception.HostError, "others may know"):
                 key.load_or_create(self.path)
 
-    def test_a_key_that_belongs_to_somebody_else_is_refused(self):
+    def test_key_of_other_owner_is_refused(self):
         key.load_or_create(self.path)
         with (
             mock.patch("os.geteuid", return_value=os.geteuid() + 1),
@@ -63,7 +63,7 @@ class KeyTest(unittest.TestCase):
         ):
             key.load_or_create(self.path)
 
-    def test_an_empty_or_short_key_is_refused(self):
+    def test_short_key_is_refused(self):
         self.path.parent.mkdir()
         for text in ("", "\n", "hunter2\n"):
             self.path.write_text(text)
@@ -71,7 +71,7 @@ class KeyTest(unittest.TestCase):
             with self.assertRaisesRegex(exception.HostError, "no key"):
                 key.load_or_create(self.path)
 
-    def test_a_disk_that_fails_leaves_no_key(self):
+    def test_failed_sync_leaves_no_key(self):
         with mock.patch("os.fsync", side_effect=OSError(28, "full")), self.assertRaises(OSError):
             key.load_or_create(self.path)
         self.assertEqual([], list(self.path.parent.iterdir()))

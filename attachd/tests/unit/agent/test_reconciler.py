@@ -52,7 +52,7 @@ class ReconcilerCase(fake_host.FakeHostCase):
 
 
 class ConnectTest(ReconcilerCase):
-    def test_a_device_is_made_and_told(self):
+    def test_reconcile_makes_and_reports_device(self):
         mine = self.add()
         self.reconciler.reconcile(mine)
         path = str(self.connector.path("t1"))
@@ -67,20 +67,20 @@ class ConnectTest(ReconcilerCase):
         )
         self.assertEqual((mine, Owner.AGENT, Step.ATTACHED, path, "file"), found)
 
-    def test_it_has_the_mode_and_the_guard_of_the_attachment(self):
+    def test_reconcile_passes_mode_and_guard(self):
         self.reconciler.reconcile(self.add(mode="ro"))
         (entry,) = self.entries()
         self.assertEqual("ro", entry.mode)
         self.assertEqual("ro", entry.connection_info["access_mode"])
         self.assertIsNotNone(entry.connection_info["service_uuid"])
 
-    def test_what_is_done_is_not_done_again(self):
+    def test_reconcile_of_attached_does_nothing(self):
         mine = self.attached()
         before = self.entries()
         self.reconciler.reconcile(mine)
         self.assertEqual(([], before), (self.connector.calls, self.entries()))
 
-    def test_a_device_that_was_lost_is_made_again_and_told_by_its_new_path(self):
+    def test_reconcile_remakes_lost_device_and_reports_new_path(self):
         mine = self.attached()
         self.connector.reboot()
         self.connector.folder = self.folder()
@@ -90,7 +90,7 @@ class ConnectTest(ReconcilerCase):
         self.assertEqual((["t1"], ["connect"]), (self.connector.devices(), self.connector.calls))
         self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
 
-    def test_why_a_device_could_not_be_made_again_is_not_told_any_more_when_it_was(self):
+    def test_reconcile_clears_error_after_remake(self):
         mine = self.attached()
         self.connector.reboot()
         self.connector.failing.add("connect")
@@ -101,7 +101,7 @@ class ConnectTest(ReconcilerCase):
         self.reconciler.reconcile(mine)
         self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
 
-    def test_a_failure_is_told_with_its_reason_and_can_be_tried_again(self):
+    def test_reconcile_failure_is_reported_and_retried(self):
         mine = self.add()
         self.connector.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
@@ -111,7 +111,7 @@ class ConnectTest(ReconcilerCase):
         self.reconciler.reconcile(mine)
         self.assertEqual(("attached", None), self.seen(mine)[::2])
 
-    def test_what_the_host_lacks_is_told_and_nothing_is_begun(self):
+    def test_missing_requirement_is_reported_before_any_step(self):
         mine = self.add()
         self.connector.lacking.append("iscsiadm (package open-iscsi)")
         with self.assertRaisesRegex(exception.MissingRequirements, "iscsiadm"):
@@ -119,7 +119,7 @@ class ConnectTest(ReconcilerCase):
         self.assertEqual(([], []), (self.entries(), self.connector.calls))
         self.assertIn("iscsiadm", self.seen(mine)[2])
 
-    def test_nothing_is_begun_that_the_journal_does_not_take_and_that_is_told(self):
+    def test_journal_failure_is_reported_before_any_step(self):
         mine = self.add()
         (self.top / "attachments").touch()
         with self.assertRaisesRegex(exception.HostError, "cannot be written"):
@@ -127,7 +127,7 @@ class ConnectTest(ReconcilerCase):
         self.assertIn("cannot be written", self.seen(mine)[2])
         self.assertEqual([], self.connector.calls)
 
-    def test_a_failure_that_nobody_hears_of_is_raised_all_the_same(self):
+    def test_unreported_failure_is_raised(self):
         self.connector.failing.add("connect")
         away = exception.Unavailable(reason="gone")
         with (
@@ -136,7 +136,7 @@ class ConnectTest(ReconcilerCase):
         ):
             self.reconciler.reconcile(self.add())
 
-    def test_a_volume_that_is_there_by_hand_is_left_alone(self):
+    def test_volume_attached_by_hand_is_refused(self):
         local = self.host.journal.write(Entry(self.volume_id, attachment_id="by-hand"))
         mine = self.add()
         with self.assertRaisesRegex(exception.LocalConflict, "by hand.*by-hand"):
@@ -147,7 +147,7 @@ class ConnectTest(ReconcilerCase):
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([local], []), (self.entries(), self.connector.calls))
 
-    def test_what_has_changed_before_there_was_a_device_is_taken_away_before(self):
+    def test_changed_connection_before_connect_removes_device_first(self):
         mine = self.add()
         killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
         with killed, contextlib.suppress(ProcessKilled):
@@ -157,7 +157,7 @@ class ConnectTest(ReconcilerCase):
         self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
         self.assertEqual(["t2"], self.connector.devices())
 
-    def test_a_device_that_is_used_is_not_taken_away_to_connect_otherwise(self):
+    def test_changed_connection_keeps_device_in_use(self):
         mine = self.attached()
         (entry,) = self.entries()
         self.host.journal.write(entry, step=Step.DISCONNECTING)
@@ -166,14 +166,14 @@ class ConnectTest(ReconcilerCase):
             self.reconciler.reconcile(mine)
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
-    def test_what_another_attachment_has_left_is_taken_away_before(self):
+    def test_orphan_of_same_volume_is_removed_before_connect(self):
         gone = self.attached()
         db_rows.remove_attachment(gone)
         self.reconciler.reconcile(self.add(connection_info=OTHER_INFO))
         self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
         self.assertEqual(["t2"], self.connector.devices())
 
-    def test_a_device_grows_with_its_volume(self):
+    def test_grown_volume_extends_device(self):
         mine = self.attached()
         self.connector.size_gib = 3
         db_rows.change_volume(self.volume_id, size_gib=3)
@@ -183,7 +183,7 @@ class ConnectTest(ReconcilerCase):
     def size(self):
         return self.connector.path("t1").stat().st_size
 
-    def test_a_device_that_does_not_grow_is_an_error_of_the_host(self):
+    def test_failed_extend_raises_host_error(self):
         mine = self.attached()
         db_rows.change_volume(self.volume_id, size_gib=3)
         with self.assertRaisesRegex(exception.HostError, "3 GiB"):
@@ -191,7 +191,7 @@ class ConnectTest(ReconcilerCase):
 
 
 class DisconnectTest(ReconcilerCase):
-    def test_the_device_is_gone_before_that_is_told(self):
+    def test_disconnect_removes_device_before_report(self):
         mine = self.attached()
         self.withdraw(mine)
         real, seen = agent_manager_api.disconnected, []
@@ -206,7 +206,7 @@ class DisconnectTest(ReconcilerCase):
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([], ["disconnect"]), (self.entries(), self.connector.calls))
 
-    def test_a_device_in_use_is_kept_and_that_is_told(self):
+    def test_disconnect_of_device_in_use_is_refused(self):
         mine = self.attached()
         self.withdraw(mine)
         refused = self.assertRaisesRegex(exception.DeviceBusy, "process")
@@ -218,7 +218,7 @@ class DisconnectTest(ReconcilerCase):
         self.reconciler.reconcile(mine)  # which finds nothing to do
         self.assertEqual([], self.connector.calls)
 
-    def test_who_uses_a_device_is_told_even_if_its_name_is_no_text(self):
+    def test_refusal_names_user_with_undecodable_name(self):
         mine = self.attached()
         self.withdraw(mine)
         busy = exception.DeviceBusy(device="/dev/sdb", users=os.fsdecode(b"/mnt/caf\xe9"))
@@ -231,7 +231,7 @@ class DisconnectTest(ReconcilerCase):
         self.assertEqual("attached", state)
         self.assertIn(r"/mnt/caf\udce9", error)
 
-    def test_a_device_that_does_not_go_is_tried_again(self):
+    def test_failed_disconnect_is_retried(self):
         mine = self.attached()
         self.withdraw(mine)
         self.connector.failing.add("disconnect")
@@ -242,7 +242,7 @@ class DisconnectTest(ReconcilerCase):
         self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
 
-    def test_a_lost_journal_is_no_proof(self):
+    def test_lost_journal_does_not_prove_disconnect(self):
         mine = self.attached()
         (entry,) = self.entries()
         self.host.journal.remove(entry)
@@ -251,7 +251,7 @@ class DisconnectTest(ReconcilerCase):
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
         self.assertEqual("disconnecting", self.seen(mine)[0])
 
-    def test_a_device_in_use_is_kept_although_nobody_has_noted_it(self):
+    def test_untracked_device_in_use_is_kept(self):
         mine = self.attached()
         (entry,) = self.entries()
         self.connector.is_removable = True
@@ -265,7 +265,7 @@ class DisconnectTest(ReconcilerCase):
                 self.reconciler.reconcile(mine)
             self.assertEqual(("attached", ["t1"]), (self.seen(mine)[0], self.connector.devices()))
 
-    def test_what_could_never_be_connected_is_given_back(self):
+    def test_disconnect_without_requirements_succeeds(self):
         mine = self.add()
         self.connector.lacking.append("iscsiadm")
         with self.assertRaises(exception.MissingRequirements):
@@ -276,7 +276,7 @@ class DisconnectTest(ReconcilerCase):
 
 
 class ForgetTest(ReconcilerCase):
-    def test_what_is_not_this_hosts_any_more_is_taken_away(self):
+    def test_orphan_is_removed(self):
         for moved in (
             db_rows.remove_attachment,
             lambda a: db_rows.change_attachment(a, agent="other"),
@@ -289,7 +289,7 @@ class ForgetTest(ReconcilerCase):
             self.assertEqual(["disconnect by force"], self.connector.calls)
             self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
-    def test_it_is_not_torn_from_under_whoever_uses_it(self):
+    def test_orphan_in_use_is_kept(self):
         """The service may have lost its memory: then only this host knows what is used."""
         mine = self.attached()
         db_rows.remove_attachment(mine)
@@ -300,7 +300,7 @@ class ForgetTest(ReconcilerCase):
         self.reconciler.reconcile(mine)
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
-    def test_nothing_is_done_about_strangers(self):
+    def test_unknown_attachment_is_ignored(self):
         self.reconciler.reconcile("unknown")
         self.assertEqual([], self.connector.calls)
 
@@ -319,20 +319,20 @@ class MeanwhileTest(ReconcilerCase):
         patched = mock.patch.object(self.connector, verb, act)
         patched.start()
 
-    def test_an_attachment_that_is_withdrawn_while_it_is_connected_is_disconnected(self):
+    def test_withdrawal_during_connect_disconnects(self):
         mine = self.add()
         self.during("connect", lambda: self.withdraw(mine))
         self.reconciler.reconcile(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
-    def test_an_attachment_that_is_removed_while_it_is_connected_is_forgotten(self):
+    def test_removal_during_connect_removes_device(self):
         mine = self.add()
         self.during("connect", lambda: db_rows.remove_attachment(mine))
         self.reconciler.reconcile(mine)
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
-    def test_the_command_line_and_the_agent_take_turns(self):
+    def test_volume_lock_excludes_command_line(self):
         mine, done = self.add(), threading.Event()
 
         def look():
@@ -353,10 +353,10 @@ class DueTest(ReconcilerCase):
         states = [agent_manager_api.desired_state(CREDENTIALS, each) for each in attachments]
         return self.reconciler.list_pending([each for each in states if each])
 
-    def test_nothing_is_due_where_all_is_well(self):
+    def test_attached_is_not_pending(self):
         self.assertEqual([], self.due(self.attached()))
 
-    def test_what_is_not_as_wanted_is_due(self):
+    def test_new_changed_or_withdrawn_is_pending(self):
         new = self.add()
         self.assertEqual([new], self.due(new))
         self.reconciler.reconcile(new)
@@ -369,22 +369,22 @@ class DueTest(ReconcilerCase):
         self.withdraw(new)
         self.assertEqual([new], self.due(new))
 
-    def test_a_device_that_nobody_wants_is_due(self):
+    def test_orphan_is_pending(self):
         mine = self.attached()
         db_rows.remove_attachment(mine)
         self.assertEqual([mine], self.due(mine))
 
-    def test_nobody_knows_without_the_journal(self):
+    def test_list_pending_with_unreadable_journal_raises(self):
         self.attached()
         (self.top / "attachments" / "x.json").write_text("{")
         with self.assertRaisesRegex(exception.HostError, "x.json"):
             self.due()
 
-    def test_what_is_there_by_hand_is_not(self):
+    def test_attachment_by_hand_is_not_pending(self):
         self.host.journal.write(Entry(self.volume_id, attachment_id="by-hand"))
         self.assertEqual([], self.due())
 
-    def test_a_step_that_was_not_finished_is_due(self):
+    def test_unfinished_step_is_pending(self):
         mine = self.attached()
         (entry,) = self.entries()
         self.host.journal.write(entry, step=Step.COMPLETING)
@@ -392,7 +392,7 @@ class DueTest(ReconcilerCase):
 
 
 class InfoTest(ReconcilerCase):
-    def test_a_secret_is_in_the_journal_alone(self):
+    def test_secret_is_only_in_journal(self):
         with self.assertLogs("attachd", "DEBUG") as logged:
             self.attached()
         self.assertIn("auth_password", f"{self.entries()}")

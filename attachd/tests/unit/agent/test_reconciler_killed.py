@@ -70,7 +70,7 @@ class DeathTest(ReconcilerCase):
                 check(mine)
         self.fail("it has no end")
 
-    def test_an_attach_is_finished(self):
+    def test_attach_killed_at_any_step_is_finished(self):
         def check(mine):
             self.assertEqual(("attached", None), self.seen(mine)[::2])
             (entry,) = self.entries()
@@ -91,7 +91,7 @@ class DeathTest(ReconcilerCase):
         ]
         self.enumerated(self.add, check, steps)
 
-    def test_a_detach_is_finished(self):
+    def test_detach_killed_at_any_step_is_finished(self):
         def prepare():
             mine = self.attached()
             self.withdraw(mine)
@@ -104,7 +104,7 @@ class DeathTest(ReconcilerCase):
         steps = ["desired_state", "write", "disconnect", "write", "disconnected", "remove"]
         self.enumerated(prepare, check, steps)
 
-    def test_a_device_that_was_lost_is_made_again(self):
+    def test_remake_killed_at_any_step_is_finished(self):
         def prepare():
             for each in db_rows.list_attachments():
                 db_rows.remove_attachment(each["id"])
@@ -120,7 +120,7 @@ class DeathTest(ReconcilerCase):
         steps = ["desired_state", "write", "connect", "write", "write", "connected", "write"]
         self.enumerated(prepare, check, steps)
 
-    def test_what_was_deleted_by_force_is_taken_away(self):
+    def test_orphan_removal_killed_at_any_step_is_finished(self):
         def prepare():
             mine = self.attached()
             db_rows.remove_attachment(mine)
@@ -133,7 +133,7 @@ class DeathTest(ReconcilerCase):
             prepare, check, ["desired_state", "write", "disconnect", "write", "remove"]
         )
 
-    def test_a_late_word_of_the_dead_changes_nothing(self):
+    def test_late_call_of_killed_agent_changes_nothing(self):
         mine = self.add()
         self.withdraw(mine)
         with self.assertRaises(exception.InvalidTransition):

@@ -113,7 +113,7 @@ class RandomTest(ReconcilerCase):
             with contextlib.suppress(exception.HostError):
                 reconciler.reconcile(each)
 
-    def test_the_host_has_what_it_should_and_nothing_else(self):
+    def test_random_faults_end_in_desired_state(self):
         for seed in range(SEEDS):
             with self.subTest(seed=seed), contextlib.ExitStack() as self.used:
                 self.run_through(random.Random(seed))

@@ -15,7 +15,7 @@ from attachd.tests.unit.agent.test_reconciler import OTHER_INFO
 
 
 class SharedTest(test_reconciler.ReconcilerCase):
-    def test_what_shares_its_device_leaves_it_to_the_other(self):
+    def test_disconnect_keeps_device_of_other_attachment(self):
         first, second = self.attached(), self.attached()
         self.withdraw(first)
         self.reconciler.reconcile(first)
@@ -24,7 +24,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.reconciler.reconcile(second)
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
 
-    def test_what_was_begun_on_the_device_of_another_leaves_it_alone(self):
+    def test_interrupted_connect_keeps_shared_device(self):
         self.attached()
         mine = self.add()
         killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
@@ -40,7 +40,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         entries = {each.attachment_id: each for each in self.entries()}
         self.host.journal.remove(entries[attachment_id])
 
-    def test_a_device_that_nobody_has_noted_goes_although_another_has_one(self):
+    def test_untracked_device_is_removed_beside_other_device(self):
         mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
         self.lose(mine)
         self.withdraw(mine)
@@ -51,7 +51,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         )
         self.assertEqual([other], [each.attachment_id for each in self.entries()])
 
-    def test_a_device_that_nobody_has_noted_stays_if_another_has_it_too(self):
+    def test_untracked_device_shared_with_other_is_kept(self):
         mine, other = self.attached(), self.attached()
         self.lose(mine)
         self.withdraw(mine)
@@ -60,7 +60,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
         self.assertEqual([other], [each.attachment_id for each in self.entries()])
 
-    def test_nothing_is_looked_for_beside_what_may_have_a_device_that_nobody_has_noted(self):
+    def test_untracked_device_is_not_searched_beside_incomplete_entry(self):
         mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
         entries = {each.attachment_id: each for each in self.entries()}
         self.host.journal.write(entries[other], step=Step.CONNECTING, device=None)
@@ -70,7 +70,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual((["t1", "t2"], []), (self.connector.devices(), self.connector.calls))
 
-    def test_what_another_had_before_a_reboot_is_nothing_that_is_shared(self):
+    def test_path_reused_after_reboot_is_not_shared(self):
         mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
         entries = {each.attachment_id: each for each in self.entries()}
         self.connector.path("t2").unlink()
@@ -80,7 +80,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
 
-    def test_where_nobody_can_tell_what_is_shared_it_is_tried_again(self):
+    def test_unknown_sharing_is_retried(self):
         first, mine = self.attached(), self.attached()
         self.withdraw(mine)
         puzzled = exception.HostError(reason="Nobody can tell.")
@@ -95,7 +95,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
 
 
 class HangingTest(test_reconciler.ReconcilerCase):
-    def test_one_volume_that_hangs_keeps_no_thread_for_ever(self):
+    def test_locked_volume_times_out(self):
         mine = self.add()
         # The volume stays held meanwhile, and is free afterwards, however slow all is.
         hasty = Reconciler(

@@ -28,14 +28,14 @@ class RestoringTest(unittest.TestCase):
         self.host = Host(Identity("h", "iqn.2026-01.test:h"), self.folder / "host", "user-space")
         self.told = []
 
-    def test_what_is_as_it_was_stays(self):
+    def test_restore_keeps_intact_attachment(self):
         entry = self.attached("v")
         self.assertEqual([(Verdict.OK, "", None)], self.told_of(restore.check_host(self.host)))
         found = restore.restore_host(self.host, self.current, self.told.append)
         self.assertEqual([(Verdict.OK, "", None)], self.told_of(found))
         self.assertEqual([entry], self.host.journal.list_entries())
 
-    def test_what_is_missing_is_connected_as_the_service_says_now(self):
+    def test_restore_connects_by_present_connection(self):
         entry = self.attached("v")
         Path(entry.device.path).rename(self.folder / "moved")
         (found,) = restore.check_host(self.host)
@@ -47,7 +47,7 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual(str(self.folder / "moved"), entry.device.path)
         self.assertEqual((Step.ATTACHED, False), (entry.step, entry.restoring))
 
-    def test_nothing_is_connected_if_the_service_cannot_be_asked(self):
+    def test_restore_without_service_connects_nothing(self):
         first, second = self.missing("v"), self.attached("w")
 
         def current(entry):
@@ -60,7 +60,7 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual(second, self.host.journal.get(second.id))
         self.assertIsNone(found[second.id].error)
 
-    def test_what_the_service_has_deleted_is_taken_away(self):
+    def test_restore_detaches_deleted_attachment(self):
         self.missing("v")
         self.attached("w")
         found = self.restore({"v": None, "w": None})
@@ -68,7 +68,7 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual([], self.host.journal.list_entries())
         self.assertTrue((self.folder / "w").exists())
 
-    def test_what_the_service_has_deleted_stays_while_it_is_used(self):
+    def test_restore_keeps_deleted_attachment_in_use(self):
         entry = self.attached("v")
         with Path(entry.device.path).open("rb"):
             (found,) = self.restore({"v": None})
@@ -79,7 +79,7 @@ class RestoringTest(unittest.TestCase):
         (found,) = self.restore({"v": None})
         self.assertEqual(Verdict.DELETED, found.verdict)
 
-    def test_what_fails_can_be_tried_again(self):
+    def test_failed_restore_can_be_repeated(self):
         entry = self.missing("v")
         (found,) = self.restore({"v": self.info(self.folder / "v")})
         self.assertEqual((Verdict.MISSING, entry.id), (found.verdict, found.entry.id))
@@ -90,7 +90,7 @@ class RestoringTest(unittest.TestCase):
         (found,) = self.restore({"v": self.info(self.folder / "v")})
         self.assertEqual((Verdict.OK, None), (found.verdict, found.error))
 
-    def test_one_that_fails_is_no_others_misfortune(self):
+    def test_failed_restore_does_not_stop_others(self):
         self.missing("a")
         self.missing("b")
         (self.folder / "b").write_bytes(bytes(512))
@@ -100,7 +100,7 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual((Verdict.OK, None), verdicts["b"])
         self.assertRegex(verdicts["a"][1], "Another process of this host works on volume a")
 
-    def test_what_was_killed_while_it_was_restored_is_restored(self):
+    def test_interrupted_restore_is_repeated(self):
         entry = self.attached("v")
         self.host.journal.write(entry, step=Step.CONNECTING, restoring=True, device=None)
         (found,) = restore.check_host(self.host)
@@ -108,7 +108,7 @@ class RestoringTest(unittest.TestCase):
         (found,) = self.restore({"v": entry.connection_info})
         self.assertEqual(Verdict.OK, found.verdict)
 
-    def test_half_way_ones_are_told_with_what_finishes_them(self):
+    def test_interrupted_steps_have_advice(self):
         there = {
             Step.RESERVING: "attachd local-attach v",
             Step.CONNECTING: "attachd local-attach v",
@@ -129,26 +129,26 @@ class RestoringTest(unittest.TestCase):
             self.assertEqual([entry], self.host.journal.list_entries())
             self.host.journal.remove(entry)
 
-    def test_the_command_that_finishes_it_says_what_was_wanted(self):
+    def test_advice_has_original_options(self):
         entry = Entry("v", mode="ro", mountpoint="/mnt/my disk", mkfs="ext4", step=Step.MOUNTING)
         self.host.journal.write(entry)
         (found,) = restore.check_host(self.host)
         expected = "attachd local-attach --mode ro --mountpoint '/mnt/my disk' --mkfs ext4 v"
         self.assertEqual(expected, found.advice)
 
-    def test_what_is_the_agents_is_left_to_it(self):
+    def test_attachment_of_agent_is_left(self):
         entry = self.host.journal.write(self.missing("v"), owner=Owner.AGENT)
         (found,) = self.restore({})
         self.assertEqual((Verdict.AGENT_MANAGED, ""), (found.verdict, found.advice))
         self.assertEqual([entry], self.host.journal.list_entries())
 
-    def test_a_way_that_is_not_known_is_told(self):
+    def test_unknown_connector_type_is_reported(self):
         self.host.journal.write(self.attached("v"), connector_type="no-such-type")
         (found,) = restore.check_host(self.host)
         self.assertEqual((Verdict.MISSING, False), (found.verdict, found.present))
         self.assertIn("no-such-type", found.error)
 
-    def test_a_folder_in_which_nothing_runs_is_no_device(self):
+    def test_empty_state_directory_is_no_device(self):
         (self.folder / "host" / "devices" / "left").mkdir(parents=True)
         self.assertEqual([], restore.check_host(self.host))
 

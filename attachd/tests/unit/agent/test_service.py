@@ -55,7 +55,7 @@ class AgentTest(fake_host.FakeHostCase):
     def state(self, attachment_id):
         return db_rows.get_attachment(attachment_id)["state"]
 
-    def test_it_is_known_before_it_is_served(self):
+    def test_agent_reports_before_it_serves(self):
         with mock.patch.object(transport, "get_server") as server:
             seen = []
             server.return_value.start = lambda **_: seen.append(
@@ -65,26 +65,26 @@ class AgentTest(fake_host.FakeHostCase):
             self.start()
         self.assertEqual([True], seen)
 
-    def test_whoever_asks_has_their_device(self):
+    def test_reconcile_call_makes_device(self):
         self.start()
         mine = self.add()
         agent_api.reconcile(CONTEXT, fake_host.NAME, mine)
         self.assertEqual("attached", self.state(mine))
 
-    def test_whoever_asks_in_vain_is_told_why(self):
+    def test_failed_reconcile_call_returns_error(self):
         self.start()
         self.connector.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
             agent_api.reconcile(CONTEXT, fake_host.NAME, self.add())
 
-    def test_what_nobody_asks_for_is_done_by_and_by(self):
+    def test_pending_attachment_is_reconciled_by_report(self):
         self.start()
         mine = self.add()
         wait_until(lambda: self.state(mine) == "attached")
         async_requests.withdraw(mine, self.volume_id)
         wait_until(lambda: self.state(mine) == "disconnecting")
 
-    def test_it_reports_while_it_works_for_long(self):
+    def test_reports_continue_during_long_work(self):
         gate, entered = threading.Event(), threading.Event()
         self.addCleanup(gate.set)
 
@@ -103,7 +103,7 @@ class AgentTest(fake_host.FakeHostCase):
             gate.set()
             self.assertTrue(self.agent.stop())
 
-    def test_it_reports_while_its_host_does_not_answer(self):
+    def test_reports_continue_while_host_hangs(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         mine = self.add()
@@ -150,7 +150,7 @@ class AgentTest(fake_host.FakeHostCase):
         wait_until(lambda: connect.called)
         return mine
 
-    def test_what_hangs_is_named_once_and_the_host_is_full_when_all_do(self):
+    def test_stuck_work_is_logged_once_and_fills_host(self):
         override(self, "threads", 1, group="agent")
         mine = self.hang()
         self.pass_time()
@@ -163,7 +163,7 @@ class AgentTest(fake_host.FakeHostCase):
         self.assertRegex(row["error"], f"^1 of 1 places .*{mine} .since ")
         self.assertIsNone(row["connector"])
 
-    def test_what_hangs_keeps_others_from_nothing(self):
+    def test_stuck_work_does_not_block_others(self):
         mine = self.hang()
         self.pass_time()
         self.agent.report()
@@ -171,7 +171,7 @@ class AgentTest(fake_host.FakeHostCase):
         self.assertRegex(row["error"], f"^1 of 8 places .*{mine}")
         self.assertEqual(fake_host.NAME, row["connector"]["host"])
 
-    def test_managers_may_be_away_and_that_is_said_once(self):
+    def test_unavailable_managers_are_logged_once(self):
         away = exception.Unavailable(reason="No manager answers.")
         real, asked = agent_manager_api.report, []
 
@@ -192,12 +192,12 @@ class AgentTest(fake_host.FakeHostCase):
             (1, 1), (len(said), "".join(logged.output).count("report accepted again"))
         )
 
-    def test_another_one_is_not_the_agent(self):
+    def test_report_with_other_key_is_forbidden(self):
         other = self.make_agent("o" * 43)
         with self.assertRaises(exception.Forbidden):
             other.report()
 
-    def test_accidents_end_nothing(self):
+    def test_unexpected_error_does_not_end_heartbeat(self):
         real, asked = agent_manager_api.report, []
 
         def report(*args):
@@ -210,7 +210,7 @@ class AgentTest(fake_host.FakeHostCase):
             self.start()
         self.assertLess(1, len(asked))
 
-    def test_a_journal_that_cannot_be_read_is_told_and_nothing_is_done(self):
+    def test_unreadable_journal_is_reported_without_work(self):
         mine = self.add()
         broken = self.top / "attachments" / "x.json"
         broken.parent.mkdir()
@@ -220,14 +220,14 @@ class AgentTest(fake_host.FakeHostCase):
         self.assertIn("x.json", agents.get(fake_host.NAME)["error"])
         self.assertEqual("connected", self.state(mine))
 
-    def test_devices_stay_when_it_stops(self):
+    def test_stop_keeps_devices(self):
         self.start()
         mine = self.add()
         agent_api.reconcile(CONTEXT, fake_host.NAME, mine)
         self.assertTrue(self.agent.stop())
         self.assertEqual((["t1"], "attached"), (self.connector.devices(), self.state(mine)))
 
-    def test_stopping_does_not_wait_for_ever(self):
+    def test_stop_returns_after_timeout(self):
         gate, entered = threading.Event(), threading.Event()
         self.addCleanup(gate.set)
 
@@ -251,18 +251,18 @@ CONTEXT = RequestContext(overwrite=False)
 
 
 class EndpointTest(unittest.TestCase):
-    def test_it_looks(self):
+    def test_endpoint_reconciles(self):
         look = mock.Mock(return_value=None)
         self.assertIsNone(Endpoint(look).reconcile(CONTEXT, attachment_id="a"))
         look.assert_called_once_with("a")
 
-    def test_an_error_of_the_host_is_an_answer(self):
+    def test_endpoint_returns_expected_error(self):
         busy = exception.DeviceBusy(device="/dev/sdb", users="x")
         for error in (busy, exception.Unavailable(reason="no manager")):
             with self.assertRaises(ExpectedException) as raised:
                 Endpoint(mock.Mock(side_effect=error)).reconcile(CONTEXT, "a")
             self.assertIs(error, raised.exception.exc_info[1])
 
-    def test_an_accident_is_none(self):
+    def test_endpoint_raises_unexpected_error(self):
         with self.assertRaises(ZeroDivisionError):
             Endpoint(mock.Mock(side_effect=ZeroDivisionError)).reconcile(CONTEXT, "a")

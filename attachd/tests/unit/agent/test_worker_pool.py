@@ -50,16 +50,16 @@ class WorkerPoolTest(unittest.TestCase):
         self.assertTrue(entered.wait(TIMEOUT))
         return gate
 
-    def test_each_is_looked_at(self):
+    def test_submit_reconciles_each_attachment(self):
         self.assertEqual({"a", "b", "c"}, set(self.begin("a", "b", "c")))
 
-    def test_what_is_under_way_is_not_begun_again(self):
+    def test_submit_skips_work_in_progress(self):
         gate = self.hang()
         self.pool.submit(["a"])
         gate.set()
         self.assertEqual(["a"], self.begin())
 
-    def test_what_hangs_keeps_nothing_else_waiting(self):
+    def test_hung_work_does_not_block_others(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         looked = threading.Event()
@@ -69,7 +69,7 @@ class WorkerPoolTest(unittest.TestCase):
         self.pool.submit(["a", "b"])
         self.assertTrue(looked.wait(TIMEOUT))
 
-    def test_what_fails_rests_for_ever_longer(self):
+    def test_failure_doubles_backoff_up_to_maximum(self):
         self.reconcile.side_effect = exception.HostError(reason="no session")
         delay, tries = INITIAL_BACKOFF, 1
         with self.assertLogs(worker_pool.LOG.logger, "WARNING") as logged:
@@ -82,20 +82,20 @@ class WorkerPoolTest(unittest.TestCase):
             self.begin("a")
         self.assertIn(f"retry in {MAX_BACKOFF:.0f} s", logged.output[-1])
 
-    def test_an_accident_is_logged_with_its_place_and_rests_too(self):
+    def test_unexpected_error_is_logged_with_traceback_and_backs_off(self):
         self.reconcile.side_effect = ZeroDivisionError
         with self.assertLogs(worker_pool.LOG.logger, "ERROR") as logged:
             self.begin("a")
         self.assertIn("Traceback", logged.output[0])
         self.assertEqual(["a"], self.begin("a"))
 
-    def test_what_only_waits_for_others_does_not_rest(self):
+    def test_unavailable_manager_causes_no_backoff(self):
         self.reconcile.side_effect = exception.Unavailable(reason="no manager")
         with self.assertNoLogs(worker_pool.LOG.logger, "INFO"):
             self.begin("a")
             self.assertEqual(["a", "a"], self.begin("a"))
 
-    def test_whoever_asks_is_answered_at_once(self):
+    def test_reconcile_now_ignores_and_resets_backoff(self):
         self.reconcile.side_effect = exception.HostError(reason="no session")
         with self.assertLogs(worker_pool.LOG.logger, "WARNING"):
             self.begin("a")
@@ -106,14 +106,14 @@ class WorkerPoolTest(unittest.TestCase):
         self.pool.reconcile_now("a")
         self.assertEqual(4, len(self.begin("a")), "it rests no longer")
 
-    def test_what_is_not_due_any_more_is_forgotten(self):
+    def test_reset_others_removes_backoff(self):
         self.reconcile.side_effect = exception.HostError(reason="no session")
         with self.assertLogs(worker_pool.LOG.logger, "WARNING"):
             self.begin("a")
             self.pool.reset_others(["b"])
             self.assertEqual(["a", "a"], self.begin("a"))
 
-    def test_it_stops_when_what_is_under_way_has_ended(self):
+    def test_stop_waits_for_work_in_progress(self):
         gate = self.hang()
         self.assertFalse(self.pool.stop(0.05))
         self.pool.submit(["b"])
@@ -134,7 +134,7 @@ class ConcurrencyLimiterTest(unittest.TestCase):
     def stuck_ids(self, seconds=60):
         return [each.attachment_id for each in self.limiter.stuck(seconds)]
 
-    def test_who_stays_for_long_hangs_until_they_go(self):
+    def test_stuck_lists_long_work_until_its_end(self):
         with self.limiter.slot("a"):
             self.clock += 50
             with self.limiter.slot("b"):
@@ -146,13 +146,13 @@ class ConcurrencyLimiterTest(unittest.TestCase):
             self.assertEqual(["a"], self.stuck_ids())
         self.assertEqual([], self.stuck_ids())
 
-    def test_who_fails_goes_too(self):
+    def test_failed_work_releases_slot(self):
         with contextlib.suppress(ZeroDivisionError), self.limiter.slot("a"):
             raise ZeroDivisionError
         self.clock += 100
         self.assertEqual([], self.stuck_ids())
 
-    def test_who_waits_for_a_place_does_not_hang(self):
+    def test_waiting_work_is_not_stuck(self):
         entered = threading.Event()
 
         def enter():
@@ -170,7 +170,7 @@ class ConcurrencyLimiterTest(unittest.TestCase):
             self.assertFalse(entered.is_set())
         self.assertTrue(entered.wait(TIMEOUT))
 
-    def test_what_is_told_names_some_and_counts_the_others(self):
+    def test_describe_stuck_names_some_and_counts_rest(self):
         many = worker_pool.ConcurrencyLimiter(20)
         with contextlib.ExitStack() as inside:
             for number in range(12):
@@ -182,7 +182,7 @@ class ConcurrencyLimiterTest(unittest.TestCase):
         self.assertIn(" and 2 more.", said)
         self.assertNotIn("id-10", said)
 
-    def test_a_host_with_trouble_of_its_own_tells_that(self):
+    def test_report_with_own_error_keeps_it(self):
         well = {
             "connector": {"host": "n"},
             "devices": [],
@@ -203,14 +203,14 @@ class ConcurrencyLimiterTest(unittest.TestCase):
 
 
 class TimeboxedCallTest(unittest.TestCase):
-    def test_what_ends_is_returned_or_raised(self):
+    def test_timeboxed_call_returns_or_raises(self):
         call = TimeboxedCall(TIMEOUT)
         self.assertEqual(1, call.run(lambda: 1))
         with self.assertRaises(ZeroDivisionError):
             call.run(lambda: 1 / 0)
         self.assertEqual(2, call.run(lambda: 2))
 
-    def test_what_hangs_goes_on_and_its_end_is_returned_later(self):
+    def test_hung_timeboxed_call_returns_result_later(self):
         call, gate, begun = TimeboxedCall(0.01), threading.Event(), []
         self.addCleanup(gate.set)
 

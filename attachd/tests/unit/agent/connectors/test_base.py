@@ -10,17 +10,17 @@ from attachd.tests.fixtures.fake_host import FileConnector
 
 
 class ValuesTest(unittest.TestCase):
-    def test_they_can_be_kept_as_json(self):
+    def test_device_and_options_convert_to_json(self):
         for value in (Device("/dev/sdb", {"type": "block"}), Options(True, False, "eth0")):
             kept = json.loads(json.dumps(dataclasses.asdict(value)))
             self.assertEqual(value, type(value)(**kept))
 
-    def test_a_host_uses_one_path_unless_it_is_told_otherwise(self):
+    def test_options_default_to_one_path(self):
         self.assertEqual(Options(multipath=False, enforce_multipath=False, nic=None), Options())
 
 
 class WayTest(unittest.TestCase):
-    def test_a_way_without_one_of_its_verbs_is_none(self):
+    def test_connector_without_abstract_method_cannot_be_made(self):
         self.assertTrue(HostConnector.__abstractmethods__)
         for verb in HostConnector.__abstractmethods__:
             whole = {
@@ -30,5 +30,5 @@ class WayTest(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, verb):
                 type("Half", (HostConnector,), whole)()
 
-    def test_a_way_whose_devices_cannot_be_torn_finds_none_that_is_not_noted(self):
+    def test_find_device_paths_defaults_to_none(self):
         self.assertEqual([], HostConnector.find_device_paths(None, {"target": "t1"}))

@@ -94,12 +94,12 @@ class Case(fixtures.TestWithFixtures):
 class ConnectorTest(Case):
     """What os-brick tells of this host."""
 
-    def test_os_brick_is_asked(self):
+    def test_connector_properties_come_from_os_brick(self):
         told = self.connector.get_connector_properties("me", Options(nic="lo"))
         self.assertEqual(("me", "127.0.0.1"), (told["host"], told["ip"]))
         self.assertIs(False, told["multipath"])
 
-    def test_another_name_than_the_kernels_is_refused(self):
+    def test_connector_properties_with_other_initiator_raise(self):
         told = {"initiator": "iqn.2026-01.x:machine"}
         name = "os_brick.initiator.connector.get_connector_properties"
         self.useFixture(fixtures.MonkeyPatch(name, lambda *_, **__: told))
@@ -113,7 +113,7 @@ class ConnectorTest(Case):
                 "me", OPTIONS
             )
 
-    def test_enforced_multipath_without_a_daemon_is_an_error(self):
+    def test_enforced_multipath_without_multipathd_raises(self):
         error = processutils.ProcessExecutionError(cmd="multipathd show status", stderr="no\nway")
         name = "os_brick.initiator.connector.get_connector_properties"
 
@@ -130,7 +130,7 @@ class ConnectorTest(Case):
 class LacksTest(Case):
     """What is missing, by protocol."""
 
-    def test_commands_are_named_with_their_packages(self):
+    def test_missing_requirements_name_commands_and_packages(self):
         self.useFixture(fixtures.MonkeyPatch("shutil.which", lambda *_, **__: None))
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._SYS", self.folder))
         for protocol, names in {
@@ -144,7 +144,7 @@ class LacksTest(Case):
                 self.assertIn(name, self.connector.missing_requirements(protocol))
         self.assertEqual([], self.connector.missing_requirements("local"))
 
-    def test_os_brick_itself_can_be_missing(self):
+    def test_missing_os_brick_is_reported(self):
         self.useFixture(fixtures.MonkeyPatch("importlib.util.find_spec", lambda _: None))
         self.assertIn(
             "os-brick (pip install 'attachd[host]')", self.connector.missing_requirements()
@@ -161,7 +161,7 @@ class LacksTest(Case):
 class ConnectTest(Case):
     """What goes to os-brick, and what comes back."""
 
-    def test_a_device_comes_back_as_text(self):
+    def test_connect_and_disconnect_pass_text_to_os_brick(self):
         standing = self.stand()
         device = self.connector.connect(INFO, OPTIONS)
         told = {"type": "block", "path": "/dev/null"}
@@ -175,7 +175,7 @@ class ConnectTest(Case):
             standing.calls[1:],
         )
 
-    def test_a_device_is_present_if_it_is_a_path_of_the_volume(self):
+    def test_device_is_present_if_os_brick_lists_its_path(self):
         self.stand(path=f"{self.folder / 'link'}".encode())
         (self.folder / "disk").touch()
         (self.folder / "link").symlink_to(self.folder / "disk")
@@ -186,7 +186,7 @@ class ConnectTest(Case):
         }
         self.assertEqual({"disk": True, "link": True, "other": False, "nothing": False}, present)
 
-    def test_an_image_of_ceph_is_present_by_its_name(self):
+    def test_rbd_device_is_present_by_image_name(self):
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._RBD", self.folder))
         info = {"driver_volume_type": "rbd", "name": "pool/image"}
         device = Device(f"{self.folder / 'pool' / 'image'}", {})
@@ -198,14 +198,14 @@ class ConnectTest(Case):
         self.assertEqual([device.path], self.connector.find_device_paths(info))
         self.assertFalse(self.connector.is_present({**info, "name": "pool/other"}, device))
 
-    def test_what_a_connection_leads_to_is_found_without_a_note(self):
+    def test_find_device_paths_returns_existing_paths(self):
         self.stand(path=f"{self.folder / 'disk'}".encode())
         self.assertEqual([], self.connector.find_device_paths(INFO))
         (self.folder / "disk").touch()
         self.assertEqual([f"{self.folder / 'disk'}"], self.connector.find_device_paths(INFO))
         self.assertEqual([], self.connector.find_device_paths({"driver_volume_type": "local"}))
 
-    def test_a_read_only_device_is_told_to_the_kernel(self):
+    def test_connect_read_only_sets_device_read_only(self):
         self.stand()
         made = []
         self.useFixture(
@@ -215,7 +215,7 @@ class ConnectTest(Case):
         self.connector.connect(INFO, OPTIONS)
         self.assertEqual(["/dev/null"], made)
 
-    def test_a_device_that_stays_writable_is_given_back(self):
+    def test_connect_read_only_failure_disconnects_device(self):
         standing = self.stand()
 
         def fail(path):
@@ -226,7 +226,7 @@ class ConnectTest(Case):
             self.connector.connect(INFO | {"access_mode": "ro"}, OPTIONS)
         self.assertEqual(["connect", "disconnect"], [each[0] for each in standing.calls])
 
-    def test_errors_say_what_to_do_and_no_secrets(self):
+    def test_errors_have_remedy_and_no_secrets(self):
         line = f"iscsiadm -m node --op update -n node.session.auth.password -v {SECRET}"
         chained = brick_exception.ExceptionChainer()
         chained.add_exception(ValueError, ValueError(f"with {SECRET}"), None)
@@ -249,23 +249,23 @@ class ConnectTest(Case):
                 self.assertNotIn(SECRET, f"{caught.exception!r}")
                 self.assertIsNone(caught.exception.__cause__)
 
-    def test_a_host_without_iscsiadm_is_told_so_by_os_brick_itself(self):
+    def test_connect_without_iscsiadm_logs_no_secret(self):
         log = self.useFixture(fixtures.FakeLogger(level=0))
         self.useFixture(fixtures.MonkeyPatch("os_brick.utils._time_sleep", lambda _: None))
         with self.assertRaises(exception.HostError) as caught:
             self.connector.connect(INFO, OPTIONS)
         self.assertNotIn(SECRET, f"{caught.exception}{log.output}")
 
-    def test_an_unknown_protocol_is_an_error(self):
+    def test_connect_with_unknown_protocol_raises(self):
         with self.assertRaisesRegex(exception.HostError, "os-brick cannot be used for nosuch"):
             self.connector.connect({"driver_volume_type": "nosuch"}, OPTIONS)
 
-    def test_locks_are_the_hosts_own(self):
+    def test_locks_lie_in_state_path(self):
         self.stand()
         self.connector.connect(INFO | {"shared_targets": None, "service_uuid": "s"}, OPTIONS)
         self.assertEqual(["os-brick-s"], [each.name for each in (self.folder / "locks").iterdir()])
 
-    def test_files_are_devices_as_well(self):
+    def test_local_file_is_used_as_device(self):
         path = self.folder / "volume"
         path.write_bytes(bytes(10))
         info = {"driver_volume_type": "local", "device_path": f"{path}", "access_mode": "rw"}
@@ -300,7 +300,7 @@ class TurnsTest(Case):
         process.stdin.write("\n")
         process.stdin.flush()
 
-    def test_they_take_turns_where_targets_may_be_shared(self):
+    def test_shared_target_guard_serializes_processes(self):
         first, second, free, elsewhere = self.callers([None], [None], [False], [None, "service-2"])
         self.go_on(first)
         self.assertEqual("in\n", first.stdout.readline())
@@ -314,7 +314,7 @@ class TurnsTest(Case):
         self.assertEqual("out\n", first.stdout.readline())
         self.assertEqual("in\n", second.stdout.readline())
 
-    def test_a_killed_one_keeps_nobody_out(self):
+    def test_shared_target_guard_is_released_by_kill(self):
         first, second = self.callers([None], [None])
         self.go_on(first)
         self.assertEqual("in\n", first.stdout.readline())
@@ -326,7 +326,7 @@ class TurnsTest(Case):
 class FactoryTest(Case):
     """The names of os-brick that this depends on."""
 
-    def test_os_brick_has_them(self):
+    def test_os_brick_has_connectors_for_all_protocols(self):
         for protocol in brick._REQUIREMENTS:
             found = self.connector._connector({"driver_volume_type": protocol}, OPTIONS)
             for verb in ("connect_volume", "disconnect_volume", "extend_volume"):
@@ -336,7 +336,7 @@ class FactoryTest(Case):
 class RedactTest(unittest.TestCase):
     """What is replaced, and what is not."""
 
-    def test_secrets_become_stars_wherever_they_are(self):
+    def test_redact_replaces_secrets_of_connection(self):
         info = {
             "auth_password": "Hf8s-first",
             "discovery_auth_password": "Hf8s-first-longer",
@@ -347,9 +347,9 @@ class RedactTest(unittest.TestCase):
         text = "no Hf8s-first, Hf8s-first-longer, AQsecond== third-one at iqn.x:v"
         self.assertEqual("no ***, ***, *** *** at iqn.x:v", brick.redact(text, info))
 
-    def test_a_command_line_of_iscsiadm_is_masked_without_knowing(self):
+    def test_redact_masks_iscsiadm_command_line(self):
         text = "iscsiadm --op update -n node.session.auth.password -v unknown-one"
         self.assertNotIn("unknown-one", brick.redact(text, {}))
 
-    def test_other_text_stays(self):
+    def test_redact_keeps_other_text(self):
         self.assertEqual("a b", brick.redact("a b", {"auth_password": "a", "secret": None}))

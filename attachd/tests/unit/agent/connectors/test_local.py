@@ -23,12 +23,12 @@ class LocalTest(fixtures.TestWithFixtures):
             "access_mode": "rw",
         }
 
-    def test_only_local_is_local(self):
+    def test_is_local_only_for_local_protocol(self):
         self.assertTrue(local.is_local(self.info))
         for other in ({}, {"driver_volume_type": "iscsi"}):
             self.assertFalse(local.is_local(other))
 
-    def test_a_file_is_taken_as_it_is(self):
+    def test_connect_returns_file_as_device(self):
         device = local.connect(self.info)
         self.assertEqual(f"{self.path}", device.path)
         self.assertTrue(local.is_present(self.info, device))
@@ -41,16 +41,16 @@ class LocalTest(fixtures.TestWithFixtures):
         with self.assertRaisesRegex(exception.HostError, "does not exist on this host"):
             local.connect(self.info)
 
-    def test_a_file_cannot_refuse_writes(self):
+    def test_connect_read_only_file_raises(self):
         with self.assertRaisesRegex(exception.HostError, "accepts writes"):
             local.connect(self.info | {"access_mode": "ro"})
 
-    def test_a_connection_without_a_path_is_refused(self):
+    def test_connect_without_device_path_raises(self):
         for wrong in ({}, {"device_path": None}, {"device_path": ""}):
             with self.assertRaisesRegex(exception.HostError, "names no device_path"):
                 local.connect({"driver_volume_type": "local", **wrong})
 
-    def test_what_cannot_be_written_is_passed_over_only_by_force(self):
+    def test_disconnect_with_failed_flush_needs_force(self):
         def fail(path):
             raise exception.HostError(reason="input/output error")
 

@@ -12,7 +12,7 @@ from attachd.agent.mount import device_nodes
 class NodesTest(unittest.TestCase):
     """What a path leads to."""
 
-    def test_a_file_is_itself_by_whatever_path(self):
+    def test_file_matches_itself_by_other_path(self):
         node = device_nodes.stat_device(__file__)
         self.assertIsNone(node.number)
         with Path(__file__).open() as file:
@@ -20,11 +20,11 @@ class NodesTest(unittest.TestCase):
         self.assertFalse(node.matches(device_nodes.statx("/")))
         self.assertEqual([node], node.with_partitions())
 
-    def test_what_is_nothing_of_both_is_refused(self):
+    def test_stat_device_of_other_kind_raises(self):
         self.assertRaises(exception.HostError, device_nodes.stat_device, "/dev/null")
         self.assertRaises(OSError, device_nodes.stat_device, "/dev/no-such-device")
 
-    def test_devices_are_found_by_their_numbers(self):
+    def test_device_matches_by_number(self):
         for path in Path("/dev").glob("loop[0-9]*"):
             if path.is_block_device():
                 node = device_nodes.stat_device(f"{path}")
@@ -32,27 +32,27 @@ class NodesTest(unittest.TestCase):
                 self.assertEqual([node.number], node.device_numbers())
                 self.assertTrue(node.matches(device_nodes.statx(path)))
 
-    def test_a_line_that_is_not_there_is_empty(self):
+    def test_read_line_of_missing_file_is_empty(self):
         self.assertEqual("", device_nodes.read_line(Path("/no/such/file")))
 
 
 class StatTest(unittest.TestCase):
     """Files of each kind, compared."""
 
-    def test_a_file_is_told_as_stat_tells_it(self):
+    def test_statx_agrees_with_stat(self):
         for path in (__file__, "/", "/proc", "/dev/null"):
             found = device_nodes.statx(path)
             self.assertEqual(Path(path).stat().st_dev, found.device, path)
             self.assertEqual(Path(path).stat().st_ino, found.file[1], path)
             self.assertIsNone(found.block_device)
 
-    def test_block_devices_are_told(self):
+    def test_statx_returns_block_device_number(self):
         devices = [path for path in Path("/dev").iterdir() if path.is_block_device()]
         for path in devices:
             self.assertTrue(stat.S_ISBLK(path.stat().st_mode))
             self.assertEqual(path.stat().st_rdev, device_nodes.statx(path).block_device)
 
-    def test_the_mount_is_told(self):
+    def test_statx_returns_mount_id(self):
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
         number = next(int(each.split()[0]) for each in lines if each.split()[4] == "/proc")
         self.assertIn(device_nodes.statx("/proc").mount, (number, None))
@@ -61,5 +61,5 @@ class StatTest(unittest.TestCase):
                 device_nodes.statx(f"/proc/self/fd/{file.fileno()}").mount, (number, None)
             )
 
-    def test_what_is_not_there_is_an_error_like_any_other(self):
+    def test_statx_of_missing_file_raises(self):
         self.assertRaises(FileNotFoundError, device_nodes.statx, "/no/such/file")

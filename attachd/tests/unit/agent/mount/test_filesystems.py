@@ -32,13 +32,13 @@ class FilesystemsTest(unittest.TestCase):
         self.uuid = str(uuid.uuid4())
         self.told = []
 
-    def test_an_empty_device_gets_a_file_system(self):
+    def test_create_on_empty_device_sets_type_and_uuid(self):
         self.assertIsNone(filesystems.get_type(self.device))
         fake_host.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
         self.assertEqual("ext4", filesystems.get_type(self.device))
         self.assertEqual(self.uuid, probe.detect(self.device).uuid)
 
-    def test_xfs_is_known_by_its_uuid_as_well(self):
+    def test_xfs_remnant_is_known_by_uuid(self):
         requirements.require_tool(self, "mkfs.xfs")
         with self.path.open("wb") as file:
             file.truncate(300 * _MIB)
@@ -49,14 +49,14 @@ class FilesystemsTest(unittest.TestCase):
         filesystems.wipe(self.device)
         probe.check_empty(self.device, self.told.append)
 
-    def test_one_with_data_stays_as_it_is(self):
+    def test_device_with_data_is_refused_and_kept(self):
         self.path.write_bytes(bytes(5 * _MIB) + b"precious" + bytes(3 * _MIB - 8))
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, f"carries data .at byte {5 * _MIB}"):
             fake_host.make_filesystem(self.device, "ext4", self.told.append)
         self.assertEqual(before, self.path.read_bytes())
 
-    def test_one_with_a_file_system_stays_as_it_is(self):
+    def test_device_with_filesystem_is_refused_and_kept(self):
         fake_host.make_filesystem(self.device, "ext4", self.told.append)
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, "carries ext4"):
@@ -64,7 +64,7 @@ class FilesystemsTest(unittest.TestCase):
         self.assertEqual(before, self.path.read_bytes())
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
 
-    def test_what_is_left_of_ones_own_is_told_from_everything_else(self):
+    def test_own_remnant_is_distinguished_from_other_data(self):
         for left in ("nothing", "a superblock", "blocks without one"):
             self.leave(left)
             self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid), left)
@@ -78,13 +78,13 @@ class FilesystemsTest(unittest.TestCase):
                 capture_output=True,
             )
 
-    def test_what_was_begun_can_be_undone(self):
+    def test_wipe_removes_interrupted_filesystem(self):
         for left in ("nothing", "a superblock", "blocks without one"):
             self.leave(left)
             filesystems.wipe(self.device)
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes(), left)
 
-    def test_what_has_no_uuid_is_known_by_its_kind(self):
+    def test_remnant_without_uuid_is_known_by_type(self):
         fake_host.make_filesystem(self.device, "ext4", self.told.append)
         self.assertFalse(filesystems.is_own_remnant(self.device, "minix", self.uuid))
         filesystems.wipe(self.device)
@@ -104,7 +104,7 @@ class FilesystemsTest(unittest.TestCase):
             self.path.write_bytes(bytes(4096) + data[4096:])
             self.assertIsNone(filesystems.get_type(self.device))
 
-    def test_one_of_ones_own_that_was_used_is_no_remainder(self):
+    def test_filesystem_mounted_since_is_no_remnant(self):
         self.leave("a superblock")
         self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
         with self.path.open("r+b") as file:  # As mounting it notes.
@@ -112,7 +112,7 @@ class FilesystemsTest(unittest.TestCase):
             file.write(b"\1\2\3\4")
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
 
-    def test_what_is_no_file_system_is_data(self):
+    def test_type_of_partition_table_is_data(self):
         swap = requirements.require_tool(self, "mkswap")
         subprocess.run([swap, self.device], check=True, capture_output=True)
         self.assertEqual("data", filesystems.get_type(self.device))
@@ -120,7 +120,7 @@ class FilesystemsTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.HostError, "swap space"):
             fake_host.make_filesystem(self.device, "ext4", self.told.append)
 
-    def test_kinds_are_those_with_a_command(self):
+    def test_mkfs_command_of_invalid_type_raises(self):
         self.assertEqual("mkfs.ext4", filesystems.mkfs_command("ext4"))
         for kind in ("", "../ext4", "ext4 -F", "-F", "ext4\n", "EXT4", "e" * 40):
             with self.assertRaisesRegex(exception.HostError, "no kind of a file system"):
@@ -128,16 +128,16 @@ class FilesystemsTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.HostError, "have the command mkfs.nosuch"):
             fake_host.make_filesystem(self.device, "nosuch", self.told.append)
 
-    def test_kinds_are_known_by_what_blkid_calls_them(self):
+    def test_is_type_knows_names_of_blkid(self):
         self.assertTrue(filesystems.is_type("vfat", "fat"))
         self.assertTrue(filesystems.is_type("xfs", "xfs"))
         self.assertFalse(filesystems.is_type("xfs", "ext4"))
 
-    def test_what_mkfs_says_is_told(self):
+    def test_create_failure_raises_with_mkfs_message(self):
         self.path.write_bytes(bytes(4096))
         with self.assertRaisesRegex(exception.HostError, r"mkfs\.ext4 failed on .*device"):
             fake_host.make_filesystem(self.device, "ext4", self.told.append)
 
-    def test_a_device_in_use_is_refused(self):
+    def test_device_in_use_is_refused(self):
         with self.path.open("rb"), self.assertRaises(exception.DeviceBusy):
             fake_host.make_filesystem(self.device, "ext4", self.told.append)

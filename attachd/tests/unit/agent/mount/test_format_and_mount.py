@@ -34,7 +34,7 @@ class PlacingTest(unittest.TestCase):
         self.journal = Journal(Path(temporary.path) / "host")
         self.told = []
 
-    def test_an_empty_device_gets_what_the_entry_says(self):
+    def test_mount_volume_makes_requested_filesystem(self):
         entry = self.place(self.entry(mkfs="ext4"))
         self.assertIsNone(entry.formatting)
         self.assertEqual(entry, self.journal.get(entry.id))
@@ -44,14 +44,14 @@ class PlacingTest(unittest.TestCase):
             f"{uuid.UUID(format_and_mount.filesystem_uuid(entry))}",
         )
 
-    def test_it_is_made_once(self):
+    def test_mount_volume_makes_filesystem_once(self):
         self.place(self.entry(mkfs="ext4"))
         before = self.path.read_bytes()
         self.place(self.entry(mkfs="ext4"))
         self.place(self.entry())
         self.assertEqual(before, self.path.read_bytes())
 
-    def test_another_kind_or_other_data_are_refused(self):
+    def test_mount_volume_refuses_other_type_or_data(self):
         self.place(self.entry(mkfs="ext4"))
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, "carries ext4"):
@@ -62,7 +62,7 @@ class PlacingTest(unittest.TestCase):
             self.place(self.entry(mkfs="ext4"))
         self.assertEqual([None] * 3, [each.formatting for each in self.journal.list_entries()])
 
-    def test_what_is_half_made_is_neither_mounted_nor_data(self):
+    def test_incomplete_filesystem_is_not_mounted(self):
         entry = self.half_made()
         with self.assertRaisesRegex(
             exception.HostError, "only part of a file system.*--mkfs ext4"
@@ -71,17 +71,17 @@ class PlacingTest(unittest.TestCase):
         self.assertIsNone(self.place(entry).formatting)
         self.assertEqual("ext4", filesystems.get_type(self.device))
 
-    def test_another_kind_may_be_made_of_what_is_half_made(self):
+    def test_incomplete_filesystem_may_get_other_type(self):
         entry = self.half_made()
         self.assertIsNone(self.place(self.journal.write(entry, mkfs="ext3")).formatting)
         self.assertEqual("ext3", filesystems.get_type(self.device))
 
-    def test_nobody_else_may_go_on(self):
+    def test_incomplete_filesystem_of_other_entry_is_refused(self):
         self.half_made()
         with self.assertRaisesRegex(exception.HostError, "carries data"):
             self.place(self.entry(mkfs="ext4"))
 
-    def test_what_somebody_else_has_made_meanwhile_stays(self):
+    def test_filesystem_of_another_process_stays(self):
         entry = self.entry(mkfs="ext4")
         fake_host.make_filesystem(self.device, "ext4", self.told.append)
         before = self.path.read_bytes()
@@ -91,7 +91,7 @@ class PlacingTest(unittest.TestCase):
         self.place(self.journal.get(entry.id))
         self.assertEqual(before, self.path.read_bytes())
 
-    def test_what_fails_or_is_interrupted_leaves_an_empty_device(self):
+    def test_failed_or_interrupted_mkfs_leaves_empty_device(self):
         for error in (exception.HostError(reason="mkfs failed"), KeyboardInterrupt()):
             entry = self.entry(mkfs="ext4")
             with self.failing(error), self.assertRaises(type(error)):
@@ -99,20 +99,20 @@ class PlacingTest(unittest.TestCase):
             self.assertIsNone(self.journal.get(entry.id).formatting)
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
 
-    def test_taking_it_away_takes_what_is_half_made(self):
+    def test_unmount_volume_wipes_incomplete_filesystem(self):
         entry = format_and_mount.unmount_volume(self.journal, self.half_made(), present=True)
         self.assertIsNone(entry.formatting)
         self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
         self.assertEqual(entry, self.journal.get(entry.id))
 
-    def test_taking_it_away_leaves_a_device_that_is_another_one_by_now(self):
+    def test_unmount_volume_keeps_device_that_is_another_now(self):
         entry = self.half_made()
         self.path.write_bytes(b"of somebody else, without a signature" + bytes(_MIB))
         before = self.path.read_bytes()
         entry = format_and_mount.unmount_volume(self.journal, entry, present=False)
         self.assertEqual((before, None), (self.path.read_bytes(), entry.formatting))
 
-    def test_taking_it_away_leaves_what_is_whole(self):
+    def test_unmount_volume_keeps_complete_filesystem(self):
         entry = self.place(self.entry(mkfs="ext4"))
         before = self.path.read_bytes()
         format_and_mount.unmount_volume(self.journal, entry, present=True)

@@ -18,7 +18,7 @@ _LINE = (
 class TableTest(unittest.TestCase):
     """Lines and what they say."""
 
-    def test_a_line_is_read(self):
+    def test_mountinfo_line_is_parsed(self):
         mount = mountinfo._read(_LINE)
         self.assertEqual(
             (36, 35, os.makedev(98, 1)), (mount.mount_id, mount.parent_id, mount.device)
@@ -26,29 +26,29 @@ class TableTest(unittest.TestCase):
         self.assertEqual(("/mnt/with space\\", "/dev/a\tb"), (mount.mountpoint, mount.source))
         self.assertEqual(("ext3", False), (mount.fs_type, mount.read_only))
 
-    def test_a_mount_without_tags_and_source_is_read(self):
+    def test_mountinfo_line_without_tags_and_source_is_parsed(self):
         mount = mountinfo._read("22 27 0:21 / /proc rw - proc  rw")
         self.assertEqual(("proc", ""), (mount.fs_type, mount.source))
 
-    def test_what_the_mount_or_the_file_system_forbids_is_read_only(self):
+    def test_read_only_mount_or_superblock_is_read_only(self):
         for changed in (
             _LINE.replace(" rw,noat", " ro,noat"),
             _LINE.replace(" rw,err", " ro,err"),
         ):
             self.assertTrue(mountinfo._read(changed).read_only, changed)
 
-    def test_what_this_process_sees_is_told(self):
+    def test_find_at_returns_mount_of_this_process(self):
         self.assertEqual("proc", mountinfo.find_at("/proc").fs_type)
         self.assertIsNone(mountinfo.find_at("/proc/self"))
         self.assertIsNone(mountinfo.find_at("/no/such/folder"))
         self.assertEqual([], mountinfo.list_mounts("no-such-process"))
 
-    def test_a_mount_is_of_its_device(self):
+    def test_mount_is_of_its_device(self):
         mount = mountinfo.find_at("/proc")
         self.assertTrue(mount.is_of_device(mount.device))
         self.assertFalse(mount.is_of_device(os.makedev(0, 999999)))
 
-    def test_another_namespace_is_seen(self):
+    def test_list_namespaces_returns_other_namespace(self):
         requirements.require_root(self)
         requirements.need_mount_namespaces(self)
         unshare = requirements.require_tool(self, "unshare")

@@ -22,7 +22,7 @@ class MountsTest(unittest.TestCase):
         self.device = str(self.folder / "device")
         Path(self.device).write_bytes(bytes(2**20))
 
-    def test_missing_commands_are_told_with_their_packages(self):
+    def test_missing_tools_are_named_with_packages(self):
         self.assertEqual([], mounts.missing_tools(["sh"]))
         self.assertEqual(["no-such-command"], mounts.missing_tools(["sh", "no-such-command"]))
         environment = fixtures.MonkeyPatch("attachd.commands.which", lambda _each: None)
@@ -34,22 +34,22 @@ class MountsTest(unittest.TestCase):
             [], [each for each in mounts.missing_tools(mounts.TOOLS) if "(" not in each]
         )
 
-    def test_a_folder_has_to_be_absolute(self):
+    def test_mount_at_relative_path_raises(self):
         with self.assertRaisesRegex(exception.HostError, "mnt is no absolute path"):
             mounts.mount(self.device, "mnt", mode="rw")
 
-    def test_a_device_without_a_file_system_is_told_how_to_get_one(self):
+    def test_mount_without_filesystem_suggests_mkfs(self):
         with self.assertRaisesRegex(exception.HostError, "has no file system.* --mkfs ext4"):
             mounts.mount(self.device, f"{self.folder / 'there'}", mode="rw")
         self.assertFalse((self.folder / "there").exists())
 
-    def test_what_is_not_mounted_is_unmounted(self):
+    def test_unmount_without_mount_succeeds(self):
         for folder in (self.folder, self.folder / "missing"):
             mounts.unmount(f"{folder}")
             mounts.check_unmountable(f"{folder}")
             self.assertFalse(mounts.is_mounted(self.device, f"{folder}"))
 
-    def test_another_mount_than_the_one_asked_for_stays(self):
+    def test_unmount_of_other_device_keeps_mount(self):
         mounts.unmount("/proc", device=self.device)
         self.assertTrue(Path("/proc/self").exists())
         self.assertFalse(mounts.is_mounted(self.device, "/proc"))

@@ -15,14 +15,14 @@ from attachd.tests.fixtures import requirements
 class UsersTest(unittest.TestCase):
     """What can be seen without root's rights."""
 
-    def test_nobody_uses_a_device_that_is_not_there(self):
+    def test_missing_device_is_unused(self):
         open_handles.check_unused("/dev/no-such-device")
 
-    def test_a_folder_is_no_device(self):
+    def test_check_unused_of_directory_raises(self):
         with self.assertRaisesRegex(exception.HostError, "is no block device"):
             open_handles.check_unused("/proc")
 
-    def test_who_has_a_plain_file_open_uses_it(self):
+    def test_open_plain_file_is_in_use(self):
         open_handles.check_unused(__file__)
         with (
             Path(__file__).open(),
@@ -30,7 +30,7 @@ class UsersTest(unittest.TestCase):
         ):
             open_handles.check_unused(__file__)
 
-    def test_the_files_of_a_process_are_seen(self):
+    def test_list_uses_returns_files_of_process(self):
         with tempfile.NamedTemporaryFile() as file:
             here = [each for each in open_handles._list_uses() if each.process == f"{os.getpid()}"]
             name = Path("/proc/self/comm").read_text().strip()
@@ -39,13 +39,13 @@ class UsersTest(unittest.TestCase):
             whats = {each.what for each in here}
             self.assertLessEqual({"working directory", "root", "program", "open"}, whats)
 
-    def test_a_mount_with_others_on_it_is_kept_by_them(self):
+    def test_list_mount_users_names_mounts_on_top(self):
         requirements.need_mount_namespaces(self)
         found = open_handles.list_mount_users(mountinfo.find_at("/"))
         self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
         self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)
 
-    def test_devices_on_top_are_told_as_sys_tells_them(self):
+    def test_devices_on_top_are_read_from_sysfs(self):
         # Neither device mapper nor MD is in each kernel that tests run on.
         with tempfile.TemporaryDirectory() as folder:
             holders = Path(folder) / "8:16" / "holders"
@@ -59,7 +59,7 @@ class UsersTest(unittest.TestCase):
         expected = ["/dev/dm-3 (group-volume) on top of /dev/sdb", "/dev/md0 on top of /dev/sdb"]
         self.assertEqual(expected, found)
 
-    def test_many_users_are_counted(self):
+    def test_format_users_limits_and_counts(self):
         told = open_handles.format_users([f"process {number}" for number in range(30)])
         self.assertTrue(told.endswith("process 11, 18 more"), told)
         self.assertEqual("a, b", open_handles.format_users(["a", "b", "a"]))

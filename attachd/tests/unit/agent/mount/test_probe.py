@@ -34,22 +34,22 @@ class ContentsTest(unittest.TestCase):
         smaller.start()
         self.addCleanup(smaller.stop)
 
-    def test_a_device_of_zeros_is_empty(self):
+    def test_device_of_zeros_is_empty(self):
         for size in (512, 64 * _KIB, 3 * _MIB + 512, _LARGE):
             probe.check_empty(self.device(size), self.told.append)
 
-    def test_one_byte_anywhere_in_a_small_device_is_data(self):
+    def test_small_device_with_one_byte_has_data(self):
         size = 3 * _MIB + 512
         for place in (0, 511, 512, _MIB, 3 * _MIB - 1, size - 1):
             self.refuses(self.device(size, place))
 
-    def test_a_large_device_is_read_in_places(self):
+    def test_large_device_is_sampled(self):
         for place in (0, 8 * _MIB - 1, 12 * _MIB + 4095, 28 * _MIB, _LARGE - 1):
             self.refuses(self.device(_LARGE, place))
         # This is what is not noticed.  Who changes it changes what the documentation says.
         probe.check_empty(self.device(_LARGE, 12 * _MIB + 4096), self.told.append)
 
-    def test_each_part_is_read_once(self):
+    def test_each_region_is_read_once(self):
         for size in (0, 1, 8 * _MIB, 16 * _MIB, 16 * _MIB + 1, 30 * _MIB + 4097):
             end = 0
             for place, length in probe._regions(size):
@@ -58,13 +58,13 @@ class ContentsTest(unittest.TestCase):
                 end = place + length
             self.assertEqual(size, end)
 
-    def test_it_is_told_how_far_it_is(self):
+    def test_check_empty_reports_progress(self):
         device = self.device(8 * _MIB)
         with mock.patch.object(probe.time, "monotonic", side_effect=range(100)):
             probe.check_empty(device, self.told.append)
         self.assertIn(f"Looking for data on {device}: 50%", self.told)
 
-    def test_signatures_are_told_by_name(self):
+    def test_detect_names_signature(self):
         swap = self.device(_MIB)
         subprocess.run(
             [requirements.require_tool(self, "mkswap"), swap], check=True, capture_output=True
@@ -74,7 +74,7 @@ class ContentsTest(unittest.TestCase):
             probe.check_empty(swap, self.told.append)
         self.assertIsNone(probe.detect(self.device(_MIB)))
 
-    def test_what_blkid_says_is_told_to_people(self):
+    def test_parse_contents_describes_blkid_values(self):
         told = {
             "a partition table (gpt)": {"PTTYPE": "gpt"},
             "an encrypted disk (crypto_LUKS)": {"TYPE": "crypto_LUKS", "USAGE": "crypto"},
@@ -87,13 +87,13 @@ class ContentsTest(unittest.TestCase):
         found = probe._parse_contents({"TYPE": "xfs", "USAGE": "filesystem", "UUID": "u"})
         self.assertEqual(probe.Contents("xfs", "u", "xfs"), found)
 
-    def test_what_cannot_be_read_is_not_taken_for_empty(self):
+    def test_unreadable_device_is_not_empty(self):
         for device in ("/no/such/device", str(self.folder)):
             for ask in (probe.detect, lambda each: probe.check_empty(each, print)):
                 with self.assertRaisesRegex(exception.HostError, "cannot be read"):
                     ask(device)
 
-    def test_what_was_read_as_data_can_be_made_zero_again(self):
+    def test_erase_makes_device_empty_again(self):
         for size, places in ((3 * _MIB, (0, _MIB)), (_LARGE, (5, 12 * _MIB, _LARGE - 1))):
             device = self.device(size, *places)
             probe.erase(device)
@@ -117,11 +117,11 @@ class ContentsTest(unittest.TestCase):
 class PlacesTest(unittest.TestCase):
     """What is read, as it is documented."""
 
-    def test_up_to_four_gib_all_is_read(self):
+    def test_device_up_to_4_gib_is_read_whole(self):
         places = list(probe._regions(4 * _GIB))
         self.assertEqual(4 * _GIB, sum(length for _place, length in places))
 
-    def test_of_a_larger_one_the_ends_and_a_block_every_four_mib(self):
+    def test_larger_device_is_read_at_both_ends_and_sampled(self):
         size, length_of = 5 * _GIB + 512, dict(probe._regions(5 * _GIB + 512))
         self.assertEqual(_GIB, sum(length_of[each] for each in length_of if each < _GIB))
         last = (size - 64 * _MIB) // 4096 * 4096

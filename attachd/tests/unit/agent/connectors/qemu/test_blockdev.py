@@ -29,7 +29,7 @@ RBD = {
 class DescribeTest(unittest.TestCase):
     """What goes in, and what comes out."""
 
-    def test_iscsi(self):
+    def test_list_paths_of_iscsi_returns_blockdev_options(self):
         (found,) = blockdev.list_paths(ISCSI, "iqn.x:me")
         self.assertEqual(
             {
@@ -48,13 +48,13 @@ class DescribeTest(unittest.TestCase):
         self.assertTrue(found.writable)
         self.assertEqual("[::1]:3260 iqn.x:v", found.label)
 
-    def test_a_secret_is_kept_apart(self):
+    def test_list_paths_keeps_secret_out_of_options(self):
         for info in (ISCSI | CHAP, RBD):
             (found,) = blockdev.list_paths(info, "iqn.x:me")
             self.assertIn("top-secret", found.secret)
             self.assertNotIn("top-secret", f"{found} {found.blockdev}")
 
-    def test_several_paths(self):
+    def test_list_paths_of_multipath_target_returns_each_path(self):
         several = {
             "target_portals": ["a:1", "b:2"],
             "target_iqns": ["iqn.x:a", "iqn.x:b"],
@@ -64,7 +64,7 @@ class DescribeTest(unittest.TestCase):
         self.assertEqual(["a:1 iqn.x:a", "b:2 iqn.x:b"], [each.label for each in found])
         self.assertEqual([1, 2], [each.blockdev["lun"] for each in found])
 
-    def test_rbd(self):
+    def test_list_paths_of_rbd_returns_blockdev_options(self):
         (found,) = blockdev.list_paths(RBD | {"discard": True}, "")
         self.assertEqual(
             {
@@ -84,7 +84,7 @@ class DescribeTest(unittest.TestCase):
         (found,) = blockdev.list_paths(bare | {"cluster_name": "east"}, "")
         self.assertEqual("/etc/ceph/east.conf", found.blockdev["conf"])
 
-    def test_what_lacks_something_is_refused_without_its_secrets(self):
+    def test_list_paths_with_missing_key_raises_without_secrets(self):
         for broken in (
             {"driver_volume_type": "iscsi"},
             ISCSI | CHAP | {"target_lun": "top-secret"},
@@ -96,11 +96,11 @@ class DescribeTest(unittest.TestCase):
                 blockdev.list_paths(broken, "iqn.x:me")
             self.assertNotIn("top-secret", f"{caught.exception}")
 
-    def test_other_protocols_are_for_the_kernel(self):
+    def test_list_paths_of_unknown_protocol_suggests_kernel(self):
         with self.assertRaisesRegex(exception.HostError, "nvmeof.*kernel"):
             blockdev.list_paths({"driver_volume_type": "nvmeof"}, "iqn.x:me")
 
-    def test_a_name_does_not_change_with_the_mode(self):
+    def test_connection_name_ignores_mode_and_secrets(self):
         self.assertEqual(
             blockdev.connection_name(ISCSI),
             blockdev.connection_name(ISCSI | CHAP | {"access_mode": "ro"}),

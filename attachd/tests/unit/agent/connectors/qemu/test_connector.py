@@ -21,7 +21,7 @@ class LacksTest(fixtures.TestWithFixtures):
         super().setUp()
         self.connector = QemuConnector(Path(self.useFixture(fixtures.TempDir()).path))
 
-    def test_a_host_without_commands_names_them(self):
+    def test_missing_requirements_without_commands_names_packages(self):
         with fixtures.MonkeyPatch("shutil.which", lambda *_, **__: None):
             lacking = self.connector.missing_requirements("iscsi")
             self.assertIn("qemu-storage-daemon (package qemu-system-common)", lacking)
@@ -31,7 +31,7 @@ class LacksTest(fixtures.TestWithFixtures):
                 ["sync (package coreutils)"], self.connector.missing_requirements("LOCAL")
             )
 
-    def test_a_protocol_that_qemu_does_not_know_is_named(self):
+    def test_missing_requirements_without_qemu_driver_names_it(self):
         unknown = exception.HostError(reason="qemu: Unknown driver 'iscsi'")
         with (
             fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.missing_tools", list),
@@ -48,7 +48,7 @@ class LacksTest(fixtures.TestWithFixtures):
         ):
             self.assertEqual([], self.connector.missing_requirements("iscsi"))
 
-    def test_other_protocols_are_for_the_kernel(self):
+    def test_missing_requirements_of_unknown_protocol_suggests_kernel(self):
         (lacking,) = self.connector.missing_requirements("fibre_channel")
         self.assertIn("choose connector type kernel", lacking)
 
@@ -56,7 +56,7 @@ class LacksTest(fixtures.TestWithFixtures):
 class ConnectorTest(fixtures.TestWithFixtures):
     """What the host says of itself."""
 
-    def test_it_tells_name_address_and_initiator(self):
+    def test_connector_properties_have_name_address_and_initiator(self):
         connector = QemuConnector(Path("/nowhere"), "iqn.2026-01.x:me")
         told = connector.get_connector_properties("me", Options(nic="lo", multipath=True))
         self.assertEqual(
@@ -68,7 +68,7 @@ class ConnectorTest(fixtures.TestWithFixtures):
 class AbsentTest(fixtures.TestWithFixtures):
     """What was never connected."""
 
-    def test_it_is_not_there_and_leaves_no_trace(self):
+    def test_unconnected_volume_is_absent_and_leaves_no_files(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
         connector = QemuConnector(folder, "iqn.2026-01.x:me")
         device = Device("/dev/loop0", {})
@@ -90,20 +90,20 @@ class InitiatorNameTest(fixtures.TestWithFixtures):
             fixtures.MonkeyPatch(f"{connector.__name__}.MACHINE_NAME_FILE", self.machine)
         )
 
-    def test_what_is_given_comes_first(self):
+    def test_configured_initiator_name_comes_first(self):
         self.machine.write_text("InitiatorName=iqn.2026-01.x:machine\n")
         self.assertEqual(
             "iqn.2026-01.x:me", connector.initiator_name("iqn.2026-01.x:me", self.folder)
         )
 
-    def test_that_of_the_machine_comes_next(self):
+    def test_machine_initiator_name_comes_second(self):
         self.machine.write_text("## comment\n InitiatorName = iqn.2026-01.x:machine \n")
         self.assertEqual(
             "iqn.2026-01.x:machine", connector.initiator_name(None, self.folder / "host")
         )
         self.assertFalse((self.folder / "host").exists())
 
-    def test_else_one_is_made_once(self):
+    def test_new_initiator_name_is_created_once(self):
         host = self.folder / "new" / "host"
         name = connector.initiator_name(None, host)
         self.assertRegex(name, r"^iqn\.2026-01\.internal\.attachd:[0-9a-f]{32}$")
@@ -111,12 +111,12 @@ class InitiatorNameTest(fixtures.TestWithFixtures):
         self.assertNotEqual(name, connector.initiator_name(None, self.folder))
         self.assertEqual(["etc"], [each.name for each in host.iterdir()])
 
-    def test_what_is_no_name_is_refused(self):
+    def test_invalid_initiator_name_raises(self):
         for wrong in ("", "me", "iqn.", "iqn.2026-01.x:with space", "iqn." + "x" * 220):
             with self.assertRaisesRegex(exception.HostError, "no iSCSI name"):
                 connector.initiator_name(wrong, self.folder)
 
-    def test_a_file_that_cannot_be_read_is_not_replaced(self):
+    def test_unreadable_initiator_file_is_not_replaced(self):
         self.machine.mkdir()
         with self.assertRaisesRegex(exception.HostError, "cannot be read"):
             connector.initiator_name(None, self.folder)

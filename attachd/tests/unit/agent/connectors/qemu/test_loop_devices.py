@@ -28,7 +28,7 @@ class LoopTest(fixtures.TestWithFixtures):
         self.lock = lock.fileno()
         self.addCleanup(loop_devices.detach, self.image, lock=self.lock)
 
-    def test_a_device_is_found_by_its_file(self):
+    def test_list_over_finds_devices_by_backing_file(self):
         self.assertEqual([], loop_devices.list_over(self.image))
         writable = loop_devices.attach(self.image, writable=True, lock=self.lock)
         reading = loop_devices.attach(self.image, writable=False, lock=self.lock)
@@ -38,7 +38,7 @@ class LoopTest(fixtures.TestWithFixtures):
         loop_devices.detach(self.image, lock=self.lock)
         self.assertEqual([], loop_devices.list_over(self.image))
 
-    def test_a_device_takes_writes_whatever_it_was_before(self):
+    def test_attach_clears_earlier_read_only_flag(self):
         loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
         commands.run("blockdev", "--setro", loop.path)
         self.addCleanup(commands.run, "blockdev", "--setrw", loop.path)
@@ -47,14 +47,14 @@ class LoopTest(fixtures.TestWithFixtures):
         again = loop_devices.attach(self.image, writable=True, lock=self.lock)
         self.assertEqual([again], loop_devices.list_over(self.image))
 
-    def test_a_device_grows_with_its_file(self):
+    def test_refresh_grows_device_with_its_file(self):
         loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
         with self.image.open("r+b") as file:
             file.truncate(2**21)
         loop_devices.refresh(loop)
         self.assertEqual(2**21, block_device.size(loop.path))
 
-    def test_a_device_that_is_open_goes_away_with_its_user(self):
+    def test_detach_of_open_device_raises_until_closed(self):
         loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
         hasty = fixtures.MonkeyPatch(
             "attachd.agent.connectors.qemu.loop_devices.DETACH_TIMEOUT", 0.05
@@ -66,7 +66,7 @@ class LoopTest(fixtures.TestWithFixtures):
             self.assertEqual([True], [each.closing for each in loop_devices.list_over(self.image)])
         loop_devices.detach(self.image, lock=self.lock)
 
-    def test_a_device_that_is_anothers_by_now_is_left_alone(self):
+    def test_detach_leaves_device_of_another_file(self):
         mine = loop_devices.attach(self.image, writable=True, lock=self.lock)
         other = self.image.with_name("other")
         other.write_bytes(bytes(2**20))

@@ -33,7 +33,7 @@ class ProcessTest(fixtures.TestWithFixtures):
     def found(self):
         return processes.find(self.folder, lambda line: "mark" in line)
 
-    def test_a_process_is_found_until_it_has_ended(self):
+    def test_find_returns_process_until_its_end(self):
         (found,) = self.found()
         self.assertEqual(self.child.pid, found.id)
         self.assertFalse(found.wait(0.01))  # it waits for input that never comes
@@ -44,18 +44,18 @@ class ProcessTest(fixtures.TestWithFixtures):
         self.child.wait()
         self.assertTrue(found.end(signal.SIGKILL, 0))
 
-    def test_others_are_not_found(self):
+    def test_find_ignores_other_processes(self):
         self.start("sh", "-c", "read forever; :", "other")
         self.assertEqual([self.child.pid], [each.id for each in self.found()])
         self.assertEqual([], processes.find(self.folder.parent, lambda line: "mark" in line))
 
-    def test_another_process_with_its_number_is_left_alone(self):
+    def test_end_leaves_process_with_reused_number(self):
         (found,) = self.found()
         other = processes.Process(found.id, found.started - 1, found.line)
         self.assertTrue(other.end(signal.SIGKILL, 0))
         self.assertIsNone(self.child.poll())
 
-    def test_a_command_that_became_another_is_the_same(self):
+    def test_end_works_after_execve(self):
         (before,) = self.found()
         self.child.stdin.write(b"\n")
         self.child.stdin.flush()
@@ -65,7 +65,7 @@ class ProcessTest(fixtures.TestWithFixtures):
         self.assertTrue(before.end(signal.SIGKILL, TIMEOUT))
         self.assertEqual(-signal.SIGKILL, self.child.wait())
 
-    def test_one_that_takes_its_time_is_told_of(self):
+    def test_end_of_stopped_process_returns_false_after_timeout(self):
         self.child.send_signal(signal.SIGSTOP)
         # Until it has stopped, another signal would be heard first.
         os.waitpid(self.child.pid, os.WUNTRACED)

@@ -22,22 +22,22 @@ class FolderTest(fixtures.TestWithFixtures):
         super().setUp()
         self.folder = Path(self.useFixture(fixtures.TempDir()).path)
 
-    def test_an_attachment_has_its_own(self):
+    def test_path_for_attachment_uses_its_id(self):
         info = ISCSI | {"attachment_id": "0d0a-1"}
         self.assertEqual(self.folder / "devices" / "0d0a-1", state_dir.path_for(self.folder, info))
 
-    def test_without_one_the_target_has(self):
+    def test_path_without_attachment_id_depends_on_target(self):
         one, two = (state_dir.path_for(self.folder, ISCSI | {"target_lun": n}) for n in (1, 2))
         self.assertNotEqual(one, two)
         self.assertEqual(one, state_dir.path_for(self.folder, ISCSI | {"access_mode": "ro"}))
 
-    def test_no_id_leads_elsewhere(self):
+    def test_path_for_invalid_id_stays_below_devices(self):
         for wrong in ("../../etc", "/etc", ".", "", "a\0b", "x" * 65, "-x", 7):
             found = state_dir.path_for(self.folder, ISCSI | {"attachment_id": wrong})
             self.assertEqual(self.folder / "devices", found.parent)
             self.assertRegex(found.name, "^[0-9a-f]{32}$")
 
-    def test_one_has_it_at_a_time(self):
+    def test_locked_excludes_second_holder(self):
         device = self.folder / "devices" / "x"
         self.useFixture(fixtures.MonkeyPatch(f"{state_dir.__name__}.LOCK_TIMEOUT", 0.05))
         with state_dir.locked(device):
@@ -47,7 +47,7 @@ class FolderTest(fixtures.TestWithFixtures):
         with state_dir.locked(device):
             pass
 
-    def test_whoever_waits_gets_the_folder_that_is_there_then(self):
+    def test_locked_waiter_gets_new_directory_after_removal(self):
         device = self.folder / "devices" / "x"
         got = []
 
@@ -62,7 +62,7 @@ class FolderTest(fixtures.TestWithFixtures):
         waiting.join(TIMEOUT)
         self.assertEqual([True], got)
 
-    def test_held_while_folder_is_removed_between_mkdir_and_check_gets_a_new_one(self):
+    def test_locked_while_directory_is_removed_between_mkdir_and_check_gets_new_one(self):
         device = self.folder / "devices" / "x"
         device.mkdir(parents=True)
         mkdir, is_dir = os.mkdir, Path.is_dir
@@ -78,7 +78,7 @@ class FolderTest(fixtures.TestWithFixtures):
         with mock.patch("os.mkdir", remove_after_failure), state_dir.locked(device) as lock:
             self.assertTrue(os.path.samestat(os.fstat(lock), device.stat()))
 
-    def test_held_on_a_file_is_an_error(self):
+    def test_locked_on_plain_file_raises(self):
         (self.folder / "devices").mkdir()
         (self.folder / "devices" / "x").touch()
         with (
@@ -87,7 +87,7 @@ class FolderTest(fixtures.TestWithFixtures):
         ):
             pass
 
-    def test_a_folder_with_something_in_it_stays(self):
+    def test_remove_of_nonempty_directory_raises(self):
         device = self.folder / "devices" / "x"
         with state_dir.locked(device):
             (device / "file").touch()

@@ -39,7 +39,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         self.addCleanup(storage_daemon.remove_files, self.folder, lock=self.lock)
         self.addCleanup(storage_daemon.kill, self.folder)
 
-    def test_it_shows_a_volume_until_it_is_told_to_end(self):
+    def test_daemon_exports_volume_until_stopped(self):
         self.assertFalse(storage_daemon.is_ready(self.folder))
         storage_daemon.start(self.folder, self.image)
         self.assertTrue(storage_daemon.is_ready(self.folder))
@@ -54,7 +54,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         self.assertEqual([], list(self.folder.iterdir()))
         storage_daemon.stop(self.folder)
 
-    def test_it_keeps_no_secret_where_others_could_see_it(self):
+    def test_daemon_keeps_secret_off_disk_and_command_line(self):
         storage_daemon.start(self.folder, self.image)
         (found,) = storage_daemon.list_running(self.folder)
         self.assertEqual(storage_daemon.command_line(self.folder, self.image), list(found.line))
@@ -62,14 +62,14 @@ class DaemonTest(fixtures.TestWithFixtures):
         left = {each.name for each in self.folder.iterdir()}
         self.assertEqual({"image", "log", "pid", "qmp"}, left)
 
-    def test_one_that_cannot_start_says_why(self):
+    def test_failed_start_raises_with_daemon_log(self):
         image = VolumePath({"driver": "file", "filename": "/nowhere", "read-only": False})
         with self.assertRaisesRegex(exception.HostError, "reached: .*No such file") as caught:
             storage_daemon.start(self.folder, image)
         self.assertNotIn("blockdev", f"{caught.exception}")
         self.assertEqual([], storage_daemon.list_running(self.folder))
 
-    def test_one_that_does_not_get_ready_is_ended(self):
+    def test_daemon_not_ready_in_time_is_stopped(self):
         self.useFixture(fixtures.MonkeyPatch(f"{storage_daemon.__name__}.START_TIMEOUT", 0))
         self.useFixture(
             fixtures.MonkeyPatch(f"{storage_daemon.__name__}.is_ready", lambda _: False)
@@ -78,12 +78,12 @@ class DaemonTest(fixtures.TestWithFixtures):
             storage_daemon.start(self.folder, self.image)
         self.assertEqual([], storage_daemon.list_running(self.folder))
 
-    def test_a_key_of_ceph_is_told_to_be_encoded(self):
+    def test_ceph_key_is_marked_as_base64(self):
         ceph = VolumePath({"driver": "rbd", "key-secret": "secret", "read-only": False}, "QVE=")
         self.assertIn('"format": "base64"', f"{storage_daemon.command_line(self.folder, ceph)}")
         self.assertNotIn("base64", f"{storage_daemon.command_line(self.folder, self.image)}")
 
-    def test_the_mount_of_a_killed_one_is_cleared(self):
+    def test_remove_files_unmounts_after_kill(self):
         storage_daemon.start(self.folder, self.image)
         storage_daemon.kill(self.folder)
         self.assertFalse(storage_daemon.is_ready(self.folder))
@@ -91,7 +91,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         storage_daemon.remove_files(self.folder, lock=self.lock)
         self.assertEqual([], list(self.folder.iterdir()))
 
-    def test_one_that_hangs_is_ended_by_force_alone(self):
+    def test_hung_daemon_ends_only_by_force(self):
         for name in ("END_SECONDS", "KILL_SECONDS"):
             self.useFixture(
                 fixtures.MonkeyPatch(f"attachd.agent.connectors.qemu.storage_daemon.{name}", 0.05)
@@ -112,14 +112,14 @@ class DaemonTest(fixtures.TestWithFixtures):
         stats = Path(f"/proc/{number}/task").glob("*/stat")
         return {each.read_text().rpartition(")")[2].split()[0] for each in stats}
 
-    def test_its_volume_can_grow(self):
+    def test_resize_returns_size_of_volume(self):
         storage_daemon.start(self.folder, self.image)
         with self.volume.open("r+b") as file:
             file.truncate(2 * SIZE)
         # Unlike a unit of iSCSI a file would be cut again: the size that is known is the old one.
         self.assertEqual(SIZE, storage_daemon.resize(self.folder))
 
-    def test_of_another_folder_is_another_one(self):
+    def test_list_running_ignores_other_directories(self):
         storage_daemon.start(self.folder, self.image)
         self.assertEqual([], storage_daemon.list_running(self.folder.parent))
         self.assertEqual([], storage_daemon.list_running(self.folder.with_name("devic")))
@@ -158,14 +158,14 @@ class QmpMonitorTest(fixtures.TestWithFixtures):
         self.addCleanup(server.join, TIMEOUT)
         return folder / "qmp"
 
-    def test_an_answer_is_returned_and_events_are_passed_over(self):
+    def test_monitor_execute_skips_events(self):
         path = self.serve(b'{"event": "X"}\n{"return": [1]}\n')
         with storage_daemon.QmpMonitor(path) as monitor:
             self.assertEqual([1], monitor.execute("query", {"a": 1}))
         self.assertIn(b"qmp_capabilities", self.asked[0])
         self.assertEqual(b'{"execute": "query", "arguments": {"a": 1}}\n', self.asked[1])
 
-    def test_a_refusal_is_an_error(self):
+    def test_monitor_refusal_raises(self):
         path = self.serve(b'{"error": {"desc": "is read-only"}}\n')
         with (
             storage_daemon.QmpMonitor(path) as monitor,
@@ -173,12 +173,12 @@ class QmpMonitorTest(fixtures.TestWithFixtures):
         ):
             monitor.execute("block_resize", {})
 
-    def test_an_end_is_an_error(self):
+    def test_monitor_end_of_connection_raises(self):
         path = self.serve(b"")
         with storage_daemon.QmpMonitor(path) as monitor, self.assertRaises(exception.HostError):
             monitor.execute("query", {})
 
-    def test_nobody_there_is_an_error(self):
+    def test_monitor_without_daemon_raises(self):
         for path in ("/nowhere/qmp", "/tmp/nowhere-qmp"):
             with self.assertRaises(exception.HostError), storage_daemon.QmpMonitor(Path(path)):
                 pass
@@ -199,7 +199,7 @@ class FuseMountTest(fixtures.TestWithFixtures):
         self.addCleanup(os.close, self.lock)
         self.addCleanup(storage_daemon.unmount_fuse, self.file, lock=self.lock)
 
-    def test_all_mounts_go_even_if_they_are_in_use(self):
+    def test_unmount_fuse_removes_all_mounts_in_use(self):
         self.assertFalse(storage_daemon.is_fuse_mounted(self.file))
         for _ in range(2):
             commands.run("mount", "--bind", f"{self.other}", f"{self.file}")
@@ -211,7 +211,7 @@ class FuseMountTest(fixtures.TestWithFixtures):
         self.assertEqual("below", self.file.read_text())
         storage_daemon.unmount_fuse(self.file, lock=self.lock)
 
-    def test_a_mount_that_stays_is_an_error(self):
+    def test_unmount_fuse_with_remaining_mount_raises(self):
         commands.run("mount", "--bind", f"{self.other}", f"{self.file}")
         failing = exception.HostError(reason="not permitted")
 

@@ -40,7 +40,7 @@ class AssemblyTest(fixtures.TestWithFixtures):
     def complete(self, paths=None):
         return volume_device.resume(self.folder, paths or self.paths, self.lock)
 
-    def test_nothing_becomes_a_device_and_nothing_again(self):
+    def test_device_lifecycle_leaves_data_and_empty_directory(self):
         self.assertIsNone(self.complete())
         self.assertIsNone(volume_device.find(self.folder, self.paths))
         device = volume_device.create(self.folder, self.paths, self.lock)
@@ -52,13 +52,13 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.assertEqual([], list(self.folder.iterdir()))
         volume_device.delete(self.folder, self.lock)
 
-    def test_a_daemon_alone_is_completed(self):
+    def test_resume_adds_loop_device_to_running_daemon(self):
         storage_daemon.start(self.folder, self.paths[0])
         self.assertIsNone(volume_device.find(self.folder, self.paths))
         device = self.complete()
         self.assertEqual(device.path, volume_device.find(self.folder, self.paths).path)
 
-    def test_another_mode_or_volume_is_not_taken_for_this_one(self):
+    def test_resume_refuses_other_mode_or_volume(self):
         volume_device.create(self.folder, self.paths, self.lock)
         other = self.volume.with_name("other")
         for wrong in (image(self.volume, reading=True), image(other)):
@@ -66,23 +66,23 @@ class AssemblyTest(fixtures.TestWithFixtures):
             self.assertIsNone(volume_device.find(self.folder, [wrong]))
         self.assertIsNotNone(self.complete([image(other), *self.paths]))
 
-    def test_two_devices_are_one_too_many(self):
+    def test_resume_refuses_two_loop_devices(self):
         volume_device.create(self.folder, self.paths, self.lock)
         loop_devices.attach(storage_daemon.image_file(self.folder), writable=True, lock=self.lock)
         self.assertIsNone(self.complete())
         volume_device.delete(self.folder, self.lock)
 
-    def test_the_first_path_that_works_is_taken(self):
+    def test_create_uses_first_working_path(self):
         paths = [image("/nowhere"), *self.paths]
         device = volume_device.create(self.folder, paths, self.lock)
         self.assertEqual(device, self.complete(paths))
 
-    def test_no_path_that_works_leaves_nothing(self):
+    def test_create_without_working_path_leaves_nothing(self):
         with self.assertRaisesRegex(exception.HostError, "No such file.*repeat the command"):
             volume_device.create(self.folder, [image("/nowhere")] * 2, self.lock)
         self.assertEqual([], list(self.folder.iterdir()))
 
-    def test_only_what_can_grow_grows(self):
+    def test_extend_of_plain_file_raises(self):
         with self.assertRaisesRegex(exception.HostError, "not connected"):
             volume_device.extend(self.folder, self.paths)
         volume_device.create(self.folder, self.paths, self.lock)
