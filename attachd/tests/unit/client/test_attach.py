@@ -11,7 +11,7 @@ from attachd import exception
 from attachd.agent.journal import Owner, Step
 from attachd.client import attach
 from attachd.tests.fixtures import db_rows
-from attachd.tests.unit.client.stand import AttachCase, Killed
+from attachd.tests.unit.client.fake_deployment import AttachCase, ProcessKilled
 
 UNMOUNT = ["journal unmounting", "unmount", "journal"]
 DISCONNECT = ["journal disconnecting", "connector disconnect", "journal"]
@@ -68,7 +68,7 @@ class OrderTest(AttachCase):
     def test_attach_without_mountpoint_mounts_nothing(self):
         self.attach(mountpoint=None, mkfs=None)
         self.assertNotIn("journal mounting", self.log.lines)
-        self.assertEqual({}, self.stand.mounts.mounted)
+        self.assertEqual({}, self.deployment.mounts.mounted)
 
     def test_attach_with_mode_ro_mounts_read_only(self):
         found = self.attach(mode="ro", mkfs=None)
@@ -77,14 +77,16 @@ class OrderTest(AttachCase):
         self.assertEqual("ro", db_rows.list_attachments(self.volume)[0]["asked_mode"])
 
     def test_attach_with_access_mode_ro_of_service_mounts_read_only(self):
-        with mock.patch.object(self.stand.host.connector, "connect", wraps=self._read_only):
+        with mock.patch.object(self.deployment.host.connector, "connect", wraps=self._read_only):
             found = self.attach(mkfs=None)
         self.assertEqual("ro", found.mode)
         self.assertIn("mount ro", self.log.lines)
 
     def _read_only(self, info, options):
         info["access_mode"] = "ro"
-        return type(self.stand.host.connector).connect(self.stand.host.connector, info, options)
+        return type(self.deployment.host.connector).connect(
+            self.deployment.host.connector, info, options
+        )
 
     def test_attach_stores_shared_targets_and_service_uuid(self):
         self.attach()
@@ -94,7 +96,7 @@ class OrderTest(AttachCase):
 
     def test_attach_reports_progress_of_long_steps(self):
         self.attach()
-        said = " / ".join(self.stand.said)
+        said = " / ".join(self.deployment.said)
         for word in ("Reserving", "Connecting", "device", "Making"):
             self.assertIn(word, said)
 
@@ -131,7 +133,7 @@ class UndoTest(AttachCase):
         self.log.fail("POST attachments", late=True)
         heal = self.log.heal
         with mock.patch.object(
-            self.stand.client, "_report_progress", lambda text: "undone" in text and heal()
+            self.deployment.client, "_report_progress", lambda text: "undone" in text and heal()
         ):
             self.assertRaises(exceptions.HttpException, self.attach)
         self.assertIn("DELETE attachments", self.log.lines)
@@ -141,8 +143,8 @@ class UndoTest(AttachCase):
         db_rows.add_attachment(self.volume)
         with self.assertRaisesRegex(exceptions.BadRequestException, "must be available"):
             self.attach()
-        self.assertEqual([], self.stand.entries())
-        self.assertEqual(1, len(self.stand.attachments(self.volume)))
+        self.assertEqual([], self.deployment.entries())
+        self.assertEqual(1, len(self.deployment.attachments(self.volume)))
 
     def test_attach_interrupted_by_keyboard_is_undone(self):
         self.log.fail("mount", KeyboardInterrupt())
@@ -160,10 +162,10 @@ class UndoTest(AttachCase):
             self.assertIn(part, f"{caught.exception}")
         self.assertIn(entry.attachment_id, f"{caught.exception}")
         self.assertIn("connector disconnect", entry.error)
-        self.assertEqual([], self.stand.attachments(self.volume))
+        self.assertEqual([], self.deployment.attachments(self.volume))
         self.assertIs(Step.DELETING, entry.step)
         self.log.heal()
-        self.stand.client.detach(self.volume, attachment_id=entry.attachment_id)
+        self.deployment.client.detach(self.volume, attachment_id=entry.attachment_id)
         self.assert_nothing_is_left()
 
     def test_undo_with_device_in_use_keeps_attachment(self):
@@ -171,7 +173,7 @@ class UndoTest(AttachCase):
         self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="postgres (4711)"))
         with self.assertRaisesRegex(exception.AttachFailed, "the device is in use"):
             self.attach()
-        self.assertEqual(1, len(self.stand.attachments(self.volume)))
+        self.assertEqual(1, len(self.deployment.attachments(self.volume)))
         self.assertIn("in use by postgres", self.entry().error)
         self.log.heal()
         self.assert_attached(self.attach())
@@ -191,7 +193,7 @@ class UndoTest(AttachCase):
         with self.assertRaisesRegex(exception.AttachFailed, "of an unknown id"):
             self.attach()
         self.log.heal()
-        self.stand.client.detach(self.volume)
+        self.deployment.client.detach(self.volume)
         self.assert_nothing_is_left()
 
 
@@ -201,7 +203,7 @@ class ConnectionTest(AttachCase):
             "attachd.client.service.Service._ask", side_effect=transport.ConnectFailure("no")
         ):
             self.assertRaises(transport.ConnectFailure, self.attach)
-        self.assertEqual([], self.stand.entries())
+        self.assertEqual([], self.deployment.entries())
 
 
 class MountpointTest(unittest.TestCase):
@@ -223,15 +225,15 @@ class RepeatedAttachTest(AttachCase):
             self.log.end = end
             try:
                 self.attach()
-            except Killed:
+            except ProcessKilled:
                 self.log.end = None
             else:
                 break
             with self.subTest(end=end, last=self.log.lines[-1:]):
                 self.assert_attached(self.attach())
-                self.stand.client.detach(self.volume)
+                self.deployment.client.detach(self.volume)
                 self.assert_nothing_is_left()
-                self.stand.mounts.systems.clear()
+                self.deployment.mounts.systems.clear()
                 self.log.lines.clear()
         self.assertGreater(end, 30)
 
@@ -239,16 +241,16 @@ class RepeatedAttachTest(AttachCase):
         for end in range(200):
             self.log.fail("mount", late=True)
             self.log.end = end
-            with self.assertRaises((Killed, exception.HostError)) as caught:
+            with self.assertRaises((ProcessKilled, exception.HostError)) as caught:
                 self.attach()
             self.log.heal()
-            if not isinstance(caught.exception, Killed):
+            if not isinstance(caught.exception, ProcessKilled):
                 break
             with self.subTest(end=end, last=self.log.lines[-1:]):
                 self.assert_attached(self.attach())
-                self.stand.client.detach(self.volume)
+                self.deployment.client.detach(self.volume)
                 self.assert_nothing_is_left()
-                self.stand.mounts.systems.clear()
+                self.deployment.mounts.systems.clear()
         self.assertGreater(end, 45)
 
     def test_attach_again_returns_same_result_without_changes(self):
@@ -264,7 +266,7 @@ class RepeatedAttachTest(AttachCase):
                 self.attach(**other)
 
     def test_attach_volume_of_agent_raises_conflict(self):
-        journal = self.stand.host.journal
+        journal = self.deployment.host.journal
         self.attach()
         journal.write(self.entry(), owner=Owner.AGENT)
         with self.assertRaisesRegex(exception.LocalConflict, "agent"):
@@ -279,7 +281,7 @@ class RepeatedAttachTest(AttachCase):
 
     def test_attach_with_locked_journal_raises_conflict(self):
         with (
-            self.stand.host.journal.volume_lock(self.volume),
+            self.deployment.host.journal.volume_lock(self.volume),
             self.assertRaises(exception.LocalConflict),
         ):
             self.attach()
@@ -290,24 +292,24 @@ class RepeatedAttachTest(AttachCase):
                 if step is None:
                     first = self.attach().attachment_id
                 else:
-                    self.log.fail(step, Killed() if step[0].islower() else None, late=True)
-                    with mock.patch.object(attach.Attacher, "_undo", side_effect=Killed):
-                        self.assertRaises(Killed, self.attach)
+                    self.log.fail(step, ProcessKilled() if step[0].islower() else None, late=True)
+                    with mock.patch.object(attach.Attacher, "_undo", side_effect=ProcessKilled):
+                        self.assertRaises(ProcessKilled, self.attach)
                     first = self.entry().attachment_id
                 self.log.heal()
-                self.stand.service().delete(first)
-                self.stand.host.connector.devices.add("/dev/other")
-                self.stand.host.connector.devices.discard("/dev/other")
+                self.deployment.service().delete(first)
+                self.deployment.host.connector.devices.add("/dev/other")
+                self.deployment.host.connector.devices.discard("/dev/other")
                 found = self.attach()
                 self.assertNotEqual(first, found.attachment_id)
                 self.assert_attached(found)
-                self.stand.client.detach(self.volume)
+                self.deployment.client.detach(self.volume)
                 self.assert_nothing_is_left()
-                self.stand.mounts.systems.clear()
+                self.deployment.mounts.systems.clear()
 
     def test_attach_with_unavailable_service_keeps_earlier_entry(self):
         self.log.end = 6
-        self.assertRaises(Killed, self.attach)
+        self.assertRaises(ProcessKilled, self.attach)
         self.log.end = None
         before = self.entry()
         self.log.fail("POST attachments")
@@ -317,14 +319,14 @@ class RepeatedAttachTest(AttachCase):
     def test_attach_with_missing_device_connects_again(self):
         """As after a reboot."""
         found = self.attach()
-        self.stand.host.connector.devices.clear()
-        self.stand.mounts.mounted.clear()
+        self.deployment.host.connector.devices.clear()
+        self.deployment.mounts.mounted.clear()
         self.assertEqual(found, self.attach())
         self.assert_attached(found)
 
     def test_attach_with_missing_mount_mounts_again(self):
         found = self.attach()
-        self.stand.mounts.mounted.clear()
+        self.deployment.mounts.mounted.clear()
         self.log.lines.clear()
         self.assertEqual(found, self.attach())
         self.assert_attached(found)
@@ -332,7 +334,7 @@ class RepeatedAttachTest(AttachCase):
 
     def test_attach_again_uses_current_connection_info_of_service(self):
         found = self.attach()
-        self.stand.host.connector.devices.clear()
+        self.deployment.host.connector.devices.clear()
         info = db_rows.get_attachment(found.attachment_id)["connection_info"]
         info["data"]["portal"] = "elsewhere"
         db_rows.change_attachment(found.attachment_id, connection_info=info)
@@ -341,18 +343,18 @@ class RepeatedAttachTest(AttachCase):
 
     def test_attach_again_makes_no_file_system(self):
         self.attach()
-        self.stand.host.connector.devices.clear()
-        self.stand.mounts.systems.clear()
+        self.deployment.host.connector.devices.clear()
+        self.deployment.mounts.systems.clear()
         self.log.lines.clear()
         self.attach()
         self.assertNotIn("mkfs ext4", self.log.lines)
 
     def test_attach_again_that_fails_keeps_attachment(self):
         self.attach()
-        self.stand.host.connector.devices.clear()
+        self.deployment.host.connector.devices.clear()
         self.log.fail("connector connect")
         self.assertRaises(exception.HostError, self.attach)
         self.assertEqual(
             (Step.ATTACHED, "connector connect broke."), (self.entry().step, self.entry().error)
         )
-        self.assertEqual(1, len(self.stand.attachments(self.volume)))
+        self.assertEqual(1, len(self.deployment.attachments(self.volume)))

@@ -12,22 +12,27 @@ from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.restore import Finding, Verdict
 from attachd.tests.fixtures import db_rows
-from attachd.tests.unit.client.stand import INFO, AttachCase, Killed, Stand
+from attachd.tests.unit.client.fake_deployment import (
+    INFO,
+    AttachCase,
+    FakeDeployment,
+    ProcessKilled,
+)
 
 
 class ClientTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.stand = Stand(self)
-        self.volume = self.stand.volume(name="disk")
-        self.client = self.stand.client
+        self.deployment = FakeDeployment(self)
+        self.volume = self.deployment.volume(name="disk")
+        self.client = self.deployment.client
 
     def test_connection_is_that_of_caller(self):
-        connection = self.stand.connection()
-        self.assertIs(connection, client.Client(connection, self.stand.host).connection)
+        connection = self.deployment.connection()
+        self.assertIs(connection, client.Client(connection, self.deployment.host).connection)
 
     def test_client_without_progress_callback_attaches_and_detaches(self):
-        quiet = client.Client(self.stand.connection(), self.stand.host)
+        quiet = client.Client(self.deployment.connection(), self.deployment.host)
         quiet.attach("disk")
         quiet.detach("disk")
 
@@ -45,7 +50,7 @@ class ClientTest(unittest.TestCase):
 
     def test_attach_stores_options_in_journal(self):
         self.client.attach("disk", options=Options(multipath=True))
-        self.assertEqual(Options(multipath=True), self.stand.entries()[0].options)
+        self.assertEqual(Options(multipath=True), self.deployment.entries()[0].options)
 
     def test_attach_with_invalid_options_raises_before_first_request(self):
         for how in ({"mode": "wo"}, {"mode": "ro", "mkfs": "ext4"}):
@@ -53,23 +58,23 @@ class ClientTest(unittest.TestCase):
                 self.client.attach("disk", **how)
         with self.assertRaisesRegex(exception.HostError, "kind"):
             self.client.attach("disk", mkfs="../ext4")
-        self.assertEqual([], self.stand.log.lines)
+        self.assertEqual([], self.deployment.log.lines)
 
     def test_attach_unknown_volume_raises_not_found(self):
         with self.assertRaises(exceptions.NotFoundException):
             self.client.attach("disc")
-        self.assertEqual([], self.stand.entries())
+        self.assertEqual([], self.deployment.entries())
 
 
 class AttachedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.stand = Stand(self)
-        self.volume = self.stand.volume()
-        self.attached = self.stand.client.attach(self.volume)
+        self.deployment = FakeDeployment(self)
+        self.volume = self.deployment.volume()
+        self.attached = self.deployment.client.attach(self.volume)
 
     def listed(self):
-        return self.stand.client.attached()
+        return self.deployment.client.attached()
 
     def one(self):
         (found,) = self.listed()
@@ -86,24 +91,24 @@ class AttachedTest(unittest.TestCase):
         self.assertIsNone(found.mountpoint)
 
     def test_attached_with_deleted_attachment_has_status_gone(self):
-        self.stand.service().delete(self.attached.attachment_id)
-        self.stand.host.connector.devices.clear()
+        self.deployment.service().delete(self.attached.attachment_id)
+        self.deployment.host.connector.devices.clear()
         self.assertEqual(("gone", False), (self.one().status, self.one().present))
 
     def test_attached_with_unreachable_service_asks_once_and_has_status_unknown(self):
-        self.stand.client.attach(self.stand.volume())
+        self.deployment.client.attach(self.deployment.volume())
         for error in (transport.ConnectFailure("no"), transport.Unauthorized("no")):
             with mock.patch("attachd.client.service.Service._ask", side_effect=error) as asked:
                 self.assertEqual(["unknown"] * 2, [each.status for each in self.listed()])
             asked.assert_called_once()
 
     def test_attached_of_other_cloud_has_status_unknown(self):
-        (entry,) = self.stand.entries()
-        self.stand.host.journal.write(entry, cloud="http://elsewhere/v3")
+        (entry,) = self.deployment.entries()
+        self.deployment.host.journal.write(entry, cloud="http://elsewhere/v3")
         self.assertEqual("unknown", self.one().status)
 
     def test_attached_lists_uncertain_reservation(self):
-        self.stand.host.journal.write(Entry("v"))
+        self.deployment.host.journal.write(Entry("v"))
         found = next(each for each in self.listed() if each.volume_id == "v")
         self.assertEqual(
             (None, None, "unknown", "reserving", False),
@@ -112,7 +117,7 @@ class AttachedTest(unittest.TestCase):
 
     def test_attached_with_unreadable_device_is_not_present(self):
         error = exception.HostError(reason="no")
-        with mock.patch.object(self.stand.host.connector, "is_present", side_effect=error):
+        with mock.patch.object(self.deployment.host.connector, "is_present", side_effect=error):
             self.assertIs(False, self.one().present)
 
 
@@ -124,12 +129,12 @@ class RestoreTest(AttachCase):
         self.found = self.attach()
 
     def reboot(self):
-        self.stand.host.connector.devices.clear()
-        self.stand.mounts.mounted.clear()
+        self.deployment.host.connector.devices.clear()
+        self.deployment.mounts.mounted.clear()
         self.log.lines.clear()
 
     def restore(self):
-        return self.stand.client.restore()
+        return self.deployment.client.restore()
 
     def test_restore_after_reboot_attaches_without_service_changes(self):
         self.reboot()
@@ -147,7 +152,7 @@ class RestoreTest(AttachCase):
         self.assertEqual([], self.changes())
 
     def test_restore_with_present_device_mounts_it(self):
-        self.stand.mounts.mounted.clear()
+        self.deployment.mounts.mounted.clear()
         self.log.lines.clear()
         self.restore()
         self.assert_attached(self.found)
@@ -175,7 +180,7 @@ class RestoreTest(AttachCase):
 
     def test_restore_of_deleted_attachment_removes_entry(self):
         self.reboot()
-        self.stand.service().delete(self.found.attachment_id)
+        self.deployment.service().delete(self.found.attachment_id)
         (restored,) = self.restore()
         self.assertEqual(("gone", False, None), (restored.status, restored.present, restored.path))
         self.assert_nothing_is_left()
@@ -192,41 +197,41 @@ class RestoreTest(AttachCase):
 
     def test_restore_of_volume_locked_by_other_process_reports_error(self):
         self.reboot()
-        with self.stand.host.journal.volume_lock(self.volume):
+        with self.deployment.host.journal.volume_lock(self.volume):
             (restored,) = self.restore()
         self.assertIn("Another process", restored.error)
 
     def test_restore_finishes_interrupted_detach(self):
         self.log.fail("connector disconnect")
-        self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
+        self.assertRaises(exception.HostError, self.deployment.client.detach, self.volume)
         self.log.heal()
         self.assertEqual([], self.restore())
         self.assert_nothing_is_left()
 
     def test_restore_that_cannot_finish_detach_reports_error(self):
         self.log.fail("connector disconnect")
-        self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
+        self.assertRaises(exception.HostError, self.deployment.client.detach, self.volume)
         (restored,) = self.restore()
         self.assertEqual(
             ("disconnecting", "connector disconnect broke."), (restored.step, restored.error)
         )
-        self.assertIn("connector disconnect broke.", self.stand.said[-1])
+        self.assertIn("connector disconnect broke.", self.deployment.said[-1])
 
     def test_restore_reports_unknown_device_with_command(self):
         found = Finding(Verdict.UNKNOWN, path="/dev/x", advice="kill 1", error="Nobody knows.")
         with mock.patch("attachd.agent.restore.check_host", lambda _host: [found]):
             self.restore()
-        self.assertIn("/dev/x: Nobody knows. End it by: kill 1", self.stand.said)
+        self.assertIn("/dev/x: Nobody knows. End it by: kill 1", self.deployment.said)
 
     def test_restore_finishes_interrupted_attach(self):
-        self.stand.client.detach(self.volume)
-        self.stand.mounts.systems.clear()
-        self.log.fail("connector connect", Killed())
-        self.assertRaises(Killed, self.attach)
+        self.deployment.client.detach(self.volume)
+        self.deployment.mounts.systems.clear()
+        self.log.fail("connector connect", ProcessKilled())
+        self.assertRaises(ProcessKilled, self.attach)
         self.log.heal()
         (restored,) = self.restore()
         self.assertEqual(("attached", True), (restored.step, restored.present))
-        self.assertEqual({"/mnt/disk": restored.path}, self.stand.mounts.mounted)
+        self.assertEqual({"/mnt/disk": restored.path}, self.deployment.mounts.mounted)
 
     def test_restore_killed_at_each_step_can_be_repeated(self):
         for end in range(100):
@@ -234,7 +239,7 @@ class RestoreTest(AttachCase):
             self.log.end = end
             try:
                 self.restore()
-            except Killed:
+            except ProcessKilled:
                 self.log.end = None
             else:
                 break
@@ -247,7 +252,7 @@ class RestoreTest(AttachCase):
         self.assertGreater(end, 8)
 
     def test_restore_leaves_attachments_of_agent(self):
-        self.stand.host.journal.write(self.entry(), owner=Owner.AGENT)
+        self.deployment.host.journal.write(self.entry(), owner=Owner.AGENT)
         self.reboot()
         (restored,) = self.restore()
         self.assertEqual(("agent", False), (restored.owner, restored.present))

@@ -11,7 +11,7 @@ from attachd.agent.journal import Entry, Step
 from attachd.client import attach
 from attachd.client.detach import command
 from attachd.tests.fixtures import db_rows
-from attachd.tests.unit.client.stand import Killed, Stand
+from attachd.tests.unit.client.fake_deployment import FakeDeployment, ProcessKilled
 
 
 class DetachTest(unittest.TestCase):
@@ -21,9 +21,9 @@ class DetachTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.stand = Stand(self)
-        self.log = self.stand.log
-        self.volume = self.stand.volume()
+        self.deployment = FakeDeployment(self)
+        self.log = self.deployment.log
+        self.volume = self.deployment.volume()
         patch = mock.patch.object(attach, "check_mountpoint")
         patch.start()
         self.addCleanup(patch.stop)
@@ -31,24 +31,24 @@ class DetachTest(unittest.TestCase):
 
     def attach(self):
         options = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
-        self.attached = self.stand.client.attach(self.volume, **options)
+        self.attached = self.deployment.client.attach(self.volume, **options)
         self.log.lines.clear()
 
     def detach(self, **how):
-        self.stand.client.detach(self.volume, **how)
+        self.deployment.client.detach(self.volume, **how)
 
     def entry(self):
-        (entry,) = self.stand.entries()
+        (entry,) = self.deployment.entries()
         return entry
 
     def changes(self):
         return [each for each in self.log.lines if not each.startswith(("GET", "check"))]
 
     def assert_nothing_is_left(self):
-        self.assertEqual([], self.stand.entries())
-        self.assertEqual([], self.stand.attachments(self.volume))
-        self.assertEqual(set(), self.stand.host.connector.devices)
-        self.assertEqual({}, self.stand.mounts.mounted)
+        self.assertEqual([], self.deployment.entries())
+        self.assertEqual([], self.deployment.attachments(self.volume))
+        self.assertEqual(set(), self.deployment.host.connector.devices)
+        self.assertEqual({}, self.deployment.mounts.mounted)
 
     def test_detach_writes_journal_before_each_step(self):
         self.detach()
@@ -73,29 +73,29 @@ class DetachTest(unittest.TestCase):
             self.log.end = end
             try:
                 self.detach()
-            except Killed:
+            except ProcessKilled:
                 self.log.end = None
             else:
                 break
             with self.subTest(end=end, last=self.log.lines[-1:]):
-                if self.stand.entries():
+                if self.deployment.entries():
                     self.detach()
                 self.assert_nothing_is_left()
-                self.stand.mounts.systems.clear()
+                self.deployment.mounts.systems.clear()
                 self.attach()
         self.assertGreater(end, 18)
 
     def test_attach_after_killed_detach_creates_new_attachment(self):
         before = self.attached
-        self.log.fail("connector disconnect", Killed())
-        self.assertRaises(Killed, self.detach)
+        self.log.fail("connector disconnect", ProcessKilled())
+        self.assertRaises(ProcessKilled, self.detach)
         self.log.heal()
         self.attach()
         self.assertNotEqual(before.attachment_id, self.attached.attachment_id)
         self.assertEqual([self.attached.attachment_id], [each["id"] for each in self.remote()])
 
     def remote(self):
-        return self.stand.attachments(self.volume)
+        return self.deployment.attachments(self.volume)
 
     def test_detach_with_mount_in_use_keeps_attachment(self):
         before = self.entry()
@@ -107,7 +107,7 @@ class DetachTest(unittest.TestCase):
         self.assertEqual(["attached"], [each["status"] for each in self.remote()])
 
     def test_detach_with_device_in_use_keeps_attachment(self):
-        self.stand.mounts.users.add(self.attached.path)
+        self.deployment.mounts.users.add(self.attached.path)
         self.assertRaises(exception.DeviceBusy, self.detach)
         self.assertEqual((Step.ATTACHED, None), (self.entry().step, self.entry().mountpoint))
         self.assertNotIn("connector disconnect", self.log.lines)
@@ -119,7 +119,7 @@ class DetachTest(unittest.TestCase):
     def test_forced_detach_with_mount_in_use_disconnects(self):
         self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="postgres (4711)"))
         self.detach(force=True)
-        self.assertEqual(([], []), (self.stand.entries(), self.remote()))
+        self.assertEqual(([], []), (self.deployment.entries(), self.remote()))
         self.assertIn("connector disconnect by force", self.log.lines)
 
     def test_detach_with_failing_disconnect_keeps_attachment(self):
@@ -150,28 +150,28 @@ class DetachTest(unittest.TestCase):
             self.attach()
 
     def test_detach_deleted_attachment_removes_device_and_entry(self):
-        self.stand.service().delete(self.attached.attachment_id)
+        self.deployment.service().delete(self.attached.attachment_id)
         self.detach()
         self.assert_nothing_is_left()
 
     def test_detach_deleted_volume_by_id_removes_device_and_entry(self):
-        self.stand.service().delete(self.attached.attachment_id)
-        self.stand.api.request("DELETE", f"/volumes/{self.volume}")
+        self.deployment.service().delete(self.attached.attachment_id)
+        self.deployment.api.request("DELETE", f"/volumes/{self.volume}")
         self.detach()
-        self.assertEqual([], self.stand.entries())
-        self.assertEqual(set(), self.stand.host.connector.devices)
+        self.assertEqual([], self.deployment.entries())
+        self.assertEqual(set(), self.deployment.host.connector.devices)
 
     def test_failed_attach_keeps_foreign_mount_at_mountpoint(self):
         self.detach()
-        self.stand.mounts.mounted["/mnt/disk"] = "/dev/foreign"
+        self.deployment.mounts.mounted["/mnt/disk"] = "/dev/foreign"
         self.log.fail("POST attachments action")
         self.assertRaises(exceptions.HttpException, self.attach)
-        self.assertEqual({"/mnt/disk": "/dev/foreign"}, self.stand.mounts.mounted)
+        self.assertEqual({"/mnt/disk": "/dev/foreign"}, self.deployment.mounts.mounted)
 
     def test_detach_reports_progress(self):
-        self.stand.said.clear()
+        self.deployment.said.clear()
         self.detach()
-        said = " / ".join(self.stand.said)
+        said = " / ".join(self.deployment.said)
         for word in ("Unmounting", "Disconnecting", "Deleting"):
             self.assertIn(word, said)
 
@@ -186,24 +186,28 @@ class ReservationTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.stand = Stand(self)
-        self.volume = self.stand.volume()
-        self.entry = self.stand.host.journal.write(Entry(self.volume))
+        self.deployment = FakeDeployment(self)
+        self.volume = self.deployment.volume()
+        self.entry = self.deployment.host.journal.write(Entry(self.volume))
 
     def test_detach_deletes_reservation_that_was_made(self):
-        self.stand.service().reserve(self.volume, "rw", self.entry.id)
-        self.stand.client.detach(self.volume)
-        self.assertEqual(([], []), (self.stand.entries(), self.stand.attachments(self.volume)))
+        self.deployment.service().reserve(self.volume, "rw", self.entry.id)
+        self.deployment.client.detach(self.volume)
+        self.assertEqual(
+            ([], []), (self.deployment.entries(), self.deployment.attachments(self.volume))
+        )
 
     def test_detach_of_reservation_that_was_not_made_leaves_nothing(self):
-        self.stand.client.detach(self.volume)
-        self.assertEqual(([], []), (self.stand.entries(), self.stand.attachments(self.volume)))
+        self.deployment.client.detach(self.volume)
+        self.assertEqual(
+            ([], []), (self.deployment.entries(), self.deployment.attachments(self.volume))
+        )
 
     def test_detach_keeps_reservation_of_other_client(self):
         made = db_rows.add_attachment(self.volume)
-        self.stand.client.detach(self.volume)
-        self.assertEqual([], self.stand.entries())
-        self.assertEqual([made["id"]], [e["id"] for e in self.stand.attachments(self.volume)])
+        self.deployment.client.detach(self.volume)
+        self.assertEqual([], self.deployment.entries())
+        self.assertEqual([made["id"]], [e["id"] for e in self.deployment.attachments(self.volume)])
 
     def test_command_names_attachment_if_id_is_known(self):
         self.assertEqual("attachd local-detach v", command(Entry("v")))

@@ -10,29 +10,29 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.tests.fixtures import db_rows
-from attachd.tests.unit.client.stand import Stand
+from attachd.tests.unit.client.fake_deployment import FakeDeployment
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.stand = Stand(self)
-        self.journal = self.stand.host.journal
-        self.volume = self.stand.volume(multiattach=True)
+        self.deployment = FakeDeployment(self)
+        self.journal = self.deployment.host.journal
+        self.volume = self.deployment.volume(multiattach=True)
 
     def detach(self, **how):
-        self.stand.client.detach(self.volume, **how)
+        self.deployment.client.detach(self.volume, **how)
 
     def foreign(self, host="here"):
         """Have another program attach the volume; return the id of the attachment."""
-        service = self.stand.service()
+        service = self.deployment.service()
         made = service.reserve(self.volume, "rw", str(uuid.uuid4()))
         service.connect(made, {"host": host})
         service.complete(made)
         return made
 
     def ids(self):
-        return {each["id"] for each in self.stand.attachments(self.volume)}
+        return {each["id"] for each in self.deployment.attachments(self.volume)}
 
 
 class ForeignTest(Case):
@@ -41,31 +41,31 @@ class ForeignTest(Case):
     def test_detach_finds_foreign_attachment_by_device(self):
         made = self.foreign()
         path = f"/dev/{made}"
-        self.stand.host.connector.devices.add(path)
+        self.deployment.host.connector.devices.add(path)
         self.detach(device_info={"path": path, "type": "block"}, options=Options(multipath=True))
-        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
-        self.assertEqual(set(), self.stand.host.connector.devices)
+        self.assertEqual((set(), []), (self.ids(), self.deployment.entries()))
+        self.assertEqual(set(), self.deployment.host.connector.devices)
 
     def test_detach_foreign_attachment_without_device_disconnects(self):
         self.detach(attachment_id=self.foreign())
-        self.assertIn("connector disconnect", self.stand.log.lines)
-        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
+        self.assertIn("connector disconnect", self.deployment.log.lines)
+        self.assertEqual((set(), []), (self.ids(), self.deployment.entries()))
 
     def test_detach_foreign_attachment_with_device_in_use_raises_busy(self):
         made = self.foreign()
         path = f"/dev/{made}"
-        self.stand.host.connector.devices.add(path)
-        self.stand.mounts.users.add(path)
+        self.deployment.host.connector.devices.add(path)
+        self.deployment.mounts.users.add(path)
         self.assertRaises(exception.DeviceBusy, self.detach, device_info={"path": path})
-        self.assertEqual(({made}, []), (self.ids(), self.stand.entries()))
+        self.assertEqual(({made}, []), (self.ids(), self.deployment.entries()))
 
     def test_detach_foreign_attachment_after_failure_can_be_repeated(self):
         self.foreign()
-        self.stand.log.fail("DELETE")
+        self.deployment.log.fail("DELETE")
         self.assertRaises(exception.DetachFailed, self.detach)
-        self.stand.log.heal()
+        self.deployment.log.heal()
         self.detach()
-        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
+        self.assertEqual((set(), []), (self.ids(), self.deployment.entries()))
 
     def test_detach_attachment_of_other_host_raises_conflict(self):
         made = self.foreign("there")
@@ -73,7 +73,7 @@ class ForeignTest(Case):
             with self.assertRaisesRegex(exception.LocalConflict, f"{made} is of host there"):
                 self.detach(**how)
         self.assertEqual({made}, self.ids())
-        self.assertNotIn("connector disconnect", self.stand.log.lines)
+        self.assertNotIn("connector disconnect", self.deployment.log.lines)
 
     def test_detach_attachment_without_host_needs_device(self):
         made = db_rows.add_attachment(self.volume)["id"]
@@ -92,7 +92,7 @@ class ForeignTest(Case):
 class SeveralTest(Case):
     def setUp(self):
         super().setUp()
-        self.ours = self.stand.client.attach(self.volume)
+        self.ours = self.deployment.client.attach(self.volume)
         self.other = self.foreign()
 
     def test_detach_with_several_attachments_lists_them(self):
@@ -106,12 +106,12 @@ class SeveralTest(Case):
         self.detach(attachment_id=self.other)
         self.assertEqual({self.ours.attachment_id}, self.ids())
         self.detach()
-        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
+        self.assertEqual((set(), []), (self.ids(), self.deployment.entries()))
 
     def test_detach_by_attachment_id_selects_own_one(self):
         self.detach(attachment_id=self.ours.attachment_id)
         self.assertEqual({self.other}, self.ids())
-        self.assertEqual([], self.stand.entries())
+        self.assertEqual([], self.deployment.entries())
 
     def test_detach_ignores_attachment_of_other_host(self):
         self.detach(attachment_id=self.other)
@@ -135,9 +135,9 @@ class OwnerTest(Case):
             Entry(other, step=Step.ATTACHED, attachment_id="a", cloud="http://elsewhere/v3")
         )
         with self.assertRaisesRegex(exception.LocalConflict, "http://elsewhere/v3"):
-            self.stand.client.detach(other)
-        self.assertEqual(1, len(self.stand.entries()))
+            self.deployment.client.detach(other)
+        self.assertEqual(1, len(self.deployment.entries()))
 
     def test_detach_unknown_volume_raises_not_found(self):
         with self.assertRaises(exceptions.NotFoundException):
-            self.stand.client.detach("nonsense")
+            self.deployment.client.detach("nonsense")

@@ -10,22 +10,22 @@ import requests
 from attachd.client import service
 from attachd.client.service import ReservationRefused, Volume
 from attachd.tests.fixtures import db_rows, wsgi_api
-from attachd.tests.unit.client.stand import Stand
+from attachd.tests.unit.client.fake_deployment import FakeDeployment
 
 
 class ServiceTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.stand = Stand(self)
-        self.service = self.stand.service()
-        self.volume = self.stand.volume(name="disk")
+        self.deployment = FakeDeployment(self)
+        self.service = self.deployment.service()
+        self.volume = self.deployment.volume(name="disk")
 
     def test_find_volume_by_id_or_name(self):
         self.assertEqual(self.volume, self.service.find(self.volume).id)
         self.assertEqual(self.volume, self.service.find("disk").id)
 
     def test_find_volume_by_name_with_form_of_id(self):
-        named = self.stand.volume(name=str(uuid.uuid4()))
+        named = self.deployment.volume(name=str(uuid.uuid4()))
         name = db_rows.get_volume(named)["name"]
         self.assertEqual(named, self.service.find(name).id)
 
@@ -34,7 +34,7 @@ class ServiceTest(unittest.TestCase):
             self.assertRaises(exceptions.NotFoundException, self.service.find, name)
 
     def test_find_ambiguous_name_raises_error_with_ids(self):
-        other = self.stand.volume(name="disk")
+        other = self.deployment.volume(name="disk")
         with self.assertRaises(exceptions.DuplicateResource) as caught:
             self.service.find("disk")
         self.assertIn(self.volume, f"{caught.exception}")
@@ -42,7 +42,7 @@ class ServiceTest(unittest.TestCase):
 
     def test_find_returns_shared_targets_and_service_uuid(self):
         for shared in (None, False, True):
-            volume = self.stand.volume(shared_targets=shared)
+            volume = self.deployment.volume(shared_targets=shared)
             guard = self.service.find(volume).guard
             self.assertEqual({"shared_targets", "service_uuid"}, set(guard))
             self.assertIs(shared, guard["shared_targets"])
@@ -66,12 +66,12 @@ class ServiceTest(unittest.TestCase):
         self.assertRaises(ReservationRefused, self.service.reserve, self.volume, "rw", "key")
 
     def test_reserve_with_failing_service_raises_http_error(self):
-        self.stand.log.fail("POST attachments")
+        self.deployment.log.fail("POST attachments")
         with self.assertRaises(exceptions.HttpException):
             self.service.reserve(self.volume, "rw", "key")
 
     def test_reserve_without_valid_token_raises_sdk_error(self):
-        other = type(self.service)(self.stand.connection("not: a token"))
+        other = type(self.service)(self.deployment.connection("not: a token"))
         with self.assertRaises(exceptions.SDKException):
             other.reserve(self.volume, "rw", "key")
 
@@ -116,7 +116,7 @@ class ServiceTest(unittest.TestCase):
         made = self.service.reserve(self.volume, "rw", "key")
         self.service.connect(made, {"host": "somewhere"})
         self.service.complete(made)
-        other = type(self.service)(self.stand.connection(wsgi_api.ADMIN))
+        other = type(self.service)(self.deployment.connection(wsgi_api.ADMIN))
         self.assertEqual({made: "somewhere"}, other.find(self.volume).hosts)
 
     def test_delete_missing_attachment_succeeds(self):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host with recorded devices, before a real API; for the tests of the client.
+"""A host with a recording connector and the API in the test process, for tests of the client.
 
-All that is done is written into one list, in order, and can be made to fail, or to be the end of
-the process, before or after it has had effect.
+All actions are recorded in one list, in order.  An action can be made to fail, or to kill
+the process, before or after its effect.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,11 +32,11 @@ INFO = {"type": "block"}
 OPTIONS = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """Stands for SIGKILL: it is not caught, and no code runs after it."""
 
 
-class Log:
+class ActionLog:
     """Records the actions and raises the planned failures."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Log:
         if self.end is not None:
             self.end -= 1
             if self.end < 0:
-                raise Killed
+                raise ProcessKilled
 
     def _raise(self, line: str, *, late: bool) -> None:
         for (start, when), error in self._plans.items():
@@ -87,7 +87,7 @@ class RecordingConnector(base.HostConnector):
 
     TYPE = "recording"
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ActionLog) -> None:
         self._log = log
         self.devices: set[str] = set()
 
@@ -129,7 +129,7 @@ class RecordingMounts:
     :ivar users: devices in use
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ActionLog) -> None:
         self._log = log
         self.mounted: dict[str, str] = {}
         self.systems: dict[str, str] = {}
@@ -171,7 +171,7 @@ class RecordingMounts:
 class RecordingJournal(journal.Journal):
     """A journal that records its writes."""
 
-    def __init__(self, folder: Path, log: Log) -> None:
+    def __init__(self, folder: Path, log: ActionLog) -> None:
         super().__init__(folder)
         self.log = log
 
@@ -194,12 +194,12 @@ class RecordingHost(Host):
             pass
 
 
-class Stand:
+class FakeDeployment:
     """A served API and a host."""
 
     def __init__(self, test: unittest.TestCase) -> None:
         self._test = test
-        self.log = Log()
+        self.log = ActionLog()
         self.api = wsgi_api.use(test)
         self.url = self._serve()
         self.mounts = RecordingMounts(self.log)
@@ -305,37 +305,37 @@ class AttachCase(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.stand = Stand(self)
-        self.log = self.stand.log
-        self.volume = self.stand.volume(name="disk")
+        self.deployment = FakeDeployment(self)
+        self.log = self.deployment.log
+        self.volume = self.deployment.volume(name="disk")
         patch = mock.patch.object(attach, "check_mountpoint")
         self.check = patch.start()
         self.addCleanup(patch.stop)
 
     def attach(self, **options):
-        return self.stand.client.attach(self.volume, **{**OPTIONS, **options})
+        return self.deployment.client.attach(self.volume, **{**OPTIONS, **options})
 
     def changes(self):
         """Return the recorded actions, without reads and checks."""
         return [each for each in self.log.lines if not each.startswith(("GET", "check"))]
 
     def entry(self):
-        (entry,) = self.stand.entries()
+        (entry,) = self.deployment.entries()
         return entry
 
     def assert_nothing_is_left(self):
-        self.assertEqual([], self.stand.entries())
-        self.assertEqual([], self.stand.attachments(self.volume))
-        self.assertEqual(set(), self.stand.host.connector.devices)
-        self.assertEqual({}, self.stand.mounts.mounted)
+        self.assertEqual([], self.deployment.entries())
+        self.assertEqual([], self.deployment.attachments(self.volume))
+        self.assertEqual(set(), self.deployment.host.connector.devices)
+        self.assertEqual({}, self.deployment.mounts.mounted)
 
     def assert_attached(self, found):
-        (remote,) = self.stand.attachments(self.volume)
+        (remote,) = self.deployment.attachments(self.volume)
         self.assertEqual("attached", remote["status"])
         self.assertEqual(remote["id"], found.attachment_id)
-        self.assertEqual({found.path}, self.stand.host.connector.devices)
-        self.assertEqual({"/mnt/disk": found.path}, self.stand.mounts.mounted)
-        self.assertEqual("ext4", self.stand.mounts.systems[found.path])
+        self.assertEqual({found.path}, self.deployment.host.connector.devices)
+        self.assertEqual({"/mnt/disk": found.path}, self.deployment.mounts.mounted)
+        self.assertEqual("ext4", self.deployment.mounts.systems[found.path])
         self.assertEqual(
             (Step.ATTACHED, None, found.attachment_id),
             (self.entry().step, self.entry().error, self.entry().attachment_id),
