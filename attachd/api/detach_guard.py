@@ -44,7 +44,7 @@ def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -
     :raises AttachmentInUse: a server uses the volume by it
     :raises Unavailable: Nova cannot be asked
     """
-    ref = AttachmentRef.of(attachment)
+    ref = AttachmentRef.from_attachment(attachment)
     if _may_be_in_use(ref):
         _check_in_use(ctx, request, [ref])
         return None

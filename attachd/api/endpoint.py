@@ -150,7 +150,7 @@ class Links:
         self._request = request
         self._project = f"/{url_project}" if url_project else ""
 
-    def of(self, collection: str, identity: str) -> list[Link]:
+    def build(self, collection: str, identity: str) -> list[Link]:
         """Return the links of one resource: ``of("volumes", volume.id)``."""
         path = f"{self._project}/{collection}/{identity}"
         base = root_url(self._request)
@@ -202,7 +202,7 @@ class AsyncPreference:
         """Answer 202, with the URL of the resource to poll: ``accept("attachments", id)``."""
         self._response.status_int = 202
         self._response.headers[PREFERENCE_APPLIED] = RESPOND_ASYNC
-        self._response.headers["Location"] = self._links.of(collection, identity)[0]["href"]
+        self._response.headers["Location"] = self._links.build(collection, identity)[0]["href"]
 
 
 def async_preference(
@@ -423,7 +423,7 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
     if selected.idempotent is None or (key := idempotency.read_key(call.request)) is None:
         return run(None)
     request = (selected.operation, call.variables, call.request.query_string, call.body)
-    use = idempotency.KeyUse.of(call.ctx, key, *request, call.version, call.ext_version)
+    use = idempotency.KeyUse.from_request(call.ctx, key, *request, call.version, call.ext_version)
     return idempotency.run_once(call.ctx, call.response, use, selected.idempotent, run)
 
 

@@ -106,7 +106,7 @@ class KeyUse(NamedTuple):
     fingerprint: str
 
     @classmethod
-    def of(cls, ctx: RequestContext, key: str, *request: Any) -> "KeyUse":
+    def from_request(cls, ctx: RequestContext, key: str, *request: Any) -> "KeyUse":
         """Hash a key, and everything that distinguishes its request from others."""
         return cls(_hash(ctx.project_id, ctx.user_id, key), _hash(*request))
 

@@ -51,7 +51,7 @@ class AttachmentRef(NamedTuple):
     host: str | None
 
     @classmethod
-    def of(cls, attachment: Attachment) -> Self:
+    def from_attachment(cls, attachment: Attachment) -> Self:
         """Return those of an attachment."""
         return cls(**{name: getattr(attachment, name) for name in cls._fields})
 

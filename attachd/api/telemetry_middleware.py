@@ -70,7 +70,7 @@ def _label(path: str, action: str | None) -> str:
 
 def add_metrics(application: Application) -> Application:
     """Return the application with a counter of its requests, and start the exporter."""
-    metrics_exporter = exporter.of("api", service.version(), row_counts.statement_totals)
+    metrics_exporter = exporter.get_exporter("api", service.version(), row_counts.statement_totals)
     if _runs_threads():
         metrics_exporter.start()
     return MetricsMiddleware(application, metrics_exporter)

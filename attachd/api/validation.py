@@ -241,7 +241,7 @@ class VersionedSchema:
         """All schemas, the newest first; for tests that generate bodies."""
         return [validator.schema for _since, validator in self._steps]
 
-    def at(self, version: Any) -> Validator | None:
+    def get(self, version: Any) -> Validator | None:
         """Return the schema of a version; None: it has none yet."""
         for since, validator in self._steps:
             if version >= since:
@@ -250,5 +250,5 @@ class VersionedSchema:
 
     def check(self, value: Any, version: Any, root: str = "") -> None:
         """Check a value against the schema of a version; see Validator.check()."""
-        if (validator := self.at(version)) is not None:
+        if (validator := self.get(version)) is not None:
             validator.check(value, root)

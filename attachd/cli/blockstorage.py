@@ -112,10 +112,10 @@ class BlockStorage:
         # A cached answer would have no new events.
         settings: dict[str, Any] = {"timeout": wait + _SLACK, "skip_cache": True}
         try:
-            told = self._ask("GET", "/events", params=dict(query), headers=OWN, **settings)
+            body = self._ask("GET", "/events", params=dict(query), headers=OWN, **settings)
         except exceptions.NotFoundException as error:
-            raise exceptions.SDKException(f"This service tells no events: {error}") from error
-        return told["events"], int(told["revision"])
+            raise exceptions.SDKException(f"This service has no events: {error}") from error
+        return body["events"], int(body["revision"])
 
     def agents(self) -> list[Agent]:
         """Return the agents."""

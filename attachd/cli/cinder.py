@@ -85,7 +85,7 @@ def cloud(client: Any) -> connection.Connection:
     )
 
 
-def give_way(own: MutableMapping[str, Any]) -> None:
+def rename_duplicates(own: MutableMapping[str, Any]) -> None:
     """Rename commands that another extension has as well: duplicates break all of ``cinder``.
 
     :param own: the names of attachd's module

@@ -97,11 +97,11 @@ class ShowTimeline(Lister):
     ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
         """Return the events."""
         found = BlockStorage(self.connection).timeline(parsed_args.attachment)
-        told = {**_COLUMNS, **(_LONG if parsed_args.long else {})}
+        columns = {**_COLUMNS, **(_LONG if parsed_args.long else {})}
         if any("process" in each for each in found):
-            told |= _INTERNALS
+            columns |= _INTERNALS
         rows = [{**each, "steps": Steps(each["steps"])} for each in found]
-        return tuple(told), [formatting.row(each, told.values()) for each in rows]
+        return tuple(columns), [formatting.row(each, columns.values()) for each in rows]
 
 
 class WatchAttachments(Command):

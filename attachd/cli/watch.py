@@ -73,10 +73,10 @@ class EventWatcher:
         :raises WatchTimeout: the time is over
         """
         while self._left() > 0:
-            begun = time.monotonic()
+            started = time.monotonic()
             found, reached = self.retry(functools.partial(self._poll, revision, query))
             yield from found
-            if reached == revision and time.monotonic() - begun < _SOON:
+            if reached == revision and time.monotonic() - started < _SOON:
                 # It does not wait: it is about to end.
                 self._pause(MIN_BACKOFF)
             revision = reached
@@ -131,5 +131,5 @@ def _wait(state: tenacity.RetryCallState) -> float:
 def _retry_after(error: BaseException | None) -> float:
     """Return the seconds of the Retry-After header; 0: there is none."""
     response = getattr(error, "response", None)
-    told = "" if response is None else response.headers.get("Retry-After", "")
-    return min(MAX_BACKOFF, float(told)) if told.isascii() and told.isdigit() else 0.0
+    seconds = "" if response is None else response.headers.get("Retry-After", "")
+    return min(MAX_BACKOFF, float(seconds)) if seconds.isascii() and seconds.isdigit() else 0.0

@@ -51,13 +51,17 @@ class Attacher:
     """Attaches volumes to this host; the caller holds the volume's lock."""
 
     def __init__(
-        self, host: Host, service: Service, detaching: Detacher, tell: Callable[[str], None]
+        self,
+        host: Host,
+        service: Service,
+        detaching: Detacher,
+        report_progress: Callable[[str], None],
     ) -> None:
         self._host = host
         self._journal = host.journal
         self._service = service
         self._detaching = detaching
-        self._report_progress = tell
+        self._report_progress = report_progress
 
     def attach(self, volume: Volume, request: AttachRequest) -> Entry:
         """Attach a volume, or continue an earlier attempt.
@@ -248,8 +252,8 @@ def current_info(entry: Entry, remote: RemoteAttachment) -> dict[str, Any]:
 
 def mode_of(entry: Entry) -> str:
     """Return the mode of a volume: the service may allow less than was requested."""
-    told = (entry.connection_info or {}).get("access_mode")
-    return "ro" if told == "ro" else entry.mode
+    access_mode = (entry.connection_info or {}).get("access_mode")
+    return "ro" if access_mode == "ro" else entry.mode
 
 
 def check_mountpoint(folder: str | None) -> None:

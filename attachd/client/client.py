@@ -282,7 +282,7 @@ def _is_present(host: Host, entry: Entry) -> bool:
 
 
 def restore(
-    host: Host, service: Service, steps: Attacher, tell: Callable[[str], None]
+    host: Host, service: Service, steps: Attacher, report_progress: Callable[[str], None]
 ) -> Restored:
     """Restore what was attached, then finish interrupted attaches and detaches.
 
@@ -295,17 +295,17 @@ def restore(
         return None if remote is None else current_info(entry, remote)
 
     gone, errors = [], {}
-    for found in restore_host(host, current, tell):
+    for found in restore_host(host, current, report_progress):
         entry, error = found.entry, found.error
         if entry is None:
-            tell(f"{found.path}: {found.error} End it by: {found.advice}")
+            report_progress(f"{found.path}: {found.error} End it by: {found.advice}")
             continue
         if found.verdict is Verdict.DELETED:
             gone.append(entry)
         elif found.verdict in {Verdict.ATTACH_INTERRUPTED, Verdict.DETACH_INTERRUPTED}:
             error = _finish(host, steps, entry)
         if error is not None:
-            tell(f"Volume {entry.volume_id} is not as it was: {error}")
+            report_progress(f"Volume {entry.volume_id} is not as it was: {error}")
             errors[entry.id] = error
     return Restored(gone, errors)
 

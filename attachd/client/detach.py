@@ -20,11 +20,13 @@ def command(entry: Entry) -> str:
 class Detacher:
     """Detaches the volumes of entries; the caller holds the volume's lock."""
 
-    def __init__(self, host: Host, service: Service, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, host: Host, service: Service, report_progress: Callable[[str], None]
+    ) -> None:
         self._host = host
         self._journal = host.journal
         self._service = service
-        self._report_progress = tell
+        self._report_progress = report_progress
 
     def resume(self, entry: Entry, *, force: bool = False) -> None:
         """Detach a volume from this host and remove its entry; stop at the first failed step.

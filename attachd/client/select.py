@@ -66,13 +66,13 @@ class AttachmentSelector:
         others = [each for each in self._service.attachments(volume) if each.id not in ids]
         if request.attachment_id is not None:
             return self._find_by_id(volume, others, request)
-        here = [each for each in others if each.host == self._host.identity.name]
-        if len(known) + len(here) > 1:
-            raise _ambiguous(volume, known, here)
+        foreign = [each for each in others if each.host == self._host.identity.name]
+        if len(known) + len(foreign) > 1:
+            raise _ambiguous(volume, known, foreign)
         if known:
             return _check_local(known[0])
-        if here:
-            return self._import_foreign(volume, here[0], request)
+        if foreign:
+            return self._import_foreign(volume, foreign[0], request)
         raise self._not_here(volume, others)
 
     def _find_by_id(
@@ -132,7 +132,7 @@ def _check_local(entry: Entry) -> Entry:
 
 
 def _ambiguous(
-    volume: Volume, known: Iterable[Entry], here: Iterable[RemoteAttachment]
+    volume: Volume, known: Iterable[Entry], foreign: Iterable[RemoteAttachment]
 ) -> exception.LocalConflict:
     """Return the error that lists the candidates: id, device, mountpoint, mode."""
     lines = [
@@ -140,7 +140,7 @@ def _ambiguous(
         f"{each.mountpoint or 'not mounted'}, {each.mode})"
         for each in known
     ]
-    lines += [f"{each.id} (of another program, {each.mode})" for each in here]
+    lines += [f"{each.id} (of another program, {each.mode})" for each in foreign]
     return exception.LocalConflict(
         reason=f"Volume {volume.id} has several attachments on this host. Say which one, by its "
         f"id: {'; '.join(lines)}"

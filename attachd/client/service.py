@@ -78,7 +78,7 @@ class RemoteAttachment:
     connection_info: dict[str, Any]
 
     @classmethod
-    def of(cls, shown: Mapping[str, Any]) -> "RemoteAttachment":
+    def from_body(cls, shown: Mapping[str, Any]) -> "RemoteAttachment":
         """Build it from the API's answer."""
         return cls(
             id=shown["id"],
@@ -177,12 +177,14 @@ class Service:
             answer = self._ask("GET", f"/attachments/{attachment_id}", headers=_OWN)
         except exceptions.NotFoundException:
             return None
-        return RemoteAttachment.of(answer["attachment"])
+        return RemoteAttachment.from_body(answer["attachment"])
 
     def attachments(self, volume: Volume) -> list[RemoteAttachment]:
         """Return the attachments of a volume."""
         path = f"/attachments/detail?volume_id={volume.id}"
-        found = map(RemoteAttachment.of, self._ask("GET", path, headers=_OWN)["attachments"])
+        found = map(
+            RemoteAttachment.from_body, self._ask("GET", path, headers=_OWN)["attachments"]
+        )
         return [
             each if each.host else dataclasses.replace(each, host=volume.hosts.get(each.id))
             for each in found

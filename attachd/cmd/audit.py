@@ -68,7 +68,7 @@ def _code(found: Sequence[AuditResult]) -> int:
 
 
 def _write_json(found: Iterable[AuditResult]) -> None:
-    told = [
+    body = [
         {
             "backend": each.backend,
             "differences": [_as_json(difference) for difference in each.differences],
@@ -76,7 +76,7 @@ def _write_json(found: Iterable[AuditResult]) -> None:
         }
         for each in found
     ]
-    output.print_json(told)
+    output.print_json(body)
 
 
 def _write_csv(found: Iterable[AuditResult]) -> None:

@@ -146,12 +146,14 @@ def _list_processes() -> None:
     leases = inspect.list_leases()
     rows = []
     for row in members.list_living():
-        had = leases.pop(row["id"], [])
-        rows.append({**row, "state": "alive", "leases": len(had), "volumes": " ".join(had)})
-    for holder, had in leases.items():
+        volume_ids = leases.pop(row["id"], [])
+        rows.append(
+            {**row, "state": "alive", "leases": len(volume_ids), "volumes": " ".join(volume_ids)}
+        )
+    for holder, volume_ids in leases.items():
         unknown = dict.fromkeys(("name", "started_at", "seen_at"))
         dead = {"id": holder, **unknown, "state": "dead"}
-        rows.append({**dead, "leases": len(had), "volumes": " ".join(had)})
+        rows.append({**dead, "leases": len(volume_ids), "volumes": " ".join(volume_ids)})
     output.print_rows(rows, _PROCESS, CONF.subject.format)
 
 

@@ -58,17 +58,17 @@ GROWTH: Final = sa.case(
 class ResourceUsage(NamedTuple):
     """How much of a resource is in use, and how much is being added."""
 
-    there: int
+    in_use: int
     coming: int = 0
 
     @property
     def total(self) -> int:
         """The sum of both."""
-        return self.there + self.coming
+        return self.in_use + self.coming
 
     def plus(self, more: "ResourceUsage") -> "ResourceUsage":
         """Return the sum of two usages."""
-        return ResourceUsage(self.there + more.there, self.coming + more.coming)
+        return ResourceUsage(self.in_use + more.in_use, self.coming + more.coming)
 
 
 def type_resource(resource: str, type_name: str) -> str:

@@ -224,8 +224,10 @@ class FileDriver(base.Driver):
         for link in sorted(links | over.keys()):
             devices = over.get(link, [])
             named = any(_leads_to((self._devices / link.name), device.path) for device in devices)
-            there = (link in links, named) if self._loops else ()
-            parts = tuple(part for part, is_there in zip(_PARTS, there, strict=False) if is_there)
+            present = (link in links, named) if self._loops else ()
+            parts = tuple(
+                part for part, is_present in zip(_PARTS, present, strict=False) if is_present
+            )
             modes: set[base.AccessMode] = {device.mode for device in devices}
             yield _Granted(
                 link.parent.name, link.name, tuple(modes) if self._loops else ("rw",), parts

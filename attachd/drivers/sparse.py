@@ -111,12 +111,12 @@ class SparseFiles:
     def stats(self, protocol: str, **capabilities: bool) -> base.BackendStats:
         """Return the size of the file system and the sum of the sizes of the volumes."""
         with map_os_errors(f"The folder {self.folder} could not be measured"):
-            room = os.statvfs(self.folder)
+            filesystem = os.statvfs(self.folder)
             allocated = sum(size for _name, size in _sizes(self.folder))
         return base.BackendStats(
             protocol=protocol,
-            total_gib=round(room.f_blocks * room.f_frsize / GIB, 2),
-            free_gib=round(room.f_bavail * room.f_frsize / GIB, 2),
+            total_gib=round(filesystem.f_blocks * filesystem.f_frsize / GIB, 2),
+            free_gib=round(filesystem.f_bavail * filesystem.f_frsize / GIB, 2),
             allocated_gib=round(allocated / GIB, 2),
             capabilities={
                 "multiattach": True,

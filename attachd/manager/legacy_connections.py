@@ -109,7 +109,7 @@ def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
 
     :raises InvalidVolume: it is not, or has one
     """
-    in_the_way = [
+    holders = [
         row
         for row in attachment_rows.holding(attachment_rows.visible(others))
         if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in attachment_rows.DETACHING
@@ -118,8 +118,8 @@ def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
     status = states.derive(VolumeState(volume["state"]), other_states).status
     if volume["state"] != VolumeState.READY or status == "error":
         reason = f"its status is {status}"
-    elif in_the_way and not volume["multiattach"]:
-        reason = f"it is not multiattach and is held by {attachment_rows.describe(in_the_way[0])}"
+    elif holders and not volume["multiattach"]:
+        reason = f"it is not multiattach and is held by {attachment_rows.describe(holders[0])}"
     else:
         return
     raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be connected: {reason}.")

@@ -56,7 +56,7 @@ def load_backends(membership: Membership) -> list[Backend]:
 def instrument(loaded: Iterable[Backend]) -> None:
     """Record metrics and traces of these backends, as far as they are enabled."""
     if CONF.metrics.enabled:
-        metrics = exporter.of("manager", service.version(), row_counts.statement_totals)
+        metrics = exporter.get_exporter("manager", service.version(), row_counts.statement_totals)
         metrics.add(RowCountCollector())
         metrics.start()
     if CONF.metrics.enabled or tracing.is_on():

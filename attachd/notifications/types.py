@@ -25,7 +25,7 @@ def volume_type(event: str, row: Row) -> None:
     :param row: of the type, after it; the last one of a type that is deleted
     """
     if sender.enabled():
-        _tell(f"volume_type.{event}", row["id"], "volumeType", {"volume_types": _type(row)})
+        _send(f"volume_type.{event}", row["id"], "volumeType", {"volume_types": _type(row)})
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def failures_of_type(
             payload = {"volume_types": None, "name": name, "id": type_id}
             payload["error_message"] = str(error)
             about = type_id or name or ""
-            _tell(f"volume_type.{event}", about, "volumeType", payload, "error")
+            _send(f"volume_type.{event}", about, "volumeType", payload, "error")
         raise
 
 
@@ -53,20 +53,20 @@ def type_specs(event: str, row: Row, **changed: Any) -> None:
     if sender.enabled():
         times = {name: _plain(row.get(name)) for name in ("created_at", "updated_at")}
         payload = {"type_id": row["id"], **changed, **times}
-        _tell(f"volume_type_extra_specs.{event}", row["id"], "volumeTypeExtraSpecs", payload)
+        _send(f"volume_type_extra_specs.{event}", row["id"], "volumeTypeExtraSpecs", payload)
 
 
 def type_access(event: str, type_id: str, project_id: str) -> None:
-    """Tell that a project got a private type, or lost it.
+    """Notify that a project got a private type, or lost it.
 
     :param event: add or remove
     """
     if sender.enabled():
         payload = {"volume_type_id": type_id, "project_id": project_id}
-        _tell(f"volume_type_project.access.{event}", type_id, "volume_type_project", payload)
+        _send(f"volume_type_project.access.{event}", type_id, "volume_type_project", payload)
 
 
-def _tell(
+def _send(
     kind: str, about: str, service: str, payload: dict[str, Any], priority: str = "info"
 ) -> None:
     publisher = f"{service}.{CONF.host}"

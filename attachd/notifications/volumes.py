@@ -70,8 +70,8 @@ def volume(
 def urgent_volume(event: str, volume_id: str, **more: Any) -> None:
     """Notify with priority "warn"; see :func:`volume`."""
     if sender.enabled():
-        told = _event(event, volume_id, None, None, None, more)
-        sender.send(told._replace(priority="warn"))
+        notification = _event(event, volume_id, None, None, None, more)
+        sender.send(notification._replace(priority="warn"))
 
 
 def _event(

@@ -115,7 +115,7 @@ class Attachment(base.AttachdObject):
 
     def complete(self) -> None:
         """Record that the host uses the volume; raises InvalidTransition."""
-        db.complete({name: getattr(self, name) for name in _TOLD})
+        db.complete({name: getattr(self, name) for name in _COMPLETE_COLUMNS})
         self.state = states.AttachmentState.ATTACHED.value
 
     def cancel(self) -> None:
@@ -123,7 +123,7 @@ class Attachment(base.AttachdObject):
         db.move(self.id, self.volume_id, states.Event.CANCEL)
 
 
-_TOLD = ("id", "project_id", "volume_id", "kind", "host", "instance_uuid")
+_COMPLETE_COLUMNS = ("id", "project_id", "volume_id", "kind", "host", "instance_uuid")
 """The fields that an event about an attachment needs."""
 
 _EMPTY: dict[str, Any] = dict.fromkeys(

@@ -93,7 +93,7 @@ class Exporter:
                 self._listen()
             except Exception as error:  # noqa: BLE001  metrics must not end with what they measure
                 if said != (said := str(error)):
-                    self._tell_of(error)
+                    self._log_failure(error)
             self._stop.wait(PAUSE)
 
     def _listen(self) -> None:
@@ -105,10 +105,10 @@ class Exporter:
         self.port = self._server.server_port
         LOG.info("Metrics are at http://%s:%d/metrics", CONF.metrics.listen, self.port)
 
-    def _tell_of(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         waits = CONF.metrics.directory and isinstance(error, OSError)
         where = f"{CONF.metrics.listen} port {self._port}"
-        text = "Metrics are not told by this process at %s: %s"
+        text = "Metrics are not served by this process at %s: %s"
         LOG.log(logging.DEBUG if waits else logging.WARNING, text, where, error)
 
     def stop(self) -> None:
@@ -123,7 +123,7 @@ class Exporter:
 _exporters: list[Exporter] = []
 
 
-def of(role: str, version: str, totals: Totals) -> Exporter:
+def get_exporter(role: str, version: str, totals: Totals) -> Exporter:
     """Return the exporter of this process; the first call creates it.
 
     :param role: "api" or "manager"

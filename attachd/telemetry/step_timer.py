@@ -51,7 +51,7 @@ class Operation:
 
 
 class _State(threading.local):
-    at: Operation | None = None
+    operation: Operation | None = None
 
 
 _state = _State()
@@ -59,24 +59,24 @@ _state = _State()
 
 def current() -> Operation | None:
     """Return the operation of this thread; None: it has none."""
-    return _state.at
+    return _state.operation
 
 
 @contextlib.contextmanager
 def operation() -> Iterator[Operation]:
     """Start an operation of this thread, which ends with the block."""
-    before, _state.at = _state.at, Operation()
+    before, _state.operation = _state.operation, Operation()
     try:
-        yield _state.at
+        yield _state.operation
     finally:
-        _state.at = before
+        _state.operation = before
 
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
     """Record the duration of the block, if this thread has an operation."""
-    at = _state.at
-    if at is None:
+    current_operation = _state.operation
+    if current_operation is None:
         yield
         return
     started, failed = time.monotonic(), True
@@ -84,4 +84,4 @@ def step(name: str) -> Iterator[None]:
         yield
         failed = False
     finally:
-        at.steps.append(Step(name, time.monotonic() - started, failed))
+        current_operation.steps.append(Step(name, time.monotonic() - started, failed))

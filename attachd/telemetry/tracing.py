@@ -58,10 +58,10 @@ def span(name: str, **facts: str) -> Iterator[None]:
     if _State.tracer is None:
         yield
         return
-    told = {f"attachd.{key}": value for key, value in facts.items()}
+    attributes = {f"attachd.{key}": value for key, value in facts.items()}
     # The text of an error may hold what only operators of the backend should read.
     quiet = {"record_exception": False, "set_status_on_exception": False}
-    with _State.tracer.start_as_current_span(name, attributes=told, **quiet) as made:
+    with _State.tracer.start_as_current_span(name, attributes=attributes, **quiet) as made:
         try:
             yield
         except BaseException as error:

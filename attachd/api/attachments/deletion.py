@@ -124,7 +124,7 @@ def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: st
         ctx.project_id,
         reason,
     )
-    payload = override.details(ctx, override.AttachmentRef.of(attachment), reason)
+    payload = override.details(ctx, override.AttachmentRef.from_attachment(attachment), reason)
     notifications.urgent_volume("detach.force", attachment.volume_id, force=payload)
 
 

@@ -95,7 +95,7 @@ def absolute_limits(allowed: quotas.Limits) -> dict[str, int]:
 def used_limits(found: Mapping[str, quotas.ResourceUsage]) -> dict[str, int]:
     """Return the usage of a project; a pending extension of a volume does not count yet."""
     return {
-        shown: found[name].there if name in found else 0 for name, (_, shown) in _ABSOLUTE.items()
+        shown: found[name].in_use if name in found else 0 for name, (_, shown) in _ABSOLUTE.items()
     }
 
 

@@ -50,7 +50,7 @@ def message_view(row: Row, links: Links) -> dict[str, Any]:
         "created_at": row["created_at"],
         "guaranteed_until": row["expires_at"],
         "request_id": row["request_id"],
-        "links": links.of("messages", row["id"]),
+        "links": links.build("messages", row["id"]),
         "resource_type": row["resource_type"],
         "resource_uuid": row["resource_uuid"],
     }

@@ -25,7 +25,7 @@ class Description(NamedTuple):
     text: str
 
 
-def of(route: Endpoint) -> Description:
+def describe(route: Endpoint) -> Description:
     """Describe an endpoint; fields of the docstring, such as :param:, are left out."""
     text = _FIELD.split(inspect.getdoc(route.handler) or "", maxsplit=1)[0]
     summary, *more = (" ".join(part.split()) for part in text.split("\n\n"))

@@ -94,14 +94,14 @@ def _names(routes: Sequence[Endpoint]) -> Document:
     first = routes[0]
     if first.action is None:
         tag = first.handler.__module__.split(".")[2]
-        summary, text = descriptions.of(first)
+        summary, text = descriptions.describe(first)
     else:
         tag, summary = (
             first.path.split("/")[1],
             "Run the action that the only key of the body names.",
         )
         text = "\n".join(
-            f"* `{route.action}`: {descriptions.of(route).summary}" for route in routes
+            f"* `{route.action}`: {descriptions.describe(route).summary}" for route in routes
         )
     names = {"operationId": _operation_id(first), "tags": [tag]}
     return {**names, "summary": summary, "description": text}

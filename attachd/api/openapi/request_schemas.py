@@ -132,7 +132,7 @@ def _action(route: Endpoint, version: mv.Version) -> Schema:
     assert route.action is not None
     return {
         "title": route.action,
-        "description": descriptions.of(route).summary,
+        "description": descriptions.describe(route).summary,
         "type": "object",
         "properties": {route.action: _checked(route, version)},
         "required": [route.action],
@@ -141,7 +141,7 @@ def _action(route: Endpoint, version: mv.Version) -> Schema:
 
 
 def _checked(route: Endpoint, version: mv.Version) -> Schema | None:
-    validator = None if route.body is None else route.body.at(version)
+    validator = None if route.body is None else route.body.get(version)
     if validator is None:
         return None
     schema: Schema = plain(validator.schema)

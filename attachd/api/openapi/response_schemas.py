@@ -87,7 +87,7 @@ def _result(status: int, answering: Sequence[Endpoint], type_schemas: TypeSchema
         "description": DESCRIPTIONS[status],
         "headers": _headers(status, answering),
     }
-    bodies = [type_schemas.of(route.doc.response) for route in answering if route.doc.response]
+    bodies = [type_schemas.get(route.doc.response) for route in answering if route.doc.response]
     if bodies and len(bodies) == len(answering):
         schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
         response["content"] = {"application/json": {"schema": schema}}

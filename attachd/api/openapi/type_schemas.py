@@ -40,7 +40,7 @@ class TypeSchemas:
         self._version = version
         self.components: dict[str, Schema] = {}
 
-    def of(self, hint: Any) -> Schema:
+    def get(self, hint: Any) -> Schema:
         """Return the schema of a type, or of an object by the types of its keys.
 
         :raises TypeError: the type is not supported in responses
@@ -60,15 +60,15 @@ class TypeSchemas:
     def _composed(self, hint: Any) -> Schema:
         origin, arguments = get_origin(hint), get_args(hint)
         if origin in {Union, types.UnionType}:
-            return _either([self.of(argument) for argument in arguments])
+            return _either([self.get(argument) for argument in arguments])
         if origin is Literal:
             return {"enum": list(arguments)}
         if origin in {Annotated, NotRequired}:
-            return self.of(arguments[0])
+            return self.get(arguments[0])
         if origin in {list, Sequence}:
-            return {"type": "array", "items": self.of(arguments[0])}
+            return {"type": "array", "items": self.get(arguments[0])}
         if origin in {dict, Mapping}:
-            return {"type": "object", "additionalProperties": self.of(arguments[1]) or True}
+            return {"type": "object", "additionalProperties": self.get(arguments[1]) or True}
         raise TypeError(f"{hint} is not supported in responses")
 
     def _component(self, hint: Any) -> Schema:
@@ -94,7 +94,7 @@ class TypeSchemas:
             is_own = since is not None and since.major < mv.MINIMUM.major
             if since is not None and not is_own and since > self._version:
                 continue
-            properties[key] = self.of(hint)
+            properties[key] = self.get(hint)
             text = f"attachd {since}. {described.get(key, '')}" if is_own else described.get(key)
             if text and "$ref" not in properties[key]:
                 properties[key]["description"] = text.strip()

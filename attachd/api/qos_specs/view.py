@@ -42,7 +42,7 @@ def summary(row: Row) -> dict[str, Any]:
 
 def detail(row: Row, links: Links) -> dict[str, Any]:
     """Return QoS specs by themselves, with links beside them."""
-    return {"qos_specs": summary(row), "links": links.of("qos-specs", row["id"])}
+    return {"qos_specs": summary(row), "links": links.build("qos-specs", row["id"])}
 
 
 def association(volume_type: Row) -> dict[str, str]:

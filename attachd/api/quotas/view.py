@@ -49,7 +49,7 @@ def with_usage(limits: Limits, used: Mapping[str, ResourceUsage]) -> dict[str, U
     return {
         name: {
             "limit": limit,
-            "in_use": used.get(name, nothing).there,
+            "in_use": used.get(name, nothing).in_use,
             "reserved": used.get(name, nothing).coming,
         }
         for name, limit in limits.items()

@@ -171,7 +171,7 @@ def summary(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     return {
         "id": volume.id,
         "name": volume.name,
-        "links": viewer.links.of("volumes", volume.id),
+        "links": viewer.links.build("volumes", volume.id),
     }
 
 
@@ -226,7 +226,7 @@ def updated(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
         "snapshot_id": None,
         "source_volid": volume.source_volid,
         "metadata": volume.metadata | _visible_admin_metadata(volume),
-        "links": viewer.links.of("volumes", volume.id),
+        "links": viewer.links.build("volumes", volume.id),
         "user_id": volume.user_id,
         "bootable": str(volume.bootable).lower(),
         "encrypted": False,

@@ -102,12 +102,12 @@ def _details(row: Mapping[str, Any], error: str | None) -> Row:
         known |= {name: getattr(context, name, None) for name in _CONTEXT_DETAILS}
     known["process"] = f"{CONF.host}:{os.getpid()}"
     known["error"] = error
-    if (at := step_timer.current()) is not None:
-        known["began_at"] = at.began_at.isoformat()
-        known["seconds"] = round(at.seconds, 6)
+    if (operation := step_timer.current()) is not None:
+        known["began_at"] = operation.began_at.isoformat()
+        known["seconds"] = round(operation.seconds, 6)
         known["steps"] = [
             {"name": item.name, "seconds": round(item.seconds, 6), "failed": item.failed}
-            for item in at.steps
+            for item in operation.steps
         ]
     return {name: value for name, value in known.items() if value is not None}
 

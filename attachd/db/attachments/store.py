@@ -64,9 +64,9 @@ def reserve(
         if first is not None:
             first(connection)
         if not _reserve_free_volume(connection, volume_id) and (
-            twin := _join_holders(connection, row, denied_rule, may_be_there=first is None)
+            duplicate := _join_holders(connection, row, denied_rule, may_be_there=first is None)
         ):
-            return twin
+            return duplicate
         if row.get("agent") is not None:
             agents.lock_for_share(connection, row["agent"])
         steps.insert(connection, row)
@@ -88,8 +88,8 @@ def _join_holders(
     """
     statement = statements.LOCK_VOLUME_TO_RESERVE
     volume, holders = steps.lock_with_rows(connection, row["volume_id"], statement)
-    if may_be_there and (twin := duplicates.find_duplicate(row, holders)):
-        return twin
+    if may_be_there and (duplicate := duplicates.find_duplicate(row, holders)):
+        return duplicate
     multiattach_rules.check_reserve(volume, holders, row, denied_rule)
     multiattach_rules.decide_mode(volume, row, holders, row.get("asked_mode"))
     steps.update_volume(connection, volume, [*holders, row], joined=True)
@@ -195,19 +195,23 @@ def _complete_first(row: Row) -> None:
         )
 
 
-def finish_disconnect(begun: Moved, lease: Lease) -> Moved:
+def finish_disconnect(started: Moved, lease: Lease) -> Moved:
     """Remove an attachment whose access is revoked, and end the work on it.
 
     Where the volume has no other attachment and has not changed since, nothing is read again: the
     volume's row has the time of its last change.
 
-    :param begun: the result of the transition along DISCONNECT
+    :param started: the result of the transition along DISCONNECT
     :raises: as :func:`move`
     """
-    row = begun.attachment
-    if not begun.others and row["kind"] in states.VISIBLE_KINDS and "updated_at" in begun.volume:
+    row = started.attachment
+    if (
+        not started.others
+        and row["kind"] in states.VISIBLE_KINDS
+        and "updated_at" in started.volume
+    ):
         try:
-            return _finish_unchanged(begun, lease)
+            return _finish_unchanged(started, lease)
         except _VolumeChanged:
             pass
     return move(
@@ -225,15 +229,15 @@ class _VolumeChanged(Exception):
 
 
 @retried
-def _finish_unchanged(begun: Moved, lease: Lease) -> Moved:
-    volume, row = dict(begun.volume), dict(begun.attachment)
+def _finish_unchanged(started: Moved, lease: Lease) -> Moved:
+    volume, row = dict(started.volume), dict(started.attachment)
     source = AttachmentState(row["state"])
     changed = steps.volume_changes(volume, row, source, Event.REVOKED)
     derived = states.derive(states.VolumeState(changed["state"]), ())
     volume |= {**changed, **derived._asdict(), "pending_detaches": 0, "lease_holder": None}
     volume["updated_at"] = models.now()
     stored = {name: volume[name] for name in (*changed, *_FINISHED_COLUMNS)}
-    seen = {f"match_{name}": begun.volume[name] for name in statements.SEEN_COLUMNS}
+    seen = {f"match_{name}": started.volume[name] for name in statements.SEEN_COLUMNS}
     with session.writer() as connection:
         if statements.UPDATE_VOLUME_IF_UNCHANGED.execute(connection, seen | stored) != 1:
             raise _VolumeChanged

@@ -183,10 +183,10 @@ def _bind(compiled: SQLCompiler, name: str, *, given: bool) -> _Bind:
 
 def _listeners(connection: sa.Connection) -> Sequence[Callable[..., Any]] | None:
     """Return the listeners of a statement; None: one of them needs SQLAlchemy's context."""
-    heard = connection.engine.dispatch.before_cursor_execute
-    if not heard:
+    listeners = connection.engine.dispatch.before_cursor_execute
+    if not listeners:
         return ()
-    return list(heard) if all(hasattr(item, "without_context") for item in heard) else None
+    return list(listeners) if all(hasattr(item, "without_context") for item in listeners) else None
 
 
 def _execute(

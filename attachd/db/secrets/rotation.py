@@ -64,8 +64,8 @@ def count_by_key() -> dict[str, int]:
         for name in ENCRYPTED_COLUMNS:
             column = _SECRETS.c[name]
             name_of_key = sa.func.substr(column, len(encryption.MARK) + 1, key_file.ID_LENGTH)
-            is_sealed = column.like(f"{encryption.MARK}%")
-            key = sa.case((is_sealed, name_of_key), else_=NO_KEY).label("key")
+            is_encrypted = column.like(f"{encryption.MARK}%")
+            key = sa.case((is_encrypted, name_of_key), else_=NO_KEY).label("key")
             statement = sa.select(key, sa.func.count()).where(column.is_not(None)).group_by(key)
             for row in connection.execute(statement):
                 counts[row[0]] += row[1]

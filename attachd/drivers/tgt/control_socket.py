@@ -103,10 +103,12 @@ class Control:
         requests = [request for group in groups for request in group]
         try:
             with contextlib.ExitStack() as stack:
-                begun = iter([stack.enter_context(self._begun(each)) for each in requests])
+                all_channels = iter(
+                    [stack.enter_context(self._start_request(each)) for each in requests]
+                )
                 answers = []
                 for group in groups:
-                    channels = list(itertools.islice(begun, len(group)))
+                    channels = list(itertools.islice(all_channels, len(group)))
                     if any(each.operation is not Operation.SHOW for each in group):
                         base.check_fencing()
                     for channel in channels:
@@ -124,7 +126,7 @@ class Control:
         return [said for _code, said in answers]
 
     @contextlib.contextmanager
-    def _begun(self, request: Request) -> Iterator[socket.socket]:
+    def _start_request(self, request: Request) -> Iterator[socket.socket]:
         """Send a request without its last byte."""
         text = request.body.encode() + _LAST
         head = _REQUEST.pack(

@@ -27,8 +27,8 @@ def exported(
     :param scsi_id: the id that its unit has to have
     """
     unit = target.luns.get(client.LUN)
-    as_told = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
-    serves = target.ready and as_told == (True, path, scsi_id, mode == "ro")
+    settings = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
+    serves = target.ready and settings == (True, path, scsi_id, mode == "ro")
     users = [each for each in target.accounts if not each.startswith(SENTINEL_PREFIX)]
     return base.BackendExport(
         volume_id,

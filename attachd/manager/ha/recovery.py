@@ -120,8 +120,8 @@ def recover_stale(backend: Backend, backoff: Backoff) -> int:
 
 
 def _last_change(row: Mapping[str, Any]) -> datetime.datetime:
-    at: datetime.datetime = row["updated_at"] or row["created_at"]
-    return at
+    changed_at: datetime.datetime = row["updated_at"] or row["created_at"]
+    return changed_at
 
 
 def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff) -> int:

@@ -188,7 +188,7 @@ class LinksTest(unittest.TestCase):
         self.request = webob.Request.blank("/v3/x", base_url="http://h:8776/volume")
 
     def test_links_have_url_of_request(self):
-        made = endpoint.Links(self.request, "p1").of("volumes", "v1")
+        made = endpoint.Links(self.request, "p1").build("volumes", "v1")
         self.assertEqual(
             [
                 {"rel": "self", "href": "http://h:8776/volume/v3/p1/volumes/v1"},
@@ -198,7 +198,7 @@ class LinksTest(unittest.TestCase):
         )
 
     def test_links_have_no_project_if_request_had_none(self):
-        made = endpoint.Links(self.request, None).of("volumes", "v1")
+        made = endpoint.Links(self.request, None).build("volumes", "v1")
         self.assertEqual("http://h:8776/volume/v3/volumes/v1", made[0]["href"])
 
     def test_links_have_public_endpoint_if_configured(self):
@@ -247,9 +247,9 @@ class AsyncPreferenceTest(unittest.TestCase):
 
     def test_accept_answers_202_with_location(self):
         response, links = webob.Response(), mock.Mock()
-        links.of.return_value = [{"rel": "self", "href": "http://api/v3/attachments/a1"}]
+        links.build.return_value = [{"rel": "self", "href": "http://api/v3/attachments/a1"}]
         endpoint.AsyncPreference(response, links).accept("attachments", "a1")
-        links.of.assert_called_once_with("attachments", "a1")
+        links.build.assert_called_once_with("attachments", "a1")
         self.assertEqual(202, response.status_int)
         self.assertEqual("respond-async", response.headers["Preference-Applied"])
         self.assertEqual("http://api/v3/attachments/a1", response.headers["Location"])

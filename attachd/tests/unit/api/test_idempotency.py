@@ -126,10 +126,10 @@ class KeyUseTest(unittest.TestCase):
         ctx = mock.Mock(project_id="p", user_id="u")
         other = mock.Mock(project_id="pu", user_id="")
         uses = {
-            idempotency.KeyUse.of(ctx, "k", "a", "b"),
-            idempotency.KeyUse.of(ctx, "k", "ab"),
-            idempotency.KeyUse.of(ctx, "kk", "a", "b"),
-            idempotency.KeyUse.of(other, "k", "a", "b"),
+            idempotency.KeyUse.from_request(ctx, "k", "a", "b"),
+            idempotency.KeyUse.from_request(ctx, "k", "ab"),
+            idempotency.KeyUse.from_request(ctx, "kk", "a", "b"),
+            idempotency.KeyUse.from_request(other, "k", "a", "b"),
         }
         self.assertEqual(
             (4, 3, 2),
@@ -143,6 +143,6 @@ class KeyUseTest(unittest.TestCase):
     def test_fingerprint_ignores_order_of_keys(self):
         ctx = mock.Mock(project_id="p", user_id="u")
         self.assertEqual(
-            idempotency.KeyUse.of(ctx, "k", {"a": 1, "b": 2}),
-            idempotency.KeyUse.of(ctx, "k", {"b": 2, "a": 1}),
+            idempotency.KeyUse.from_request(ctx, "k", {"a": 1, "b": 2}),
+            idempotency.KeyUse.from_request(ctx, "k", {"b": 2, "a": 1}),
         )

@@ -64,7 +64,7 @@ class MetricsMiddlewareTest(unittest.TestCase):
         def broken(environ, start_response):
             raise KeyError
 
-        told = exporter.of("api", "1", dict)
+        told = exporter.get_exporter("api", "1", dict)
         application = telemetry_middleware.MetricsMiddleware(broken, told)
         with self.assertRaises(KeyError):
             application({"REQUEST_METHOD": "GET"}, None)

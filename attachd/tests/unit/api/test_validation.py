@@ -114,8 +114,8 @@ class VersionedSchemaTest(unittest.TestCase):
 
     def test_schema_of_version_can_be_looked_up(self):
         ladder = validation.VersionedSchema([(1, {"const": "old"}), (5, {"const": "new"})], 0)
-        self.assertIsNone(ladder.at(0))
-        self.assertEqual({"const": "old"}, ladder.at(4).schema)
+        self.assertIsNone(ladder.get(0))
+        self.assertEqual({"const": "old"}, ladder.get(4).schema)
 
     def test_single_schema_applies_since_first_version(self):
         with self.assertRaises(exception.BadRequest):

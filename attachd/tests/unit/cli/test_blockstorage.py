@@ -122,7 +122,7 @@ class BlockStorageTest(unittest.TestCase):
 
     def test_events_of_service_without_events_raises_error(self):
         storage = self.storage(answer(404, {"itemNotFound": {"message": "no such page"}}))
-        with self.assertRaisesRegex(exceptions.SDKException, "tells no events.*no such page"):
+        with self.assertRaisesRegex(exceptions.SDKException, "has no events.*no such page"):
             storage.events({})
 
     def test_timeline_reads_body(self):

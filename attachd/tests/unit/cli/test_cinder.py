@@ -71,7 +71,7 @@ class RenameCommandsTest(unittest.TestCase):
         other.do_local_attach = print
         own = {"__name__": "our_cinderclient_ext", "do_local_attach": len, "do_local_list": max}
         with mock.patch.dict(sys.modules, {other.__name__: other}):
-            cinder.give_way(own)
+            cinder.rename_duplicates(own)
         self.assertEqual(
             {
                 "__name__": "our_cinderclient_ext",
@@ -87,7 +87,7 @@ class RenameCommandsTest(unittest.TestCase):
         vars(ours).update(own)
         others = {name: None for name in sys.modules if name.endswith(cinder.ENDING)}
         with mock.patch.dict(sys.modules, {**others, ours.__name__: ours}):
-            cinder.give_way(own)
+            cinder.rename_duplicates(own)
         self.assertIn("do_local_attach", own)
 
 

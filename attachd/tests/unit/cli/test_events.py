@@ -202,7 +202,7 @@ class WatchTest(Case):
     def test_watch_of_service_without_events_fails(self):
         self.cloud.missing = {"/events"}
         self.watch(code=1)
-        self.assertIn("This service tells no events", self.said)
+        self.assertIn("This service has no events", self.said)
 
     def test_watch_with_invalid_option_is_refused(self):
         for words, said in (

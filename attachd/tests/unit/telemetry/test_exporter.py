@@ -70,6 +70,6 @@ class ExporterTest(unittest.TestCase):
         self.assertIsNone(second.port)
 
     def test_exporter_is_created_once_per_process(self):
-        one = exporter.of("api", "1", dict)
-        self.assertIs(one, exporter.of("manager", "1", dict))
+        one = exporter.get_exporter("api", "1", dict)
+        self.assertIs(one, exporter.get_exporter("manager", "1", dict))
         exporter.stop()

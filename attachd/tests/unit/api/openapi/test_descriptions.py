@@ -24,7 +24,7 @@ class DescriptionTest(register.Case):
             :raises NotFound: there are none
             """
 
-        told = descriptions.of(endpoint.REGISTER[0])
+        told = descriptions.describe(endpoint.REGISTER[0])
         self.assertEqual("Answer ``all`` of them.", told.summary)
         self.assertEqual("What is left of them.", told.text.split("\n\n")[0])
         self.assertIn("Since 3.15. Until 3.27. Under `attachd 1.0`", told.text)
@@ -35,7 +35,7 @@ class RulesTest(unittest.TestCase):
     def test_description_has_rules(self):
         (create,) = (each for each in endpoint.load() if each.operation == "POST /attachments")
         self.assertIn(
-            "By the rule `volume:attachment_create`: Reserve", descriptions.of(create).text
+            "By the rule `volume:attachment_create`: Reserve", descriptions.describe(create).text
         )
 
     def test_path_variable_has_description(self):

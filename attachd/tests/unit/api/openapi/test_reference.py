@@ -131,7 +131,7 @@ class ReferenceTest(unittest.TestCase):
     def test_body_fields_are_documented(self):
         wrong = {}
         for each, section in self.pairs:
-            validator = each.body and each.body.at(mv.LATEST)
+            validator = each.body and each.body.get(mv.LATEST)
             if validator:
                 untold = _properties(validator.schema) - _UNTOLD - section.named("body")
                 if untold:

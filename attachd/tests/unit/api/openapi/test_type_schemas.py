@@ -49,21 +49,21 @@ class TypeSchemasTest(unittest.TestCase):
             (Literal["up", "down"], {"enum": ["up", "down"]}),
         ):
             with self.subTest(hint):
-                self.assertEqual(schema, self.shapes.of(hint))
+                self.assertEqual(schema, self.shapes.get(hint))
 
     def test_unsupported_type_raises(self):
         with self.assertRaisesRegex(TypeError, "set"):
-            self.shapes.of(set[str])
+            self.shapes.get(set[str])
 
     def test_mapping_becomes_object(self):
-        schema = self.shapes.of({"snack": str, "count": NotRequired[int]})
+        schema = self.shapes.get({"snack": str, "count": NotRequired[int]})
         self.assertEqual(["snack"], schema["required"])
         self.assertEqual({"type": "integer"}, schema["properties"]["count"])
         self.assertIs(False, schema["additionalProperties"])
 
     def test_typed_dict_becomes_component_with_docstring(self):
         name = f"{__name__.split('.')[2]}.Snack"
-        self.assertEqual({"$ref": f"#/components/schemas/{name}"}, self.shapes.of(Snack))
+        self.assertEqual({"$ref": f"#/components/schemas/{name}"}, self.shapes.get(Snack))
         snack = self.shapes.components[name]
         self.assertEqual("Something to eat.", snack["description"])
         self.assertEqual("how it tastes", snack["properties"]["taste"]["description"])
@@ -73,7 +73,7 @@ class TypeSchemasTest(unittest.TestCase):
 
     def test_field_exists_since_its_microversion(self):
         shapes = TypeSchemas(mv.BASE)
-        shapes.of(Snack)
+        shapes.get(Snack)
         (snack,) = (each for name, each in shapes.components.items() if name.endswith(".Snack"))
         self.assertNotIn("group", snack["properties"])
         self.assertIn("count", snack["properties"])
