@@ -64,7 +64,7 @@ class PeriodicThreadTest(unittest.TestCase):
         thread.start()
         begun = time.monotonic()
         thread.stop()
-        thread.join(0.01)
+        thread.join(0.01)  # the call hangs, so any time does
         self.assertTrue(thread.is_alive())
         self.assertLess(time.monotonic() - begun, TIMEOUT)
 

@@ -234,7 +234,9 @@ class LateCallServerTest(unittest.TestCase):
         server.start(override_pool_size=1)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
-        client = transport.get_client("h@b", timeout=0.1, version="1.0")
+        client = transport.get_client(
+            "h@b", timeout=0.1, version="1.0"
+        )  # a cast waits for nothing
         client.cast(self.context, "occupy")
         self.assertTrue(self.busy.wait(TIMEOUT))
         with self.assertRaises(messaging.MessagingTimeout):
