@@ -234,9 +234,8 @@ class LateCallServerTest(unittest.TestCase):
         server.start(override_pool_size=1)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
-        client = transport.get_client(
-            "h@b", timeout=0.1, version="1.0"
-        )  # a cast waits for nothing
+        # So short because the call below has to time out while the server is busy.
+        client = transport.get_client("h@b", timeout=0.1, version="1.0")
         client.cast(self.context, "occupy")
         self.assertTrue(self.busy.wait(TIMEOUT))
         with self.assertRaises(messaging.MessagingTimeout):
