@@ -122,6 +122,7 @@ class LinearEngine(base.Engine):
 
     def __init__(self, flow: linear_flow.Flow, *arguments: Any) -> None:
         super().__init__(flow, *arguments)
+        self._name: str = flow.name
         self._tasks: tuple[task.Task, ...] = tuple(node for node, _data in flow.iter_nodes())
         self._storage = LinearStorage()
 
@@ -161,7 +162,7 @@ class LinearEngine(base.Engine):
         :raises Exception: what the failed task raised
         """
         started: list[_StartedTask] = []
-        with tracing.span(f"flow {self._flow.name}"):
+        with tracing.span(f"flow {self._name}"):
             for current in self._tasks:
                 result = self._execute(current)
                 started.append(_StartedTask(current, result))
@@ -169,7 +170,7 @@ class LinearEngine(base.Engine):
                     self._fail(started, result)
                 self._storage.inject(_provided(current, result))
             self._storage.state = states.SUCCESS
-        LOG.debug("Flow %s: finished", self._flow.name)
+        LOG.debug("Flow %s: finished", self._name)
 
     def _execute(self, current: task.Task) -> Any:
         try:
@@ -180,7 +181,7 @@ class LinearEngine(base.Engine):
     def _fail(self, started: list[_StartedTask], result: failure.Failure) -> NoReturn:
         cause = result.exception
         if not isinstance(cause, exception.AttachdError):
-            LOG.error("Flow %s: unforeseen error", self._flow.name, exc_info=result.exc_info)
+            LOG.error("Flow %s: unforeseen error", self._name, exc_info=result.exc_info)
         self._storage.state = states.REVERTED if self._revert(started) else states.FAILURE
         raise cause
 
