@@ -109,7 +109,7 @@ class AgentsTest(AgentCase):
         self.assertEqual(expected, (shown["status"], shown["attached_host"], shown["device"]))
         self.assertEqual("in-use", self.deployment.volume(self.volume)["status"])
         # The agent's log is read by the id of the request.
-        self.assertRegex(self.host.log, rf"{self.asked} .*Volume {self.volume} is {path}")
+        self.assertRegex(self.host.log, rf"{self.asked} .*Volume {self.volume}: device {path}")
         self.write(mine)
         self.detach(mine)
         self.assertEqual(BYTES, self.stored())
