@@ -47,6 +47,7 @@ class FileStat:
     block_device: int | None
     file: tuple[int, int]
     mount: int | None
+    is_regular: bool
 
     @property
     def device(self) -> int:
@@ -113,6 +114,7 @@ def statx(path: str | os.PathLike[str]) -> FileStat:
         block_device=os.makedev(rdev_major, rdev_minor) if stat.S_ISBLK(mode) else None,
         file=(os.makedev(major, minor), inode),
         mount=mount if mask & _STATX_MNT_ID else None,
+        is_regular=stat.S_ISREG(mode),
     )
 
 
@@ -125,7 +127,7 @@ def stat_device(path: str) -> DeviceNode:
     file = statx(path)
     if file.block_device is not None:
         return DeviceNode(path, file.block_device, None)
-    if not Path(path).is_file():
+    if not file.is_regular:
         raise exception.HostError(reason=f"{path} is no block device.")
     return DeviceNode(path, None, file.file)
 

@@ -3,6 +3,8 @@
 
 The result may be outdated a moment later.  It tells the operator which processes to end; the
 kernel refuses to remove what is busy in any case.
+
+psutil and lsof are not used: their calls of stat() wait for the file server of a dead mount.
 """
 
 from collections.abc import Iterator

@@ -3,11 +3,16 @@
 
 import os
 from pathlib import Path
+import signal
 import subprocess
+import tempfile
+import threading
+import time
 import unittest
 
 from attachd.agent.mount import mountinfo
 from attachd.tests.fixtures import requirements
+from attachd.tests.wait import TIMEOUT, wait_until
 
 _LINE = (
     r"36 35 98:1 /sub /mnt/with\040space\134 rw,noatime master:1 shared:2 - ext3 /dev/a\011b "
@@ -63,3 +68,42 @@ class TableTest(unittest.TestCase):
         self.assertNotIn("ours", [each.source for each in mountinfo.list_mounts()])
         self.assertNotIn(os.getpid(), found)
         self.assertTrue(Path(f"/proc/{process.pid}").is_dir())
+
+
+class DeadMountTest(unittest.TestCase):
+    """A mount whose file server does not answer."""
+
+    def setUp(self):
+        super().setUp()
+        requirements.require_root(self)
+        requirements.share_mounts(self)
+        requirements.require_device(self, "/dev/fuse")
+        tool = requirements.require_tool(self, "qemu-storage-daemon")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        volume = Path(folder.name).resolve() / "volume"
+        volume.write_bytes(bytes(2**20))
+        self.mountpoint = volume.parent / "mount"
+        self.mountpoint.touch()
+        export = f"type=fuse,id=fuse,node-name=volume,mountpoint={self.mountpoint}"
+        blockdev = f"driver=file,node-name=volume,filename={volume}"
+        self.server = subprocess.Popen([tool, "--blockdev", blockdev, "--export", export])
+        self.addCleanup(self.end)
+        wait_until(lambda: mountinfo.find_at(f"{self.mountpoint}") is not None)
+
+    def end(self):
+        self.server.send_signal(signal.SIGCONT)
+        self.server.terminate()
+        self.server.wait()
+        subprocess.run(["umount", "--lazy", self.mountpoint], check=False, capture_output=True)
+
+    def test_find_at_does_not_wait_for_file_server(self):
+        self.server.send_signal(signal.SIGSTOP)
+        time.sleep(1.2)  # the kernel caches attributes for a second
+        found = []
+        thread = threading.Thread(
+            target=lambda: found.append(mountinfo.find_at(f"{self.mountpoint}")), daemon=True
+        )
+        thread.start()
+        thread.join(TIMEOUT)
+        self.assertEqual("fuse", found[0].fs_type)
