@@ -23,14 +23,14 @@ TGT_TIMEOUT = 15
 class Case(testtools.TestCase):
     def assert_unavailable(self, answer, says):
         """Check for a 503; without timeouts there would be no response."""
-        self.assertEqual(503, answer.volume_status, answer)
+        self.assertEqual(503, answer.status, answer)
         self.assertRegex(answer.message, says)
         self.assertEqual("5", answer.headers["retry-after"])
 
     def assert_threads_are_as_before(self, deployment, before):
         """All of them answer, and there are not more."""
         answers = deployment.request_all([("GET", "/volumes")] * 2 * API_THREADS)
-        self.assertEqual({200}, {each.volume_status for each in answers})
+        self.assertEqual({200}, {each.status for each in answers})
         wait_until(lambda: deployment.thread_count() <= before, deployment.thread_count)
 
     def warm_up(self, deployment, volume):
@@ -69,11 +69,11 @@ class DatabaseTest(Case):
             for each in answers:
                 self.assert_unavailable(each, "^The database does not answer. Try")
             proxy.pass_on()
-            wait_until(lambda: deployment.request("GET", "/volumes").volume_status == 200)
+            wait_until(lambda: deployment.request("GET", "/volumes").status == 200)
             self.assertEqual("reserved", deployment.volume_status(volume))
-            wait_until(lambda each=attachment: deployment.connect(each).volume_status == 200)
+            wait_until(lambda each=attachment: deployment.connect(each).status == 200)
             self.assertEqual(
-                200, deployment.request("DELETE", f"/attachments/{attachment}").volume_status
+                200, deployment.request("DELETE", f"/attachments/{attachment}").status
             )
             self.assert_threads_are_as_before(deployment, threads)
         for _ in range(3):
@@ -103,11 +103,9 @@ class QueueTest(Case):
             )
             self.assert_unavailable(connected, "message queue does not answer")
             # A reservation needs the database alone.
-            self.assertEqual(200, attached.volume_status, attached)
+            self.assertEqual(200, attached.status, attached)
             reserved = attached.body["attachment"]["id"]
-            self.assertEqual(
-                200, deployment.request("DELETE", f"/attachments/{reserved}").volume_status
-            )
+            self.assertEqual(200, deployment.request("DELETE", f"/attachments/{reserved}").status)
             proxy.pass_on()
             self.assert_works_again(attachment, volume)
             self.assert_true(created, away.__name__)
@@ -119,16 +117,14 @@ class QueueTest(Case):
     def assert_works_again(self, attachment, volume):
         """Repeat the call until it is answered; then everything works."""
         deployment = self.deployment
-        wait_until(lambda: deployment.connect(attachment).volume_status == 200)
-        self.assertEqual(
-            200, deployment.request("DELETE", f"/attachments/{attachment}").volume_status
-        )
+        wait_until(lambda: deployment.connect(attachment).status == 200)
+        self.assertEqual(200, deployment.request("DELETE", f"/attachments/{attachment}").status)
         deployment.attach_and_detach(volume)
 
     def assert_true(self, created, name):
         """Check a volume after its response: it is in error, or a manager has found its row."""
-        (left,) = self.deployment.get(f"/volumes?name={name}")["volumes"]
-        if created.volume_status == 202:
+        (left,) = self.deployment.get(f"/v3/volumes?name={name}")["volumes"]
+        if created.status == 202:
             wait_until(lambda: self.deployment.volume_status(left["id"]) == "available")
         else:
             says = f"Volume {left['id']} was not created and is in error: .* Delete it"
@@ -137,7 +133,7 @@ class QueueTest(Case):
         wait_until(lambda: self.is_deleted(left["id"]))
 
     def is_deleted(self, volume):
-        return self.deployment.request("DELETE", f"/volumes/{volume}").volume_status == 404
+        return self.deployment.request("DELETE", f"/volumes/{volume}").status == 404
 
 
 class BackendTest(Case):
@@ -175,11 +171,9 @@ class BackendTest(Case):
             self.assert_names_what_to_do(deployment, identity, answer)
         self.tgtd.go_on()
         for each in hung:
-            wait_until(lambda each=each: deployment.connect(each).volume_status == 200)
+            wait_until(lambda each=each: deployment.connect(each).status == 200)
         for each in hung:
-            self.assertEqual(
-                200, deployment.request("DELETE", f"/attachments/{each}").volume_status
-            )
+            self.assertEqual(200, deployment.request("DELETE", f"/attachments/{each}").status)
         self.assertEqual([], self.tgtd.accounts())
 
     def deployed(self):
@@ -193,28 +187,28 @@ class BackendTest(Case):
         deployment.start()
         wait_until(
             lambda: (
-                [each["state"] for each in deployment.get("/os-services")["services"]]
+                [each["state"] for each in deployment.get("/v3/os-services")["services"]]
                 == ["up", "up"]
             )
         )
         for name, backend in (("fast", "file"), ("slow", "tgt")):
             wanted = {"name": name, "extra_specs": {"volume_backend_name": backend}}
             answer = deployment.request("POST", "/types", {"volume_type": wanted})
-            self.assertEqual(200, answer.volume_status, answer)
+            self.assertEqual(200, answer.status, answer)
         return deployment
 
     def assert_names_what_to_do(self, deployment, identity, answer):
         """Check the message: the error, its duration, and the remedy."""
-        if answer.volume_status == 500:
+        if answer.status == 500:
             self.assertRegex(answer.message, f"{identity} could not be connected: .* not answer")
             self.assertIn("Update it to try again, or delete it", answer.message)
-        elif answer.volume_status == 504:
+        elif answer.status == 504:
             says = f"did not answer in time.* look at attachment {identity}"
             self.assertRegex(answer.message, says)
             self.assertEqual("5", answer.headers["retry-after"])
         else:
             self.assert_unavailable(answer, "later|repeat|down")
-        shown = deployment.get(f"/attachments/{identity}")["attachment"]
+        shown = deployment.get(f"/v3/attachments/{identity}")["attachment"]
         self.assertIn(shown["status"], {"error_attaching", "attaching", "reserved"})
 
 
@@ -227,7 +221,7 @@ class StartTest(Case):
         deployment.start_gunicorn()
         self.assert_unavailable(deployment.request("GET", "/volumes"), "database")
         deployment.database_proxy.pass_on()
-        wait_until(lambda: deployment.request("GET", "/volumes").volume_status == 200)
+        wait_until(lambda: deployment.request("GET", "/volumes").status == 200)
         deployment.queue_proxy.pass_on()
         deployment.wait_until_served()
         deployment.attach_and_detach(deployment.create_volume())
