@@ -222,7 +222,7 @@ class OutageTest(InProcessCase):
         parts = urllib.parse.urlsplit(self.broker)
         mine = parts._replace(netloc=f"guest:guest@127.0.0.1:{address[1]}")
         CONF.set_override("transport_url", mine.geturl(), sender.GROUP)
-        with self.assertLogs("attachd.notifications.sender", "WARNING") as logged:
+        with self.assertNoLogs("attachd.notifications.sender", "WARNING"):
             for number in range(5):
                 body = {"volume": {"name": f"disk-{number}"}}
                 self.assertEqual(200, self.api.request("PUT", path, body).status)
@@ -234,7 +234,6 @@ class OutageTest(InProcessCase):
         expected = ["volume.create.start", "volume.create.end", *updates,
                     "volume.delete.start", "volume.delete.end"]  # fmt: skip
         self.assertEqual(expected, listener.event_types())
-        self.assertEqual([], [each for each in logged.records if each.levelname == "ERROR"])
 
     def test_notifications_beyond_the_queue_size_are_counted_as_lost(self):
         conf_fixture.override(self, "queue_size", 3, "notifications")
