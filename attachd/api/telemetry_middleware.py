@@ -13,7 +13,7 @@ from attachd import service
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
 from attachd.db import row_counts
-from attachd.telemetry import catalogue, exporter, recorder
+from attachd.telemetry import exporter, metrics
 from attachd.telemetry import tracing as ours
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -46,8 +46,8 @@ class MetricsMiddleware:
             return self._inner(environ, start)
         finally:
             labels = _method(environ), endpoint_of(environ)
-            recorder.observe(catalogue.API_DURATION, time.monotonic() - started, *labels)
-            recorder.count(catalogue.API_REQUESTS, *labels, status)
+            metrics.observe(metrics.API_DURATION, time.monotonic() - started, *labels)
+            metrics.count(metrics.API_REQUESTS, *labels, status)
 
 
 def _method(environ: Environ) -> str:

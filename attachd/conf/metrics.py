@@ -29,13 +29,6 @@ OPTIONS = [
         default=9777,
         help="The port of a manager's metrics; 0: a free one, which the log contains.",
     ),
-    cfg.StrOpt(
-        "directory",
-        help="A folder, best under /run, through which several processes on one machine - workers "
-        "of the API's server, or [manager]workers - export their metrics as one. One of them "
-        "listens, and another one when it ends. None: there is one process, and one whose port "
-        "is in use exports nothing.",
-    ),
     cfg.FloatOpt(
         "count_interval",
         default=15.0,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import datetime
 from typing import Any, NamedTuple
 
+import prometheus_client
 import sqlalchemy as sa
 
 from attachd.conf import CONF
@@ -13,7 +14,7 @@ from attachd.db.cluster import services
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.states import AttachmentState, VolumeState
-from attachd.telemetry.catalogue import COMMITS, STATEMENTS, Metric
+from attachd.telemetry.metrics import COMMITS, STATEMENTS
 
 _ATTACHMENTS, _VOLUMES, _SERVICES, _AGENTS, _MEMBERS, _EVENTS = (
     models.attachments,
@@ -152,7 +153,7 @@ def _others() -> sa.Select[Any]:
     )
 
 
-def statement_totals() -> dict[Metric, float]:
+def statement_totals() -> dict[prometheus_client.Counter, float]:
     """Return how many statements and transactions this process has sent to its database."""
     counters = session.counters()
     return {STATEMENTS: counters.statements, COMMITS: counters.writing_transactions}

@@ -17,7 +17,7 @@ from attachd.manager import backends
 from attachd.manager.backends import Backend
 from attachd.manager.ha import volume_lock
 from attachd.manager.ha.membership import Membership
-from attachd.telemetry import catalogue, exporter, gmr, recorder, tracing
+from attachd.telemetry import exporter, gmr, metrics, tracing
 from attachd.telemetry.cached_probe import Probe
 
 LOG = log.getLogger(__name__)
@@ -56,9 +56,11 @@ def load_backends(membership: Membership) -> list[Backend]:
 def instrument(loaded: Iterable[Backend]) -> None:
     """Record metrics and traces of these backends, as far as they are enabled."""
     if CONF.metrics.enabled:
-        metrics = exporter.get_exporter("manager", service.version(), row_counts.statement_totals)
-        metrics.add(RowCountCollector())
-        metrics.start()
+        metrics_exporter = exporter.get_exporter(
+            "manager", service.version(), row_counts.statement_totals
+        )
+        metrics_exporter.add(RowCountCollector())
+        metrics_exporter.start()
     if CONF.metrics.enabled or tracing.is_on():
         for backend in loaded:
             instrument_driver(backend.host, backend.driver)
@@ -68,16 +70,16 @@ def instrument_driver(backend: str, driver: Driver) -> None:
     """Measure each call of this driver, and make it a span."""
     for step in STEPS:
         for outcome in OUTCOMES:
-            recorder.init_counter(catalogue.STEPS, backend, step, outcome)
+            metrics.count(metrics.STEPS, backend, step, outcome, by=0)
         setattr(driver, step, _timed(getattr(driver, step), backend, step))
 
 
 def _timed(call: Callable[..., Any], backend: str, step: str) -> Callable[..., Any]:
-    labels = catalogue.STEPS, catalogue.STEP_DURATION, backend, step
+    labels = metrics.STEPS, metrics.STEP_DURATION, backend, step
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        with tracing.span(step, backend=backend), recorder.timed(*labels, outcome_of=_outcome):
+        with tracing.span(step, backend=backend), metrics.timed(*labels, outcome_of=_outcome):
             return call(*args, **kwargs)
 
     return timed
@@ -93,7 +95,7 @@ def _outcome(error: Exception) -> str:
 def count_recovery(backend: Backend, action: str, by: int = 1) -> None:
     """Count actions for a backend that no client has requested."""
     if by:
-        recorder.count(catalogue.RECOVERED, backend.host, action, by=by)
+        metrics.count(metrics.RECOVERED, backend.host, action, by=by)
 
 
 class RowCountCollector:
@@ -109,11 +111,11 @@ class RowCountCollector:
     def collect(self) -> Iterable[core.Metric]:
         """Return the last counts with their age; without a database, only that it is down."""
         result = self._probe.answer()
-        yield exporter.gauge(catalogue.DATABASE_UP, {(): float(result.error is None)})
+        yield metrics.DATABASE_UP.family({(): float(result.error is None)})
         if result.error is not None:
             LOG.warning("Metrics: counting rows failed: %s", type(result.error).__name__)
         if result.value is not None:
-            yield exporter.gauge(catalogue.COUNT_AGE, {(): result.age})
+            yield metrics.COUNT_AGE.family({(): result.age})
             # Old counts would look like present ones.
             if result.error is None:
                 yield from _row_counts(result.value, result.age)
@@ -124,15 +126,14 @@ def _count_rows() -> row_counts.RowCounts:
 
 
 def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metric]:
-    gauge = exporter.gauge
-    yield gauge(catalogue.ATTACHMENTS, counts.attachments)
-    yield gauge(catalogue.VOLUMES, {(key,): value for key, value in counts.volumes.items()})
-    yield gauge(catalogue.OVERDUE, counts.overdue)
-    yield gauge(catalogue.AGENTS, {(key,): value for key, value in counts.agents.items()})
-    yield gauge(catalogue.MANAGERS, {(): counts.processes})
-    yield gauge(catalogue.UNREAD_EVENTS, {(): counts.unread_events})
-    yield gauge(catalogue.BACKEND_UP, {(row.backend,): row.up for row in counts.backends})
-    yield gauge(catalogue.BACKEND_AGE, {(row.backend,): row.age + age for row in counts.backends})
+    yield metrics.ATTACHMENTS.family(counts.attachments)
+    yield metrics.VOLUMES.family({(key,): value for key, value in counts.volumes.items()})
+    yield metrics.OVERDUE.family(counts.overdue)
+    yield metrics.AGENTS.family({(key,): value for key, value in counts.agents.items()})
+    yield metrics.MANAGERS.family({(): counts.processes})
+    yield metrics.UNREAD_EVENTS.family({(): counts.unread_events})
+    yield metrics.BACKEND_UP.family({(row.backend,): row.up for row in counts.backends})
+    yield metrics.BACKEND_AGE.family({(row.backend,): row.age + age for row in counts.backends})
 
 
 def add_report_sections(loaded: Sequence[Backend]) -> None:

@@ -24,8 +24,7 @@ from attachd.conf import CONF
 from attachd.conf import messaging as conf_messaging
 from attachd.context import RequestContext
 from attachd.objects import base
-from attachd.telemetry import recorder
-from attachd.telemetry.catalogue import RPC_CALLS, RPC_DURATION, SERVED, SERVED_DURATION
+from attachd.telemetry import metrics
 
 LOG = logging.getLogger(__name__)
 
@@ -150,7 +149,9 @@ class BackendCircuitBreaker:
         :raises Unavailable: the backend is silent, and the limit of calls is reached
         """
         with (
-            recorder.timed(RPC_CALLS, RPC_DURATION, method, outcome_of=_call_outcome),
+            metrics.timed(
+                metrics.RPC_CALLS, metrics.RPC_DURATION, method, outcome_of=_call_outcome
+            ),
             self._counted(),
         ):
             yield
@@ -352,10 +353,12 @@ def expected_errors(method: Callable[P, R]) -> Callable[P, R]:
 def _timed(method: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(method)
     def timed(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not recorder.is_on():
+        if not metrics.is_enabled():
             return method(*args, **kwargs)
         labels = getattr(args[0], "_host", "agents"), method.__name__
-        with recorder.timed(SERVED, SERVED_DURATION, *labels, outcome_of=_served_outcome):
+        with metrics.timed(
+            metrics.SERVED, metrics.SERVED_DURATION, *labels, outcome_of=_served_outcome
+        ):
             return method(*args, **kwargs)
 
     return timed

@@ -5,7 +5,8 @@ Of several processes with one port the first gets it.  The others retry, and one
 soon after the first has ended.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+import fcntl
 import logging
 import os
 from pathlib import Path
@@ -14,18 +15,17 @@ from typing import Any
 
 from oslo_log import log
 import prometheus_client
-from prometheus_client import core
+from prometheus_client import core, multiprocess
 
 from attachd.conf import CONF
-from attachd.telemetry import recorder
-from attachd.telemetry.catalogue import BUILD, Metric
+from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
 
 PAUSE = 2.0
 """Seconds between two attempts to get the port, and between two reads of external totals."""
 
-Totals = Callable[[], Mapping[Metric, float]]
+Totals = Callable[[], Mapping[prometheus_client.Counter, float]]
 """Returns counters of this process that are kept elsewhere."""
 
 
@@ -35,17 +35,23 @@ class _Build:
     def __init__(self, version: str) -> None:
         self._version = version
 
-    def collect(self) -> list[core.Metric]:
+    def collect(self) -> Iterable[core.Metric]:
         """Return the one value."""
-        return [gauge(BUILD, {(self._version,): 1.0})]
+        return [metrics.BUILD.family({(self._version,): 1.0})]
 
 
-def gauge(metric: Metric, found: Mapping[tuple[str, ...], float]) -> core.GaugeMetricFamily:
-    """Return a gauge with its values, by the values of its labels."""
-    made = core.GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in found.items():
-        made.add_metric(labels, value)
-    return made
+class _SharedFolder:
+    """Sums of the values of all processes that share a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[core.Metric]:
+        """Return the sums."""
+        collector: Any = multiprocess.MultiProcessCollector
+        with metrics.lock_folder(self._folder, fcntl.LOCK_SH):
+            sums: list[core.Metric] = list(collector(None, str(self._folder)).collect())
+        return sums
 
 
 class Exporter:
@@ -57,12 +63,12 @@ class Exporter:
     def __init__(self, role: str, version: str, totals: Totals) -> None:
         """Start to record.
 
-        :param role: names the option with the port, and a folder
+        :param role: names the option with the port
         """
-        shared = CONF.metrics.directory
-        # Another release may have other buckets.
-        folder = Path(shared) / f"{role}-{version}" if shared else None
-        self._recorder = recorder.start(folder)
+        metrics.enable()
+        self._folder = metrics.shared_folder()
+        self._registry = prometheus_client.CollectorRegistry()
+        self.add(metrics.REGISTRY if self._folder is None else _SharedFolder(self._folder))
         self.add(_Build(version))
         self._port = CONF.metrics[f"{role}_port"]
         self._totals = totals
@@ -74,7 +80,7 @@ class Exporter:
 
     def add(self, collector: Any) -> None:
         """Add a collector of prometheus_client."""
-        self._recorder.registry.register(collector)
+        self._registry.register(collector)
 
     def start(self) -> None:
         """Start the threads that listen, or retry."""
@@ -86,13 +92,13 @@ class Exporter:
                 threading.Thread(target=self._run, name="metrics", daemon=True).start()
 
     def _run(self) -> None:
-        said = ""
+        logged = ""
         while not self._stop.is_set():
             try:
-                recorder.sync_external(self._totals())
+                metrics.sync_external(self._totals())
                 self._listen()
             except Exception as error:  # noqa: BLE001  metrics must not end with what they measure
-                if said != (said := str(error)):
+                if logged != (logged := str(error)):
                     self._log_failure(error)
             self._stop.wait(PAUSE)
 
@@ -100,24 +106,24 @@ class Exporter:
         if self._server is not None:
             return
         self._server, _thread = prometheus_client.start_http_server(
-            self._port, CONF.metrics.listen, self._recorder.registry
+            self._port, CONF.metrics.listen, self._registry
         )
         self.port = self._server.server_port
         LOG.info("Metrics are at http://%s:%d/metrics", CONF.metrics.listen, self.port)
 
     def _log_failure(self, error: Exception) -> None:
-        waits = CONF.metrics.directory and isinstance(error, OSError)
+        waits = self._folder is not None and isinstance(error, OSError)
         where = f"{CONF.metrics.listen} port {self._port}"
         text = "Metrics are not served by this process at %s: %s"
         LOG.log(logging.DEBUG if waits else logging.WARNING, text, where, error)
 
     def stop(self) -> None:
-        """Stop to listen and to record."""
+        """Stop listening and recording."""
         self._stop.set()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
-        recorder.stop()
+        metrics.disable()
 
 
 _exporters: list[Exporter] = []

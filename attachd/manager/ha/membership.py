@@ -37,8 +37,7 @@ from attachd.conf import CONF
 from attachd.db.cluster import members
 from attachd.drivers import base
 from attachd.periodics import PeriodicThread
-from attachd.telemetry import recorder
-from attachd.telemetry.catalogue import RECOVERED
+from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
 
@@ -165,7 +164,7 @@ class Membership:
         :raises Unavailable: the database does not answer
         """
         if expired := self._expire_unlocked() + self._expire_stale():
-            recorder.count(RECOVERED, "", "remove_member", by=expired)
+            metrics.count(metrics.RECOVERED, "", "remove_member", by=expired)
             self._notify_member_lost()
 
     def _rejoin(self) -> None:

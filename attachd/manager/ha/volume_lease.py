@@ -22,8 +22,7 @@ from attachd.db.cluster.leases import Lease
 from attachd.drivers import base
 from attachd.manager.ha import volume_lock
 from attachd.manager.ha.membership import Membership
-from attachd.telemetry import recorder, step_timer
-from attachd.telemetry.catalogue import STEP_DURATION, STEPS
+from attachd.telemetry import metrics, step_timer
 
 LOG = log.getLogger(__name__)
 
@@ -128,14 +127,14 @@ def timed(
     :param backend: ``host@backend``
     :param waiting: as of :func:`acquire`
     """
-    return _timed(backend, waiting) if recorder.is_on() else waiting
+    return _timed(backend, waiting) if metrics.is_enabled() else waiting
 
 
 @contextlib.contextmanager
 def _timed(backend: str, waiting: AbstractContextManager[VolumeLease]) -> Iterator[VolumeLease]:
     """Record the time until the lock is acquired."""
     with contextlib.ExitStack() as stack:
-        with recorder.timed(STEPS, STEP_DURATION, backend, "wait"):
+        with metrics.timed(metrics.STEPS, metrics.STEP_DURATION, backend, "wait"):
             lease = stack.enter_context(waiting)
         yield lease
 

@@ -14,8 +14,8 @@ import requests
 import testtools
 import yaml
 
-from attachd.telemetry.catalogue import RECOVERED
-from attachd.tests.fixtures import deployments, lifetime, metrics, processes, requirements
+from attachd.telemetry import metrics
+from attachd.tests.fixtures import deployments, lifetime, metric_samples, processes, requirements
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -27,7 +27,6 @@ CONFIGURATION = """\
 enabled = true
 api_port = {port}
 manager_port = 0
-directory = {folder}/metrics
 count_interval = 1
 
 [healthy]
@@ -73,16 +72,23 @@ class NamesTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.deployment = deployments.Deployment(self, "mariadb", "healthy,broken", workers=1)
-        text = CONFIGURATION.format(folder=self.deployment.folder, port=free_port())
+        text = CONFIGURATION.format(port=free_port())
         self.deployment.configure(text)
+        self.share_metrics("manager")
         self.manager = self.deployment.start_manager()
         self.manager.show_in_failures(self)
+        self.share_metrics("api")
         self.server = self.deployment.start_uwsgi()
         self.server.show_in_failures(self)
         self.places = [
             process.wait_for(r"Metrics are at (http://\S+)")[1]
             for process in (self.server, self.manager)
         ]
+
+    def share_metrics(self, service):
+        """Have the processes that are started next export their metrics as one."""
+        folder = self.deployment.folder / f"metrics-{service}"
+        self.deployment.environment[metrics.FOLDER_VARIABLE] = str(folder)
 
     def request(self, method, path, body=None):
         return requests.request(
@@ -112,7 +118,11 @@ class NamesTest(testtools.TestCase):
 
     def scrape(self):
         texts = [requests.get(place, timeout=TIMEOUT).text for place in self.places]
-        return {key: value for text in texts for key, value in metrics.parse_samples(text).items()}
+        return {
+            key: value
+            for text in texts
+            for key, value in metric_samples.parse_samples(text).items()
+        }
 
     def test_metrics_of_all_documented_names_are_exported(self):
         self.assertEqual(200, self.cycle("healthy"))
@@ -122,7 +132,7 @@ class NamesTest(testtools.TestCase):
         found = self.scrape()
         self.check_values()
         # It takes time, or the death of a process, until there are actions of recovery.
-        told = {RECOVERED.name: set(RECOVERED.labels)}
+        told = {"attachd_recovery_actions_total": {"backend", "action"}}
         for name, labels in found:
             told.setdefault(name, set()).update(label for label, _value in labels)
         for title, expression in expressions():

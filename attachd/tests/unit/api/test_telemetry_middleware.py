@@ -8,7 +8,7 @@ from unittest import mock
 from attachd.api import app, telemetry_middleware
 from attachd.conf import CONF
 from attachd.telemetry import exporter
-from attachd.tests.fixtures import conf_fixture, metrics, wsgi_api
+from attachd.tests.fixtures import conf_fixture, metric_samples, wsgi_api
 
 NAME = "attachd_api_requests_total"
 
@@ -17,14 +17,14 @@ class MetricsMiddlewareTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.api = wsgi_api.use(self)
-        self.recorder = metrics.use(self)
+        metric_samples.use(self)
         conf_fixture.override(self, "enabled", True, "metrics")
         conf_fixture.override(self, "api_port", 0, "metrics")
         self.api.application = app.make_app()
 
     def count(self, method, endpoint, status):
         labels = {"method": method, "endpoint": endpoint, "status": str(status)}
-        return metrics.sample_value(self.recorder, NAME, **labels)
+        return metric_samples.sample_value(NAME, **labels)
 
     def test_requests_are_counted_by_path_template(self):
         self.api.request("GET", "/volumes/detail")
@@ -32,8 +32,7 @@ class MetricsMiddlewareTest(unittest.TestCase):
         self.api.request("GET", f"/{wsgi_api.PROJECT}/volumes/nothing")
         self.assertEqual(1.0, self.count("GET", "/volumes/detail", 200))
         self.assertEqual(2.0, self.count("GET", "/volumes/{volume_id}", 404))
-        found = metrics.sample_value(
-            self.recorder,
+        found = metric_samples.sample_value(
             "attachd_api_request_duration_seconds_count",
             method="GET",
             endpoint="/volumes/{volume_id}",

@@ -7,7 +7,7 @@ import unittest
 from attachd.db import models, row_counts
 from attachd.db.cluster import members, services
 from attachd.db.engine import session
-from attachd.telemetry import catalogue
+from attachd.telemetry import metrics
 from attachd.tests.fixtures import backends, databases, db_rows
 
 
@@ -64,7 +64,7 @@ class CountTest(unittest.TestCase):
         after = session.counters()
         self.assertEqual(4, after.statements - before.statements)
         told = row_counts.statement_totals()
-        self.assertEqual(after.statements, told[catalogue.STATEMENTS])
+        self.assertEqual(after.statements, told[metrics.STATEMENTS])
 
 
 class DialectTest(unittest.TestCase):

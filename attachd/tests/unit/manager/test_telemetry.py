@@ -14,9 +14,9 @@ from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import telemetry
 from attachd.manager.ha.membership import Membership
 from attachd.rpc import transport
-from attachd.telemetry import exporter, recorder, tracing
+from attachd.telemetry import exporter, metrics, tracing
 import attachd.telemetry.gmr
-from attachd.tests.fixtures import backends, conf_fixture, db_rows, metrics
+from attachd.tests.fixtures import backends, conf_fixture, db_rows, metric_samples
 from attachd.tests.wait import TIMEOUT
 
 
@@ -24,7 +24,7 @@ class LoadTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        metrics.use(self)
+        metric_samples.use(self)
 
     def test_instrument_without_metrics_and_traces_changes_nothing(self):
         telemetry.instrument([self.backend])
@@ -34,14 +34,12 @@ class LoadTest(unittest.TestCase):
     def test_instrument_with_metrics_starts_exporter(self):
         conf_fixture.override(self, "enabled", True, "metrics")
         conf_fixture.override(self, "manager_port", 0, "metrics")
-        recorder.stop()  # as before anybody has begun to count
+        metrics.disable()
         telemetry.instrument([self.backend])
         self.assertIn("grant", vars(self.backend.driver))
         self.assertEqual(1, len(exporter._exporters))
         labels = {"backend": backends.HOST, "step": "revoke", "outcome": "failed"}
-        self.assertEqual(
-            0.0, metrics.sample_value(recorder.start(), "attachd_steps_total", **labels)
-        )
+        self.assertEqual(0.0, metric_samples.sample_value("attachd_steps_total", **labels))
 
     def test_instrument_with_traces_only_starts_no_exporter(self):
         with mock.patch.object(tracing, "is_on", return_value=True):
@@ -70,7 +68,9 @@ class RowCountCollectorTest(unittest.TestCase):
 
     def ask(self):
         text = prometheus_client.generate_latest(self.registry).decode()
-        return {name: value for (name, _labels), value in metrics.parse_samples(text).items()}
+        return {
+            name: value for (name, _labels), value in metric_samples.parse_samples(text).items()
+        }
 
     def test_collector_returns_row_counts(self):
         db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
@@ -114,10 +114,10 @@ class InstrumentDriverTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        self.recorder = metrics.use(self)
+        metric_samples.use(self)
 
     def value(self, name, **labels):
-        return metrics.sample_value(self.recorder, name, **labels)
+        return metric_samples.sample_value(name, **labels)
 
     def test_instrument_driver_counts_steps_by_outcome(self):
         driver = self.backend.driver

@@ -5,9 +5,11 @@ from pathlib import Path
 import re
 import unittest
 
+import prometheus_client
 import yaml
 
-from attachd.telemetry import catalogue
+from attachd.telemetry import metrics
+from attachd.tests.fixtures import metric_samples
 
 ROOT = Path(__file__).parents[4]
 
@@ -25,7 +27,15 @@ class PageTest(unittest.TestCase):
             for names, labels in rows
             for name in re.findall(r"attachd_\w+", names)
         }
-        self.assertEqual({each.name: each.labels for each in catalogue.ALL}, documented)
+        known = {
+            each.name: each.labels
+            for each in vars(metrics).values()
+            if isinstance(each, metrics.Gauge)
+        }
+        for each in metric_samples.METRICS:
+            suffix = "_total" if isinstance(each, prometheus_client.Counter) else ""
+            known[f"{each._name}{suffix}"] = each._labelnames
+        self.assertEqual(known, documented)
 
     def test_monitoring_page_describes_each_alert_in_order(self):
         rules = yaml.safe_load((ROOT / "etc/attachd/alerts.yaml").read_text(encoding="utf-8"))

@@ -6,22 +6,22 @@ from unittest import mock
 import urllib.request
 
 from attachd.conf import CONF
-from attachd.telemetry import exporter, recorder
-from attachd.telemetry.catalogue import BUILD, COMMITS, VOLUMES
-from attachd.tests.fixtures import conf_fixture, lifetime, metrics
+from attachd.telemetry import exporter, metrics
+from attachd.telemetry.metrics import BUILD, COMMITS, VOLUMES
+from attachd.tests.fixtures import conf_fixture, lifetime, metric_samples
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class Static:
     def collect(self):
-        return [exporter.gauge(VOLUMES, {("available",): 3.0})]
+        return [VOLUMES.family({("available",): 3.0})]
 
 
 class ExporterTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        metrics.use(self)
-        recorder.stop()
+        metric_samples.use(self)
+        metrics.disable()
         CONF([], project="attachd", default_config_files=[])
         conf_fixture.override(self, "api_port", 0, "metrics")
         self.enterContext(mock.patch.object(exporter, "PAUSE", 0.05))
@@ -34,7 +34,7 @@ class ExporterTest(unittest.TestCase):
 
     def ask(self, port):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT) as answer:
-            return metrics.parse_samples(answer.read().decode())
+            return metric_samples.parse_samples(answer.read().decode())
 
     def test_metrics_page_shows_recorded_and_collected_values(self):
         made = self.start(lambda: {COMMITS: 4.0})
@@ -43,10 +43,11 @@ class ExporterTest(unittest.TestCase):
         found = self.ask(wait_until(lambda: made.port))
         self.assertEqual(1.0, found[BUILD.name, frozenset({("version", "1.2.3")})])
         self.assertEqual(3.0, found[VOLUMES.name, frozenset({("status", "available")})])
-        self.assertEqual(4.0, found[COMMITS.name, frozenset()])
+        self.assertEqual(4.0, found["attachd_database_commits_total", frozenset()])
 
     def test_second_process_serves_port_after_first_has_stopped(self):
-        conf_fixture.override(self, "directory", str(lifetime.temp_dir(self)), "metrics")
+        folder = lifetime.temp_dir(self)
+        self.enterContext(mock.patch.object(metrics, "shared_folder", return_value=folder))
         first = self.start()
         port = wait_until(lambda: first.port)
         conf_fixture.override(self, "api_port", port, "metrics")
@@ -61,7 +62,7 @@ class ExporterTest(unittest.TestCase):
         conf_fixture.override(self, "api_port", wait_until(lambda: first.port), "metrics")
         with (
             self.assertLogs("attachd.telemetry.exporter", "WARNING") as said,
-            mock.patch.object(recorder, "sync_external") as tried,
+            mock.patch.object(metrics, "sync_external") as tried,
         ):
             second = self.start()
             wait_until(lambda: tried.call_count > 3)
