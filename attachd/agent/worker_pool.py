@@ -17,27 +17,18 @@ from typing import Generic, TypeVar
 from oslo_log import log
 
 from attachd import exception
+from attachd.periodics import Backoff
 from attachd.rpc.agent_manager_api import Report
 
 LOG = log.getLogger(__name__)
 
 T = TypeVar("T")
 
-INITIAL_BACKOFF = 5.0
-MAX_BACKOFF = 300.0
-"""Seconds until a failed attempt is repeated."""
-
 MAX_NAMED = 10
 """How many attachments a message names."""
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that a report waits for the host."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _BackoffState:
-    delay: float
-    until: float
 
 
 class WorkerPool:
@@ -52,14 +43,13 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._stopped = False
         self._in_progress: dict[str, futures.Future[None]] = {}
-        self._backoff: dict[str, _BackoffState] = {}
+        self._backoff = Backoff()
 
     def submit(self, attachment_ids: Iterable[str]) -> None:
         """Reconcile attachments, except those in progress and those that wait for a retry."""
         for attachment_id in attachment_ids:
             with self._lock:
-                state = self._backoff.get(attachment_id)
-                waiting = state is not None and monotonic() < state.until
+                waiting = not self._backoff.may_retry(attachment_id)
                 if not (waiting or self._stopped or attachment_id in self._in_progress):
                     self._in_progress[attachment_id] = self._pool.submit(self._run, attachment_id)
 
@@ -67,13 +57,13 @@ class WorkerPool:
         """Reset the backoff of all attachments but these."""
         kept = set(attachment_ids)
         with self._lock:
-            self._backoff = {key: state for key, state in self._backoff.items() if key in kept}
+            self._backoff.retain(kept)
 
     def reconcile_now(self, attachment_id: str) -> None:
         """Reconcile an attachment in this thread, without backoff; raises what it raises."""
         self._reconcile(attachment_id)
         with self._lock:
-            self._backoff.pop(attachment_id, None)
+            self._backoff.record_success(attachment_id)
 
     def stop(self, timeout: float) -> bool:
         """Start no further work and wait for what is in progress; False: some goes on."""
@@ -100,10 +90,7 @@ class WorkerPool:
 
     def _increase_backoff(self, attachment_id: str) -> float:
         with self._lock:
-            state = self._backoff.get(attachment_id)
-            delay = min(2 * state.delay, MAX_BACKOFF) if state else INITIAL_BACKOFF
-            self._backoff[attachment_id] = _BackoffState(delay, monotonic() + delay)
-        return delay
+            return self._backoff.record_failure(attachment_id)
 
 
 @dataclasses.dataclass(frozen=True)

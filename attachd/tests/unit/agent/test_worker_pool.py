@@ -9,12 +9,11 @@ from unittest import mock
 from attachd import exception
 from attachd.agent import worker_pool
 from attachd.agent.worker_pool import (
-    INITIAL_BACKOFF,
-    MAX_BACKOFF,
     CallTimeout,
     TimeboxedCall,
     WorkerPool,
 )
+from attachd.periodics import MAX_BACKOFF, MIN_BACKOFF
 from attachd.tests.wait import TIMEOUT
 
 
@@ -22,7 +21,7 @@ class WorkerPoolTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.clock = 1000.0
-        patched = mock.patch.object(worker_pool, "monotonic", lambda: self.clock)
+        patched = mock.patch("attachd.periodics.time", mock.Mock(monotonic=lambda: self.clock))
         patched.start()
         self.addCleanup(patched.stop)
         self.reconcile = mock.Mock(return_value=None)
@@ -71,7 +70,7 @@ class WorkerPoolTest(unittest.TestCase):
 
     def test_failure_doubles_backoff_up_to_maximum(self):
         self.reconcile.side_effect = exception.HostError(reason="no session")
-        delay, tries = INITIAL_BACKOFF, 1
+        delay, tries = MIN_BACKOFF, 1
         with self.assertLogs(worker_pool.LOG.logger, "WARNING") as logged:
             while delay < MAX_BACKOFF:
                 self.assertEqual(tries, len(self.begin("a")))
