@@ -89,12 +89,12 @@ def run(
     """Run tests, whose results go to ``out`` as subunit, and their other output to our stderr."""
     for folder in suite.folders:
         top, start = _place(folder)
-        mine = [test for test in tests if test.partition("(")[0].startswith(folder)]
-        mine += [test for test in tests if f"({folder}" in test]
-        if not mine:
+        attachments = [test for test in tests if test.partition("(")[0].startswith(folder)]
+        attachments += [test for test in tests if f"({folder}" in test]
+        if not attachments:
             continue
         with tempfile.NamedTemporaryFile("w", suffix=".tests") as listed:
-            listed.write("\n".join(mine) + "\n")
+            listed.write("\n".join(attachments) + "\n")
             listed.flush()
             _run(top, start, environment, "--load-list", listed.name, stdout=out)
 

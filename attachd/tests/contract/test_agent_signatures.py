@@ -94,10 +94,10 @@ class _Contract:
         self.assertEqual(set(history), set(self.FINGERPRINTS))
 
     def test_every_method_has_its_place_in_the_history(self):
-        told = set(
+        result = set(
             re.findall(r"\w+", " ".join(dict(_HISTORY.findall(self.MODULE.__doc__)).values()))
         )
-        self.assertEqual(set(), set(self.methods()) - told)
+        self.assertEqual(set(), set(self.methods()) - result)
 
     def test_nothing_changes_without_a_new_version(self):
         contract = self.contract()

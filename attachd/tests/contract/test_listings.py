@@ -58,9 +58,9 @@ class ListedTest(DriverCase):
         before = self.backend.seen(self.driver)
         volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
         export = self.export()
-        told = [set(self.driver.expected_exports(volume, [export])) for _ in range(2)]
-        self.assertEqual(told[0], told[1])
-        self.assertTrue(told[0])
+        result = [set(self.driver.expected_exports(volume, [export])) for _ in range(2)]
+        self.assertEqual(result[0], result[1])
+        self.assertTrue(result[0])
         self.assertEqual(set(), set(self.driver.expected_exports(volume, [])))
         self.assertEqual(before, self.backend.seen(self.driver))
 

@@ -128,8 +128,8 @@ class VersionTest(unittest.TestCase):
         self.assertEqual(sorted(set(numbers)), numbers)
 
     def test_every_method_has_its_place_in_the_history(self):
-        told = set(re.findall(r"\w+", " ".join(self.history.values())))
-        self.assertEqual(set(), set(_methods()) - told)
+        result = set(re.findall(r"\w+", " ".join(self.history.values())))
+        self.assertEqual(set(), set(_methods()) - result)
 
     def test_every_version_has_its_fingerprint(self):
         self.assertEqual(set(self.history), set(FINGERPRINTS))

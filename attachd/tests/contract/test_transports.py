@@ -286,10 +286,10 @@ class Time:
 
         def watchdog(dispatcher, event, incoming):
             incoming.client_timeout = 2  # of which half passes between two signs
-            beat = incoming.heartbeat
+            heartbeat_ = incoming.heartbeat
 
             def heartbeat():
-                beat()
+                heartbeat_()
                 shown.append(True)
                 if len(shown) == 2:
                     endpoint.gate.set()

@@ -225,7 +225,7 @@ def _of_long_work() -> None:
     begin = background_tasks.BackgroundTasks.submit
 
     @functools.wraps(begin)
-    def begun(work: Any, volume_id: str, do: Callable[[], None]) -> None:
+    def started(work: Any, volume_id: str, do: Callable[[], None]) -> None:
         name = crash_points.current_calls()
 
         def done() -> None:
@@ -234,7 +234,7 @@ def _of_long_work() -> None:
 
         begin(work, volume_id, done)
 
-    _put(background_tasks.BackgroundTasks, "submit", begun)
+    _put(background_tasks.BackgroundTasks, "submit", started)
 
 
 def _of_recovery() -> None:

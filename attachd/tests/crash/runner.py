@@ -120,11 +120,11 @@ def _look(call: Call, limit: float) -> tuple[float, list[str]]:
 
     :returns: the seconds it took to come to rest, and what is not as it has to be
     """
-    deployment, begun = call.deployment, time.monotonic()
+    deployment, started_at = call.deployment, time.monotonic()
     left = consistency.wait_until_consistent(
         lambda: deployment.unfinished() or deployment.differences(), limit
     )
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started_at
     left = left or _ended_wrong(call)
     if not left:
         _clean(call)
@@ -193,11 +193,11 @@ def _wait(
 
 
 def _all_ended(passed: Iterable[Any]) -> bool:
-    begun: Counter[tuple[str, int, str]] = Counter()
+    started: Counter[tuple[str, int, str]] = Counter()
     for each in passed:
         what, _, call = each.what.partition(" ")
-        begun[each.role, each.pid, call] += {"begin": 1, "end": -1}.get(what, 0)
-    return not any(begun.values())
+        started[each.role, each.pid, call] += {"begin": 1, "end": -1}.get(what, 0)
+    return not any(started.values())
 
 
 Death = tuple[type[Call], Point, Victim]

@@ -38,9 +38,9 @@ class Durations:
     @contextlib.contextmanager
     def measure(self, verb: str) -> Iterator[None]:
         """Note how long something takes, if it succeeds."""
-        begun = time.monotonic()
+        started_at = time.monotonic()
         yield
-        self._seconds[verb].append(time.monotonic() - begun)
+        self._seconds[verb].append(time.monotonic() - started_at)
 
     def figures(self, cycles: int) -> str:
         """Return some lines about the durations."""
@@ -74,9 +74,9 @@ class Worker:
     def cycle(self, *, log_in: bool) -> None:
         """Attach, look at it, and detach; remember what went wrong."""
         try:
-            mine = self._attach(log_in=log_in)
+            attachment = self._attach(log_in=log_in)
             self._pause()
-            self._detach(mine)
+            self._detach(attachment)
         except Exception as error:  # noqa: BLE001  the test looks at it
             self.trouble.append(f"{type(error).__name__}: {error}")
 
@@ -94,19 +94,19 @@ class Worker:
         wanted = {"attachment": {"volume_uuid": self._volume, "instance_uuid": self._server}}
         made = self._ask("reserve", 200, "POST", "/attachments", wanted)["attachment"]
         assert made["status"] == "reserved", made
-        mine = str(made["id"])
+        attachment = str(made["id"])
         self._pause()
         body = {"attachment": {"connector": self._host.connector}}
-        path = f"/attachments/{mine}"
-        told = self._ask("connect", 200, "PUT", path, body)["attachment"]["connection_info"]
+        path = f"/attachments/{attachment}"
+        result = self._ask("connect", 200, "PUT", path, body)["attachment"]["connection_info"]
         self._pause()
         self._ask("complete", 204, "POST", f"{path}/action", {"os-complete": None})
         self._pause()
         seen = self._ask("show", 200, "GET", path)["attachment"]
-        self._check(mine, seen, told)
+        self._check(attachment, seen, result)
         if log_in:
-            self._log_in({"driver_volume_type": told["driver_volume_type"], "data": told})
-        return mine
+            self._log_in({"driver_volume_type": result["driver_volume_type"], "data": result})
+        return attachment
 
     def _log_in(self, info: dict[str, Any]) -> None:
         """Log in with the attachment's own secret, and read; open-iscsi goes on trying as well.
@@ -127,17 +127,17 @@ class Worker:
 
         wait_until(logged_in)
 
-    def _check(self, mine: str, seen: dict[str, Any], told: dict[str, Any]) -> None:
+    def _check(self, attachment_id: str, seen: dict[str, Any], result: dict[str, Any]) -> None:
         assert (seen["status"], seen["attach_mode"]) == ("attached", "rw"), seen
         assert (seen["volume_id"], seen["instance"]) == (self._volume, self._server), seen
-        assert seen["connection_info"] == told, (seen, told)
-        named = (told["attachment_id"], told["access_mode"])
-        assert named == (mine, "rw"), told
+        assert seen["connection_info"] == result, (seen, result)
+        named = (result["attachment_id"], result["access_mode"])
+        assert named == (attachment_id, "rw"), result
 
-    def _detach(self, mine: str) -> None:
-        left = self._ask("delete", 200, "DELETE", f"/attachments/{mine}")["attachments"]
-        assert mine not in {each["id"] for each in left}, left
-        gone = self._api.request("GET", f"/attachments/{mine}")
+    def _detach(self, attachment_id: str) -> None:
+        left = self._ask("delete", 200, "DELETE", f"/attachments/{attachment_id}")["attachments"]
+        assert attachment_id not in {each["id"] for each in left}, left
+        gone = self._api.request("GET", f"/attachments/{attachment_id}")
         assert gone.status == 404, gone
 
 

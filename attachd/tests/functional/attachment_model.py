@@ -116,78 +116,80 @@ class Volume:
         new = self.attachments[attachment_id] = Attachment(attachment_id, server)
         return new
 
-    def connect(self, mine: Attachment, host: str, faults: Faults, *, alone: bool) -> int:
+    def connect(self, attachment: Attachment, host: str, faults: Faults, *, alone: bool) -> int:
         """Let a host in."""
-        if mine.state in {"connected", "attached"} and mine.host == host:
+        if attachment.state in {"connected", "attached"} and attachment.host == host:
             return OK
-        bound = mine.state in {"connect_unknown", "disconnect_failed"}
-        if bound and mine.host not in {None, host}:
+        bound = attachment.state in {"connect_unknown", "disconnect_failed"}
+        if bound and attachment.host not in {None, host}:
             return CONFLICT
-        if mine.state not in {"reserved", "connect_failed", "connect_unknown"}:
+        if attachment.state not in {"reserved", "connect_failed", "connect_unknown"}:
             return CONFLICT
-        if not self._may_connect(mine, alone=alone):
+        if not self._may_connect(attachment, alone=alone):
             return CONFLICT
-        mine.host = host
-        return self.connected(mine, faults)
+        attachment.host = host
+        return self.connected(attachment, faults)
 
-    def _may_connect(self, mine: Attachment, *, alone: bool) -> bool:
-        if "error" in self.status(without=mine)[0]:
+    def _may_connect(self, attachment: Attachment, *, alone: bool) -> bool:
+        if "error" in self.status(without=attachment)[0]:
             return False
-        others = [each for each in self.holders() if each is not mine]
+        others = [each for each in self.holders() if each is not attachment]
         if self.multiattach:
             return True
         if alone and any(each.state != "reserved" for each in others):
             return False
-        return all(mine.server is not None and each.server == mine.server for each in others)
+        return all(
+            attachment.server is not None and each.server == attachment.server for each in others
+        )
 
     @staticmethod
-    def connected(mine: Attachment, faults: Faults) -> int:
+    def connected(attachment: Attachment, faults: Faults) -> int:
         if faults.work == "well":
-            mine.state, mine.reachable = "connected", True
+            attachment.state, attachment.reachable = "connected", True
             return OK
         if faults.work == "late":
-            mine.reachable = True
+            attachment.reachable = True
         # After an earlier connect that may have succeeded, a refusal proves nothing.
-        is_first = mine.state != "connect_unknown"
-        if faults.work == "refused" and is_first and not mine.reachable:
-            mine.state = "connect_failed"
+        is_first = attachment.state != "connect_unknown"
+        if faults.work == "refused" and is_first and not attachment.reachable:
+            attachment.state = "connect_failed"
             return BROKEN
         if faults.undo in {"well", "late"}:
-            mine.reachable = False
-        mine.state = "connect_failed" if faults.undo == "well" else "connect_unknown"
+            attachment.reachable = False
+        attachment.state = "connect_failed" if faults.undo == "well" else "connect_unknown"
         return BROKEN
 
-    def complete(self, mine: Attachment) -> int:
+    def complete(self, attachment: Attachment) -> int:
         """Note that the host uses the volume."""
-        if mine.state not in {"reserved", "connected", "attached"}:
+        if attachment.state not in {"reserved", "connected", "attached"}:
             return CONFLICT
-        mine.state, self.leaving = "attached", 0
+        attachment.state, self.leaving = "attached", 0
         return NO_CONTENT
 
-    def detach(self, mine: Attachment, faults: Faults) -> int:
+    def detach(self, attachment: Attachment, faults: Faults) -> int:
         """Shut a host out and forget the attachment."""
-        self.begin_to_leave(mine)
-        if mine.host is not None and not self.shut_out(mine, faults):
+        self.begin_to_leave(attachment)
+        if attachment.host is not None and not self.shut_out(attachment, faults):
             return BROKEN
-        del self.attachments[mine.id]
+        del self.attachments[attachment.id]
         if self.own == "error":
             self.own = "ready"
         return OK
 
-    def begin_to_leave(self, mine: Attachment) -> None:
+    def begin_to_leave(self, attachment: Attachment) -> None:
         """Count the detaches that are still to come, of those that were begun."""
-        if mine.state == "attached":
-            mine.state = "leaving"
+        if attachment.state == "attached":
+            attachment.state = "leaving"
             attached = sum(each.state == "attached" for each in self.used())
             self.leaving = min(max(self.leaving - 1, 0), attached)
 
     @staticmethod
-    def shut_out(mine: Attachment, faults: Faults) -> bool:
+    def shut_out(attachment: Attachment, faults: Faults) -> bool:
         """Return whether a host surely does not reach the volume any more."""
         if faults.work in {"well", "late"}:
-            mine.reachable = False
+            attachment.reachable = False
         if faults.work != "well":
-            mine.state = "disconnect_failed"
+            attachment.state = "disconnect_failed"
         return faults.work == "well"
 
     def give_up(self) -> None:

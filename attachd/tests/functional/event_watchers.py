@@ -89,9 +89,9 @@ class Poller(Watcher):
                 url = f"{self._url()}/v3/events"
                 answer = session.get(url, params=query, headers=HEADERS, timeout=SILENCE)
                 self._check(answer)
-                told = answer.json()
-                self.seen += told["events"]
-                self._place = told["revision"]
+                result = answer.json()
+                self.seen += result["events"]
+                self._place = result["revision"]
 
 
 class StreamListener(Watcher):

@@ -51,9 +51,9 @@ class HostAttachCase(unittest.TestCase):
 
     def recover_until_deleted(self):
         """Have done what is left to do, until no attachment is there."""
-        caretaker = RecoveryLoop(self.api.backend)
+        recovery = RecoveryLoop(self.api.backend)
         wait.wait_until(
-            lambda: caretaker.run_once() or not db_rows.list_attachments(),
+            lambda: recovery.run_once() or not db_rows.list_attachments(),
             db_rows.list_attachments,
         )
 

@@ -56,32 +56,32 @@ class Volume(attachment_model.Volume):
         super().give_up()
         self.holds = 0
 
-    def detach(self, mine: Attachment, faults: Faults) -> int:
+    def detach(self, attachment: Attachment, faults: Faults) -> int:
         """Revoke the connections of an attachment, and delete it."""
-        self.begin_to_leave(mine)
-        for each in self._ending_with(mine):
+        self.begin_to_leave(attachment)
+        for each in self._ending_with(attachment):
             if not self._end(each, faults):
-                mine.state = "disconnect_failed"
+                attachment.state = "disconnect_failed"
                 return BROKEN
-        return super().detach(mine, faults)
+        return super().detach(attachment, faults)
 
-    def _ending_with(self, mine: Attachment) -> list[Connection]:
-        others = [each for each in self.used() if each is not mine and each.legacy]
-        reach: set[str | None] = {mine.id}
-        if mine.legacy and not self.holds and not others:
+    def _ending_with(self, attachment: Attachment) -> list[Connection]:
+        others = [each for each in self.used() if each is not attachment and each.legacy]
+        reach: set[str | None] = {attachment.id}
+        if attachment.legacy and not self.holds and not others:
             reach.add(None)
         return [each for each in self.connections.values() if each.serves in reach]
 
-    def _end(self, mine: Connection, faults: Faults) -> bool:
-        done = self.shut_out(mine, faults)
+    def _end(self, connection: Connection, faults: Faults) -> bool:
+        done = self.shut_out(connection, faults)
         if done:
-            del self.connections[self._key(mine)]
-            if mine.serves is None:
+            del self.connections[self._key(connection)]
+            if connection.serves is None:
                 self._release()
         return done
 
-    def _key(self, mine: Connection) -> str:
-        (key,) = [key for key, each in self.connections.items() if each is mine]
+    def _key(self, connection: Connection) -> str:
+        (key,) = [key for key, each in self.connections.items() if each is connection]
         return key
 
     def _free_key(self, host: str) -> str:
@@ -137,25 +137,25 @@ class Volume(attachment_model.Volume):
 
     def let_in(self, host: str, faults: Faults) -> int:
         """Connect a host; the caller sets the id of a new connection."""
-        self.last = mine = self.open_to(host)
-        if mine is not None and mine.state == "connected":
+        self.last = attachment = self.open_to(host)
+        if attachment is not None and attachment.state == "connected":
             return OK
-        if not self._may_let_in(mine):
+        if not self._may_let_in(attachment):
             return BAD
-        if mine is not None and mine.state == "disconnect_failed":
+        if attachment is not None and attachment.state == "disconnect_failed":
             return CONFLICT
-        if mine is None:
-            mine = Connection("", None, host=host)
-            self.connections[self._free_key(host)] = mine
-        self.last = mine
+        if attachment is None:
+            attachment = Connection("", None, host=host)
+            self.connections[self._free_key(host)] = attachment
+        self.last = attachment
         made = [each for each in self.attachments.values() if each.legacy]
         if self.multiattach:
-            free = self._unconnected(mine)
+            free = self._unconnected(attachment)
             is_plain = len(free) == 1 and not self.holds
             made = [each for each in free if each.at == host] or (free if is_plain else [])
         if made:
-            mine.serves, mine.server = made[0].id, made[0].server
-        return self.connected(mine, faults)
+            attachment.serves, attachment.server = made[0].id, made[0].server
+        return self.connected(attachment, faults)
 
     def _unconnected(self, opened: Connection) -> list[Attachment]:
         """Return the attachments without a connection other than this one."""
@@ -164,8 +164,8 @@ class Volume(attachment_model.Volume):
             each for each in self.attachments.values() if each.legacy and each.id not in served
         ]
 
-    def _may_let_in(self, mine: Connection | None) -> bool:
-        if self.own != "ready" or self.status(without=mine)[0] == "error":
+    def _may_let_in(self, connection: Connection | None) -> bool:
+        if self.own != "ready" or self.status(without=connection)[0] == "error":
             return False
         strange = [
             each for each in self.used() if not each.legacy or each.state == "disconnect_failed"
@@ -194,13 +194,13 @@ class Volume(attachment_model.Volume):
 
     def attach(self, server: str | None, at: str) -> int:
         """Attach for a server or a host; add() adds a new attachment."""
-        mine = self._known(server, at)
-        if mine is None:
+        attachment = self._known(server, at)
+        if attachment is None:
             free = self.own == "ready" and self.status()[0] != "error"
             return ACCEPTED if free and (self.multiattach or not self.used()) else BAD
-        if mine.state not in {"reserved", "connected", "attached"}:
+        if attachment.state not in {"reserved", "connected", "attached"}:
             return CONFLICT
-        self._attached(mine)
+        self._attached(attachment)
         return ACCEPTED
 
     def is_known(self, server: str | None, at: str) -> bool:
@@ -216,24 +216,24 @@ class Volume(attachment_model.Volume):
 
     def add_attached(self, attachment_id: str, server: str | None, at: str) -> None:
         """Add what was attached anew."""
-        mine = self.add(attachment_id, server)
-        mine.legacy, mine.at = True, at
-        self._attached(mine)
+        attachment = self.add(attachment_id, server)
+        attachment.legacy, attachment.at = True, at
+        self._attached(attachment)
 
-    def _attached(self, mine: Attachment) -> None:
-        if mine.state != "attached":
+    def _attached(self, attachment: Attachment) -> None:
+        if attachment.state != "attached":
             self._release()
-        mine.state, self.leaving = "attached", 0
+        attachment.state, self.leaving = "attached", 0
         free = [each for each in self.connections.values() if each.serves is None]
         if self.multiattach:
-            there = [each for each in free if each.host == (mine.host or mine.at)]
-            free = there or (free if len(free) == 1 else [])
+            existing = [each for each in free if each.host == (attachment.host or attachment.at)]
+            free = existing or (free if len(free) == 1 else [])
         for each in free:
-            each.serves, each.server = mine.id, mine.server
+            each.serves, each.server = attachment.id, attachment.server
 
-    def leave(self, mine: Attachment | None, faults: Faults) -> int:
+    def leave(self, attachment: Attachment | None, faults: Faults) -> int:
         """Detach one, or whichever there is."""
-        chosen = mine
+        chosen = attachment
         if chosen is None:
             used = self.used()
             if len(used) > 1:
@@ -243,9 +243,9 @@ class Volume(attachment_model.Volume):
             return self._give_back(faults)
         return ACCEPTED if self.detach(chosen, faults) == OK else BROKEN
 
-    def leave_by_force(self, mine: Attachment, host: str | None, faults: Faults) -> int:
+    def leave_by_force(self, attachment: Attachment, host: str | None, faults: Faults) -> int:
         """Detach one attachment in any state, and close one more connection."""
-        gone = self.leave(mine, faults)
+        gone = self.leave(attachment, faults)
         if gone == ACCEPTED and host is not None and not self._close(host, (), faults):
             return BROKEN
         return gone

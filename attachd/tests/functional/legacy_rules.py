@@ -63,12 +63,14 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         sent = {"os-initialize_connection": {"connector": connector(host)}}
         with self.driver.faults(grant=work, revoke=undo):
             answer = self._act(expected, volume, **sent)
-        mine = volume.last
-        if mine is not None and not mine.id:
-            mine.id = self._new_connection(volume)
-        if expected == attachment_model.OK and mine is not None:
-            told = answer.body["connection_info"]["data"]
-            assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
+        attachment = volume.last
+        if attachment is not None and not attachment.id:
+            attachment.id = self._new_connection(volume)
+        if expected == attachment_model.OK and attachment is not None:
+            result = answer.body["connection_info"]["data"]
+            assert (result["attachment_id"], result["volume_id"]) == (attachment.id, volume.id), (
+                result
+            )
 
     @staticmethod
     def _new_connection(volume: legacy_model.Volume) -> str:
@@ -100,10 +102,10 @@ class LegacyRules(stateful.RuleBasedStateMachine):
             expected, volume, **{"os-attach": sent | ({"instance_uuid": who} if who else {})}
         )
         if new and expected == attachment_model.ACCEPTED:
-            (mine,) = {
+            (attachment,) = {
                 row["id"] for row in db_rows.list_attachments(volume.id) if row["kind"] == "legacy"
             } - volume.attachments.keys()
-            volume.add_attached(mine, who, at)
+            volume.add_attached(attachment, who, at)
 
     @stateful.precondition(has_volumes)
     @stateful.rule(data=st.data(), work=WORKS)
@@ -128,8 +130,8 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         volume = data.draw(
             st.sampled_from([each for each in self.volumes.values() if each.attachments])
         )
-        mine = volume.attachments[data.draw(st.sampled_from(list(volume.attachments)))]
-        expected = volume.leave_by_force(mine, host, Faults(work))
-        sent = {"attachment_id": mine.id, "connector": connector(host) if host else None}
+        attachment = volume.attachments[data.draw(st.sampled_from(list(volume.attachments)))]
+        expected = volume.leave_by_force(attachment, host, Faults(work))
+        sent = {"attachment_id": attachment.id, "connector": connector(host) if host else None}
         with self.driver.faults(revoke=work):
             self._act(expected, volume, **{"os-force_detach": sent})

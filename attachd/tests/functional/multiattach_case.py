@@ -46,9 +46,9 @@ class MultiattachCase(testtools.TestCase):
         wanted["connector"] = host.connector | dict(connector)
         made = self.api.request_json("POST", "/attachments", {"attachment": wanted})["attachment"]
         self.api.request_json("POST", f"/attachments/{made['id']}/action", {"os-complete": {}})
-        told = made["connection_info"]
-        self.assertEqual(told["access_mode"], self.mode(made["id"]))
-        return made["id"], {"driver_volume_type": told["driver_volume_type"], "data": told}
+        result = made["connection_info"]
+        self.assertEqual(result["access_mode"], self.mode(made["id"]))
+        return made["id"], {"driver_volume_type": result["driver_volume_type"], "data": result}
 
     def mode(self, attachment):
         return self.api.request_json("GET", f"/attachments/{attachment}")["attachment"][

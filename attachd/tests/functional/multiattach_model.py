@@ -74,85 +74,88 @@ class Volume(attachment_model.Volume):
     readonly: bool = False
     shared: dict[str, Attachment] = field(default_factory=dict)
 
-    def _others(self, mine: attachment_model.Attachment | None) -> list[Attachment]:
+    def _others(self, attachment: attachment_model.Attachment | None) -> list[Attachment]:
         return [
             each
             for each in self.shared.values()
-            if each is not mine and each.state != "connect_failed"
+            if each is not attachment and each.state != "connect_failed"
         ]
 
-    def _is_full(self, mine: Attachment) -> bool:
+    def _is_full(self, attachment: Attachment) -> bool:
         most = self.kind.most
-        servers = [each.server or each.id for each in [*self._others(mine), mine]]
+        servers = [each.server or each.id for each in [*self._others(attachment), attachment]]
         return self.multiattach and most is not None and server_count(servers) > most
 
-    def _may_write(self, mine: Attachment) -> bool:
+    def _may_write(self, attachment: Attachment) -> bool:
         if self.readonly:
             return False
         if not self.kind.one_writer:
             return True
-        writers = [each for each in self._others(mine) if each.mode == "rw"]
-        same = [each for each in writers if each.server == mine.server]
-        if mine.server is not None and len(same) <= 1:  # with a third, it is no migration
-            writers = [each for each in writers if each.server != mine.server]
+        writers = [each for each in self._others(attachment) if each.mode == "rw"]
+        same = [each for each in writers if each.server == attachment.server]
+        if attachment.server is not None and len(same) <= 1:  # with a third, it is no migration
+            writers = [each for each in writers if each.server != attachment.server]
         return self.multiattach and not writers
 
-    def reserve_for(self, mine: Attachment) -> int:
+    def reserve_for(self, attachment: Attachment) -> int:
         """Take the volume for an attachment."""
-        code = self.reserve(mine.server)
+        code = self.reserve(attachment.server)
         if code == OK and (
-            self._is_full(mine) or (mine.asked == "rw" and not self._may_write(mine))
+            self._is_full(attachment)
+            or (attachment.asked == "rw" and not self._may_write(attachment))
         ):
             code = BAD
         if code == OK:
-            mine.mode = "ro" if self.readonly else mine.asked
-            self.shared[mine.id] = self.attachments[mine.id] = mine
+            attachment.mode = "ro" if self.readonly else attachment.asked
+            self.shared[attachment.id] = self.attachments[attachment.id] = attachment
         return code
 
     def let_in(
         self,
-        mine: Attachment,
+        attachment: Attachment,
         host: str,
-        told: str | None,
+        result: str | None,
         faults: Faults,
         every: Iterable["Volume"],
         *,
         alone: bool,
     ) -> int:
         """Let a host in."""
-        bound = mine.state in _BOUND and mine.host is not None
-        if bound and (mine.host, mine.told) != (host, told):
+        bound = attachment.state in _BOUND and attachment.host is not None
+        if bound and (attachment.host, attachment.told) != (host, result):
             return CONFLICT
-        if bound and mine.state in {"connected", "attached"}:
+        if bound and attachment.state in {"connected", "attached"}:
             return OK
-        if not self._may_connect(mine, alone=alone):
+        if not self._may_connect(attachment, alone=alone):
             return CONFLICT
-        mode = self._mode(mine, told)
+        mode = self._mode(attachment, result)
         code = OK if mode else BAD
-        if mine.state in _NEW and (self._is_full(mine) or self._is_full_at(host, mine, every)):
+        if attachment.state in _NEW and (
+            self._is_full(attachment) or self._is_full_at(host, attachment, every)
+        ):
             code = BAD
-        if code == OK and mine.state not in {*_NEW, "connect_unknown"}:
+        if code == OK and attachment.state not in {*_NEW, "connect_unknown"}:
             code = CONFLICT
         if code == OK:
-            mine.host, mine.told, mine.mode = host, told, mode
-            code = self.connected(mine, faults)
-            if mine.state == "connect_failed":
-                mine.mode = mine.asked
+            attachment.host, attachment.told, attachment.mode = host, result, mode
+            code = self.connected(attachment, faults)
+            if attachment.state == "connect_failed":
+                attachment.mode = attachment.asked
         return code
 
-    def _mode(self, mine: Attachment, told: str | None) -> str | None:
+    def _mode(self, attachment: Attachment, result: str | None) -> str | None:
         """Return what a host may do; None: less than it wants."""
-        if mine.state in _BOUND and mine.mode:
-            return mine.mode
-        wanted = mine.asked or told
-        writes = wanted != "ro" and self._may_write(mine)
+        if attachment.state in _BOUND and attachment.mode:
+            return attachment.mode
+        wanted = attachment.asked or result
+        writes = wanted != "ro" and self._may_write(attachment)
         return "rw" if writes else None if wanted == "rw" else "ro"
 
-    def _is_full_at(self, host: str, mine: Attachment, every: Iterable["Volume"]) -> bool:
-        here = [each for each in self._others(mine) if each.host == host]
-        there = [each for one in every for each in one._others(mine) if each.host == host]
+    def _is_full_at(self, host: str, attachment: Attachment, every: Iterable["Volume"]) -> bool:
+        local = [each for each in self._others(attachment) if each.host == host]
+        existing = [each for one in every for each in one._others(attachment) if each.host == host]
         most = self.kind.most_per_host
-        return (most is not None and len(here) >= most) or len(there) >= MOST_AT_A_HOST
+        return (most is not None and len(local) >= most) or len(existing) >= MOST_AT_A_HOST
 
     def change_flag(self, *, readonly: bool) -> int:
         """Let later attachments only read the volume, or write again."""
@@ -161,9 +164,9 @@ class Volume(attachment_model.Volume):
         self.readonly = readonly
         return ACCEPTED
 
-    def leave(self, mine: Attachment, faults: Faults) -> int:
+    def leave(self, attachment: Attachment, faults: Faults) -> int:
         """Shut a host out and forget the attachment."""
-        code = self.detach(mine, faults)
+        code = self.detach(attachment, faults)
         if code == OK:
-            del self.shared[mine.id]
+            del self.shared[attachment.id]
         return code

@@ -53,9 +53,9 @@ class IscsiCase(MultiattachCase):
         self.assertEqual([], [each for each in self.tgtd.targets() if volume in each.name])
         self.assertEqual(set(), set(attachments) & set(self.tgtd.accounts()))
 
-    def with_reader(self, way="asked"):
+    def with_reader(self, method="asked"):
         """Return a volume and the connection info of a writer and of a reader."""
-        specs, asked = WAYS[way]
+        specs, asked = WAYS[method]
         volume = self.create_multiattach_volume(**specs)
         writer, reader = self.attach(volume, self.a), self.attach(volume, self.b, **asked)
         self.assertEqual(["rw", "ro"], [self.mode(each) for each, _ in (writer, reader)])
@@ -125,9 +125,9 @@ class ReadersTest(IscsiCase):
     """A host that only reads, beside one that writes all the time."""
 
     def test_read_only_host_cannot_write_with_any_scsi_command(self):
-        for way in WAYS:
-            with self.subTest(way):
-                _volume, (_, info_a), (_, info_b) = self.with_reader(way)
+        for method in WAYS:
+            with self.subTest(method):
+                _volume, (_, info_a), (_, info_b) = self.with_reader(method)
                 a, b = self.log_in(info_a, self.a), self.log_in(info_b, self.b)
                 a.write(7, b"7" * 512)
                 writer = scsi.Writer(self, a)

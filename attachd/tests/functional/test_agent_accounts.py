@@ -120,8 +120,8 @@ class AccountTest(unittest.TestCase):
         return connection.channel()
 
     def test_rabbitmq_agent_account_is_sufficient_for_an_agent(self):
-        desk, agent = Listener(), Listener()
-        self.served(desk, "desk", CONF.agent.manager_topic)
+        endpoint, agent = Listener(), Listener()
+        self.served(endpoint, "desk", CONF.agent.manager_topic)
         account = self.account_transport()
         self.served(agent, HOST, CONF.agent.topic, account)
         target = messaging.Target(

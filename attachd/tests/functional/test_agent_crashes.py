@@ -48,9 +48,9 @@ class AgentCrashTest(AgentCase):
     def test_attach_with_agent_killed_at_any_step_completes(self):
         self.host.report_every(3600)
         self.host.start()
-        mine = []
-        points = self.kept(self.passed(lambda: mine.append(self.attach())))
-        self.detach(mine[0])
+        attachments = []
+        points = self.kept(self.passed(lambda: attachments.append(self.attach())))
+        self.detach(attachments[0])
         names = [each.name.rpartition(" ")[2] for each in points]
         self.assertEqual(["desired_state", "desired_state"], names[:2])
         self.assertTrue({"connect", "write", "connected"} <= set(names), names)

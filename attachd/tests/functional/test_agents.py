@@ -102,21 +102,21 @@ class AgentsTest(AgentCase):
 
     def test_agent_attaches_and_detaches_a_volume(self):
         self.host.start()
-        mine = self.attach()
-        shown = self.deployment.attachment(mine)
-        path = f"{self.host.device(mine)}"
+        attachment_id = self.attach()
+        shown = self.deployment.attachment(attachment_id)
+        path = f"{self.host.device(attachment_id)}"
         expected = ("attached", self.host.name, path)
         self.assertEqual(expected, (shown["status"], shown["attached_host"], shown["device"]))
         self.assertEqual("in-use", self.deployment.volume(self.volume)["status"])
         # The agent's log is read by the id of the request.
         self.assertRegex(self.host.log, rf"{self.asked} .*Volume {self.volume}: device {path}")
-        self.write(mine)
-        self.detach(mine)
+        self.write(attachment_id)
+        self.detach(attachment_id)
         self.assertEqual(BYTES, self.stored())
 
     def test_agent_reports_state_and_devices(self):
         self.host.start()
-        mine = self.attach()
+        attachment_id = self.attach()
         # The last report may be from the time when it was still connecting.
         wait_until(
             lambda: any(each["path"] and each["size_bytes"] for each in self.known()["devices"])
@@ -126,35 +126,35 @@ class AgentsTest(AgentCase):
         self.assertEqual(
             ("up", "user-space", None), (known["state"], known["connector_type"], known["error"])
         )
-        self.assertEqual((mine, GIB), (device["attachment_id"], device["size_bytes"]))
+        self.assertEqual((attachment_id, GIB), (device["attachment_id"], device["size_bytes"]))
         self.assertEqual(self.host.name, known["connector"]["host"])
-        self.detach(mine)
+        self.detach(attachment_id)
 
     def known(self):
         return self.deployment.agent(self.host.name)
 
     def test_detach_with_busy_device_fails_and_names_the_users(self):
         self.host.start()
-        mine = self.attach()
-        with self.host.device(mine).open("rb"):
-            answer = self.deployment.detach(mine)
+        attachment_id = self.attach()
+        with self.host.device(attachment_id).open("rb"):
+            answer = self.deployment.detach(attachment_id)
             self.assertEqual(409, answer.status_code, answer.text)
             self.assertIn(f"process {os.getpid()}", answer.text)
             self.assertTrue(self.exported())
-            self.assertEqual("attached", self.status(mine))
-        self.detach(mine)
+            self.assertEqual("attached", self.status(attachment_id))
+        self.detach(attachment_id)
 
     def test_extend_volume_resizes_the_agents_device(self):
         self.host.start()
-        mine = self.attach()
+        attachment_id = self.attach()
         answer = self.deployment.request(
             "POST", f"/volumes/{self.volume}/action", {"os-extend": {"new_size": 2}}
         )
         self.assertEqual(202, answer.status_code, answer.text)
-        size = Path("/sys/block", self.host.device(mine).name, "size")
+        size = Path("/sys/block", self.host.device(attachment_id).name, "size")
         wait_until(lambda: int(size.read_text()) * 512 == 2 * GIB, size.read_text)
         self.deployment.wait_for_volume(self.volume, "in-use")
-        self.detach(mine)
+        self.detach(attachment_id)
 
     def test_attach_with_unreachable_target_leaves_nothing(self):
         self.host.start()
@@ -167,34 +167,34 @@ class AgentsTest(AgentCase):
 
     def test_agent_stop_keeps_devices(self):
         agent = self.host.start()
-        mine = self.attach()
+        attachment_id = self.attach()
         agent.send(signal.SIGTERM)
         agent.wait()
-        self.write(mine)
+        self.write(attachment_id)
         self.host.start()
-        self.assertEqual("attached", self.status(mine))
-        self.assertEqual(BYTES, self.read(mine))
-        self.detach(mine)
+        self.assertEqual("attached", self.status(attachment_id))
+        self.assertEqual(BYTES, self.read(attachment_id))
+        self.detach(attachment_id)
 
     def test_agent_after_reboot_reconnects_volumes(self):
         self.host.start()
-        mine = self.attach()
-        self.write(mine)
+        attachment_id = self.attach()
+        self.write(attachment_id)
         self.host.reboot()
         self.assertEqual([], self.host.loops())
         self.host.start()
-        wait_until(lambda: self.is_readable(mine) == BYTES)
-        self.assertEqual("attached", self.status(mine))
-        self.detach(mine)
+        wait_until(lambda: self.is_readable(attachment_id) == BYTES)
+        self.assertEqual("attached", self.status(attachment_id))
+        self.detach(attachment_id)
 
     def test_agent_reconnects_a_device_that_vanished(self):
         agent = self.host.start()
-        mine = self.attach()
+        attachment_id = self.attach()
         for pid in self.host.daemons():
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: "made again" in agent.output, lambda: agent.output)
-        wait_until(lambda: self.is_readable(mine))
-        self.detach(mine)
+        wait_until(lambda: self.is_readable(attachment_id))
+        self.detach(attachment_id)
 
     def is_readable(self, attachment_id):
         with contextlib.suppress(OSError, AssertionError):
@@ -217,9 +217,9 @@ class AgentsTest(AgentCase):
         configuration.write_text(text)
         agent = forger.spawn()
         wait_until(lambda: "is registered with another key" in agent.output, lambda: agent.output)
-        mine = self.attach()
+        attachment_id = self.attach()
         self.assertEqual(([], 1), (forger.loops(), len(self.host.loops())))
-        self.detach(mine)
+        self.detach(attachment_id)
         self.assertNotIn("Traceback", agent.output)
         self.assertEqual(1, agent.output.count("report failed"))
 
@@ -236,11 +236,11 @@ class AgentsTest(AgentCase):
     def test_agent_unit_passes_systemd_analyze(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
         program = dict(self.settings())["ExecStart"]
-        there = self.host.top / UNIT.name
+        existing = self.host.top / UNIT.name
         text = UNIT.read_text().replace(program, processes.script("attachd-agent"))
-        there.write_text(text)
+        existing.write_text(text)
         done = subprocess.run(
-            [analyze, "verify", there], capture_output=True, text=True, check=False
+            [analyze, "verify", existing], capture_output=True, text=True, check=False
         )
         self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
         self.assertEqual("attachd-agent", Path(program).name)
@@ -267,11 +267,11 @@ class AgentsTest(AgentCase):
             f"--config-file={self.host.top / 'agent.conf'}",
         )
         agent.wait_for("agent serves requests")
-        mine = self.attach()
-        self.write(mine)
-        with self.host.device(mine).open("rb"):
-            self.assertEqual(409, self.deployment.detach(mine).status_code)
-        self.detach(mine)
+        attachment_id = self.attach()
+        self.write(attachment_id)
+        with self.host.device(attachment_id).open("rb"):
+            self.assertEqual(409, self.deployment.detach(attachment_id).status_code)
+        self.detach(attachment_id)
         self.assertEqual(BYTES, self.stored())
         self.assertEqual(0, agent.end())
 
@@ -281,11 +281,11 @@ class AgentsTest(AgentCase):
             with self.deployment.another_api(self, SHORT_WORK_TIMEOUT):
                 answer = self.deployment.attach(self.volume, self.host.name)
             self.assertEqual(504, answer.status_code, answer.text)
-            (mine,) = self.mine()
-            self.assertEqual("attaching", self.status(mine))
-        self.wait_for(mine, "attached")
-        self.write(mine)
-        self.detach(mine)
+            (attachment,) = self.mine()
+            self.assertEqual("attaching", self.status(attachment))
+        self.wait_for(attachment, "attached")
+        self.write(attachment)
+        self.detach(attachment)
 
     def mine(self):
         listed = self.deployment.request("GET", "/attachments").json()["attachments"]
@@ -293,15 +293,15 @@ class AgentsTest(AgentCase):
 
     def test_detach_with_paused_agent_keeps_the_grant_until_the_host_disconnects(self):
         agent = self.host.start()
-        mine = self.attach()
+        attachment_id = self.attach()
         with agent.paused():
             with self.deployment.another_api(self, SHORT_WORK_TIMEOUT):
-                answer = self.deployment.detach(mine)
+                answer = self.deployment.detach(attachment_id)
             self.assertEqual(504, answer.status_code, answer.text)
-            self.assertEqual("detaching", self.status(mine))
+            self.assertEqual("detaching", self.status(attachment_id))
             self.assertTrue(self.exported())
-            self.write(mine)
-        self.wait_for(mine, None)
+            self.write(attachment_id)
+        self.wait_for(attachment_id, None)
         self.assert_nothing_is_left()
         self.assertEqual(BYTES, self.stored())
 
@@ -309,35 +309,35 @@ class AgentsTest(AgentCase):
         proxy, broker = tcp_proxy.in_front_of(self, self.deployment.broker)
         self.host = agent_deployment.AgentHost(self.deployment, self, broker)
         agent = self.host.start()
-        mine = self.attach()
+        attachment_id = self.attach()
         with self.deployment.another_api(self, SHORT_DOWN_TIME):
             proxy.refuse()
             wait_until(lambda: self.deployment.agent(self.host.name)["state"] == "down")
-            answer = self.deployment.detach(mine)
+            answer = self.deployment.detach(attachment_id)
             self.assertEqual(409, answer.status_code, answer.text)
             self.assertIn(f"agent of host {self.host.name} has not been heard of", answer.text)
-            self.assertEqual("attached", self.status(mine))
+            self.assertEqual("attached", self.status(attachment_id))
             other = self.deployment.attach(self.deployment.create_volume(), self.host.name)
             self.assertEqual(409, other.status_code, other.text)
             wait_until(lambda: "report failed" in agent.output, lambda: agent.output)
             proxy.pass_on()
             wait_until(lambda: self.deployment.agent(self.host.name)["state"] == "up")
-        self.detach(mine)
+        self.detach(attachment_id)
         self.assertEqual(1, agent.output.count("report failed"), agent.output)
         self.assertNotIn("Traceback", agent.output)
 
     def test_agent_waits_for_a_manager_that_was_killed(self):
         agent = self.host.start()
         with agent.paused():
-            mine = self.begin()
+            attachment_id = self.begin()
             wait_until(self.exported)
             self.deployment.manager.kill()
         # Enough for an agent to fail before; on a slow machine less is tested.
         manager = threading.Timer(1.0, self.restart)
         manager.start()
         self.addCleanup(manager.join)
-        self.wait_for(mine, "attached")
-        self.detach(mine)
+        self.wait_for(attachment_id, "attached")
+        self.detach(attachment_id)
 
     def restart(self):
         self.deployment.manager = self.deployment.start_manager()

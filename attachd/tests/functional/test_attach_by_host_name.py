@@ -201,13 +201,13 @@ class AgentRpcServerTest(HostAttachCase):
     """Managers accept the same reports from a host, and revoke its access by themselves."""
 
     def look(self, _context, _host, attachment_id):
-        desk, proof = rpc_server.AgentEndpoint(), {"host": HOST, "key": fake_agent.KEY}
-        duty = desk.desired_state(None, **proof, attachment_id=attachment_id)
-        said = {**proof, "attachment_id": attachment_id, "generation": duty["generation"]}
-        if duty["target_state"] == "connected":
-            desk.connected(None, **said, device="/dev/sdb")
+        endpoint, proof = rpc_server.AgentEndpoint(), {"host": HOST, "key": fake_agent.KEY}
+        desired = endpoint.desired_state(None, **proof, attachment_id=attachment_id)
+        said = {**proof, "attachment_id": attachment_id, "generation": desired["generation"]}
+        if desired["target_state"] == "connected":
+            endpoint.connected(None, **said, device="/dev/sdb")
         else:
-            desk.disconnected(context.get_admin_context(), **said)
+            endpoint.disconnected(context.get_admin_context(), **said)
 
     def test_agent_over_manager_rpc_attaches_and_detaches(self):
         with (

@@ -146,14 +146,14 @@ class AuditCommandTest(testtools.TestCase):
     def test_audit_command_repairs_differences_and_keeps_data(self):
         volume, other = self.api.create_volume(), self.api.create_volume()
         data = secrets.token_bytes(64 * 1024)
-        mine, info = self.attach(volume)
+        attachment, info = self.attach(volume)
         self.host.write(info, 2**20, data)
         lost, lost_info = self.attach(other)
         self.host.write(lost_info, 2**20, data)
         self.manager.kill()
         self.sql(sa.delete(models.attachments).where(models.attachments.c.id == lost))
         manager = self.start_manager()
-        manager.wait_for(f"{mine}: recovered")  # it has granted it again
+        manager.wait_for(f"{attachment}: recovered")  # it has granted it again
         target = next(each for each in self.tgtd.targets() if each.name.endswith(volume))
         self.tgtd.adm("--op", "delete", "--mode", "target", "--force", "--tid", f"{target.tid}")
 

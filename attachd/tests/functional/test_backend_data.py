@@ -68,8 +68,8 @@ class Case(testtools.TestCase):
     def attach(self, volume, host):
         """Let a host in as Nova does; return the attachment and the connection info."""
         attachment = self.sdk.create_attachment(volume)
-        told = self.sdk.update_attachment(attachment, connector=host.connector).connection_info
-        return attachment, {"driver_volume_type": told["driver_volume_type"], "data": told}
+        result = self.sdk.update_attachment(attachment, connector=host.connector).connection_info
+        return attachment, {"driver_volume_type": result["driver_volume_type"], "data": result}
 
 
 class IscsiCase(Case):

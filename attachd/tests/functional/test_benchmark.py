@@ -213,8 +213,8 @@ class BenchmarkTest(unittest.TestCase):
         self.assertIn("must be 1 or more", done.stderr)
 
     def test_benchmark_without_broker_exits_with_message(self):
-        nobody = "rabbit://nobody:secret@127.0.0.1:1/nowhere"
+        no_role = "rabbit://nobody:secret@127.0.0.1:1/nowhere"
         done = self._run(
-            *("--rounds", "1", "--rabbit", nobody), status=2, command=FOLDER / "machine_speed.py"
+            *("--rounds", "1", "--rabbit", no_role), status=2, command=FOLDER / "machine_speed.py"
         )
         self.assertIn("No empty call could be made", done.stderr)

@@ -332,12 +332,12 @@ class ExamplesTest(HostCliCase):
 
     def type_in(self, line):
         """Run a line, adapted to the differences between this test and a host."""
-        for shown, here in (
+        for shown, local in (
             ("http://127.0.0.1:8776/v3", self.url),
             ("/mnt/", f"{self.folder}/"),
             ("/etc/bash_completion.d", f"{self.folder}"),
         ):
-            line = line.replace(shown, here)
+            line = line.replace(shown, local)
         if " ATTACHMENT" in line:
             (attachment,) = self.attachments(self.data)
             line = line.replace(" ATTACHMENT", f" {attachment}")
@@ -374,9 +374,9 @@ class ExamplesTest(HostCliCase):
         example = processes.ROOT / "doc" / "source" / "user" / "local_attach_example.py"
         requirements.need_mount_namespaces(self)
         # Its host is this machine, whose own notes are none of our business.
-        here = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
+        local = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
         said = self.run_command(
-            *(requirements.require_tool(self, "unshare"), "--mount", "sh", "-c", here, "-"),
+            *(requirements.require_tool(self, "unshare"), "--mount", "sh", "-c", local, "-"),
             *(sys.executable, f"{example}", "data", f"{self.folder / 'data'}"),
         )
         self.assertIn(f"{self.data} attached\n", said)

@@ -58,8 +58,8 @@ class CommandsTest(unittest.TestCase):
 
     def test_forked_commands_use_the_callers_directory_and_home(self):
         command = "openstack configuration show -f value -c auth.username --os-cloud"
-        here, home = self.folder / "here", self.folder / ".config" / "openstack"
-        for place in (here, home):
+        local, home = self.folder / "here", self.folder / ".config" / "openstack"
+        for place in (local, home):
             place.mkdir(parents=True)
             cloud = f"clouds: {{{place.name}: {{auth: {{username: me}}}}}}"
             (place / "clouds.yaml").write_text(cloud)

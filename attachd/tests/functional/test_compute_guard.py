@@ -227,23 +227,23 @@ class TroubleTest(Case):
 @full_only("keystone")
 class ExchangeTest(unittest.TestCase):
     def test_delete_attachment_with_token_without_catalogue_exchanges_the_token(self):
-        here = keystone_api.use(self, include_service_catalog=False)
+        local = keystone_api.use(self, include_service_catalog=False)
         compute = fake_nova.FakeNova(self)
-        here.keystone.endpoint("compute", compute.url)
-        self.addCleanup(here.keystone.forget_endpoint, "compute")
-        alice = here.keystone.user("alice", "member")
-        token = here.keystone.token(alice)
+        local.keystone.endpoint("compute", compute.url)
+        self.addCleanup(local.keystone.forget_endpoint, "compute")
+        alice = local.keystone.user("alice", "member")
+        token = local.keystone.token(alice)
         volume = db_rows.add_volume(project_id=alice.project_id)["id"]
         attachment = db_rows.add_attachment(
             volume, "attached", project_id=alice.project_id, instance_uuid=SERVER
         )
         path = f"/attachments/{attachment['id']}"
         compute.add_attachment(SERVER, volume, attachment["id"])
-        answer = here.request("DELETE", path, token=token)
+        answer = local.request("DELETE", path, token=token)
         self.assertEqual(503, answer.status, answer.raw)
         self.assertIn("token_auth_url in [nova]", answer.fault)
-        conf_fixture.override(self, "token_auth_url", here.keystone.url, "nova")
-        self.assertEqual(409, here.request("DELETE", path, token=token).status)
+        conf_fixture.override(self, "token_auth_url", local.keystone.url, "nova")
+        self.assertEqual(409, local.request("DELETE", path, token=token).status)
 
 
 class OverrideTest(Case):
@@ -342,9 +342,9 @@ class LegacyTest(Case):
         self.assertEqual([], db_rows.list_attachments(self.volume))
 
     def test_legacy_detach_of_attachment_of_other_volume_is_refused(self):
-        mine = self.used()
+        attachment = self.used()
         self.volume = db_rows.add_volume(project_id=self.alice.project_id)["id"]
-        answer = self.act("os-detach", {"attachment_id": mine})
+        answer = self.act("os-detach", {"attachment_id": attachment})
         self.assertEqual(400, answer.status, answer.raw)
         self.assertIn("attachment_id", answer.fault)
 

@@ -191,18 +191,20 @@ class ConcurrencyTest(ApiRaceCase):
 
     def test_concurrent_repeats_of_one_call_get_the_same_response(self):
         volume_id = self.add_volume()
-        mine = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
+        attachment_id = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
         body = {"attachment": {"connector": {"host": "compute-1"}}}
-        ask = [lambda: self.api.request("PUT", f"/attachments/{mine}", body)] * CLIENTS
+        ask = [lambda: self.api.request("PUT", f"/attachments/{attachment_id}", body)] * CLIENTS
         answers = concurrency.run_at_once(*ask)
-        told = {str(each.body["attachment"]["connection_info"]) for each in answers}
-        self.assertEqual(1, len(told))
+        result = {str(each.body["attachment"]["connection_info"]) for each in answers}
+        self.assertEqual(1, len(result))
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_concurrent_deletes_delete_the_attachment_once(self):
         volume_id = self.add_volume()
-        mine = db_rows.add_attachment(volume_id, "connected", project_id=wsgi_api.PROJECT)["id"]
-        ask = [lambda: self.api.request("DELETE", f"/attachments/{mine}")] * CLIENTS
+        attachment_id = db_rows.add_attachment(
+            volume_id, "connected", project_id=wsgi_api.PROJECT
+        )["id"]
+        ask = [lambda: self.api.request("DELETE", f"/attachments/{attachment_id}")] * CLIENTS
         statuses = sorted(each.status for each in concurrency.run_at_once(*ask))
         self.assertEqual([200] + [404] * (CLIENTS - 1), statuses)
         self.assertEqual(["revoke"], self.driver.methods)
@@ -211,8 +213,8 @@ class ConcurrencyTest(ApiRaceCase):
         body = {"attachment": {"connector": {"host": "compute-1"}}}
         for _ in range(10):
             volume_id = self.add_volume()
-            mine = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
-            path = f"/attachments/{mine}"
+            attachment_id = db_rows.add_attachment(volume_id, project_id=wsgi_api.PROJECT)["id"]
+            path = f"/attachments/{attachment_id}"
             concurrency.run_at_once(
                 functools.partial(self.api.request, "PUT", path, body),
                 functools.partial(self.api.request, "DELETE", path),

@@ -92,9 +92,11 @@ class ContentionOnSqlite(DatabaseRaceCase):
 
     def test_transition_at_once_is_made_once(self):
         volume = db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume, "connecting")
-        move = functools.partial(attachments.move, mine["id"], volume, Event.GRANTED)
-        alone = functools.partial(attachments.move_without_volume, mine, Event.GRANTED, {}, 0)
+        attachment = db_rows.add_attachment(volume, "connecting")
+        move = functools.partial(attachments.move, attachment["id"], volume, Event.GRANTED)
+        alone = functools.partial(
+            attachments.move_without_volume, attachment, Event.GRANTED, {}, 0
+        )
         outcomes = race_case.outcomes(*[move, alone] * 10)
         self.assertEqual({1, 19}, set(outcomes.values()), outcomes)
         self.assertEqual(19, outcomes["InvalidTransition"])

@@ -187,12 +187,12 @@ class OutageOnMariadb(SilenceWithMysqlclient):
         conf_fixture.override(self, "connection_parameters", "connect_timeout=77", "database")
         session.dispose()
         engine = session._engines().writer
-        told = {}
+        result = {}
         sa.event.listen(
-            engine, "do_connect", lambda _dialect, _record, _args, given: told.update(given)
+            engine, "do_connect", lambda _dialect, _record, _args, given: result.update(given)
         )
         self.read_new(engine)
-        self.assertEqual("77", str(told["connect_timeout"]))
+        self.assertEqual("77", str(result["connect_timeout"]))
 
     def read_new(self, engine):
         with engine.connect() as connection:

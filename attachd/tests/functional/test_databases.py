@@ -170,8 +170,8 @@ class PreparedWithMysqlclient(test_engine_compiled.CompiledStatementTest):
             self.skipTest("MySQLdb is an extra, and is not installed")
         super().setUp()
         url = sa.make_url(CONF.database.connection).set(drivername="mysql+mysqldb", query={})
-        there = url.render_as_string(hide_password=False)
-        CONF.set_override("connection", there, group="database")
+        existing = url.render_as_string(hide_password=False)
+        CONF.set_override("connection", existing, group="database")
         session.dispose()
 
 
@@ -328,10 +328,10 @@ class RestartOnMariadb(unittest.TestCase):
         attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
         cuts = iter([True, True, False])
 
-        def guard(_volume, mine, _others):
+        def guard(_volume, own, _others):
             if next(cuts):
                 self._end_all()
-            return {"generation": mine["generation"] + 1}
+            return {"generation": own["generation"] + 1}
 
         attachments.move(attachment, volume, attachments.Event.CONNECT, guard=guard)
         self.assertEqual(1, attachments.get(attachment, None)["generation"])

@@ -193,15 +193,15 @@ class NginxTest(testtools.TestCase):
         with server.HTTPServer(("127.0.0.1", 0), Upstream) as probe:
             port = probe.server_port
         text = (ETC / "nginx/attachd.conf").read_text()
-        for there, here in (
+        for existing, local in (
             ("127.0.0.1:8776", f"127.0.0.1:{self.upstream.server_port}"),
             ("listen 443", f"listen 127.0.0.1:{port}"),
             ("volumes.example.org", "localhost"),
             ("/etc/ssl/attachd", f"{self.folder}"),
             ("/var/log/nginx", f"{self.folder}"),
         ):
-            self.assertIn(there, text)
-            text = text.replace(there, here)
+            self.assertIn(existing, text)
+            text = text.replace(existing, local)
         (self.folder / "attachd.conf").write_text(text)
         main = self.folder / "nginx.conf"
         main.write_text(_NGINX.format(folder=self.folder))

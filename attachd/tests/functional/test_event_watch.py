@@ -92,7 +92,7 @@ class WatchingOnMariadbTest(Case):
         volumes = [self.api.create_volume() for _ in range(CLIENTS)]
         clients = [event_watchers.Attacher(self.url, each, CYCLES // CLIENTS) for each in volumes]
         with contextlib.ExitStack() as watching:
-            heard = [
+            received = [
                 watching.enter_context(kind(self.url, since))
                 for kind in (
                     event_watchers.StreamListener,
@@ -100,12 +100,12 @@ class WatchingOnMariadbTest(Case):
                     event_watchers.StreamListener,
                 )
             ]
-            wait_until(lambda: all(each.connected for each in heard))
+            wait_until(lambda: all(each.connected for each in received))
             for each in clients:
                 each.start()
             for number in range(RESTARTS):
                 enough = (number + 1) * len(LIFE) * CYCLES // (RESTARTS + 2)
-                wait_until(lambda enough=enough: len(heard[0].seen) >= enough)
+                wait_until(lambda enough=enough: len(received[0].seen) >= enough)
                 # The first time as an operator does it, then as a power cut does.
                 self.deployment.server.end(signal.SIGKILL if number else signal.SIGTERM)
                 self.start_api()
@@ -115,11 +115,11 @@ class WatchingOnMariadbTest(Case):
             expected = self.all_events(since)
             revisions = [each["revision"] for each in expected]
             self.assertEqual(list(range(since + 1, since + 1 + len(expected))), revisions)
-            for each in heard:
+            for each in received:
                 each.wait_for(revisions[-1])
             # Between two restarts that follow fast a watcher may not be there at all.
-            wait_until(lambda: all(each.connected > 1 for each in heard))
-        for each in heard:
+            wait_until(lambda: all(each.connected > 1 for each in received))
+        for each in received:
             self.assertEqual(expected, each.seen)
         lives = self.lives(expected)
         self.assertEqual(CLIENTS * (CYCLES // CLIENTS), len(lives))
@@ -154,30 +154,30 @@ class CostTest(Case):
         before = self.run_cycles([])
         with contextlib.ExitStack() as watching:
             since = self.place()
-            heard = [
+            received = [
                 watching.enter_context(event_watchers.StreamListener(self.url, since))
                 for _ in range(LISTENERS)
             ]
-            after = self.run_cycles(heard)
-        told = len(LIFE) * CYCLES
-        more = (after - before) / (told * LISTENERS)
+            after = self.run_cycles(received)
+        result = len(LIFE) * CYCLES
+        more = (after - before) / (result * LISTENERS)
         sys.stderr.write(
-            f"\n{CYCLES} cycles, {told} events: CPU of the API {before:.2f} s alone, "
+            f"\n{CYCLES} cycles, {result} events: CPU of the API {before:.2f} s alone, "
             f"{after:.2f} s with {LISTENERS} listeners: "
             f"{1e6 * more:.0f} us for each event and listener\n"
         )
 
-    def run_cycles(self, heard):
+    def run_cycles(self, received):
         """Run all cycles, and return the seconds of CPU that the API took."""
-        begun, since = self.used(), self.place()
+        started, since = self.used(), self.place()
         volume = self.api.create_volume()
         client = event_watchers.Attacher(self.url, volume, CYCLES)
         client.run()
         self.assertEqual([], client.trouble)
         last = self.all_events(since)[-1]["revision"]
-        for each in heard:
+        for each in received:
             each.wait_for(last)
-        return self.used() - begun
+        return self.used() - started
 
     def used(self):
         """Return the seconds of CPU of the API's processes so far."""

@@ -58,8 +58,10 @@ class ForceTest(Case):
         other = self.attach(OTHER_SERVER, connector=CONNECTOR)
         for state in set(AttachmentState) - {AttachmentState.HELD}:
             with self.subTest(state):
-                mine = db_rows.add_attachment(self.volume, state.value, instance_uuid=SERVER)["id"]
-                self.force(mine)
+                attachment_id = db_rows.add_attachment(
+                    self.volume, state.value, instance_uuid=SERVER
+                )["id"]
+                self.force(attachment_id)
                 self.assertEqual(
                     [other], [row["id"] for row in db_rows.list_attachments(self.volume)]
                 )
@@ -72,53 +74,55 @@ class ForceTest(Case):
             db_rows.list_attachments(volume)[0]["id"]
         )
         conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
-        mine = self.attach(connector=CONNECTOR)
-        self.complete(mine)
-        self.force(mine)
+        attachment_id = self.attach(connector=CONNECTOR)
+        self.complete(attachment_id)
+        self.force(attachment_id)
         self.assertEqual([], compute.requests)
-        self.assert_told_once(mine)
+        self.assert_told_once(attachment_id)
 
     def test_force_delete_of_unfinished_attachment_succeeds(self):
-        mine = self.attach(connector=CONNECTOR)
+        attachment_id = self.attach(connector=CONNECTOR)
         died = mock.patch.object(
             self.driver, "script", mock.Mock(side_effect=backends.ProcessKilled)
         )
         with died, self.assertRaises(backends.ProcessKilled):
-            detach.detach(self.api.backend, mine, self.volume)
-        self.assertEqual("disconnecting", db_rows.get_attachment(mine)["state"])
-        self.force(mine)
+            detach.detach(self.api.backend, attachment_id, self.volume)
+        self.assertEqual("disconnecting", db_rows.get_attachment(attachment_id)["state"])
+        self.force(attachment_id)
         self.assertEqual(
             ([], set()), (db_rows.list_attachments(self.volume), self.driver.granted())
         )
-        self.assert_told_once(mine)
+        self.assert_told_once(attachment_id)
 
     def test_force_delete_with_failing_backend_reports_and_notifies(self):
-        mine = self.attach(connector=CONNECTOR)
+        attachment_id = self.attach(connector=CONNECTOR)
         with self.driver.failing("revoke"):
-            answer = self.force(mine, status=500)
+            answer = self.force(attachment_id, status=500)
         self.assertIn("could not be disconnected", answer.fault)
-        self.assertEqual("disconnect_failed", db_rows.get_attachment(mine)["state"])
+        self.assertEqual("disconnect_failed", db_rows.get_attachment(attachment_id)["state"])
         self.assertRegex(self.told()[0], "could not revoke the host's access")
         self.assertRegex(self.told()[1], "User root had attachment")
-        self.force(mine)
+        self.force(attachment_id)
         self.assertEqual(set(), self.driver.granted())
 
     def test_force_delete_with_backend_down_changes_nothing(self):
-        mine = self.attach(connector=CONNECTOR)
-        self.complete(mine)
+        attachment_id = self.attach(connector=CONNECTOR)
+        self.complete(attachment_id)
         self.api.backend.error = "The cable is out."
-        answer = self.force(mine, status=503)
+        answer = self.force(attachment_id, status=503)
         self.assertIn("The cable is out", answer.fault)
-        self.assertEqual("attached", db_rows.get_attachment(mine)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(attachment_id)["state"])
         self.assertEqual([], self.told(), "nothing was done")
 
     def test_force_delete_without_manager_deletes_reservations_only(self):
-        mine, reserved = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
+        attachment_id, reserved = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
         db_rows.change_volume(self.volume, host="nowhere@fake#pool")
-        answer = self.force(mine, status=503)
+        answer = self.force(attachment_id, status=503)
         self.assertIn("No volume manager serves nowhere@fake", answer.fault)
         self.force(reserved)
-        self.assertEqual([mine], [row["id"] for row in db_rows.list_attachments(self.volume)])
+        self.assertEqual(
+            [attachment_id], [row["id"] for row in db_rows.list_attachments(self.volume)]
+        )
         self.assert_told_once(reserved)
 
     def test_force_delete_of_unknown_attachment_returns_404(self):
@@ -128,8 +132,8 @@ class ForceTest(Case):
 
 class OlderCallTest(Case):
     def test_os_force_detach_notifies_the_owner(self):
-        mine, other = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
-        for identity in (mine, other):
+        attachment_id, other = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
+        for identity in (attachment_id, other):
             self.act(identity)
         self.assertEqual([], db_rows.list_attachments(self.volume))
         self.assertEqual(2, len(self.told()))
@@ -154,20 +158,20 @@ class ChangedTest(Case):
         conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
 
     def test_reconnect_during_delete_of_failed_attachment_keeps_the_volume(self):
-        mine = self.attach()
+        attachment_id = self.attach()
         with self.driver.failing("grant", final=True):
-            self.connect(mine, status=500)
+            self.connect(attachment_id, status=500)
         checked = detach_guard.check
 
         def check(*given):
             said = checked(*given)
-            self.connect(mine)
-            self.complete(mine)
+            self.connect(attachment_id)
+            self.complete(attachment_id)
             return said
 
         with mock.patch.object(detach_guard, "check", check):
-            answer = self.api.request("DELETE", f"/attachments/{mine}")
+            answer = self.api.request("DELETE", f"/attachments/{attachment_id}")
         self.assertEqual(409, answer.status, answer.raw)
-        self.assertIn(f"Attachment {mine} has become attached since", answer.fault)
-        self.assertEqual("attached", db_rows.get_attachment(mine)["state"])
-        self.assertEqual({mine}, self.driver.granted())
+        self.assertIn(f"Attachment {attachment_id} has become attached since", answer.fault)
+        self.assertEqual("attached", db_rows.get_attachment(attachment_id)["state"])
+        self.assertEqual({attachment_id}, self.driver.granted())

@@ -113,8 +113,8 @@ class LifeTest(UserSpaceDeviceCase):
         device = self.connector.connect(info, OPTIONS)
         self.driver.revoke(self.volume, export, [])
         again = base.Export(export.attachment_id, export.connector, "ro", export.secret)
-        told = self.driver.grant(self.volume, again)
-        reading = info | told["data"]
+        result = self.driver.grant(self.volume, again)
+        reading = info | result["data"]
         self.assertFalse(self.connector.is_present(reading, device))
         device = self.connector.connect(reading, OPTIONS)
         self.assertRaises(OSError, write_at, device.path, 0, b"x" * 512)

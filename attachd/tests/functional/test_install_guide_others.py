@@ -78,12 +78,12 @@ class PostgresqlTest(unittest.TestCase):
         make, option, remove = self.blocks
         self.type(make)
         url = option.text.partition(" = ")[2].strip()
-        there = "//attachd:DB_SECRET@127.0.0.1:5432/attachd"
-        here = f"//{self.name}:DB_SECRET@{self.server.host}:{self.server.port}/{self.name}"
-        self.assertIn(there, url)
+        existing = "//attachd:DB_SECRET@127.0.0.1:5432/attachd"
+        local = f"//{self.name}:DB_SECRET@{self.server.host}:{self.server.port}/{self.name}"
+        self.assertIn(existing, url)
         done = subprocess.run(
             [processes.script("attachd-manage"), "db", "sync"],
-            env=processes.environment(OS_DATABASE__CONNECTION=url.replace(there, here)),
+            env=processes.environment(OS_DATABASE__CONNECTION=url.replace(existing, local)),
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
@@ -136,10 +136,10 @@ class HaproxyTest(unittest.TestCase):
         (block,) = (
             each for each in guides.parse_blocks(HIGH_AVAILABILITY) if each.readers == "haproxy"
         )
-        there = "/etc/haproxy/volumes.example.org.pem"
-        self.assertIn(there, block.text)
+        existing = "/etc/haproxy/volumes.example.org.pem"
+        self.assertIn(existing, block.text)
         file = folder / "haproxy.cfg"
-        file.write_text(f"global\n    maxconn 10\n\n{block.text.replace(there, str(both))}")
+        file.write_text(f"global\n    maxconn 10\n\n{block.text.replace(existing, str(both))}")
         said = subprocess.run(
             [haproxy, "-c", "-f", file], capture_output=True, text=True, check=False
         )

@@ -106,17 +106,17 @@ class ResourcesTest(Case):
 
     def test_lists_have_no_resources_of_another_project(self):
         self.assertEqual(2, len(self.request().body["volumes"]))
-        mine = self.alice.project_id
+        attachment = self.alice.project_id
         for path in (
             "/volumes",
             "/volumes/detail",
             "/volumes?all_tenants=1",
-            f"/volumes/detail?all_tenants=1&project_id={mine}",
+            f"/volumes/detail?all_tenants=1&project_id={attachment}",
             "/volumes?name=disk",
             "/attachments",
             "/attachments/detail",
             "/attachments?all_tenants=1",
-            f"/attachments?all_tenants=1&project_id={mine}",
+            f"/attachments?all_tenants=1&project_id={attachment}",
             f"/attachments/detail?volume_id={self.volume}",
             f"/attachments?instance_id={SERVER}",
         ):

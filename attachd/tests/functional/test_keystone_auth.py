@@ -95,11 +95,11 @@ class TokenTest(Case):
 
     def test_token_roles_decide_what_is_allowed(self):
         reader = self.keystone.token(self.keystone.user("rita", "reader"))
-        nobody = self.keystone.token(self.keystone.user("nobody", "auditor"))
+        no_role = self.keystone.token(self.keystone.user("nobody", "auditor"))
         admin = self.keystone.token(self.keystone.admin)
         wanted = {"volume": {"size": 1}}
         for token, reads, writes, rules in (
-            (nobody, 403, 403, 403),
+            (no_role, 403, 403, 403),
             (reader, 200, 403, 403),
             (self.token, 200, 202, 403),
             (admin, 200, 202, 200),
@@ -198,9 +198,9 @@ class ExpiryTest(unittest.TestCase):
         """Call until it takes less time than a new token has."""
 
         def called():
-            begun = time.monotonic()
+            started_at = time.monotonic()
             result = call()
-            return result if time.monotonic() < begun + TOKEN_SECONDS - 1 else None
+            return result if time.monotonic() < started_at + TOKEN_SECONDS - 1 else None
 
         return wait_until(called)
 

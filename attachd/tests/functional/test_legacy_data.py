@@ -31,8 +31,8 @@ class LegacyLifeTest(data.IscsiCase):
         self.assertEqual("detaching", self.status())
         self.sdk.terminate_volume_attachment(self.volume, host.connector)
         self.assertEqual("detaching", self.status())
-        (mine,) = [each for each in self.attached() if each["server_id"] == NODE]
-        self.sdk.detach_volume(self.volume, mine["attachment_id"])
+        (attachment,) = [each for each in self.attached() if each["server_id"] == NODE]
+        self.sdk.detach_volume(self.volume, attachment["attachment_id"])
 
     def test_legacy_attach_data_is_read_by_the_next_host(self):
         written = secrets.token_bytes(2 * MIB)
@@ -61,8 +61,8 @@ class LegacyLifeTest(data.IscsiCase):
         self.sdk.attach_volume(self.volume, "ironic_mountpoint", instance=NODE)
         session = self.a.log_in(info)
         self.addCleanup(session.kill)
-        (mine,) = self.attached()
-        self.sdk.delete_attachment(mine["attachment_id"])
+        (attachment,) = self.attached()
+        self.sdk.delete_attachment(attachment["attachment_id"])
         self.assert_nothing_is_exported()
         self.assertEqual("available", self.status())
 
@@ -77,15 +77,15 @@ class LegacyLifeTest(data.IscsiCase):
     def test_legacy_live_migration_reads_data_from_both_hosts(self):
         written = secrets.token_bytes(MIB)
         self.sdk.reserve_volume(self.volume)
-        there = self.let_in(self.a)
+        existing = self.let_in(self.a)
         self.sdk.attach_volume(self.volume, "/dev/vdb", instance=NODE)
-        self.a.write(there, 0, written)
-        here = self.let_in(self.b)
-        device = {"data": {"device_path": self.b.attach(here)}}
+        self.a.write(existing, 0, written)
+        first = self.let_in(self.b)
+        device = {"data": {"device_path": self.b.attach(first)}}
         local = initiators.LocalHost("host-b")
         self.assertEqual(written, local.read(device, 0, len(written)))
         self.sdk.terminate_volume_attachment(self.volume, self.a.connector)
-        self.assertRaises(initiators.Refused, self.a.read, there, 0, 512)
+        self.assertRaises(initiators.Refused, self.a.read, existing, 0, 512)
         local.write(device, 0, written[::-1])
         self.b.detach()
         self.give_back(self.b)

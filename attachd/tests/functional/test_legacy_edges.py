@@ -26,8 +26,8 @@ class Case(unittest.TestCase):
 
     def let_in(self, **more):
         sent = {"connector": {**CONNECTOR, **more}}
-        told = self.act("os-initialize_connection", sent, status=200).body
-        return told["connection_info"]["data"]
+        result = self.act("os-initialize_connection", sent, status=200).body
+        return result["connection_info"]["data"]
 
     def attached(self, **more):
         self.act("os-attach", {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", **more})
@@ -54,13 +54,15 @@ class NamesTest(Case):
         wanted = {"volume_uuid": self.volume, "instance_uuid": SERVER.upper()}
         answer = self.api.request("POST", "/attachments", {"attachment": wanted})
         self.assertEqual(SERVER, answer.body["attachment"]["instance"])
-        mine = answer.body["attachment"]["id"]
+        attachment_id = answer.body["attachment"]["id"]
         for written in (SERVER.replace("-", ""), SERVER.upper()):
             self.attached(instance_uuid=written)
-        self.assertEqual([mine], [row["id"] for row in db_rows.list_attachments(self.volume)])
+        self.assertEqual(
+            [attachment_id], [row["id"] for row in db_rows.list_attachments(self.volume)]
+        )
         found = self.api.request("GET", f"/attachments?instance_id={SERVER.upper()}")
-        self.assertEqual([mine], [each["id"] for each in found.body["attachments"]])
-        self.act("os-force_detach", {"attachment_id": mine.upper()}, token=wsgi_api.ADMIN)
+        self.assertEqual([attachment_id], [each["id"] for each in found.body["attachments"]])
+        self.act("os-force_detach", {"attachment_id": attachment_id.upper()}, token=wsgi_api.ADMIN)
         self.assertEqual(("available", "detached"), self.status())
 
     def test_volume_id_is_accepted_in_any_spelling(self):
@@ -144,12 +146,12 @@ class GuardTest(Case):
         self.act("os-reserve")
         self.let_in()
         (_hold, connection) = db_rows.list_attachments(self.volume)
-        begun = detach.end_connection
+        started = detach.end_connection
 
         def late(*given, **named):
             if not db_rows.get_attachment(connection["id"])["parent_id"]:
                 self.attached()
-            return begun(*given, **named)
+            return started(*given, **named)
 
         with mock.patch.object(detach, "end_connection", late):
             self.act("os-unreserve")

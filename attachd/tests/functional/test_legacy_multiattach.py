@@ -40,8 +40,8 @@ class Case(unittest.TestCase):
 
     def open(self, host, **more):
         sent = {"connector": connector(host)}
-        told = self.act("os-initialize_connection", sent, status=200, **more).body
-        return told["connection_info"]["data"]["attachment_id"]
+        result = self.act("os-initialize_connection", sent, status=200, **more).body
+        return result["connection_info"]["data"]["attachment_id"]
 
     def shut(self, host, **more):
         self.act("os-terminate_connection", {"connector": connector(host)}, **more)
@@ -52,8 +52,8 @@ class Case(unittest.TestCase):
             {"mode": mode} if mode else {}
         )
         self.act("os-attach", said, **more)
-        (mine,) = [r["id"] for r in self.held("legacy") if r["instance_uuid"] == server]
-        return mine
+        (attachment,) = [r["id"] for r in self.held("legacy") if r["instance_uuid"] == server]
+        return attachment
 
     def held(self, *kinds):
         return [row for row in db_rows.list_attachments(self.volume) if row["kind"] in kinds]
@@ -186,9 +186,9 @@ class MixedTest(Case):
     def test_os_force_detach_removes_one_attachment_in_each_state(self):
         for state in BROKEN:
             reached = self.begin()
-            mine, *others = reached
-            db_rows.change_attachment(mine, state=state)
-            self.act("os-force_detach", {"attachment_id": mine}, token=wsgi_api.ADMIN)
+            attachment, *others = reached
+            db_rows.change_attachment(attachment, state=state)
+            self.act("os-force_detach", {"attachment_id": attachment}, token=wsgi_api.ADMIN)
             self.assertEqual({reached[each] for each in others}, self.driver.granted(), state)
             for each in others:
                 self.act("os-force_detach", {"attachment_id": each}, token=wsgi_api.ADMIN)
@@ -229,12 +229,12 @@ class OneWriterTest(Case):
 
     def test_one_writer_type_counts_unenforced_reader_as_writer(self):
         self.let_in("compute-1")
-        mine = self.attach(SERVERS[0], mode="ro")
-        self.assertEqual("rw", self.shown(mine))
+        attachment_id = self.attach(SERVERS[0], mode="ro")
+        self.assertEqual("rw", self.shown(attachment_id))
         self.let_in("compute-2", token=BOB)
         self.assertEqual({"compute-1": "rw", "compute-2": "ro"}, self.modes())
         self.shut("compute-1")
-        self.assertEqual("ro", self.shown(mine))
+        self.assertEqual("ro", self.shown(attachment_id))
         self.open("compute-1")
         self.assertEqual("ro", self.modes()["compute-1"])
 

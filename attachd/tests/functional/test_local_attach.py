@@ -121,8 +121,8 @@ class Case(testtools.TestCase):
         return self.api.request_json("GET", path)["attachments"]
 
     def assert_attached(self, volume, found):
-        (told,) = self.attachments(volume)
-        self.assertEqual((found.attachment_id, "attached"), (told["id"], told["status"]))
+        (result,) = self.attachments(volume)
+        self.assertEqual((found.attachment_id, "attached"), (result["id"], result["status"]))
         self.assertEqual("in-use", self.api.volume(volume)["status"])
         self.assertTrue(Path(found.path).is_block_device())
         self.assertTrue(Path(found.mountpoint).is_mount())
@@ -171,8 +171,8 @@ class _Life:
         mounts.unmount(found.mountpoint)
         (entry,) = self.a.journal.list_entries()
         self.a.connector.disconnect(entry.connection_info, entry.options, entry.device)
-        (told,) = self.client(self.a).restore()
-        self.assertEqual(("attached", True, None), (told.status, told.present, told.error))
+        (result,) = self.client(self.a).restore()
+        self.assertEqual(("attached", True, None), (result.status, result.present, result.error))
         self.assert_attached(volume, found)
         self.assertEqual(data, (Path(found.mountpoint) / "data").read_bytes())
         self.detach(self.a, volume)

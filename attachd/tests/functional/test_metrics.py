@@ -132,13 +132,13 @@ class NamesTest(testtools.TestCase):
         found = self.scrape()
         self.check_values()
         # It takes time, or the death of a process, until there are actions of recovery.
-        told = {"attachd_recovery_actions_total": {"backend", "action"}}
+        result = {"attachd_recovery_actions_total": {"backend", "action"}}
         for name, labels in found:
-            told.setdefault(name, set()).update(label for label, _value in labels)
+            result.setdefault(name, set()).update(label for label, _value in labels)
         for title, expression in expressions():
             names = set(re.findall(r"\battachd_\w+", expression))
-            self.assertLessEqual(names, set(told), title)
-            known = set().union(*(told[name] for name in names), NOT_OURS)
+            self.assertLessEqual(names, set(result), title)
+            known = set().union(*(result[name] for name in names), NOT_OURS)
             self.assertLessEqual(labels_of(expression), known, title)
         self.check_death()
         self.check_report()

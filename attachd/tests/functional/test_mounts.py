@@ -210,12 +210,12 @@ class UnmountTest(LoopDeviceCase):
         self.file.write_bytes(bytes(MIB))
 
     def test_unmount_with_open_files_is_refused(self):
-        for words, told, where in (
+        for words, result, where in (
             (("sh", "-c", "echo ready; exec sleep 600"), "working directory", {"cwd": self.there}),
             (("sh", "-c", f"exec 3<{self.file}; echo ready; exec sleep 600"), "open .*/file", {}),
         ):
             process = self.process(*words, **where)
-            self.refused(rf"process {process.pid} \(\w+: {told}")
+            self.refused(rf"process {process.pid} \(\w+: {result}")
             self.end(process)
         self.goes()
 

@@ -41,9 +41,9 @@ class OpenStackCommandTest(commands.Case):
             cinder --os-volume-api-version 3.44 attachment-create disk {SECOND}
             """
         )
-        mine = re.findall(rf"\| id +\| ({UUID})", said)
-        self.assertEqual(2, len(mine), said)
-        for attachment, host in zip(mine, ("node-1", "node-2"), strict=True):
+        own = re.findall(rf"\| id +\| ({UUID})", said)
+        self.assertEqual(2, len(own), said)
+        for attachment, host in zip(own, ("node-1", "node-2"), strict=True):
             self.shell(
                 f"openstack volume attachment set {attachment} --host {host}\n"
                 f"openstack volume attachment complete {attachment}"
@@ -54,7 +54,7 @@ class OpenStackCommandTest(commands.Case):
         said = self.shell("openstack volume set --type one-writer disk 2>&1 || echo refused")
         self.assertIn("only possible while a volume is available", said)
         self.assertEqual("refused", said.splitlines()[-1])
-        for attachment in mine:
+        for attachment in own:
             self.shell(f"openstack volume attachment delete {attachment}")
         self.assertEqual("available", self.disk()["status"])
 

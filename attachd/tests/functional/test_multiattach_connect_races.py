@@ -30,13 +30,13 @@ class SharingOnSqlite(DatabaseRaceCase):
         kind = types.create({"name": models.new_id(), "extra_specs": {**SEVERAL, **specs}})["id"]
         return db_rows.add_volume(multiattach=True, volume_type_id=kind)["id"]
 
-    def _connect(self, mine, volume, host, **more):
+    def _connect(self, attachment_id, volume, host, **more):
         """Return what connects an attachment, when it is called."""
         connector = {**db_rows.CONNECTOR, "host": host, **more}
-        return functools.partial(attach.attach, self.backend, mine, volume, connector)
+        return functools.partial(attach.attach, self.backend, attachment_id, volume, connector)
 
-    def _detach(self, mine, volume):
-        return functools.partial(detach.detach, self.backend, mine, volume)
+    def _detach(self, attachment_id, volume):
+        return functools.partial(detach.detach, self.backend, attachment_id, volume)
 
     def _reserved(self, volume, **values):
         return db_rows.add_attachment(volume, **values)["id"]
@@ -53,8 +53,8 @@ class SharingOnSqlite(DatabaseRaceCase):
             kinds = Counter(type(each).__name__ for each in outcomes)
             self.assertEqual(left, kinds["dict"])
             self.assertEqual(40 - left, kinds["AttachmentLimitExceeded"])
-            told = {f"{each}" for each in outcomes if isinstance(each, Exception)}
-            (message,) = told
+            result = {f"{each}" for each in outcomes if isinstance(each, Exception)}
+            (message,) = result
             self.assertIn("has 5 attachments, and may have 5 (max_attachments", message)
             for row in db_rows.list_attachments(volume)[:2] if left == 5 else ():
                 db_rows.remove_attachment(row["id"])
@@ -73,10 +73,10 @@ class SharingOnSqlite(DatabaseRaceCase):
     def test_connect_at_once_keeps_the_managers_limit_per_host(self):
         conf_fixture.override(self, "max_attachments_per_host", 7, group="manager")
         pairs = [(self._volume(), host) for host in ("one", "two", "three") for _ in range(12)]
-        mine = [self._reserved(volume) for volume, _host in pairs]
+        attachments = [self._reserved(volume) for volume, _host in pairs]
         calls = [
             self._connect(each, volume, host)
-            for each, (volume, host) in zip(mine, pairs, strict=True)
+            for each, (volume, host) in zip(attachments, pairs, strict=True)
         ]
         outcomes = concurrency.run_at_once(*calls)
         kinds = Counter(type(each).__name__ for each in outcomes)
@@ -92,12 +92,12 @@ class SharingOnSqlite(DatabaseRaceCase):
     def test_connect_at_once_after_detach_takes_the_free_slot_once(self):
         conf_fixture.override(self, "max_attachments_per_host", 4, group="manager")
         volumes = [self._volume() for _ in range(12)]
-        mine = [self._reserved(volume) for volume in volumes]
-        for each, volume in zip(mine[:4], volumes[:4], strict=True):
+        attachments = [self._reserved(volume) for volume in volumes]
+        for each, volume in zip(attachments[:4], volumes[:4], strict=True):
             self._connect(each, volume, "one")()
         calls = [
-            *map(self._detach, mine[:4], volumes[:4]),
-            *map(self._connect, mine[4:], volumes[4:], ["one"] * 8),
+            *map(self._detach, attachments[:4], volumes[:4]),
+            *map(self._connect, attachments[4:], volumes[4:], ["one"] * 8),
         ]
         most = []
         over = threading.Event()
@@ -109,17 +109,17 @@ class SharingOnSqlite(DatabaseRaceCase):
         self.assertEqual([list] * 4, [type(each) for each in outcomes[:4]])
         self.assertLessEqual(max(most), 4)
         # The rest is available for the next calls.
-        concurrency.run_at_once(*map(self._connect, mine[4:], volumes[4:], ["one"] * 8))
+        concurrency.run_at_once(*map(self._connect, attachments[4:], volumes[4:], ["one"] * 8))
         self.assertEqual(4, self._count("one"))
 
     def _watch(self, over, most):
         table = models.attachments
-        there = sa.select(sa.func.count()).where(
+        existing = sa.select(sa.func.count()).where(
             table.c.host == "one", table.c.state != "reserved"
         )
         while not over.is_set():
             with session.reader() as connection:
-                most.append(connection.execute(there).scalar_one())
+                most.append(connection.execute(existing).scalar_one())
 
     def test_connect_of_two_volumes_at_two_hosts_at_once_does_not_deadlock(self):
         conf_fixture.override(self, "max_attachments_per_host", 100, group="manager")
@@ -134,8 +134,8 @@ class SharingOnSqlite(DatabaseRaceCase):
 
     def test_connect_20_at_once_with_one_writer_type_has_one_writer(self):
         volume = self._volume(mode="RO")
-        mine = [self._reserved(volume) for _ in range(20)]
-        calls = [self._connect(each, volume, f"host-{each}") for each in mine]
+        attachments = [self._reserved(volume) for _ in range(20)]
+        calls = [self._connect(each, volume, f"host-{each}") for each in attachments]
         modes = Counter(each["mode"] for each in concurrency.run_at_once(*calls))
         self.assertEqual({"rw": 1, "ro": 19}, modes)
         (writer,) = [row["id"] for row in db_rows.list_attachments(volume) if row["mode"] == "rw"]
@@ -147,8 +147,8 @@ class SharingOnSqlite(DatabaseRaceCase):
 
     def test_connect_for_writing_20_at_once_with_one_writer_type_succeeds_once(self):
         volume = self._volume(mode="RO")
-        mine = [self._reserved(volume, asked_mode="rw") for _ in range(20)]
-        calls = [self._connect(each, volume, f"host-{each}") for each in mine]
+        attachments = [self._reserved(volume, asked_mode="rw") for _ in range(20)]
+        calls = [self._connect(each, volume, f"host-{each}") for each in attachments]
         outcomes = race_case.outcomes(*calls)
         self.assertEqual({"dict": 1, "InvalidVolumeAttachMode": 19}, outcomes)
 

@@ -90,8 +90,8 @@ class Case(unittest.TestCase):
         return self.act(volume, "initialize_connection", connector={"host": host})
 
     def assert_denied(self, answer):
-        told = f"Policy doesn't allow {self.rule} to be performed."
-        self.assertEqual((403, told), (answer.status, answer.message))
+        result = f"Policy doesn't allow {self.rule} to be performed."
+        self.assertEqual((403, result), (answer.status, answer.message))
 
     def servers(self, volume):
         return sorted(each["server_id"][0] for each in self.api.volume(volume)["attachments"])
@@ -102,8 +102,8 @@ class Case(unittest.TestCase):
         self.assert_denied(self.reserve(volume, 7))
         self.assert_denied(self.reserve(volume, 7, connector={"host": "node-7"}))
         self.assert_denied(self.act(volume, "reserve"))
-        mine = {"instance_uuid": SERVER.format(7), "mountpoint": "/dev/vdb"}
-        self.assert_denied(self.act(volume, "attach", **mine))
+        attachment = {"instance_uuid": SERVER.format(7), "mountpoint": "/dev/vdb"}
+        self.assert_denied(self.act(volume, "attach", **attachment))
         self.assert_denied(self.initialize(volume, "node-7"))
         after = self.servers(volume), self.api.volume(volume)["status"]
         self.assertEqual(before, after)
@@ -165,8 +165,8 @@ class SwitchTest(Case):
         by_the_older = self.create_volume()
         self.acted(by_the_older, "reserve")
         self.initialize(by_the_older, "node-1")
-        mine = {"instance_uuid": SERVER.format(1), "mountpoint": "/dev/vdb"}
-        self.acted(by_the_older, "attach", **mine)
+        attachment = {"instance_uuid": SERVER.format(1), "mountpoint": "/dev/vdb"}
+        self.acted(by_the_older, "attach", **attachment)
         self.switch(RULE)
         for volume in (by_the_newer, by_the_older):
             self.assert_nobody_joins(volume)

@@ -150,11 +150,11 @@ class FailureTest(Case):
         wanted = {"os-retype": {"new_type": "plain"}}
         for _ in range(10):
             volume = self.add("shared")
-            mine = {"attachment": {"volume_uuid": volume}}
+            attachment = {"attachment": {"volume_uuid": volume}}
             answers = concurrency.run_at_once(
                 lambda path=f"/volumes/{volume}/action": self.api.request("POST", path, wanted),
-                lambda body=mine: self.api.request("POST", "/attachments", body),
-                lambda body=mine: self.api.request("POST", "/attachments", body),
+                lambda body=attachment: self.api.request("POST", "/attachments", body),
+                lambda body=attachment: self.api.request("POST", "/attachments", body),
             )
             statuses = [each.status for each in answers]
             self.assertLessEqual(set(statuses), {200, 202, 400})

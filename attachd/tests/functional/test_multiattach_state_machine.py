@@ -80,46 +80,46 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule(data=st.data(), server=SERVERS, asked=MODES)
     def reserve(self, data: st.DataObject, server: str | None, asked: str | None) -> None:
         volume = self._any_volume(data)
-        mine = Attachment("new", server, asked=asked)
-        expected = volume.reserve_for(mine)
+        attachment = Attachment("new", server, asked=asked)
+        expected = volume.reserve_for(attachment)
         wanted = {"volume_uuid": volume.id, "instance_uuid": server, "mode": asked}
         body = {"attachment": {key: value for key, value in wanted.items() if value}}
         answer = self._ask(expected, "POST", "/attachments", body)
         if expected == attachment_model.OK:
             del volume.shared["new"], volume.attachments["new"]
-            mine.id = answer.body["attachment"]["id"]
-            volume.shared[mine.id] = volume.attachments[mine.id] = mine
+            attachment.id = answer.body["attachment"]["id"]
+            volume.shared[attachment.id] = volume.attachments[attachment.id] = attachment
 
     @stateful.precondition(has_attachments)
     @stateful.rule(data=st.data(), host=HOSTS, mode=CONNECTOR_MODES, work=WORKS, undo=UNDOES)
     def connect(
         self, data: st.DataObject, host: str, mode: str | None, work: str, undo: str
     ) -> None:
-        volume, mine = self._any_attachment(data)
+        volume, attachment = self._any_attachment(data)
         every = self.volumes.values()
-        expected = volume.let_in(mine, host, mode, Faults(work, undo), every, alone=True)
+        expected = volume.let_in(attachment, host, mode, Faults(work, undo), every, alone=True)
         said = connector(host) | ({"mode": mode} if mode else {})
         with self.driver.faults(grant=work, revoke=undo):
             body = {"attachment": {"connector": said}}
-            answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
+            answer = self._ask(expected, "PUT", f"/attachments/{attachment.id}", body)
         if expected == attachment_model.OK:
             info = answer.body["attachment"]["connection_info"]
-            assert info["access_mode"] == mine.mode, (info, mine)
+            assert info["access_mode"] == attachment.mode, (info, attachment)
 
     @stateful.precondition(has_attachments)
     @stateful.rule(data=st.data())
     def complete(self, data: st.DataObject) -> None:
-        volume, mine = self._any_attachment(data)
-        expected = volume.complete(mine)
-        self._ask(expected, "POST", f"/attachments/{mine.id}/action", {"os-complete": None})
+        volume, attachment = self._any_attachment(data)
+        expected = volume.complete(attachment)
+        self._ask(expected, "POST", f"/attachments/{attachment.id}/action", {"os-complete": None})
 
     @stateful.precondition(has_attachments)
     @stateful.rule(data=st.data(), work=WORKS)
     def detach(self, data: st.DataObject, work: str) -> None:
-        volume, mine = self._any_attachment(data)
-        expected = volume.leave(mine, Faults(work))
+        volume, attachment = self._any_attachment(data)
+        expected = volume.leave(attachment, Faults(work))
         with self.driver.faults(revoke=work):
-            self._ask(expected, "DELETE", f"/attachments/{mine.id}")
+            self._ask(expected, "DELETE", f"/attachments/{attachment.id}")
 
     @stateful.rule(data=st.data(), readonly=st.booleans())
     def change_flag(self, data: st.DataObject, *, readonly: bool) -> None:
@@ -170,8 +170,8 @@ class Machine(stateful.RuleBasedStateMachine):
             writers = {row["instance_uuid"] or row["id"] for row in held if row["mode"] == "rw"}
             assert not volume.kind.one_writer or len(writers) <= volume.multiattach, held
         for host in ("compute-1", "compute-2"):
-            there = [row for row in db_rows.list_attachments() if row["host"] == host]
-            counted = [row for row in there if row["state"] != "connect_failed"]
+            existing = [row for row in db_rows.list_attachments() if row["host"] == host]
+            counted = [row for row in existing if row["state"] != "connect_failed"]
             assert len(counted) <= MOST_AT_A_HOST, counted
 
 

@@ -124,21 +124,21 @@ class LifeTest(DeploymentCase):
         deployment.wait_until_served()
         volume_id = live(sdk.block_storage(self, deployment.url))
         for kind in LIFE:  # messages of two processes may arrive in another order
-            heard = listener.wait_for(kind)
+            received = listener.wait_for(kind)
         # Two processes tell; what each of them tells is in order, and so is each beginning and
         # its end.  Their times order the rest.
-        ordered = sorted(heard, key=lambda each: each["timestamp"])
+        ordered = sorted(received, key=lambda each: each["timestamp"])
         self.assertEqual(LIFE, [each["kind"] for each in ordered])
-        kinds = [each["kind"] for each in heard]
+        kinds = [each["kind"] for each in received]
         for start, end in zip(LIFE[::2], LIFE[1::2], strict=True):
             self.assertLess(kinds.index(start), kinds.index(end))
-        for each in heard:
+        for each in received:
             payload = each["payload"]
             self.assertEqual(KEYS, set(payload), each["kind"])
             self.assertEqual((volume_id, "disk"), (payload["volume_id"], payload["display_name"]))
             self.assertNotIn("initiator", json.dumps(each))
             self.assertRegex(each["publisher"], r"^volume\.test(@file(#file)?)?$")
-        statuses = {each["kind"]: each["payload"]["status"] for each in heard}
+        statuses = {each["kind"]: each["payload"]["status"] for each in received}
         for kind, status in {
             "volume.create.start": "creating",
             "volume.create.end": "available",
@@ -220,8 +220,8 @@ class OutageTest(InProcessCase):
         bound.bind(("127.0.0.1", 0))
         address = bound.getsockname()
         parts = urllib.parse.urlsplit(self.broker)
-        mine = parts._replace(netloc=f"guest:guest@127.0.0.1:{address[1]}")
-        CONF.set_override("transport_url", mine.geturl(), sender.GROUP)
+        attachment = parts._replace(netloc=f"guest:guest@127.0.0.1:{address[1]}")
+        CONF.set_override("transport_url", attachment.geturl(), sender.GROUP)
         with self.assertNoLogs("attachd.notifications.sender", "WARNING"):
             for number in range(5):
                 body = {"volume": {"name": f"disk-{number}"}}
@@ -246,9 +246,9 @@ class OutageTest(InProcessCase):
                 body = {"volume": {"name": f"disk-{number}"}}
                 self.assertEqual(200, self.api.request("PUT", path, body).status)
             sender.stop()
-        told = [record.getMessage() for record in logged.records]
-        self.assertIn("the queue is full", told[0])
-        self.assertEqual(12, len(told))
+        result = [record.getMessage() for record in logged.records]
+        self.assertIn("the queue is full", result[0])
+        self.assertEqual(12, len(result))
 
 
 class CostTest(InProcessCase):
@@ -270,11 +270,11 @@ class CostTest(InProcessCase):
         self.statements()
         without = self.statements()
         self.assertIsNone(sender._sender)
-        heard = captured_notifications.use(self)
+        received = captured_notifications.use(self)
         self.statements()
-        heard.messages()
+        received.messages()
         before = self.statements()
-        told = len(heard.event_types()) - 4
-        self.assertEqual(4, told)
+        result = len(received.event_types()) - 4
+        self.assertEqual(4, result)
         # Each of the four reads its volume, in the background; the completion its attachments.
         self.assertLessEqual(before - without, 5)

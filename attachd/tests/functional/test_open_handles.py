@@ -61,8 +61,8 @@ class UsersTest(LoopDeviceCase):
         script = f"mount {device} {folder} && echo ready && exec sleep 600"
         process = self.process(unshare, "--mount", "sh", "-c", script)
         self.assertFalse(mounts.is_mounted(device, folder))
-        told = rf"the mount of {device} at {folder} of process {process.pid} \(\w+\)"
-        self.used(device, told)
+        result = rf"the mount of {device} at {folder} of process {process.pid} \(\w+\)"
+        self.used(device, result)
         self.end(process)
         self.await_unused(device)
 
@@ -98,8 +98,8 @@ class UsersTest(LoopDeviceCase):
             self.used(device, rf"process {os.getpid()} \(.*: open {part}\)")
         open_handles.check_unused(device)
 
-    def used(self, device, told):
-        with self.assertRaisesRegex(exception.DeviceBusy, f"{device} is in use by {told}"):
+    def used(self, device, result):
+        with self.assertRaisesRegex(exception.DeviceBusy, f"{device} is in use by {result}"):
             open_handles.check_unused(device)
 
     def await_unused(self, device):

@@ -55,10 +55,10 @@ class RacesOnSqlite(DatabaseRaceCase):
     def test_type_quota_is_kept_by_retypes_at_once(self):
         gold = types.create({"name": "gold"})["id"]
         quotas.set_limits(db_rows.PROJECT, {"volumes_gold": 6})
-        wish = volume_updates.RetypeRequest(None, gold, type_specs={}, statuses=("available",))
+        request = volume_updates.RetypeRequest(None, gold, type_specs={}, statuses=("available",))
         calls = [
             functools.partial(
-                volume_updates.retype, db_rows.add_volume()["id"], db_rows.PROJECT, wish
+                volume_updates.retype, db_rows.add_volume()["id"], db_rows.PROJECT, request
             )
             for _ in range(20)
         ]

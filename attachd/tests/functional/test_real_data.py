@@ -80,11 +80,11 @@ class ByCommandTest(RealDataCase):
     def test_login_with_secret_of_another_volume_is_refused(self):
         other = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.driver.create(other)
-        mine = self.driver.grant(self.volume, self.export(self.a))
+        attachment = self.driver.grant(self.volume, self.export(self.a))
         foreign = self.driver.grant(other, self.export(self.a))
         for key in ("auth_username", "auth_password"):
-            mine["data"][key] = foreign["data"][key]
-        self.assertRaises(initiators.Refused, self.a.read, mine, 0, 512)
+            attachment["data"][key] = foreign["data"][key]
+        self.assertRaises(initiators.Refused, self.a.read, attachment, 0, 512)
 
     def test_login_with_secret_of_another_initiator_is_refused(self):
         info = self.driver.grant(self.volume, self.export(self.a))
@@ -171,17 +171,17 @@ class ByCommandTest(RealDataCase):
 
     def test_secrets_are_in_no_process_arguments(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
-        wrapper, told = folder / "tgtadm", folder / "told"
+        wrapper, result = folder / "tgtadm", folder / "told"
         real = requirements.require_tool(self, "tgtadm")
-        wrapper.write_text(f'#!/bin/sh\necho "$@" >> {told}\nexec {real} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\necho "$@" >> {result}\nexec {real} "$@"\n')
         wrapper.chmod(0o700)
         self.useFixture(fixtures.EnvironmentVariable("PATH", f"{folder}:{os.environ['PATH']}"))
         export = self.export(self.a)
         info = self.driver.grant(self.volume, export)
         self.a.read(info, 0, 512)
         self.driver.revoke(self.volume, export, [])
-        self.assertIn(self.volume.id, told.read_text())
-        self.assertNotIn(export.secret, told.read_text())
+        self.assertIn(self.volume.id, result.read_text())
+        self.assertNotIn(export.secret, result.read_text())
 
     def _probe(self, info):
         """Log in as host a, as os-brick would without auth_method."""

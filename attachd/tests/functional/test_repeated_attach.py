@@ -48,9 +48,9 @@ class OpenStackCommandTest(Case):
         self.assertNotIn("attachment_count", shown)
         (listed,) = json.loads(self.shell("openstack volume list -f json"))
         self.assertEqual(SERVERS, [each["server_id"] for each in listed["Attached to"]])
-        told = self.shell("openstack volume list -f value -c 'Attached to'")
+        result = self.shell("openstack volume list -f value -c 'Attached to'")
         for server, letter in zip(SERVERS, "bcd", strict=True):
-            self.assertRegex(told, rf"{server}.*/dev/vd{letter}")
+            self.assertRegex(result, rf"{server}.*/dev/vd{letter}")
         self.shell(f"openstack volume attachment delete {self.mine[1]}")
         shown = json.loads(self.shell("openstack volume show disk -f json"))
         left = [SERVERS[0], SERVERS[2]]

@@ -49,9 +49,9 @@ class ResourceFiltersTest(unittest.TestCase):
         return self.api.request("GET", url, token=token).status
 
     def assert_told_is_taken(self):
-        told = self.told()
-        self.assertEqual(set(LISTS), set(told))
-        for resource, names in told.items():
+        result = self.told()
+        self.assertEqual(set(LISTS), set(result))
+        for resource, names in result.items():
             for name in filters.RESOURCES[resource].known | {"colour"}:
                 # Who may ask for a part of a value may ask for all of it.
                 taken = name in names or f"{name}~" in names

@@ -105,24 +105,30 @@ class LaterTest(Case):
         self.assertEqual([], db_rows.list_attachments())
 
     def test_call_without_respond_async_waits(self):
-        for wish in ("", "respond-asynchronously", "wait=10", "return=minimal", '"respond-async"'):
-            with self.subTest(wish):
+        for request in (
+            "",
+            "respond-asynchronously",
+            "wait=10",
+            "return=minimal",
+            '"respond-async"',
+        ):
+            with self.subTest(request):
                 answer = self.create(
-                    db_rows.add_volume(), connector=HOST, options={"prefer": wish}
+                    db_rows.add_volume(), connector=HOST, options={"prefer": request}
                 )
                 self.assert_done_at_once(answer)
                 self.assertNotEqual({}, answer.body["attachment"]["connection_info"])
 
     def test_respond_async_among_other_preferences_is_recognised(self):
-        for wish in (
+        for request in (
             "return=minimal, respond-async",
             "Respond-Async; x=1,wait=5",
             " respond-async",
         ):
-            with self.subTest(wish):
+            with self.subTest(request):
                 volume = db_rows.add_volume()
                 self.assert_accepted(
-                    "attaching", self.create(volume, connector=HOST, options={"prefer": wish})
+                    "attaching", self.create(volume, connector=HOST, options={"prefer": request})
                 )
 
     def test_respond_async_failure_sets_status_and_user_message(self):

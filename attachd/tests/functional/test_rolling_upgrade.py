@@ -97,8 +97,8 @@ class UpgradeCase:
         """Check that an API of this release answers, or of the former one."""
         own = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
         url = f"{self.deployment.url}/v3/attachments/{attachment.id}"
-        told = requests.get(url, headers=own, timeout=TIMEOUT).json()["attachment"]
-        self.assertEqual(former, "shared_connections_by_attachment" not in told, told)
+        result = requests.get(url, headers=own, timeout=TIMEOUT).json()["attachment"]
+        self.assertEqual(former, "shared_connections_by_attachment" not in result, result)
 
     def ended(self, *started):
         for each in started:

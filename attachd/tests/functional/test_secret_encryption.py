@@ -245,9 +245,9 @@ class LeakTest(Case):
             file.unlink()
         wanted = {"volume_uuid": volume, "connector": CONNECTOR}
         answer = self.request("POST", "/attachments", {"attachment": wanted}, 500)
-        (sealed,) = self.sql("SELECT secret FROM attachments WHERE volume_id = :id", id=volume)
+        (encrypted,) = self.sql("SELECT secret FROM attachments WHERE volume_id = :id", id=volume)
         key_files.configure(self, self.keys)
-        self.know("failed", encryption.decrypt(sealed[0]))
+        self.know("failed", encryption.decrypt(encrypted[0]))
         self.assertNotIn(self.secrets["failed"], answer.text)
 
     def dump(self):

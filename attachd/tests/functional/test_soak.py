@@ -20,8 +20,8 @@ class SoakTest(testtools.TestCase):
         settings = run.Settings(seconds=SECONDS, seed=SEED, clients=CLIENTS, keys=run.knows_keys())
         said = []
         report = run.soak(self, settings, said.append)
-        told = "\n".join([*said, f"{report}"])
-        self.addDetail("report", content.text_content(told))
+        result = "\n".join([*said, f"{report}"])
+        self.addDetail("report", content.text_content(result))
         self.assertEqual([], report.violations)
         self.assertEqual(set(deployment.KINDS), set(report.killed))
         # One that does nothing proves nothing.

@@ -125,12 +125,12 @@ class Machine(Rules):
     @stateful.rule()
     def mend_what_is_in_error(self) -> None:
         for volume in self.volumes.values():
-            for mine in list(volume.attachments.values()):
-                if mine.wire.startswith("error"):
-                    self._detach(volume, mine, "well")
-            for mine in list(volume.connections.values()):
-                if mine.wire.startswith("error"):
-                    self._shut(volume, mine.host, "well")
+            for attachment in list(volume.attachments.values()):
+                if attachment.wire.startswith("error"):
+                    self._detach(volume, attachment, "well")
+            for attachment in list(volume.connections.values()):
+                if attachment.wire.startswith("error"):
+                    self._shut(volume, attachment.host, "well")
             if volume.own != "ready":
                 self._reset_status(volume, "available")
 
@@ -182,21 +182,21 @@ class Machine(Rules):
     ) -> None:
         volume = self._volume(data)
         body = _wanted(volume, server, connector=connector(host))
-        if twins := volume.twins(server, host):
+        if duplicates := volume.twins(server, host):
             answer = self._ask(attachment_model.OK, "POST", "/attachments", body)
-            assert answer.body["attachment"]["id"] in twins, "a repetition makes nothing"
+            assert answer.body["attachment"]["id"] in duplicates, "a repetition makes nothing"
             return
         expected = volume.reserve(server)
-        mine = attachment_model.Attachment("not known yet", server)
+        attachment = attachment_model.Attachment("not known yet", server)
         if expected == attachment_model.OK:
-            mine = volume.add(mine.id, server)
-            expected = volume.connect(mine, host, Faults(work, undo), alone=False)
+            attachment = volume.add(attachment.id, server)
+            expected = volume.connect(attachment, host, Faults(work, undo), alone=False)
         with self.driver.faults(grant=work, revoke=undo):
             answer = self._ask(expected, "POST", "/attachments", body)
-        if volume.attachments.pop(mine.id, None):
-            mine.id = self._new_row(volume)
-            volume.attachments[mine.id] = mine
-            assert mine.id in answer.raw.decode(), "a client has to learn the id in any case"
+        if volume.attachments.pop(attachment.id, None):
+            attachment.id = self._new_row(volume)
+            volume.attachments[attachment.id] = attachment
+            assert attachment.id in answer.raw.decode(), "a client has to learn the id in any case"
 
     @staticmethod
     def _new_row(volume: legacy_model.Volume) -> str:
@@ -214,24 +214,26 @@ class Machine(Rules):
     def _update(
         self,
         volume: attachment_model.Volume,
-        mine: attachment_model.Attachment,
+        attachment: attachment_model.Attachment,
         host: str,
         faults: Faults,
     ) -> None:
-        expected = volume.connect(mine, host, faults, alone=True)
+        expected = volume.connect(attachment, host, faults, alone=True)
         body = {"attachment": {"connector": connector(host)}}
         with self.driver.faults(grant=faults.work, revoke=faults.undo):
-            answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
+            answer = self._ask(expected, "PUT", f"/attachments/{attachment.id}", body)
         if expected == attachment_model.OK:
-            told = answer.body["attachment"]["connection_info"]
-            assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
+            result = answer.body["attachment"]["connection_info"]
+            assert (result["attachment_id"], result["volume_id"]) == (attachment.id, volume.id), (
+                result
+            )
 
     @stateful.precondition(Rules.has_attachments)
     @stateful.rule(data=st.data())
     def complete(self, data: st.DataObject) -> None:
-        volume, mine = self._attachment(data)
-        path = f"/attachments/{mine.id}/action"
-        self._ask(volume.complete(mine), "POST", path, {"os-complete": None})
+        volume, attachment = self._attachment(data)
+        path = f"/attachments/{attachment.id}/action"
+        self._ask(volume.complete(attachment), "POST", path, {"os-complete": None})
 
     @stateful.precondition(Rules.has_attachments)
     @stateful.rule(data=st.data())
@@ -241,18 +243,18 @@ class Machine(Rules):
     @stateful.precondition(Rules.has_attachments)
     @stateful.rule(data=st.data(), connect=st.booleans(), work=FAULTS)
     def update_or_detach_in_vain(self, data: st.DataObject, *, connect: bool, work: str) -> None:
-        volume, mine = self._attachment(data)
+        volume, attachment = self._attachment(data)
         if connect:
-            self._update(volume, mine, data.draw(HOSTS), Faults(work, data.draw(UNDOES)))
+            self._update(volume, attachment, data.draw(HOSTS), Faults(work, data.draw(UNDOES)))
         else:
-            self._detach(volume, mine, work)
+            self._detach(volume, attachment, work)
 
     def _detach(
-        self, volume: attachment_model.Volume, mine: attachment_model.Attachment, work: str
+        self, volume: attachment_model.Volume, attachment: attachment_model.Attachment, work: str
     ) -> None:
-        expected = volume.detach(mine, Faults(work))
+        expected = volume.detach(attachment, Faults(work))
         with self.driver.faults(revoke=work):
-            answer = self._ask(expected, "DELETE", f"/attachments/{mine.id}")
+            answer = self._ask(expected, "DELETE", f"/attachments/{attachment.id}")
         if expected == attachment_model.OK:
             left = {each["id"] for each in answer.body["attachments"]}
             assert left == set(volume.attachments), left

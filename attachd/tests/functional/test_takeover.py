@@ -220,14 +220,17 @@ class TakeoverTest(testtools.TestCase):
     def connect_and_delete(self, volume, host):
         body = {"attachment": {"volume_uuid": volume}}
         attachment = self.request("POST", "/attachments", body).json()["attachment"]["id"]
-        path, begun = f"/attachments/{attachment}", len(recording_manager.read_record(self.record))
+        path, started = (
+            f"/attachments/{attachment}",
+            len(recording_manager.read_record(self.record)),
+        )
         wanted = {"attachment": {"connector": host}}
         asking = threading.Thread(target=self.request, args=("PUT", path, wanted))
         asking.start()
-        wait_until(lambda: self.methods_since(begun) == ["grant"])
+        wait_until(lambda: self.methods_since(started) == ["grant"])
         self.assertEqual(200, self.request("DELETE", path).status_code)
         asking.join(TIMEOUT)
-        self.assertEqual(["grant", "revoke"], self.methods_since(begun))
+        self.assertEqual(["grant", "revoke"], self.methods_since(started))
         self.assertIsNone(self.show(path))
         self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
 

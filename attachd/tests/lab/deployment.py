@@ -222,8 +222,8 @@ class LabDeployment:
         def path() -> str | None:
             agent = self.agent(host)
             devices = agent["devices"] if agent["last_seen"] != before else []
-            mine = (each for each in devices if each["attachment_id"] == attachment["id"])
-            return next((each["path"] for each in mine), None)
+            own = (each for each in devices if each["attachment_id"] == attachment["id"])
+            return next((each["path"] for each in own), None)
 
         host.guest.path = wait_for(path)
         # The agent sends the path after it has stored it, and a report may come between.

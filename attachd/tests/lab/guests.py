@@ -245,8 +245,8 @@ class Guest:
     @functools.cached_property
     def connector(self) -> dict[str, Any]:
         """The connector properties by os-brick."""
-        told: dict[str, Any] = self._ask_brick("connector")
-        return told
+        result: dict[str, Any] = self._ask_brick("connector")
+        return result
 
     def attach(self, info: dict[str, Any]) -> None:
         """Have os-brick connect to a volume.

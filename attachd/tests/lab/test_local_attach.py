@@ -26,23 +26,23 @@ class LocalAttachTest(deployment.AgentCase):
 
     def attach(self, volume, options=""):
         """Attach a volume and return the output of the command."""
-        told = json.loads(
+        result = json.loads(
             self.type(f"local-attach {volume} --connector-type kernel -f json {options}")
         )
-        self.a.guest.path = told["path"]
-        return told
+        self.a.guest.path = result["path"]
+        return result
 
     def listed(self):
         return json.loads(self.type("local-list -f json"))
 
     def test_a_file_system_is_made_mounted_and_there_again_after_a_power_cut(self):
         volume = self.service.api.create_volume()
-        told = self.attach(volume, f"--mkfs ext4 --mountpoint {FOLDER}")
+        result = self.attach(volume, f"--mkfs ext4 --mountpoint {FOLDER}")
         data = secrets.token_bytes(MIB)
         self.a.guest.run(f"cat > {FOLDER}/file; sync", data)
         (attachment,) = self.service.attachments_of(volume)
         self.assertEqual(
-            ("attached", told["attachment_id"], self.a.name),
+            ("attached", result["attachment_id"], self.a.name),
             (attachment["status"], attachment["id"], attachment["attached_host"]),
         )
         self.a.guest.crash()

@@ -84,8 +84,10 @@ def send(
     try:
         connection.request(method, f"{place.path}{path}", raw, sent)
         response = connection.getresponse()
-        told = response.read()
-        return Try(invoked, time.monotonic(), response.status, json.loads(told) if told else None)
+        result = response.read()
+        return Try(
+            invoked, time.monotonic(), response.status, json.loads(result) if result else None
+        )
     except (OSError, http.client.HTTPException, ValueError):
         return Try(invoked, time.monotonic(), LOST, None)
     finally:
@@ -121,42 +123,44 @@ class Calls:
         verb = "create" if connects else "reserve"
         first: float | None = None
         for _ in self._attempts(f"POST of server {server}"):
-            told = self._once(verb, "POST", "/attachments", body, headers)
+            result = self._once(verb, "POST", "/attachments", body, headers)
             if first is None:
-                first = told.invoked
-                if connects or told.status in _UNCLEAR:
+                first = result.invoked
+                if connects or result.status in _UNCLEAR:
                     self.history.note_post(volume, first, server, connects=connects)
-            if told.status not in _UNCLEAR:
-                return self._posted(volume, server, verb, EndpointDoc(first, told, 1))
-            if (not self._keys or told.status != LOST) and (mine := self.of(volume, server)):
-                return self._adopt(volume, server, first, mine)
-            if told.status == 409 and _KEY not in f"{told.body}":
-                self.history.note(volume, first, told.answered, volume_model.Refused(server))
+            if result.status not in _UNCLEAR:
+                return self._posted(volume, server, verb, EndpointDoc(first, result, 1))
+            if (not self._keys or result.status != LOST) and (
+                attachment := self.of(volume, server)
+            ):
+                return self._adopt(volume, server, first, attachment)
+            if result.status == 409 and _KEY not in f"{result.body}":
+                self.history.note(volume, first, result.answered, volume_model.Refused(server))
                 return None
         raise AssertionError("attempts end by raising")
 
-    def _posted(self, volume: str, server: str, verb: str, told: EndpointDoc) -> str | None:
-        last = told.last
+    def _posted(self, volume: str, server: str, verb: str, result: EndpointDoc) -> str | None:
+        last = result.last
         if last.status == 400:
-            self.history.note(volume, told.invoked, last.answered, volume_model.Refused(server))
+            self.history.note(volume, result.invoked, last.answered, volume_model.Refused(server))
             return None
         self._expect(verb, last, 200)
         made = str(last.body["attachment"]["id"])
         self.history.note_seen(server, made)
         now = Phase.CONNECTED if verb == "create" else Phase.RESERVED
         what = volume_model.Made(server, made, frozenset({now}))
-        self.history.note(volume, told.invoked, last.answered, what)
+        self.history.note(volume, result.invoked, last.answered, what)
         if verb == "create":
             self.history.note_success(verb, last.invoked, last.answered)
         return made
 
-    def _adopt(self, volume: str, server: str, invoked: float, mine: list[str]) -> str:
-        what = volume_model.Made(server, mine[0], phases.PRESENT)
+    def _adopt(self, volume: str, server: str, invoked: float, attachment: list[str]) -> str:
+        what = volume_model.Made(server, attachment[0], phases.PRESENT)
         self.history.note(volume, invoked, time.monotonic(), what)
-        for surplus in mine[1:]:
+        for surplus in attachment[1:]:
             self.history.count("reserve", "doubled")
             self.delete(volume, surplus)
-        return mine[0]
+        return attachment[0]
 
     def of(self, volume: str, server: str) -> list[str]:
         """List the ids of a server's attachments to a volume."""
@@ -165,12 +169,12 @@ class Calls:
     def connect(self, volume: str, attachment: str, connector: Connector) -> bool:
         """Connect; return whether it is connected now."""
         body = {"attachment": {"connector": connector}}
-        told = self._repeat(
+        result = self._repeat(
             "connect", "PUT", f"/attachments/{attachment}", body, clear=frozenset({409})
         )
-        last = told.last
+        last = result.last
         sent = volume_model.Sent(attachment, "connect")
-        self.history.note(volume, told.invoked, told.invoked, sent)
+        self.history.note(volume, result.invoked, result.invoked, sent)
         if last.status == 409:
             self._note(volume, last, volume_model.NotConnected(attachment))
             return False
@@ -186,29 +190,29 @@ class Calls:
     def complete(self, volume: str, attachment: str) -> bool:
         """Complete; return whether it is attached now."""
         path = f"/attachments/{attachment}/action"
-        told = self._repeat(
+        result = self._repeat(
             "complete", "POST", path, {"os-complete": None}, clear=frozenset({409})
         )
-        if told.tries > 1:
+        if result.tries > 1:
             sent = volume_model.Sent(attachment, "complete")
-            self.history.note(volume, told.invoked, told.invoked, sent)
+            self.history.note(volume, result.invoked, result.invoked, sent)
         others = {404: _GONE, 409: phases.PRESENT - _COMPLETABLE}
-        if told.last.status in others:
-            was = volume_model.Was(attachment, others[told.last.status])
-            self._note(volume, told.last, was)
+        if result.last.status in others:
+            was = volume_model.Was(attachment, others[result.last.status])
+            self._note(volume, result.last, was)
             return False
-        self._expect("complete", told.last, 204)
-        self._note(volume, told.last, volume_model.Completed(attachment))
+        self._expect("complete", result.last, 204)
+        self._note(volume, result.last, volume_model.Completed(attachment))
         return True
 
     def delete(self, volume: str, attachment: str) -> None:
         """Delete, until it is gone."""
-        told = self._repeat("delete", "DELETE", f"/attachments/{attachment}")
-        last = told.last
+        result = self._repeat("delete", "DELETE", f"/attachments/{attachment}")
+        last = result.last
         # Who is told at once that it is not there has not sent it away.
-        if told.tries > 1 or last.status == 200:
+        if result.tries > 1 or last.status == 200:
             sent = volume_model.Sent(attachment, "delete")
-            self.history.note(volume, told.invoked, told.invoked, sent)
+            self.history.note(volume, result.invoked, result.invoked, sent)
         self._note(volume, last, volume_model.Was(attachment, _GONE))
         if last.status != 404:
             self._expect("delete", last, 200)
@@ -245,14 +249,14 @@ class Calls:
         ids = frozenset(each["attachment_id"] for each in found["attachments"])
         self._note(volume, last, volume_model.HadAttached(ids))
 
-    def _note(self, volume: str, told: Try, what: Any) -> None:
-        self.history.note(volume, told.invoked, told.answered, what)
+    def _note(self, volume: str, result: Try, what: Any) -> None:
+        self.history.note(volume, result.invoked, result.answered, what)
 
-    def _note_list(self, volume: str, told: Try, found: list[dict[str, Any]]) -> None:
+    def _note_list(self, volume: str, result: Try, found: list[dict[str, Any]]) -> None:
         for each in found:
             self.history.note_seen(each["instance"], each["id"])
         pairs = frozenset((each["id"], each["status"]) for each in found)
-        self._note(volume, told, volume_model.Listed(pairs))
+        self._note(volume, result, volume_model.Listed(pairs))
         servers = {each["instance"] for each in found}
         if self._keys and len(servers) < len(found):
             self.history.violation(f"attached twice: {found}")
@@ -271,23 +275,23 @@ class Calls:
         """
         first: float | None = None
         for tries in self._attempts(f"{method} {path}"):
-            told = self._once(verb, method, path, body)
-            first = told.invoked if first is None else first
-            if told.status in clear or told.status not in _UNCLEAR:
-                return EndpointDoc(first, told, tries)
+            result = self._once(verb, method, path, body)
+            first = result.invoked if first is None else first
+            if result.status in clear or result.status not in _UNCLEAR:
+                return EndpointDoc(first, result, tries)
         raise AssertionError("attempts end by raising")
 
     def _attempts(self, what: str) -> "_Attempts":
         return _Attempts(lambda: self._give_up(f"no clear answer for {TIMEOUT:.0f} s: {what}"))
 
     def _once(self, verb: str, *request: Any) -> Try:
-        told = send(self._url, *request)
-        self.history.count(verb, f"{told.status}" if told.status else "lost")
-        return told
+        result = send(self._url, *request)
+        self.history.count(verb, f"{result.status}" if result.status else "lost")
+        return result
 
-    def _expect(self, verb: str, told: Try, status: int) -> None:
-        if told.status != status:
-            self._give_up(f"{verb} was answered with {told.status}: {told.body}")
+    def _expect(self, verb: str, result: Try, status: int) -> None:
+        if result.status != status:
+            self._give_up(f"{verb} was answered with {result.status}: {result.body}")
 
     def _give_up(self, sentence: str) -> None:
         self.history.violation(sentence)

@@ -99,33 +99,37 @@ class Client:
             self.carried_out += 1
 
     def _attach(self, intention: Intention, volume: str) -> None:
-        mine = self._reserve(intention, volume, None)
-        if mine is not None:
+        attachment_id = self._reserve(intention, volume, None)
+        if attachment_id is not None:
             self._pause(intention, plan.LONGEST_PAUSE)
-            self._use(intention, volume, mine, connected=False)
+            self._use(intention, volume, attachment_id, connected=False)
 
     def _attach_at_once(self, intention: Intention, volume: str) -> None:
-        mine = self._reserve(intention, volume, self._host.connector)
-        if mine is not None:
+        attachment_id = self._reserve(intention, volume, self._host.connector)
+        if attachment_id is not None:
             self._pause(intention, plan.LONGEST_PAUSE)
-            self._use(intention, volume, mine, connected=self._has(mine, "attaching"))
+            self._use(
+                intention, volume, attachment_id, connected=self._has(attachment_id, "attaching")
+            )
 
     def _change_my_mind(self, intention: Intention, volume: str) -> None:
-        mine = self._reserve(intention, volume, None)
-        if mine is not None:
+        attachment_id = self._reserve(intention, volume, None)
+        if attachment_id is not None:
             self._pause(intention, plan.LONGEST_PAUSE)
-            self._delete(volume, mine)
+            self._delete(volume, attachment_id)
 
     def _race(self, intention: Intention, volume: str) -> None:
-        mine = self._reserve(intention, volume, None)
-        if mine is None:
+        attachment_id = self._reserve(intention, volume, None)
+        if attachment_id is None:
             return
         self._pause(intention, plan.LONGEST_PAUSE)
         head_start = intention.chance.uniform(0, _LONGEST_HEAD_START)
         with futures.ThreadPoolExecutor(1) as pool:
-            connecting = pool.submit(self._calls.connect, volume, mine, self._host.connector)
+            connecting = pool.submit(
+                self._calls.connect, volume, attachment_id, self._host.connector
+            )
             time.sleep(head_start)  # either order is correct
-            self._delete(volume, mine)
+            self._delete(volume, attachment_id)
             connecting.result()
 
     def _look(self, intention: Intention, volume: str) -> None:
@@ -133,58 +137,60 @@ class Client:
         self._pause(intention, plan.LONGEST_PAUSE)
         self._calls.look(volume)
 
-    def _use(self, intention: Intention, volume: str, mine: str, *, connected: bool) -> None:
+    def _use(
+        self, intention: Intention, volume: str, attachment_id: str, *, connected: bool
+    ) -> None:
         """Connect, complete, look, move bytes, and delete."""
-        connected = connected or self._connect(volume, mine)
+        connected = connected or self._connect(volume, attachment_id)
         if connected:
             self._pause(intention, plan.LONGEST_PAUSE)
-            connected = self._complete(volume, mine)
+            connected = self._complete(volume, attachment_id)
         self._pause(intention, plan.LONGEST_PAUSE)
-        seen = self._calls.show(volume, mine)
+        seen = self._calls.show(volume, attachment_id)
         logs_in = connected and intention.logs_in and seen is not None
         info = self._info(seen) if seen is not None and logs_in else None
         if info is not None:
-            self._move_bytes(intention, info, mine)
+            self._move_bytes(intention, info, attachment_id)
         self._pause(intention, plan.LONGEST_HOLD)
-        self._delete(volume, mine)
+        self._delete(volume, attachment_id)
         if info is not None:
-            self._check_shut_out(info, mine)
+            self._check_shut_out(info, attachment_id)
 
     def _reserve(self, intention: Intention, volume: str, connector: Any) -> str | None:
-        mine = self._calls.reserve(volume, intention, connector)
-        if mine is None:
+        attachment_id = self._calls.reserve(volume, intention, connector)
+        if attachment_id is None:
             return None
         word = "reserved" if connector is None else UNSURE
-        self.believes[mine] = Belief(volume, intention.server, word)
+        self.believes[attachment_id] = Belief(volume, intention.server, word)
         if connector is None:
-            return mine
+            return attachment_id
         # It may have been found in a list, half-way or after a failure, and go as it came.
-        seen = self._calls.show(volume, mine)
+        seen = self._calls.show(volume, attachment_id)
         if seen is None:
-            del self.believes[mine]
+            del self.believes[attachment_id]
             return None
         if seen["status"] == "attaching" and seen["connection_info"]:
-            self.believes[mine] = self.believes[mine]._replace(word="attaching")
-        return mine
+            self.believes[attachment_id] = self.believes[attachment_id]._replace(word="attaching")
+        return attachment_id
 
-    def _has(self, mine: str, word: str) -> bool:
-        return self.believes[mine].word == word
+    def _has(self, attachment_id: str, word: str) -> bool:
+        return self.believes[attachment_id].word == word
 
-    def _connect(self, volume: str, mine: str) -> bool:
-        done = self._calls.connect(volume, mine, self._host.connector)
+    def _connect(self, volume: str, attachment_id: str) -> bool:
+        done = self._calls.connect(volume, attachment_id, self._host.connector)
         word = "attaching" if done else UNSURE
-        self.believes[mine] = self.believes[mine]._replace(word=word)
+        self.believes[attachment_id] = self.believes[attachment_id]._replace(word=word)
         return done
 
-    def _complete(self, volume: str, mine: str) -> bool:
-        if not self._calls.complete(volume, mine):
+    def _complete(self, volume: str, attachment_id: str) -> bool:
+        if not self._calls.complete(volume, attachment_id):
             return False
-        self.believes[mine] = self.believes[mine]._replace(word="attached")
+        self.believes[attachment_id] = self.believes[attachment_id]._replace(word="attached")
         return True
 
-    def _delete(self, volume: str, mine: str) -> None:
-        self._calls.delete(volume, mine)
-        del self.believes[mine]
+    def _delete(self, volume: str, attachment_id: str) -> None:
+        self._calls.delete(volume, attachment_id)
+        del self.believes[attachment_id]
 
     def _pause(self, intention: Intention, longest: float) -> None:
         if self._stop_asked.wait(intention.chance.uniform(0, longest)):
@@ -195,10 +201,10 @@ class Client:
         data = seen["connection_info"]
         return {"driver_volume_type": data["driver_volume_type"], "data": data} if data else None
 
-    def _move_bytes(self, intention: Intention, info: dict[str, Any], mine: str) -> None:
+    def _move_bytes(self, intention: Intention, info: dict[str, Any], attachment_id: str) -> None:
         """Write and read, at a place of this client's own; until it works."""
         place, data = self._number * _BLOCK, intention.chance.randbytes(_BLOCK)
-        said = f"attachment {mine} is attached and its host cannot log in"
+        said = f"attachment {attachment_id} is attached and its host cannot log in"
 
         def moved() -> list[bytes]:
             try:
@@ -215,12 +221,16 @@ class Client:
             return
         self._calls.history.count("log in", "moved bytes")
         if read != data:
-            self._calls.history.violation(f"attachment {mine} read other bytes than it wrote")
+            self._calls.history.violation(
+                f"attachment {attachment_id} read other bytes than it wrote"
+            )
 
-    def _check_shut_out(self, info: dict[str, Any], mine: str) -> None:
+    def _check_shut_out(self, info: dict[str, Any], attachment_id: str) -> None:
         try:
             self._host.read(info, 0, _BLOCK)
         except initiators.Refused:
             self._calls.history.count("log in", "refused after delete")
         else:
-            self._calls.history.violation(f"attachment {mine} was deleted, and its host logs in")
+            self._calls.history.violation(
+                f"attachment {attachment_id} was deleted, and its host logs in"
+            )

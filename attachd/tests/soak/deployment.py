@@ -150,7 +150,7 @@ class SoakDeployment:
         number = chance.randrange(MANAGERS)
         if self._managers[number] is None:
             number = (number + 1) % MANAGERS
-        ways: dict[str, tuple[Callable[[], None], Restart]] = {
+        methods: dict[str, tuple[Callable[[], None], Restart]] = {
             "api": (self._kill_api, Restart(self._start_api, self._api_is_ready)),
             "manager": (
                 lambda: self._kill_manager(number),
@@ -170,7 +170,7 @@ class SoakDeployment:
                 Restart(self._database.start, self._database.is_ready),
             ),
         }
-        kill, revival = ways[kind]
+        kill, revival = methods[kind]
         kill()
         return revival
 

@@ -220,12 +220,12 @@ def table(found: Sequence[Recovery], killed: Sequence[Killed]) -> list[str]:
     """Return lines about how often each kind was killed and how long recovery took."""
     lines = []
     for kind in dict.fromkeys(each.kind for each in found):
-        mine = [each for each in found if each.kind == kind]
+        own = [each for each in found if each.kind == kind]
         away = [each.ready - each.moment for each in killed if each.kind == kind]
-        resting = [each.rest for each in mine if each.left]
+        resting = [each.rest for each in own if each.left]
         lines.append(
-            f"{kind} killed {len(mine)} times: away for {_spread(away)}; first success after "
-            f"{_spread([each.success for each in mine])}; left rows half-way {len(resting)} "
+            f"{kind} killed {len(own)} times: away for {_spread(away)}; first success after "
+            f"{_spread([each.success for each in own])}; left rows half-way {len(resting)} "
             f"times, for {_spread(resting)}"
         )
     slow = [each for each in found if each.rest is None or each.rest > _SLOW]

@@ -87,15 +87,15 @@ class History:
         :param shared: ids of the volumes that several may attach
         """
         several = frozenset(shared)
-        told = []
+        result = []
         for volume, noted in self._of.items():
             operations = [self._known(each) for each in noted]
             model = volume_model.Volume(shared=volume in several)
             initial = volume_model.State()
             found = linearizability.check(operations, initial, model.step, MOST_VISITED)
             if not found.linearizable:
-                told.append(_explain(volume, len(operations), found))
-        return told
+                result.append(_explain(volume, len(operations), found))
+        return result
 
     def _known(self, operation: Operation) -> Operation:
         what = operation.what

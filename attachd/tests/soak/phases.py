@@ -73,8 +73,8 @@ def phases_of(word: str) -> frozenset[Phase]:
 
 def status(phases: Iterable[Phase]) -> str:
     """Return the status of a volume with attachments in these phases."""
-    there = frozenset(phases)
-    certain = {WORDS[phase] for phase in there & PRESENT - UNCERTAIN - {_P.FAILED}}
+    existing = frozenset(phases)
+    certain = {WORDS[phase] for phase in existing & PRESENT - UNCERTAIN - {_P.FAILED}}
     for word, shown in (
         ("attached", "in-use"),
         ("attaching", "attaching"),
@@ -83,7 +83,7 @@ def status(phases: Iterable[Phase]) -> str:
     ):
         if word in certain:
             return shown
-    return "error" if there & UNCERTAIN else "available"
+    return "error" if existing & UNCERTAIN else "available"
 
 
 @functools.cache

@@ -130,12 +130,12 @@ class _Run:
         watch.start()
         killed = self._trouble(watch)
         self._say("no more trouble: waiting until all is at rest")
-        begun = time.monotonic()
+        started_at = time.monotonic()
         self._wait_for_clients()
-        clients_ended = time.monotonic() - begun
+        clients_ended = time.monotonic() - started_at
         self._stage.wait_until_served()
         found = self._compare()
-        compared = time.monotonic() - begun
+        compared = time.monotonic() - started_at
         watch.stop()
         lines = self._figures(faults.recoveries(killed, self._history.successes, watch), killed)
         lines.append(
@@ -202,9 +202,9 @@ class _Run:
         return found
 
     def _judge(self, lines: list[str]) -> list[str]:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         found = self._history.judge(self._stage.shared)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started_at
         lines.append(
             f"{self._history.size()} operations of {len(self._stage.ordinary)} ordinary and "
             f"{len(self._stage.shared)} shared volumes, {len(found)} histories not linearizable; "

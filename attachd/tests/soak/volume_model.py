@@ -242,11 +242,11 @@ class Volume:
     @staticmethod
     def _may_have_status(state: State, wanted: str) -> bool:
         """Return whether attachments that move independently of each other can make a status."""
-        ways = [reach(each) for each in state.attachments]
-        ways += [_reach_of_post(each) for each in state.posts]
+        methods = [reach(each) for each in state.attachments]
+        methods += [_reach_of_post(each) for each in state.posts]
         order = ["in-use", "attaching", "detaching", "reserved", "error", "available"]
         rank = order.index(wanted)
-        ranks = [{order.index(phases.status([phase])) for phase in way} for way in ways]
+        ranks = [{order.index(phases.status([phase])) for phase in method} for method in methods]
         can_be = wanted == "available" or any(rank in each for each in ranks)
         return can_be and all(max(each) >= rank for each in ranks)
 
@@ -274,17 +274,17 @@ def _reach_of_post(post: Post) -> frozenset[Phase]:
 
 
 def _independently(state: State, wanted: Mapping[str, frozenset[Phase]]) -> Iterator[State]:
-    ways: list[list[Attachment | None]] = []
+    methods: list[list[Attachment | None]] = []
     for name, may in wanted.items():
         found = state.find(name) or _from_post(state, name)
         if found is None:
-            ways.append([None] if _P.GONE in may else [])
+            methods.append([None] if _P.GONE in may else [])
             continue
         after = [found._replace(phase=each) for each in phases.reach(found.phase, found.sent)]
         unborn = state.find(name) is None
         can: list[Attachment | None] = [None] if unborn and _P.GONE in may else []
-        ways.append(can + [each for each in after if each.phase in may])
-    for chosen in itertools.product(*ways):
+        methods.append(can + [each for each in after if each.phase in may])
+    for chosen in itertools.product(*methods):
         made = state
         for each in chosen:
             if each is not None:

@@ -62,11 +62,11 @@ class PeriodicThreadTest(unittest.TestCase):
         self.addCleanup(release.set)
         thread = PeriodicThread("test", release.wait, lambda: 0.01, self.errors.append)
         thread.start()
-        begun = time.monotonic()
+        started_at = time.monotonic()
         thread.stop()
         thread.join(0.01)  # the call hangs, so any time does
         self.assertTrue(thread.is_alive())
-        self.assertLess(time.monotonic() - begun, TIMEOUT)
+        self.assertLess(time.monotonic() - started_at, TIMEOUT)
 
     def test_stop_before_start_prevents_calls(self):
         thread = PeriodicThread("test", self.calls.release, lambda: 0.01, self.errors.append)
@@ -90,10 +90,10 @@ class BackoffTest(unittest.TestCase):
     def _pause(self):
         """Return the seconds until the item may be retried, rounded to 0.5."""
         self.backoff.record_failure("one")
-        begun = self.now
+        started = self.now
         while not self.backoff.may_retry("one"):
             self.now += 0.5
-        return self.now - begun
+        return self.now - started
 
     def test_backoff_without_failure_allows_try(self):
         self.assertTrue(self.backoff.may_retry("one"))

@@ -133,17 +133,17 @@ class NovaTest(unittest.TestCase):
         self.api.attachment_delete(self.context, made["id"])  # gone already: Nova goes on
 
     def test_a_server_moves_to_another_host(self):
-        here = self.api.attachment_create(
+        local = self.api.attachment_create(
             self.context, self.volume, self.server, connector("compute-1"), "/dev/vdb"
         )
-        self.api.attachment_complete(self.context, here["id"])
-        there = self.api.attachment_create(
+        self.api.attachment_complete(self.context, local["id"])
+        existing = self.api.attachment_create(
             self.context, self.volume, self.server, connector("compute-2"), "/dev/vdb"
         )
-        self.api.attachment_complete(self.context, there["id"])
-        self.api.attachment_delete(self.context, here["id"])
+        self.api.attachment_complete(self.context, existing["id"])
+        self.api.attachment_delete(self.context, local["id"])
         self.assertEqual("in-use", self._status())
-        self.api.attachment_delete(self.context, there["id"])
+        self.api.attachment_delete(self.context, existing["id"])
         self.assertEqual("available", self._status())
 
     def test_a_server_is_attached_and_detached_by_the_old_calls(self):

@@ -92,10 +92,10 @@ class ReportTest(fake_host.FakeHostCase):
 
     def test_report_has_mountpoint_of_device(self):
         path = str(self.connector.path("t1"))
-        at = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
+        moment = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
         with (
             mock.patch("attachd.agent.mount.device_nodes.stat_device") as look,
-            mock.patch("attachd.agent.mount.mountinfo.list_mounts", return_value=at),
+            mock.patch("attachd.agent.mount.mountinfo.list_mounts", return_value=moment),
         ):
             look.return_value.device_numbers.return_value = [7]
             (device,) = self.report(self.entry())["devices"]

@@ -121,14 +121,14 @@ class HostTest(unittest.TestCase):
     def test_disconnect_ignores_users_of_reused_path(self):
         """After a reboot the old path says nothing."""
         made = self.host.connect(self.entry())
-        told = mock.Mock(wraps=self.connector.disconnect)
+        result = mock.Mock(wraps=self.connector.disconnect)
         with (
             Path(made.device.path).open("rb"),
             mock.patch.object(self.connector, "is_present", return_value=False),
-            mock.patch.object(self.connector, "disconnect", told),
+            mock.patch.object(self.connector, "disconnect", result),
         ):
             self.host.disconnect(made)
-        self.assertIsNone(told.call_args.args[2])
+        self.assertIsNone(result.call_args.args[2])
 
     def test_disconnect_of_moved_disk_in_use_is_refused(self):
         """The connector may look for it in the wrong place."""

@@ -53,10 +53,10 @@ class ReconcilerCase(fake_host.FakeHostCase):
 
 class ConnectTest(ReconcilerCase):
     def test_reconcile_makes_and_reports_device(self):
-        mine = self.add()
-        self.reconciler.reconcile(mine)
+        attachment_id = self.add()
+        self.reconciler.reconcile(attachment_id)
         path = str(self.connector.path("t1"))
-        self.assertEqual(("attached", path, None), self.seen(mine))
+        self.assertEqual(("attached", path, None), self.seen(attachment_id))
         (entry,) = self.entries()
         found = (
             entry.attachment_id,
@@ -65,7 +65,7 @@ class ConnectTest(ReconcilerCase):
             entry.device.path,
             entry.connector_type,
         )
-        self.assertEqual((mine, Owner.AGENT, Step.ATTACHED, path, "file"), found)
+        self.assertEqual((attachment_id, Owner.AGENT, Step.ATTACHED, path, "file"), found)
 
     def test_reconcile_passes_mode_and_guard(self):
         self.reconciler.reconcile(self.add(mode="ro"))
@@ -75,56 +75,60 @@ class ConnectTest(ReconcilerCase):
         self.assertIsNotNone(entry.connection_info["service_uuid"])
 
     def test_reconcile_of_attached_does_nothing(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         before = self.entries()
-        self.reconciler.reconcile(mine)
+        self.reconciler.reconcile(attachment_id)
         self.assertEqual(([], before), (self.connector.calls, self.entries()))
 
     def test_reconcile_remakes_lost_device_and_reports_new_path(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         self.connector.reboot()
         self.connector.folder = self.folder()
         with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
-            self.make_reconciler().reconcile(mine)
+            self.make_reconciler().reconcile(attachment_id)
         self.assertIn("made again", logged.output[0])
         self.assertEqual((["t1"], ["connect"]), (self.connector.devices(), self.connector.calls))
-        self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
+        self.assertEqual(
+            ("attached", str(self.connector.path("t1")), None), self.seen(attachment_id)
+        )
 
     def test_reconcile_clears_error_after_remake(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         self.connector.reboot()
         self.connector.failing.add("connect")
         with self.assertRaises(exception.HostError):
-            self.reconciler.reconcile(mine)
-        self.assertEqual("It could not connect.", self.seen(mine)[2])
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual("It could not connect.", self.seen(attachment_id)[2])
         self.connector.failing.clear()
-        self.reconciler.reconcile(mine)
-        self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual(
+            ("attached", str(self.connector.path("t1")), None), self.seen(attachment_id)
+        )
 
     def test_reconcile_failure_is_reported_and_retried(self):
-        mine = self.add()
+        attachment_id = self.add()
         self.connector.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
-            self.reconciler.reconcile(mine)
-        self.assertEqual(("connected", None, "It could not connect."), self.seen(mine))
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual(("connected", None, "It could not connect."), self.seen(attachment_id))
         self.connector.failing.clear()
-        self.reconciler.reconcile(mine)
-        self.assertEqual(("attached", None), self.seen(mine)[::2])
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual(("attached", None), self.seen(attachment_id)[::2])
 
     def test_missing_requirement_is_reported_before_any_step(self):
-        mine = self.add()
+        attachment_id = self.add()
         self.connector.lacking.append("iscsiadm (package open-iscsi)")
         with self.assertRaisesRegex(exception.MissingRequirements, "iscsiadm"):
-            self.reconciler.reconcile(mine)
+            self.reconciler.reconcile(attachment_id)
         self.assertEqual(([], []), (self.entries(), self.connector.calls))
-        self.assertIn("iscsiadm", self.seen(mine)[2])
+        self.assertIn("iscsiadm", self.seen(attachment_id)[2])
 
     def test_journal_failure_is_reported_before_any_step(self):
-        mine = self.add()
+        attachment_id = self.add()
         (self.top / "attachments").touch()
         with self.assertRaisesRegex(exception.HostError, "cannot be written"):
-            self.reconciler.reconcile(mine)
-        self.assertIn("cannot be written", self.seen(mine)[2])
+            self.reconciler.reconcile(attachment_id)
+        self.assertIn("cannot be written", self.seen(attachment_id)[2])
         self.assertEqual([], self.connector.calls)
 
     def test_unreported_failure_is_raised(self):
@@ -138,32 +142,32 @@ class ConnectTest(ReconcilerCase):
 
     def test_volume_attached_by_hand_is_refused(self):
         local = self.host.journal.write(Entry(self.volume_id, attachment_id="by-hand"))
-        mine = self.add()
+        attachment_id = self.add()
         with self.assertRaisesRegex(exception.LocalConflict, "by hand.*by-hand"):
-            self.reconciler.reconcile(mine)
-        self.assertIn("by hand", self.seen(mine)[2])
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+            self.reconciler.reconcile(attachment_id)
+        self.assertIn("by hand", self.seen(attachment_id)[2])
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual(([local], []), (self.entries(), self.connector.calls))
 
     def test_changed_connection_before_connect_removes_device_first(self):
-        mine = self.add()
+        attachment_id = self.add()
         killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
         with killed, contextlib.suppress(ProcessKilled):
-            self.reconciler.reconcile(mine)
-        db_rows.change_attachment(mine, connection_info=OTHER_INFO)
-        self.reconciler.reconcile(mine)
+            self.reconciler.reconcile(attachment_id)
+        db_rows.change_attachment(attachment_id, connection_info=OTHER_INFO)
+        self.reconciler.reconcile(attachment_id)
         self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
         self.assertEqual(["t2"], self.connector.devices())
 
     def test_changed_connection_keeps_device_in_use(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         (entry,) = self.entries()
         self.host.journal.write(entry, step=Step.DISCONNECTING)
-        db_rows.change_attachment(mine, connection_info=OTHER_INFO)
+        db_rows.change_attachment(attachment_id, connection_info=OTHER_INFO)
         with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
-            self.reconciler.reconcile(mine)
+            self.reconciler.reconcile(attachment_id)
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
     def test_orphan_of_same_volume_is_removed_before_connect(self):
@@ -174,85 +178,87 @@ class ConnectTest(ReconcilerCase):
         self.assertEqual(["t2"], self.connector.devices())
 
     def test_grown_volume_extends_device(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         self.connector.size_gib = 3
         db_rows.change_volume(self.volume_id, size_gib=3)
-        self.reconciler.reconcile(mine)
+        self.reconciler.reconcile(attachment_id)
         self.assertEqual((["extend"], 3 * fake_host.GIB), (self.connector.calls, self.size()))
 
     def size(self):
         return self.connector.path("t1").stat().st_size
 
     def test_failed_extend_raises_host_error(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         db_rows.change_volume(self.volume_id, size_gib=3)
         with self.assertRaisesRegex(exception.HostError, "3 GiB"):
-            self.reconciler.reconcile(mine)
+            self.reconciler.reconcile(attachment_id)
 
 
 class DisconnectTest(ReconcilerCase):
     def test_disconnect_removes_device_before_report(self):
-        mine = self.attached()
-        self.withdraw(mine)
+        attachment_id = self.attached()
+        self.withdraw(attachment_id)
         real, seen = agent_manager_api.disconnected, []
 
-        def told(*args):
+        def result(*args):
             seen.extend([self.connector.devices(), [each.step for each in self.entries()]])
             real(*args)
 
-        with mock.patch.object(agent_manager_api, "disconnected", told):
-            self.reconciler.reconcile(mine)
+        with mock.patch.object(agent_manager_api, "disconnected", result):
+            self.reconciler.reconcile(attachment_id)
         self.assertEqual([[], [Step.DISCONNECTING]], seen)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual(([], ["disconnect"]), (self.entries(), self.connector.calls))
 
     def test_disconnect_of_device_in_use_is_refused(self):
-        mine = self.attached()
-        self.withdraw(mine)
+        attachment_id = self.attached()
+        self.withdraw(attachment_id)
         refused = self.assertRaisesRegex(exception.DeviceBusy, "process")
         with self.connector.path("t1").open("rb"), refused:
-            self.reconciler.reconcile(mine)
-        state, device, error = self.seen(mine)
+            self.reconciler.reconcile(attachment_id)
+        state, device, error = self.seen(attachment_id)
         self.assertEqual(("attached", str(self.connector.path("t1"))), (state, device))
         self.assertIn("in use by process", error)
-        self.reconciler.reconcile(mine)  # which finds nothing to do
+        self.reconciler.reconcile(attachment_id)  # which finds nothing to do
         self.assertEqual([], self.connector.calls)
 
     def test_refusal_names_user_with_undecodable_name(self):
-        mine = self.attached()
-        self.withdraw(mine)
+        attachment_id = self.attached()
+        self.withdraw(attachment_id)
         busy = exception.DeviceBusy(device="/dev/sdb", users=os.fsdecode(b"/mnt/caf\xe9"))
         with (
             mock.patch("attachd.agent.mount.open_handles.check_unused", side_effect=busy),
             self.assertRaises(exception.DeviceBusy),
         ):
-            self.reconciler.reconcile(mine)
-        state, _device, error = self.seen(mine)
+            self.reconciler.reconcile(attachment_id)
+        state, _device, error = self.seen(attachment_id)
         self.assertEqual("attached", state)
         self.assertIn(r"/mnt/caf\udce9", error)
 
     def test_failed_disconnect_is_retried(self):
-        mine = self.attached()
-        self.withdraw(mine)
+        attachment_id = self.attached()
+        self.withdraw(attachment_id)
         self.connector.failing.add("disconnect")
         with self.assertRaisesRegex(exception.HostError, "could not disconnect"):
-            self.reconciler.reconcile(mine)
-        self.assertEqual(("withdrawing", "It could not disconnect."), self.seen(mine)[::2])
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual(
+            ("withdrawing", "It could not disconnect."), self.seen(attachment_id)[::2]
+        )
         self.connector.failing.clear()
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
 
     def test_lost_journal_does_not_prove_disconnect(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         (entry,) = self.entries()
         self.host.journal.remove(entry)
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
 
     def test_untracked_device_in_use_is_kept(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         (entry,) = self.entries()
         self.connector.is_removable = True
         for change in (
@@ -260,19 +266,23 @@ class DisconnectTest(ReconcilerCase):
             lambda: self.host.journal.write(entry, step=Step.CONNECTING, device=None),
         ):
             change()
-            self.withdraw(mine)
+            self.withdraw(attachment_id)
             with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
-                self.reconciler.reconcile(mine)
-            self.assertEqual(("attached", ["t1"]), (self.seen(mine)[0], self.connector.devices()))
+                self.reconciler.reconcile(attachment_id)
+            self.assertEqual(
+                ("attached", ["t1"]), (self.seen(attachment_id)[0], self.connector.devices())
+            )
 
     def test_disconnect_without_requirements_succeeds(self):
-        mine = self.add()
+        attachment_id = self.add()
         self.connector.lacking.append("iscsiadm")
         with self.assertRaises(exception.MissingRequirements):
-            self.reconciler.reconcile(mine)
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
-        self.assertEqual(("disconnecting", []), (self.seen(mine)[0], self.connector.calls))
+            self.reconciler.reconcile(attachment_id)
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual(
+            ("disconnecting", []), (self.seen(attachment_id)[0], self.connector.calls)
+        )
 
 
 class ForgetTest(ReconcilerCase):
@@ -281,23 +291,23 @@ class ForgetTest(ReconcilerCase):
             db_rows.remove_attachment,
             lambda a: db_rows.change_attachment(a, agent="other"),
         ):
-            mine = self.attached()
-            moved(mine)
+            attachment_id = self.attached()
+            moved(attachment_id)
             with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
-                self.reconciler.reconcile(mine)
+                self.reconciler.reconcile(attachment_id)
             self.assertNotIn("ERROR", logged.output[0])
             self.assertEqual(["disconnect by force"], self.connector.calls)
             self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_orphan_in_use_is_kept(self):
         """The service may have lost its memory: then only this host knows what is used."""
-        mine = self.attached()
-        db_rows.remove_attachment(mine)
+        attachment_id = self.attached()
+        db_rows.remove_attachment(attachment_id)
         for _ in range(2):
             with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
-                self.reconciler.reconcile(mine)
+                self.reconciler.reconcile(attachment_id)
             self.assertEqual([], self.connector.calls)
-        self.reconciler.reconcile(mine)
+        self.reconciler.reconcile(attachment_id)
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_unknown_attachment_is_ignored(self):
@@ -320,23 +330,23 @@ class MeanwhileTest(ReconcilerCase):
         patched.start()
 
     def test_withdrawal_during_connect_disconnects(self):
-        mine = self.add()
-        self.during("connect", lambda: self.withdraw(mine))
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        attachment_id = self.add()
+        self.during("connect", lambda: self.withdraw(attachment_id))
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_removal_during_connect_removes_device(self):
-        mine = self.add()
-        self.during("connect", lambda: db_rows.remove_attachment(mine))
-        self.reconciler.reconcile(mine)
+        attachment_id = self.add()
+        self.during("connect", lambda: db_rows.remove_attachment(attachment_id))
+        self.reconciler.reconcile(attachment_id)
         self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_volume_lock_excludes_command_line(self):
-        mine, done = self.add(), threading.Event()
+        attachment_id, done = self.add(), threading.Event()
 
         def look():
-            self.reconciler.reconcile(mine)
+            self.reconciler.reconcile(attachment_id)
             done.set()
 
         with self.host.journal.volume_lock(self.volume_id):
@@ -345,7 +355,7 @@ class MeanwhileTest(ReconcilerCase):
             self.assertFalse(done.wait(0.2))  # slow, it is done no sooner
             self.assertEqual([], self.connector.calls)
         thread.join(TIMEOUT)
-        self.assertEqual("attached", self.seen(mine)[0])
+        self.assertEqual("attached", self.seen(attachment_id)[0])
 
 
 class DueTest(ReconcilerCase):
@@ -370,9 +380,9 @@ class DueTest(ReconcilerCase):
         self.assertEqual([new], self.due(new))
 
     def test_orphan_is_pending(self):
-        mine = self.attached()
-        db_rows.remove_attachment(mine)
-        self.assertEqual([mine], self.due(mine))
+        attachment_id = self.attached()
+        db_rows.remove_attachment(attachment_id)
+        self.assertEqual([attachment_id], self.due(attachment_id))
 
     def test_list_pending_with_unreadable_journal_raises(self):
         self.attached()
@@ -385,10 +395,10 @@ class DueTest(ReconcilerCase):
         self.assertEqual([], self.due())
 
     def test_unfinished_step_is_pending(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         (entry,) = self.entries()
         self.host.journal.write(entry, step=Step.COMPLETING)
-        self.assertEqual([mine], self.due(mine))
+        self.assertEqual([attachment_id], self.due(attachment_id))
 
 
 class InfoTest(ReconcilerCase):

@@ -56,27 +56,33 @@ class DeathTest(ReconcilerCase):
 
     def enumerated(self, prepare, check, steps):
         for step in range(1, 20):
-            mine = prepare()
-            death = dying(self.connector, step, lambda: self.make_reconciler().reconcile(mine))  # noqa: B023
+            attachment_id = prepare()
+            death = dying(
+                self.connector,
+                step,
+                lambda row_id=attachment_id: self.make_reconciler().reconcile(row_id),
+            )
             if death.left > 0:
                 self.assertEqual(steps, death.passed)
                 return
             with self.subTest(f"before {death.passed[-1]}, step {step}"):
                 report = [
-                    each for each in (agent_manager_api.desired_state(CREDENTIALS, mine),) if each
+                    each
+                    for each in (agent_manager_api.desired_state(CREDENTIALS, attachment_id),)
+                    if each
                 ]
                 for each in self.make_reconciler().list_pending(report):
                     self.make_reconciler().reconcile(each)
-                check(mine)
+                check(attachment_id)
         self.fail("it has no end")
 
     def test_attach_killed_at_any_step_is_finished(self):
-        def check(mine):
-            self.assertEqual(("attached", None), self.seen(mine)[::2])
+        def check(attachment_id):
+            self.assertEqual(("attached", None), self.seen(attachment_id)[::2])
             (entry,) = self.entries()
-            self.assertEqual((mine, Step.ATTACHED), (entry.attachment_id, entry.step))
-            self.withdraw(mine)
-            self.reconciler.reconcile(mine)
+            self.assertEqual((attachment_id, Step.ATTACHED), (entry.attachment_id, entry.step))
+            self.withdraw(attachment_id)
+            self.reconciler.reconcile(attachment_id)
             self.assertEqual([], self.entries())
 
         steps = [
@@ -93,12 +99,12 @@ class DeathTest(ReconcilerCase):
 
     def test_detach_killed_at_any_step_is_finished(self):
         def prepare():
-            mine = self.attached()
-            self.withdraw(mine)
-            return mine
+            attachment_id = self.attached()
+            self.withdraw(attachment_id)
+            return attachment_id
 
-        def check(mine):
-            self.assertEqual("disconnecting", self.seen(mine)[0])
+        def check(attachment_id):
+            self.assertEqual("disconnecting", self.seen(attachment_id)[0])
             self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
         steps = ["desired_state", "write", "disconnect", "write", "disconnected", "remove"]
@@ -109,12 +115,14 @@ class DeathTest(ReconcilerCase):
             for each in db_rows.list_attachments():
                 db_rows.remove_attachment(each["id"])
                 self.reconciler.reconcile(each["id"])
-            mine = self.attached()
+            attachment_id = self.attached()
             self.connector.reboot()
-            return mine
+            return attachment_id
 
-        def check(mine):
-            self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
+        def check(attachment_id):
+            self.assertEqual(
+                ("attached", str(self.connector.path("t1")), None), self.seen(attachment_id)
+            )
             self.assertEqual((["t1"], 1), (self.connector.devices(), len(self.entries())))
 
         steps = ["desired_state", "write", "connect", "write", "write", "connected", "write"]
@@ -122,11 +130,11 @@ class DeathTest(ReconcilerCase):
 
     def test_orphan_removal_killed_at_any_step_is_finished(self):
         def prepare():
-            mine = self.attached()
-            db_rows.remove_attachment(mine)
-            return mine
+            attachment_id = self.attached()
+            db_rows.remove_attachment(attachment_id)
+            return attachment_id
 
-        def check(_mine):
+        def check(_attachment):
             self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
         self.enumerated(
@@ -134,9 +142,9 @@ class DeathTest(ReconcilerCase):
         )
 
     def test_late_call_of_killed_agent_changes_nothing(self):
-        mine = self.add()
-        self.withdraw(mine)
+        attachment_id = self.add()
+        self.withdraw(attachment_id)
         with self.assertRaises(exception.InvalidTransition):
-            agent_transitions.complete(mine, CREDENTIALS.host, 1, "/dev/sdb")
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+            agent_transitions.complete(attachment_id, CREDENTIALS.host, 1, "/dev/sdb")
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])

@@ -27,8 +27,8 @@ class RandomTest(ReconcilerCase):
     def setUp(self):
         super().setUp()
         self.moves = []
-        for name, there in (("complete", True), ("release", False)):
-            watched = self.watched(name, getattr(agent_transitions, name), there=there)
+        for name, existing in (("complete", True), ("release", False)):
+            watched = self.watched(name, getattr(agent_transitions, name), there=existing)
             patched = mock.patch.object(agent_transitions, name, watched)
             patched.start()
             self.addCleanup(patched.stop)
@@ -36,14 +36,14 @@ class RandomTest(ReconcilerCase):
     def watched(self, name, real, *, there):
         """Have a look at the host whenever something is told of it."""
 
-        def told(attachment_id, *args):
+        def result(attachment_id, *args):
             row = db_rows.get_attachment(attachment_id)
             target = row["connection_info"]["data"]["target"]
             self.assertEqual(there, target in self.connector.devices(), f"{name} of {target}")
             self.moves.append(name)
             return real(attachment_id, *args)
 
-        return told
+        return result
 
     def run_through(self, draw):
         volumes = [db_rows.add_volume()["id"] for _ in range(2)]

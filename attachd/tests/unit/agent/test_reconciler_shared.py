@@ -26,13 +26,13 @@ class SharedTest(test_reconciler.ReconcilerCase):
 
     def test_interrupted_connect_keeps_shared_device(self):
         self.attached()
-        mine = self.add()
+        attachment_id = self.add()
         killed = mock.patch.object(self.connector, "connect", side_effect=ProcessKilled)
         with killed, contextlib.suppress(ProcessKilled):
-            self.reconciler.reconcile(mine)
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+            self.reconciler.reconcile(attachment_id)
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
     def lose(self, attachment_id):
@@ -41,69 +41,69 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.host.journal.remove(entries[attachment_id])
 
     def test_untracked_device_is_removed_beside_other_device(self):
-        mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
-        self.lose(mine)
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        attachment_id, other = self.attached(), self.attached(connection_info=OTHER_INFO)
+        self.lose(attachment_id)
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual(
             (["t2"], ["disconnect"]), (self.connector.devices(), self.connector.calls)
         )
         self.assertEqual([other], [each.attachment_id for each in self.entries()])
 
     def test_untracked_device_shared_with_other_is_kept(self):
-        mine, other = self.attached(), self.attached()
-        self.lose(mine)
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        attachment_id, other = self.attached(), self.attached()
+        self.lose(attachment_id)
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
         self.assertEqual([other], [each.attachment_id for each in self.entries()])
 
     def test_untracked_device_is_not_searched_beside_incomplete_entry(self):
-        mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
+        attachment_id, other = self.attached(), self.attached(connection_info=OTHER_INFO)
         entries = {each.attachment_id: each for each in self.entries()}
         self.host.journal.write(entries[other], step=Step.CONNECTING, device=None)
-        self.lose(mine)
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.lose(attachment_id)
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual((["t1", "t2"], []), (self.connector.devices(), self.connector.calls))
 
     def test_path_reused_after_reboot_is_not_shared(self):
-        mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
+        attachment_id, other = self.attached(), self.attached(connection_info=OTHER_INFO)
         entries = {each.attachment_id: each for each in self.entries()}
         self.connector.path("t2").unlink()
-        self.host.journal.write(entries[other], device=entries[mine].device)
-        self.withdraw(mine)
-        self.reconciler.reconcile(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.host.journal.write(entries[other], device=entries[attachment_id].device)
+        self.withdraw(attachment_id)
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
 
     def test_unknown_sharing_is_retried(self):
-        first, mine = self.attached(), self.attached()
-        self.withdraw(mine)
+        first, attachment = self.attached(), self.attached()
+        self.withdraw(attachment)
         puzzled = exception.HostError(reason="Nobody can tell.")
         with (
             mock.patch.object(self.connector, "is_present", side_effect=puzzled),
             self.assertRaisesRegex(exception.HostError, "Nobody can tell"),
         ):
-            self.reconciler.reconcile(mine)
-        self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(mine)[::2])
-        self.reconciler.reconcile(mine)
+            self.reconciler.reconcile(attachment)
+        self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(attachment)[::2])
+        self.reconciler.reconcile(attachment)
         self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.connector.devices()))
 
 
 class HangingTest(test_reconciler.ReconcilerCase):
     def test_locked_volume_times_out(self):
-        mine = self.add()
+        attachment_id = self.add()
         # The volume stays held meanwhile, and is free afterwards, however slow all is.
         hasty = Reconciler(
             self.make_host(), fake_host.CREDENTIALS, Options(), slots=1, lock_timeout=0.1
         )
         refused = self.assertRaisesRegex(exception.Unavailable, self.volume_id)
         with self.host.journal.volume_lock(self.volume_id), refused:
-            hasty.reconcile(mine)
-        self.assertEqual(("connected", None, None), self.seen(mine))
-        hasty.reconcile(mine)
-        self.assertEqual("attached", self.seen(mine)[0])
+            hasty.reconcile(attachment_id)
+        self.assertEqual(("connected", None, None), self.seen(attachment_id))
+        hasty.reconcile(attachment_id)
+        self.assertEqual("attached", self.seen(attachment_id)[0])

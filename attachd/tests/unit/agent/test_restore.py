@@ -109,7 +109,7 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual(Verdict.OK, found.verdict)
 
     def test_interrupted_steps_have_advice(self):
-        there = {
+        existing = {
             Step.RESERVING: "attachd local-attach v",
             Step.CONNECTING: "attachd local-attach v",
             Step.COMPLETING: "attachd local-attach v",
@@ -118,8 +118,8 @@ class RestoringTest(unittest.TestCase):
             Step.DISCONNECTING: "attachd local-detach --attachment-id a-v v",
             Step.DELETING: "attachd local-detach --attachment-id a-v v",
         }
-        self.assertEqual({*Step} - {Step.ATTACHED}, {*there})
-        for step, advice in there.items():
+        self.assertEqual({*Step} - {Step.ATTACHED}, {*existing})
+        for step, advice in existing.items():
             entry = self.host.journal.write(self.attached("v"), step=step)
             (found,) = self.restore({})
             verdict = (

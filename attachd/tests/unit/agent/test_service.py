@@ -67,9 +67,9 @@ class AgentTest(fake_host.FakeHostCase):
 
     def test_reconcile_call_makes_device(self):
         self.start()
-        mine = self.add()
-        agent_api.reconcile(CONTEXT, fake_host.NAME, mine)
-        self.assertEqual("attached", self.state(mine))
+        attachment_id = self.add()
+        agent_api.reconcile(CONTEXT, fake_host.NAME, attachment_id)
+        self.assertEqual("attached", self.state(attachment_id))
 
     def test_failed_reconcile_call_returns_error(self):
         self.start()
@@ -79,10 +79,10 @@ class AgentTest(fake_host.FakeHostCase):
 
     def test_pending_attachment_is_reconciled_by_report(self):
         self.start()
-        mine = self.add()
-        wait_until(lambda: self.state(mine) == "attached")
-        async_requests.withdraw(mine, self.volume_id)
-        wait_until(lambda: self.state(mine) == "disconnecting")
+        attachment_id = self.add()
+        wait_until(lambda: self.state(attachment_id) == "attached")
+        async_requests.withdraw(attachment_id, self.volume_id)
+        wait_until(lambda: self.state(attachment_id) == "disconnecting")
 
     def test_reports_continue_during_long_work(self):
         gate, entered = threading.Event(), threading.Event()
@@ -106,9 +106,9 @@ class AgentTest(fake_host.FakeHostCase):
     def test_reports_continue_while_host_hangs(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
-        mine = self.add()
+        attachment_id = self.add()
         self.agent.report()
-        wait_until(lambda: self.state(mine) == "attached")
+        wait_until(lambda: self.state(attachment_id) == "attached")
         with mock.patch("attachd.agent.worker_pool.DEFAULT_TIMEOUT", 0.01):
             self.agent = self.make_agent()
         hanging = mock.patch.object(
@@ -145,30 +145,30 @@ class AgentTest(fake_host.FakeHostCase):
         self.addCleanup(self.agent.stop)
         self.addCleanup(patched.stop)
         self.addCleanup(gate.set)
-        mine = self.add()
+        attachment_id = self.add()
         self.agent.report()
         wait_until(lambda: connect.called)
-        return mine
+        return attachment_id
 
     def test_stuck_work_is_logged_once_and_fills_host(self):
         override(self, "threads", 1, group="agent")
-        mine = self.hang()
+        attachment_id = self.hang()
         self.pass_time()
         with self.assertLogs("attachd.agent.worker_pool", "WARNING") as logged:
             self.agent.report()
             self.agent.report()
         self.assertEqual(1, len(logged.output))
-        self.assertIn(mine, logged.output[0])
+        self.assertIn(attachment_id, logged.output[0])
         row = agents.get(fake_host.NAME)
-        self.assertRegex(row["error"], f"^1 of 1 places .*{mine} .since ")
+        self.assertRegex(row["error"], f"^1 of 1 places .*{attachment_id} .since ")
         self.assertIsNone(row["connector"])
 
     def test_stuck_work_does_not_block_others(self):
-        mine = self.hang()
+        attachment_id = self.hang()
         self.pass_time()
         self.agent.report()
         row = agents.get(fake_host.NAME)
-        self.assertRegex(row["error"], f"^1 of 8 places .*{mine}")
+        self.assertRegex(row["error"], f"^1 of 8 places .*{attachment_id}")
         self.assertEqual(fake_host.NAME, row["connector"]["host"])
 
     def test_unavailable_managers_are_logged_once(self):
@@ -211,21 +211,23 @@ class AgentTest(fake_host.FakeHostCase):
         self.assertLess(1, len(asked))
 
     def test_unreadable_journal_is_reported_without_work(self):
-        mine = self.add()
+        attachment_id = self.add()
         broken = self.top / "attachments" / "x.json"
         broken.parent.mkdir()
         broken.write_text("{")
         with self.assertRaisesRegex(exception.HostError, "x.json"):
             self.agent.report()
         self.assertIn("x.json", agents.get(fake_host.NAME)["error"])
-        self.assertEqual("connected", self.state(mine))
+        self.assertEqual("connected", self.state(attachment_id))
 
     def test_stop_keeps_devices(self):
         self.start()
-        mine = self.add()
-        agent_api.reconcile(CONTEXT, fake_host.NAME, mine)
+        attachment_id = self.add()
+        agent_api.reconcile(CONTEXT, fake_host.NAME, attachment_id)
         self.assertTrue(self.agent.stop())
-        self.assertEqual((["t1"], "attached"), (self.connector.devices(), self.state(mine)))
+        self.assertEqual(
+            (["t1"], "attached"), (self.connector.devices(), self.state(attachment_id))
+        )
 
     def test_stop_returns_after_timeout(self):
         gate, entered = threading.Event(), threading.Event()

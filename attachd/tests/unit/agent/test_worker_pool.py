@@ -210,11 +210,11 @@ class TimeboxedCallTest(unittest.TestCase):
         self.assertEqual(2, call.run(lambda: 2))
 
     def test_hung_timeboxed_call_returns_result_later(self):
-        call, gate, begun = TimeboxedCall(0.01), threading.Event(), []
+        call, gate, started = TimeboxedCall(0.01), threading.Event(), []
         self.addCleanup(gate.set)
 
         def hang():
-            begun.append(1)
+            started.append(1)
             gate.wait(TIMEOUT)
             return "late"
 
@@ -223,5 +223,5 @@ class TimeboxedCallTest(unittest.TestCase):
         gate.set()
         call._timeout = TIMEOUT
         self.assertEqual("late", call.run(hang))
-        self.assertEqual([1], begun)
+        self.assertEqual([1], started)
         self.assertEqual("new", call.run(lambda: "new"))

@@ -35,16 +35,16 @@ class OverrideTest(unittest.TestCase):
             self.assertIn(word, text)
 
     def test_override_is_notified(self):
-        heard = captured_notifications.use(self)
+        received = captured_notifications.use(self)
         self.is_overridden("override_reason=host%20is%20gone")
-        (message,) = heard.messages()
+        (message,) = received.messages()
         self.assertEqual(
             ("volume.detach.override", "WARN"), (message["event_type"], message["priority"])
         )
         expected = {"attachment_id": "a1", "instance_uuid": SERVER, "user_id": "u",
                     "reason": "host is gone"}  # fmt: skip
-        told = message["payload"]["override"]
-        self.assertEqual(expected, {key: told[key] for key in expected})
+        result = message["payload"]["override"]
+        self.assertEqual(expected, {key: result[key] for key in expected})
 
     def test_override_without_permission_is_forbidden(self):
         self.ctx = api_context.make_context()

@@ -63,8 +63,8 @@ class MetricsMiddlewareTest(unittest.TestCase):
         def broken(environ, start_response):
             raise KeyError
 
-        told = exporter.get_exporter("api", "1", dict)
-        application = telemetry_middleware.MetricsMiddleware(broken, told)
+        result = exporter.get_exporter("api", "1", dict)
+        application = telemetry_middleware.MetricsMiddleware(broken, result)
         with self.assertRaises(KeyError):
             application({"REQUEST_METHOD": "GET"}, None)
         self.assertEqual(1.0, self.count("GET", "other", 500))

@@ -213,7 +213,7 @@ class PairsTest(unittest.TestCase):
 
 class DocumentationTest(unittest.TestCase):
     def test_documented_flag_values_are_parsed(self):
-        told = validation.query_flag("Whether.")
-        self.assertEqual("Whether.", told["description"])
-        for word in told["enum"]:
+        result = validation.query_flag("Whether.")
+        self.assertEqual("Whether.", result["description"])
+        for word in result["enum"]:
             self.assertIsInstance(validation.parse_bool("flag", word), bool)

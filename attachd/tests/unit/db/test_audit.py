@@ -52,10 +52,10 @@ class AuditTest(unittest.TestCase):
         audit_db.repair_status(str(uuid.uuid4()))
 
     def test_list_living_ids_returns_members(self):
-        mine = str(uuid.uuid4())
-        self.assertNotIn(mine, audit_db.list_living_ids())
-        members.join(mine, "here:1")
-        self.assertIn(mine, audit_db.list_living_ids())
+        attachment = str(uuid.uuid4())
+        self.assertNotIn(attachment, audit_db.list_living_ids())
+        members.join(attachment, "here:1")
+        self.assertIn(attachment, audit_db.list_living_ids())
 
     def test_seconds_unchanged_counts_from_last_change(self):
         now = self.enterContext(mock.patch.object(models, "now", return_value=models.now()))

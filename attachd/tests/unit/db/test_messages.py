@@ -92,8 +92,10 @@ class MessagesTest(unittest.TestCase):
         young = self.create()["id"]
         past = models.now() - datetime.timedelta(seconds=1)
         with session.writer() as connection:
-            mine = models.messages.c.id == old
-            connection.execute(sa.update(models.messages).where(mine).values(expires_at=past))
+            attachment = models.messages.c.id == old
+            connection.execute(
+                sa.update(models.messages).where(attachment).values(expires_at=past)
+            )
         self.assertEqual(1, messages.purge())
         self.assertEqual([young], [row["id"] for row in self.all()])
         self.assertEqual(0, messages.purge())

@@ -146,10 +146,10 @@ class EncryptedTest(unittest.TestCase):
     def test_lists_decrypt_nothing(self):
         self.add()
         page = paging.Page(10, None, 0, (("created_at", "desc"),))
-        with mock.patch.object(encryption, "decrypt") as unseal:
+        with mock.patch.object(encryption, "decrypt") as decrypt:
             for each in (attachment_queries.page, attachment_queries.page_with_secrets):
                 self.assertEqual(1, len(each({}, page)))
-        unseal.assert_not_called()
+        decrypt.assert_not_called()
 
 
 class TablesTest(unittest.TestCase):

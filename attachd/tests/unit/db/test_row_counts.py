@@ -26,9 +26,9 @@ class CountTest(unittest.TestCase):
         volume_id = db_rows.add_volume()["id"]
         db_rows.add_volume("creating")
         long_ago = models.now() - datetime.timedelta(hours=1)
-        for state, at in (("attached", None), ("connecting", long_ago), ("connecting", None)):
+        for state, moment in (("attached", None), ("connecting", long_ago), ("connecting", None)):
             made = db_rows.add_attachment(volume_id, state)
-            db_rows.change_attachment(made["id"], updated_at=at or models.now())
+            db_rows.change_attachment(made["id"], updated_at=moment or models.now())
         found = row_counts.count(60)
         expected = {("attachment", "attached"): 1, ("attachment", "connecting"): 2}
         self.assertEqual(expected, found.attachments)
@@ -63,8 +63,8 @@ class CountTest(unittest.TestCase):
         row_counts.count(60)
         after = session.counters()
         self.assertEqual(4, after.statements - before.statements)
-        told = row_counts.statement_totals()
-        self.assertEqual(after.statements, told[metrics.STATEMENTS])
+        result = row_counts.statement_totals()
+        self.assertEqual(after.statements, result[metrics.STATEMENTS])
 
 
 class DialectTest(unittest.TestCase):

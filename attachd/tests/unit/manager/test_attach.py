@@ -334,8 +334,8 @@ class ModeTest(ModeCase):
     def mode(self, reserved, connector):
         attachment_id = db_rows.add_attachment(self.volume_id, mode=reserved)["id"]
         answer = self.attach(attachment_id, connector)
-        told = answer["connection_info"]["data"]["access_mode"]
-        self.assertEqual({answer["mode"]}, {told, *self.modes(attachment_id)})
+        result = answer["connection_info"]["data"]["access_mode"]
+        self.assertEqual({answer["mode"]}, {result, *self.modes(attachment_id)})
         detach.detach(self.backend, attachment_id, self.volume_id)
         return answer["mode"]
 

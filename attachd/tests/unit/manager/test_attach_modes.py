@@ -63,8 +63,8 @@ class GrantedModesTest(unittest.TestCase):
         return handed.export is not None and handed.export.attachment_id == attachment_id
 
     def attach(self) -> Any:
-        there = db_rows.list_attachments(self.volume_id)
-        attachment = there[0] if there else db_rows.add_attachment(self.volume_id)
+        existing = db_rows.list_attachments(self.volume_id)
+        attachment = existing[0] if existing else db_rows.add_attachment(self.volume_id)
         return attach.attach(self.backend, attachment["id"], self.volume_id, CONNECTOR)
 
     def open(self) -> Any:

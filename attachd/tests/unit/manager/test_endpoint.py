@@ -85,10 +85,10 @@ class EndpointTest(unittest.TestCase):
         )
         self.assertEqual(other, left.id)
         self.assertFalse(left.obj_attr_is_set("connector"))
-        (told,) = messages.page({"project_id": db_rows.PROJECT}, Page(limit=9))
+        (result,) = messages.page({"project_id": db_rows.PROJECT}, Page(limit=9))
         self.assertEqual(("VOLUME_VOLUME_102_102", volume_id),
-                         (told["event_id"], told["resource_uuid"]))  # fmt: skip
-        self.assertEqual({"user_id": "root", "attachment_id": attachment_id}, told["details"])
+                         (result["event_id"], result["resource_uuid"]))  # fmt: skip
+        self.assertEqual({"user_id": "root", "attachment_id": attachment_id}, result["details"])
 
     def test_initialize_and_terminate_connection_succeed(self):
         volume = Volume.get(self.context, db_rows.add_volume()["id"])

@@ -168,8 +168,8 @@ class RunCachedTest(unittest.TestCase):
 
         orders = []
         inside = mock.Mock(**{"append.side_effect": lambda _task: run_inside()})
-        told = flow_runner.run_cached(_obeying, {"order": "outer", "ran": inside})
-        self.assertEqual({"answer": "outer"}, told)
+        result = flow_runner.run_cached(_obeying, {"order": "outer", "ran": inside})
+        self.assertEqual({"answer": "outer"}, result)
         self.assertEqual([{"answer": "inner"}], orders)
 
     def test_run_cached_failure_does_not_affect_next_run(self):

@@ -87,10 +87,10 @@ class ManagerServiceTest(unittest.TestCase):
     def test_start_sets_backend_up_before_first_call(self):
         order = []
         self.backend.error = "not yet"
-        setup, begun = self.backend.setup, threading.Event()
+        setup, started = self.backend.setup, threading.Event()
 
         def slow_setup():
-            begun.wait(TIMEOUT)  # others could be asked by now
+            started.wait(TIMEOUT)  # others could be asked by now
             order.append("set up")
             return setup()
 
@@ -100,7 +100,7 @@ class ManagerServiceTest(unittest.TestCase):
         agents = mock.patch("attachd.manager.service.AgentRpcServer")
         with mock.patch.object(self.backend, "setup", slow_setup), serving, agents:
             self.manager.start()
-            begun.set()
+            started.set()
             self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.assertEqual(["set up", "serving"], order)
 
@@ -209,14 +209,14 @@ class ManagerServiceTest(unittest.TestCase):
             # The call goes on until the gate opens, which is after the end.
             mock.patch("attachd.manager.service._deadline", lambda: time.monotonic() + 0.1),
             mock.patch.object(Membership, "stop") as leave,
-            mock.patch.object(notifications, "stop") as told,
+            mock.patch.object(notifications, "stop") as result,
         ):
             caller = threading.Thread(target=self.ask)
             caller.start()
             self.assertTrue(entered.wait(TIMEOUT))
             self.manager.stop()
             leave.assert_not_called()
-            told.assert_called_once_with()
+            result.assert_called_once_with()
             gate.set()
             caller.join(TIMEOUT)
 

@@ -178,10 +178,10 @@ class ReportSectionsTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         begin = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "setup"))
-        tell = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "register_section"))
+        send = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "register_section"))
         telemetry.add_report_sections([self.backend])
         begin.assert_called_once_with("attachd-manager")
-        self.told = {call.args[0]: call.args[1] for call in tell.call_args_list}
+        self.told = {call.args[0]: call.args[1] for call in send.call_args_list}
 
     def test_report_section_describes_backends_without_reason(self):
         (line,) = self.told["Backends"]()

@@ -140,16 +140,16 @@ class CopyTest(_VolumeCase):
 
     def test_copy_runs_in_background_task(self):
         volume_id = self.add()
-        begun, go_on = threading.Event(), threading.Event()
+        started, go_on = threading.Event(), threading.Event()
         self.addCleanup(go_on.set)
 
         def script(_call):
-            begun.set()
+            started.set()
             go_on.wait(TIMEOUT)
 
         self.driver.script = script
         volumes.copy(self.backend, volume_id)
-        self.assertTrue(begun.wait(TIMEOUT))
+        self.assertTrue(started.wait(TIMEOUT))
         self.assertEqual("creating", db_rows.get_volume(volume_id)["status"])
         volumes.copy(self.backend, volume_id)
         go_on.set()
@@ -221,19 +221,21 @@ class ExtendTest(_VolumeCase):
     def test_extend_requests_reconcile_of_agents(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
         states = ("connected", "attached", "connecting", "disconnecting")
-        told = [
+        result = [
             db_rows.add_attachment(volume_id, state, agent=f"node-{state}")["id"]
             for state in states
         ]
         db_rows.add_attachment(volume_id, "attached")
         away = exception.AgentUnavailable(host="node-1", since="yet")
-        with mock.patch.object(agent_api, "request_reconcile", side_effect=[away, None]) as nudge:
+        with mock.patch.object(
+            agent_api, "request_reconcile", side_effect=[away, None]
+        ) as request_reconcile:
             volumes.extend(self.backend, volume_id)
-        self.assertEqual(told[:2], [call.args[2] for call in nudge.call_args_list])
+        self.assertEqual(result[:2], [call.args[2] for call in request_reconcile.call_args_list])
         self.assertEqual(3, db_rows.get_volume(volume_id)["size_gib"])
-        with mock.patch.object(agent_api, "request_reconcile") as nudge:
+        with mock.patch.object(agent_api, "request_reconcile") as request_reconcile:
             volumes.extend(self.backend, volume_id)
-        nudge.assert_not_called()
+        request_reconcile.assert_not_called()
 
     def test_extend_passes_live_exports_to_driver(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)

@@ -186,10 +186,10 @@ class SeveralProcessesTest(unittest.TestCase):
 
     def test_file_of_live_process_is_not_continued(self):
         self.folder.mkdir()
-        mine = self.folder / f"counter_{os.getpid()}.db"
-        mine.touch()
+        attachment = self.folder / f"counter_{os.getpid()}.db"
+        attachment.touch()
         self.run_process("count()")
-        self.assertTrue(mine.exists())
+        self.assertTrue(attachment.exists())
         self.assertEqual(2, len(self.files()))
 
     def test_unusable_directory_raises_error_naming_variable(self):

@@ -95,17 +95,17 @@ class ConnectorTest(Case):
     """What os-brick tells of this host."""
 
     def test_connector_properties_come_from_os_brick(self):
-        told = self.connector.get_connector_properties("me", Options(nic="lo"))
-        self.assertEqual(("me", "127.0.0.1"), (told["host"], told["ip"]))
-        self.assertIs(False, told["multipath"])
+        result = self.connector.get_connector_properties("me", Options(nic="lo"))
+        self.assertEqual(("me", "127.0.0.1"), (result["host"], result["ip"]))
+        self.assertIs(False, result["multipath"])
 
     def test_connector_properties_with_other_initiator_raise(self):
-        told = {"initiator": "iqn.2026-01.x:machine"}
+        result = {"initiator": "iqn.2026-01.x:machine"}
         name = "os_brick.initiator.connector.get_connector_properties"
-        self.useFixture(fixtures.MonkeyPatch(name, lambda *_, **__: told))
+        self.useFixture(fixtures.MonkeyPatch(name, lambda *_, **__: result))
         for right in (None, "iqn.2026-01.x:machine"):
             self.assertEqual(
-                told,
+                result,
                 brick.BrickConnector(self.folder, right).get_connector_properties("me", OPTIONS),
             )
         with self.assertRaisesRegex(exception.HostError, "x:machine, not as iqn.2026-01.x:me"):
@@ -164,14 +164,14 @@ class ConnectTest(Case):
     def test_connect_and_disconnect_pass_text_to_os_brick(self):
         standing = self.stand()
         device = self.connector.connect(INFO, OPTIONS)
-        told = {"type": "block", "path": "/dev/null"}
-        self.assertEqual(Device("/dev/null", {**told, "identity": ""}), device)
+        result = {"type": "block", "path": "/dev/null"}
+        self.assertEqual(Device("/dev/null", {**result, "identity": ""}), device)
         self.assertEqual([("connect", INFO)], standing.calls)
         self.assertEqual(2**30, self.connector.extend(INFO, OPTIONS, device))
         self.connector.disconnect(INFO, OPTIONS, device)
         self.connector.disconnect(INFO, OPTIONS, None, force=True)
         self.assertEqual(
-            [("disconnect", told, False, False), ("disconnect", {}, True, True)],
+            [("disconnect", result, False, False), ("disconnect", {}, True, True)],
             standing.calls[1:],
         )
 

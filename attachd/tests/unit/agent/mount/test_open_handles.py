@@ -32,11 +32,13 @@ class UsersTest(unittest.TestCase):
 
     def test_list_uses_returns_files_of_process(self):
         with tempfile.NamedTemporaryFile() as file:
-            here = [each for each in open_handles._list_uses() if each.process == f"{os.getpid()}"]
+            local = [
+                each for each in open_handles._list_uses() if each.process == f"{os.getpid()}"
+            ]
             name = Path("/proc/self/comm").read_text().strip()
             expected = f"process {os.getpid()} ({name}: open {file.name})"
-            self.assertIn(expected, [each.describe() for each in here])
-            whats = {each.what for each in here}
+            self.assertIn(expected, [each.describe() for each in local])
+            whats = {each.what for each in local}
             self.assertLessEqual({"working directory", "root", "program", "open"}, whats)
 
     def test_list_mount_users_names_mounts_on_top(self):
@@ -60,6 +62,6 @@ class UsersTest(unittest.TestCase):
         self.assertEqual(expected, found)
 
     def test_format_users_limits_and_counts(self):
-        told = open_handles.format_users([f"process {number}" for number in range(30)])
-        self.assertTrue(told.endswith("process 11, 18 more"), told)
+        result = open_handles.format_users([f"process {number}" for number in range(30)])
+        self.assertTrue(result.endswith("process 11, 18 more"), result)
         self.assertEqual("a, b", open_handles.format_users(["a", "b", "a"]))

@@ -75,14 +75,14 @@ class ContentsTest(unittest.TestCase):
         self.assertIsNone(probe.detect(self.device(_MIB)))
 
     def test_parse_contents_describes_blkid_values(self):
-        told = {
+        result = {
             "a partition table (gpt)": {"PTTYPE": "gpt"},
             "an encrypted disk (crypto_LUKS)": {"TYPE": "crypto_LUKS", "USAGE": "crypto"},
             "a physical volume of LVM (LVM2_member)": {"TYPE": "LVM2_member", "USAGE": "raid"},
             "a member of a RAID (linux_raid_member)": {"TYPE": "linux_raid_member"},
             "raid of type isw_raid_member": {"TYPE": "isw_raid_member", "USAGE": "raid"},
         }
-        for name, found in told.items():
+        for name, found in result.items():
             self.assertEqual(probe.Contents(None, "", name), probe._parse_contents(found))
         found = probe._parse_contents({"TYPE": "xfs", "USAGE": "filesystem", "UUID": "u"})
         self.assertEqual(probe.Contents("xfs", "u", "xfs"), found)

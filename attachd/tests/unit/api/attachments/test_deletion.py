@@ -181,9 +181,9 @@ class ForceDeleteTest(unittest.TestCase):
             self.assertIn(word, text)
 
     def test_force_delete_sends_notification(self):
-        heard = captured_notifications.use(self)
+        received = captured_notifications.use(self)
         attachment, _answer = self.remove("attached", "override_reason=burnt")
-        (message,) = heard.messages()
+        (message,) = received.messages()
         self.assertEqual(
             ("volume.detach.force", "WARN"), (message["event_type"], message["priority"])
         )

@@ -137,7 +137,7 @@ class SharingRuleTest(unittest.TestCase):
     def denied(self, rules, *, multiattach=True, bootable=False):
         volume = mock.Mock(multiattach=multiattach, bootable=bootable, project_id="p")
         with mock.patch.object(
-            lifecycle.rules, "allows", lambda _ctx, rule, _of: rule not in rules
+            lifecycle.rules, "allows", lambda _ctx, rule, _target: rule not in rules
         ):
             return lifecycle.sharing_denied_rule(mock.Mock(), volume)
 
@@ -331,14 +331,14 @@ class ConnectionTest(unittest.TestCase):
         self.async_response.accept.assert_called_once_with("attachments", "a1")
 
     def test_accept_for_agent_notifies_agent(self):
-        tell = (self.ctx, self.attachment, None, self.async_response, lifecycle.notify_agent)
-        self.assertIs(self.view.show_accepted.return_value, lifecycle.accept(*tell))
+        send = (self.ctx, self.attachment, None, self.async_response, lifecycle.notify_agent)
+        self.assertIs(self.view.show_accepted.return_value, lifecycle.accept(*send))
         self.agent_api.request_reconcile.assert_called_once_with(self.ctx, "h", "a1")
         self.manager_api.process_pending.assert_not_called()
         self.agent_api.request_reconcile.side_effect = exception.AgentUnavailable(
             host="h", since="yet"
         )
-        lifecycle.accept(*tell)
+        lifecycle.accept(*send)
         self.assertEqual(2, self.async_response.accept.call_count)
 
     def test_connect_uses_connector_of_reservation(self):

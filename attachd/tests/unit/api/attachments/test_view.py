@@ -230,11 +230,11 @@ class SecretVisibilityTest(unittest.TestCase):
         self.assertFalse(self.may_see("member", project="other"))
 
     def test_policy_is_asked_once_per_project(self):
-        seer = view.SecretVisibility(api_context.make_context())
+        visibility = view.SecretVisibility(api_context.make_context())
         with mock.patch.object(policy, "allows", return_value=True) as allows:
             for _ in range(10):
-                seer.may_see("p", "u")
-            seer.may_see("q", "u")
+                visibility.may_see("p", "u")
+            visibility.may_see("q", "u")
         self.assertEqual(2, allows.call_count)
 
 

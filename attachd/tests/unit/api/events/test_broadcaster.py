@@ -100,8 +100,8 @@ class BroadcasterTest(unittest.TestCase):
             lambda: self.assertEqual([], self.places(6, 0.02)) or self.broadcaster._last == 3
         )
         other = tell()
-        (told,) = self.broadcaster.read_after(3, TIMEOUT)
-        self.assertEqual((4, other), (told["revision"], told["attachment_id"]))
+        (result,) = self.broadcaster.read_after(3, TIMEOUT)
+        self.assertEqual((4, other), (result["revision"], result["attachment_id"]))
 
     def test_database_outage_is_survived(self):
         self.assertEqual([], self.places(0, 0))

@@ -52,9 +52,9 @@ class PollTest(Case):
 
     def test_revision_passes_events_that_do_not_match(self):
         tell(2)
-        mine = tell()
+        attachment_id = tell()
         tell(1, project_id=api_context.OTHER_PROJECT)
-        self.assertEqual(([3], 4), self.places(since="0", attachment_id=mine))
+        self.assertEqual(([3], 4), self.places(since="0", attachment_id=attachment_id))
 
     def test_events_of_other_projects_are_filtered_by_database(self):
         tell(3, project_id=api_context.OTHER_PROJECT)
@@ -149,18 +149,20 @@ class TimelineTest(unittest.TestCase):
         api_context.use(self)
 
     def test_timeline_is_ordered_and_limited_to_project(self):
-        mine = tell(2)
-        told = handlers.timeline(api_context.make_context(), mine)["timeline"]
-        self.assertEqual([None, None], [each["revision"] for each in told])
+        attachment_id = tell(2)
+        result = handlers.timeline(api_context.make_context(), attachment_id)["timeline"]
+        self.assertEqual([None, None], [each["revision"] for each in result])
         events.assign_sequence()
-        told = handlers.timeline(api_context.make_context(), mine)["timeline"]
-        self.assertEqual([1, 2], [each["revision"] for each in told])
-        self.assertNotIn("process", told[0])
+        result = handlers.timeline(api_context.make_context(), attachment_id)["timeline"]
+        self.assertEqual([1, 2], [each["revision"] for each in result])
+        self.assertNotIn("process", result[0])
         stranger = api_context.make_context(project=api_context.OTHER_PROJECT)
         with self.assertRaises(exception.AttachmentNotFound):
-            handlers.timeline(stranger, mine)
+            handlers.timeline(stranger, attachment_id)
 
     def test_timeline_for_administrators_has_all_projects_and_internals(self):
-        mine = tell(project_id=api_context.OTHER_PROJECT)
-        (told,) = handlers.timeline(api_context.make_context(*api_context.ADMIN), mine)["timeline"]
-        self.assertIn("process", told)
+        attachment_id = tell(project_id=api_context.OTHER_PROJECT)
+        (result,) = handlers.timeline(api_context.make_context(*api_context.ADMIN), attachment_id)[
+            "timeline"
+        ]
+        self.assertIn("process", result)

@@ -68,13 +68,13 @@ class EventQueryTest(unittest.TestCase):
         shown = event_query.shown(ROW | {"project_id": api_context.OTHER_PROJECT})
         self.assertEqual("burnt", shown["error"])
         self.assertNotIn("error", self.read().shown(ROW))
-        mine = self.read(all_tenants="1")
-        self.assertIsNone(mine.shown(ROW | {"project_id": api_context.OTHER_PROJECT}))
+        attachment = self.read(all_tenants="1")
+        self.assertIsNone(attachment.shown(ROW | {"project_id": api_context.OTHER_PROJECT}))
 
     def test_expired_revision_raises_events_expired(self):
-        there = events.Sequence(assigned=9, purged=3)
+        existing = events.Sequence(assigned=9, purged=3)
         for since in (3, 9):
-            parameters.check(since, there)
+            parameters.check(since, existing)
         for since in (2, 10):
             with self.assertRaises(exception.EventsExpired):
-                parameters.check(since, there)
+                parameters.check(since, existing)

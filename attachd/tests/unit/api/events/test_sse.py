@@ -30,13 +30,13 @@ class StreamTest(unittest.TestCase):
         return made, iter(made)
 
     def test_event_id_is_revision(self):
-        mine, _theirs = tell(), tell(project_id=api_context.OTHER_PROJECT)
+        attachment_id, _theirs = tell(), tell(project_id=api_context.OTHER_PROJECT)
         events.assign_sequence()
         _stream, pieces = self.open()
         self.assertEqual(b"retry: 1000\nid: 0\n\n", next(pieces))
         head, _, rest = next(pieces).decode().partition("data: ")
         self.assertEqual("id: 1\nevent: attachment\n", head)
-        self.assertEqual(mine, json.loads(rest)["attachment_id"])
+        self.assertEqual(attachment_id, json.loads(rest)["attachment_id"])
         self.assertTrue(rest.endswith("}\n\n"))
 
     def test_hidden_events_advance_revision(self):

@@ -30,10 +30,10 @@ class HostsTest(unittest.TestCase):
         db_rows.add_volume(host="h@a#p", size_gib=3)
         db_rows.add_volume(host="h@a#q", size_gib=4, project_id=api_context.OTHER_PROJECT)
         db_rows.add_volume(host="h@ab#p", size_gib=100)
-        told = [each["resource"] for each in handlers.show("h@a")["host"]]
+        result = [each["resource"] for each in handlers.show("h@a")["host"]]
         self.assertEqual(
             [("(total)", "7"), (db_rows.PROJECT, "3"), (api_context.OTHER_PROJECT, "4")],
-            [(each["project"], each["total_volume_gb"]) for each in told],
+            [(each["project"], each["total_volume_gb"]) for each in result],
         )
 
     def test_disabled_host_shows_usage(self):
@@ -73,10 +73,10 @@ class HostTest(unittest.TestCase):
 
     def test_usage_begins_with_total(self):
         shown = handlers.usage_view("h@a", {"p": ProjectUsage(1, 2), "q": ProjectUsage(3, 4)})
-        told = [each["resource"] for each in shown]
-        self.assertEqual(["(total)", "p", "q"], [each["project"] for each in told])
-        self.assertEqual(["4", "1", "3"], [each["volume_count"] for each in told])
-        self.assertEqual(["6", "2", "4"], [each["total_volume_gb"] for each in told])
+        result = [each["resource"] for each in shown]
+        self.assertEqual(["(total)", "p", "q"], [each["project"] for each in result])
+        self.assertEqual(["4", "1", "3"], [each["volume_count"] for each in result])
+        self.assertEqual(["6", "2", "4"], [each["total_volume_gb"] for each in result])
 
     def test_empty_host_has_total(self):
         (only,) = handlers.usage_view("h@a", {})

@@ -24,11 +24,11 @@ class DescriptionTest(register.Case):
             :raises NotFound: there are none
             """
 
-        told = descriptions.describe(endpoint.REGISTER[0])
-        self.assertEqual("Answer ``all`` of them.", told.summary)
-        self.assertEqual("What is left of them.", told.text.split("\n\n")[0])
-        self.assertIn("Since 3.15. Until 3.27. Under `attachd 1.0`", told.text)
-        self.assertNotIn("NotFound", told.text)
+        result = descriptions.describe(endpoint.REGISTER[0])
+        self.assertEqual("Answer ``all`` of them.", result.summary)
+        self.assertEqual("What is left of them.", result.text.split("\n\n")[0])
+        self.assertIn("Since 3.15. Until 3.27. Under `attachd 1.0`", result.text)
+        self.assertNotIn("NotFound", result.text)
 
 
 class RulesTest(unittest.TestCase):

@@ -91,9 +91,9 @@ class ReferenceTest(unittest.TestCase):
         self.assertEqual(declared | {"GET /", "GET /v3/"}, set(self.sections))
 
     def test_success_codes_match_endpoints(self):
-        told = {each.operation: section.results for each, section in self.pairs}
+        result = {each.operation: section.results for each, section in self.pairs}
         real = {each.operation: response_schemas.results(each) for each, _ in self.pairs}
-        self.assertEqual(real, told)
+        self.assertEqual(real, result)
 
     def test_error_codes_match_endpoints(self):
         """What nearly any call can answer may be left out, see index.rst; nothing else."""
@@ -113,11 +113,13 @@ class ReferenceTest(unittest.TestCase):
     def test_query_parameters_match_endpoints(self):
         wrong = {}
         for each, section in self.pairs:
-            told, real = section.named("query"), set(each.doc.parameters)
-            if _FILTERS in told:
-                real = real & told | {_FILTERS}
-            if told != real:
-                wrong[each.operation] = f"missing {real - told}, not in the register {told - real}"
+            result, real = section.named("query"), set(each.doc.parameters)
+            if _FILTERS in result:
+                real = real & result | {_FILTERS}
+            if result != real:
+                wrong[each.operation] = (
+                    f"missing {real - result}, not in the register {result - real}"
+                )
         self.assertEqual({}, wrong)
 
     def test_path_variables_are_documented(self):

@@ -83,8 +83,8 @@ class BodyTest(register.Case):
         steps = [(mv.BASE, {"const": 1}), (mv.ETAGS, {"const": 2})]
         endpoint.endpoint("POST", "/snacks", body=steps)(lambda: None)
         for version, number in ((mv.BASE, 1), (mv.LATEST, 2)):
-            told = request_schemas.body(endpoint.REGISTER, version)
-            self.assertEqual({"const": number}, told["content"]["application/json"]["schema"])
+            result = request_schemas.body(endpoint.REGISTER, version)
+            self.assertEqual({"const": number}, result["content"]["application/json"]["schema"])
 
     def test_actions_are_alternatives(self):
         def eat():
@@ -92,8 +92,8 @@ class BodyTest(register.Case):
 
         for name in ("eat", "keep"):
             endpoint.action("/snacks/action", name)(eat)
-        told = request_schemas.body(endpoint.REGISTER, mv.LATEST)
-        first, second = told["content"]["application/json"]["schema"]["oneOf"]
+        result = request_schemas.body(endpoint.REGISTER, mv.LATEST)
+        first, second = result["content"]["application/json"]["schema"]["oneOf"]
         self.assertEqual(["eat"], first["required"])
         self.assertEqual("Eat it.", first["description"])
         self.assertEqual({"keep": {}}, second["properties"])

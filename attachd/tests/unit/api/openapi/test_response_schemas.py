@@ -18,9 +18,9 @@ class ResponsesTest(register.Case):
 
     def test_responses_have_result_and_common_faults(self):
         endpoint.endpoint("GET", "/snacks", doc=EndpointDoc({"snack": str}))(lambda: None)
-        told = self.told()
-        self.assertEqual(["200", *map(str, response_schemas.ALWAYS)], list(told))
-        schema = told["200"]["content"]["application/json"]["schema"]
+        result = self.told()
+        self.assertEqual(["200", *map(str, response_schemas.ALWAYS)], list(result))
+        schema = result["200"]["content"]["application/json"]["schema"]
         self.assertEqual(["snack"], schema["required"])
 
     def test_body_key_and_preference_add_responses(self):
@@ -28,10 +28,10 @@ class ResponsesTest(register.Case):
         endpoint.endpoint(
             "POST", "/snacks", body={}, idempotent=recipe, doc=EndpointDoc(faults=(504,))
         )(lambda async_response: None)
-        told = self.told()
-        self.assertLess({"202", "409", "413", "415", "422", "504"}, set(told))
-        self.assertIn("Location", told["202"]["headers"])
-        self.assertNotIn("Location", told["200"]["headers"])
+        result = self.told()
+        self.assertLess({"202", "409", "413", "415", "422", "504"}, set(result))
+        self.assertIn("Location", result["202"]["headers"])
+        self.assertNotIn("Location", result["200"]["headers"])
 
     def test_refusing_endpoint_has_no_result(self):
         @endpoint.endpoint("GET", "/snacks")

@@ -73,6 +73,6 @@ class LogsTest(unittest.TestCase):
 
     def test_silent_manager_is_not_asked(self):
         api_context.report_backend("j@c")
-        with mock.patch.object(logs.binaries, "of_host") as at:
-            at.return_value = [{"host": "j@c", "alive": False}]
+        with mock.patch.object(logs.binaries, "of_host") as moment:
+            moment.return_value = [{"host": "j@c", "alive": False}]
             self.assertEqual((True, []), self.told())

@@ -75,7 +75,7 @@ class PoolTest(unittest.TestCase):
     def test_pool_detail(self):
         shown = view.pool_detail(row())
         self.assertEqual("h@shelf#shelf", shown["name"])
-        told = {
+        result = {
             "total_capacity_gb": 100.0,
             "free_capacity_gb": 100.0,
             "allocated_capacity_gb": 0.0,
@@ -86,7 +86,7 @@ class PoolTest(unittest.TestCase):
             "thick_provisioning_support": True,
             "backend_state": "up",
         }
-        self.assertLessEqual(told.items(), shown["capabilities"].items())
+        self.assertLessEqual(result.items(), shown["capabilities"].items())
 
     def test_unlimited_capacity_is_infinite(self):
         report = {**api_context.BACKEND_REPORT, "total_gib": None, "free_gib": None}

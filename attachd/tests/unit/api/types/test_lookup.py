@@ -57,10 +57,10 @@ class LookupTest(Case):
                 lookup.get_by_id_or_name(stranger, wanted)
 
     def test_caller_without_project_sees_public_types(self):
-        nobody = api_context.make_context(project=None)
-        self.assertEqual("gold", lookup.get_by_id_or_name(nobody, "gold")["name"])
+        no_role = api_context.make_context(project=None)
+        self.assertEqual("gold", lookup.get_by_id_or_name(no_role, "gold")["name"])
         with self.assertRaises(exception.VolumeTypeNotFound):
-            lookup.get(nobody, self.hidden["id"])
+            lookup.get(no_role, self.hidden["id"])
 
 
 class DefaultTest(Case):

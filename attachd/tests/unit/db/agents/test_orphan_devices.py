@@ -38,14 +38,14 @@ class OrphanDevicesTest(unittest.TestCase):
             self.assertIsNone(self.forgotten())
 
     def test_find_orphan_with_row_returns_none(self):
-        mine = db_rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
-        self.report(mine)
+        attachment_id = db_rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
+        self.report(attachment_id)
         self.assertIsNone(self.forgotten())
 
     def test_find_orphan_of_recently_deleted_attachment_returns_none(self):
-        mine = db_rows.add_attachment(self.volume, "reserved")["id"]
-        self.report(mine)
-        attachments.move(mine, self.volume, Event.CANCEL)
+        attachment_id = db_rows.add_attachment(self.volume, "reserved")["id"]
+        self.report(attachment_id)
+        attachments.move(attachment_id, self.volume, Event.CANCEL)
         self.assertEqual([], db_rows.list_attachments())
         self.assertIsNone(self.forgotten())
 

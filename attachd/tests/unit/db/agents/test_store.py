@@ -121,9 +121,11 @@ class ListAssignedTest(unittest.TestCase):
         self.assertEqual([], db.list_assigned(HOST))
 
     def test_list_assigned_by_id_returns_one(self):
-        mine, theirs = self.add("connected"), self.add("connected", agent="compute-2")
+        attachment_id, theirs = self.add("connected"), self.add("connected", agent="compute-2")
         self.add("connected")
-        self.assertEqual([mine], [row["id"] for row in db.list_assigned(HOST, mine)])
+        self.assertEqual(
+            [attachment_id], [row["id"] for row in db.list_assigned(HOST, attachment_id)]
+        )
         self.assertEqual([], db.list_assigned(HOST, theirs))
 
     def test_list_assigned_includes_volume_columns(self):
@@ -163,14 +165,16 @@ class DeleteTest(unittest.TestCase):
         self.assertEqual(["node-2"], self.known())
 
     def test_delete_host_with_attachments_names_them_in_conflict(self):
-        mine = self.attachments(2)
-        with self.assertRaisesRegex(exception.Conflict, f"2 attachments: {mine[0]}, {mine[1]}."):
+        attachment = self.attachments(2)
+        with self.assertRaisesRegex(
+            exception.Conflict, f"2 attachments: {attachment[0]}, {attachment[1]}."
+        ):
             db.delete(AGENT_REMOVAL_HOST)
-        mine += self.attachments(10)
-        with self.assertRaisesRegex(exception.Conflict, f"{mine[9]} and 2 more"):
+        attachment += self.attachments(10)
+        with self.assertRaisesRegex(exception.Conflict, f"{attachment[9]} and 2 more"):
             db.delete(AGENT_REMOVAL_HOST)
         self.assertEqual([AGENT_REMOVAL_HOST], self.known())
-        self.assertEqual(mine, db.list_attachment_ids(AGENT_REMOVAL_HOST))
+        self.assertEqual(attachment, db.list_attachment_ids(AGENT_REMOVAL_HOST))
 
     def test_force_delete_ignores_attachments(self):
         self.attachments(1)

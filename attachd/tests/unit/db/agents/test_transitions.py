@@ -38,36 +38,36 @@ class AgentTransitionsTest(unittest.TestCase):
 
     def test_complete_stores_device_and_attaches(self):
         for state in ("connected", "attached"):
-            mine = self.attachment(state, error="it failed before")
-            row = agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
+            attachment_id = self.attachment(state, error="it failed before")
+            row = agent_transitions.complete(attachment_id, HOST, 3, "/dev/sdb")
             self.assertEqual(("attached", "here@fake#pool"), (row["state"], row["volume_host"]))
             expected = ("attached", "in-use", "/dev/sdb", None, 3)
-            self.assertEqual(expected, self.seen(mine, "device", "error", "generation"))
+            self.assertEqual(expected, self.seen(attachment_id, "device", "error", "generation"))
 
     def test_record_failure_stores_error_only(self):
-        mine = self.attachment("connected")
-        row = agent_transitions.record_failure(mine, HOST, 3, "no session " * 200)
+        attachment_id = self.attachment("connected")
+        row = agent_transitions.record_failure(attachment_id, HOST, 3, "no session " * 200)
         self.assertTrue(row["error"].startswith("no session"))
-        self.assertEqual(("connected", "attaching", None), self.seen(mine, "device"))
-        agent_transitions.record_failure(mine, HOST, 3, "no session " * 200)
+        self.assertEqual(("connected", "attaching", None), self.seen(attachment_id, "device"))
+        agent_transitions.record_failure(attachment_id, HOST, 3, "no session " * 200)
 
     def test_release_moves_to_disconnecting(self):
-        mine = self.attachment("withdrawing", device="/dev/sdb")
-        row = agent_transitions.release(mine, HOST, 3)
+        attachment_id = self.attachment("withdrawing", device="/dev/sdb")
+        row = agent_transitions.release(attachment_id, HOST, 3)
         self.assertEqual(("disconnecting", "detaching"), (row["state"], row["volume_status"]))
-        self.assertEqual(("disconnecting", "detaching", None), self.seen(mine, "device"))
+        self.assertEqual(("disconnecting", "detaching", None), self.seen(attachment_id, "device"))
 
     def test_refuse_detach_returns_to_attached_with_error(self):
-        mine = self.attachment("withdrawing", device="/dev/sdb")
-        agent_transitions.refuse_detach(mine, HOST, 3, "/mnt is mounted")
+        attachment_id = self.attachment("withdrawing", device="/dev/sdb")
+        agent_transitions.refuse_detach(attachment_id, HOST, 3, "/mnt is mounted")
         expected = ("attached", "in-use", "/dev/sdb", "/mnt is mounted")
-        self.assertEqual(expected, self.seen(mine, "device", "error"))
+        self.assertEqual(expected, self.seen(attachment_id, "device", "error"))
 
     def test_repeated_report_is_stored_once(self):
         for name, (states, *rest) in MOVES.items():
-            mine = self.attachment(states[0])
-            first = getattr(agent_transitions, name)(mine, HOST, 3, *rest)
-            again = getattr(agent_transitions, name)(mine, HOST, 3, *rest)
+            attachment_id = self.attachment(states[0])
+            first = getattr(agent_transitions, name)(attachment_id, HOST, 3, *rest)
+            again = getattr(agent_transitions, name)(attachment_id, HOST, 3, *rest)
             with self.subTest(name):
                 self.assertEqual(first["state"], again["state"])
                 self.assertEqual(first.keys(), again.keys())
@@ -75,40 +75,42 @@ class AgentTransitionsTest(unittest.TestCase):
     def test_report_of_other_host_or_generation_is_refused(self):
         for name, (states, *rest) in MOVES.items():
             for host, generation in (("compute-2", 3), (HOST, 2), (HOST, 4)):
-                mine = self.attachment(states[0], error="as before")
-                before = db_rows.get_attachment(mine)
+                attachment_id = self.attachment(states[0], error="as before")
+                before = db_rows.get_attachment(attachment_id)
                 with (
                     self.subTest(name, host=host, generation=generation),
                     self.assertRaises(exception.InvalidTransition),
                 ):
-                    getattr(agent_transitions, name)(mine, host, generation, *rest)
-                self.assertEqual(before, db_rows.get_attachment(mine))
+                    getattr(agent_transitions, name)(attachment_id, host, generation, *rest)
+                self.assertEqual(before, db_rows.get_attachment(attachment_id))
 
     def test_report_on_attachment_without_agent_is_refused(self):
         for name, (states, *rest) in MOVES.items():
-            mine = self.attachment(states[0], agent=None)
+            attachment_id = self.attachment(states[0], agent=None)
             with self.subTest(name), self.assertRaises(exception.InvalidTransition):
-                getattr(agent_transitions, name)(mine, HOST, 3, *rest)
+                getattr(agent_transitions, name)(attachment_id, HOST, 3, *rest)
 
     def test_report_in_other_state_is_refused(self):
         again = {"release": "disconnecting", "refuse_detach": "attached"}
         for name, (states, *rest) in MOVES.items():
             for state in set(AttachmentState) - {*states, again.get(name)}:
-                mine = self.attachment(state.value)
+                attachment_id = self.attachment(state.value)
                 with self.subTest(name, state=state), self.assertRaises(exception.Conflict):
-                    getattr(agent_transitions, name)(mine, HOST, 3, *rest)
-                self.assertEqual(state, db_rows.get_attachment(mine)["state"])
+                    getattr(agent_transitions, name)(attachment_id, HOST, 3, *rest)
+                self.assertEqual(state, db_rows.get_attachment(attachment_id)["state"])
 
     def test_complete_after_withdraw_is_refused(self):
-        mine = self.attachment("connected")
-        async_requests.withdraw(mine, db_rows.get_attachment(mine)["volume_id"])
+        attachment_id = self.attachment("connected")
+        async_requests.withdraw(attachment_id, db_rows.get_attachment(attachment_id)["volume_id"])
         with self.assertRaisesRegex(exception.InvalidTransition, "Fetch the desired state again"):
-            agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
-        self.assertEqual("disconnecting", agent_transitions.release(mine, HOST, 4)["state"])
+            agent_transitions.complete(attachment_id, HOST, 3, "/dev/sdb")
+        self.assertEqual(
+            "disconnecting", agent_transitions.release(attachment_id, HOST, 4)["state"]
+        )
 
     def test_report_on_deleted_attachment_raises_not_found(self):
-        mine = self.attachment("withdrawing")
-        db_rows.remove_attachment(mine)
+        attachment_id = self.attachment("withdrawing")
+        db_rows.remove_attachment(attachment_id)
         for name, (_states, *rest) in MOVES.items():
             with self.subTest(name), self.assertRaises(exception.AttachmentNotFound):
-                getattr(agent_transitions, name)(mine, HOST, 3, *rest)
+                getattr(agent_transitions, name)(attachment_id, HOST, 3, *rest)

@@ -30,7 +30,7 @@ def attachment(**values):
     }
 
 
-def allow(_volume, _mine, _others):
+def allow(_volume, _attachment, _others):
     return {}
 
 
@@ -39,7 +39,7 @@ class ConnectValuesTest(unittest.TestCase):
         return rules.connect_values(VOLUME, attachment(**mine), [], connector)
 
     def test_connect_values_mode_is_rw_unless_ro_requested(self):
-        for mode, connector, mine in (
+        for mode, connector, own in (
             ("rw", {}, {}),
             ("ro", {"mode": "ro"}, {}),
             ("rw", {"mode": "ro"}, {"asked_mode": "rw"}),
@@ -47,21 +47,21 @@ class ConnectValuesTest(unittest.TestCase):
             ("ro", {}, {"state": "connecting", "mode": "ro"}),
             ("rw", {}, {"state": "connect_failed", "mode": "ro"}),
         ):
-            with self.subTest(connector=connector, mine=mine):
-                noted = self.noted({"host": "h", **connector}, **mine)
+            with self.subTest(connector=connector, mine=own):
+                noted = self.noted({"host": "h", **connector}, **own)
                 self.assertEqual(
                     (mode, "h", "na"), (noted["mode"], noted["host"], noted["mountpoint"])
                 )
 
 
 class CheckTest(unittest.TestCase):
-    def check(self, told, **mine):
-        rules.check(VOLUME, attachment(**mine), [], told, allow, "")
+    def check(self, result, **mine):
+        rules.check(VOLUME, attachment(**mine), [], result, allow, "")
 
     def test_check_ignores_mountpoint_of_connector(self):
-        here = {"host": "h", "mountpoint": "/dev/vdb"}
+        local = {"host": "h", "mountpoint": "/dev/vdb"}
         with self.assertRaises(rules.AlreadyConnected):
-            self.check({"host": "h"}, state="connected", connector=here)
+            self.check({"host": "h"}, state="connected", connector=local)
         with self.assertRaises(exception.ConnectorConflict):
-            self.check({"host": "g"}, state="connected", connector=here, host="h")
-        self.check({"host": "g"}, state="reserved", connector=here)
+            self.check({"host": "g"}, state="connected", connector=local, host="h")
+        self.check({"host": "g"}, state="reserved", connector=local)

@@ -40,8 +40,10 @@ class FindDuplicateTest(unittest.TestCase):
         self.assertEqual({"reserved", "connecting", "connected"}, found)
 
     def test_find_duplicate_among_other_rows_returns_it(self):
-        mine = row(id="a2")
-        self.assertIs(mine, duplicates.find_duplicate(WANTED, [row(user_id="v"), mine]))
+        attachment = row(id="a2")
+        self.assertIs(
+            attachment, duplicates.find_duplicate(WANTED, [row(user_id="v"), attachment])
+        )
         self.assertIsNone(duplicates.find_duplicate(WANTED, []))
 
     def test_find_duplicate_with_any_difference_returns_none(self):
@@ -72,8 +74,8 @@ class FindDuplicateTest(unittest.TestCase):
         self.assertEqual({"reserved", "connecting", "connected", "attached"}, found)
 
     def test_find_duplicate_at_agent_ignores_connector(self):
-        mine = row(agent="compute-1", connector={"host": "compute-1", "ip": "10.0.0.2"})
-        self.assertIs(mine, duplicates.find_duplicate(AT_AGENT, [mine]))
+        attachment = row(agent="compute-1", connector={"host": "compute-1", "ip": "10.0.0.2"})
+        self.assertIs(attachment, duplicates.find_duplicate(AT_AGENT, [attachment]))
         for other in (row(), row(agent="compute-2"), row(agent="compute-1", user_id="v")):
             self.assertIsNone(duplicates.find_duplicate(AT_AGENT, [other]))
 

@@ -52,11 +52,13 @@ class RecordTest(Case):
         lease = Lease(self.volume_id, "us")
         row = attachments.reserve(self.volume_id, WHO)
         moved = attachments.move(row["id"], self.volume_id, Event.CONNECT, lease=lease)
-        mine = moved.attachment
-        attachments.move_without_volume(mine, Event.GRANTED, {}, mine["generation"], lease)
+        attachment = moved.attachment
+        attachments.move_without_volume(
+            attachment, Event.GRANTED, {}, attachment["generation"], lease
+        )
         attachments.complete(db_rows.get_attachment(row["id"]))
-        begun = attachments.move(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
-        attachments.finish_disconnect(begun, lease)
+        started = attachments.move(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
+        attachments.finish_disconnect(started, lease)
         found = events.list_of_attachment(row["id"], db_rows.PROJECT)
         expected = ["reserved", "connected", "attached", "deleted"]
         self.assertEqual(expected, [each["type"] for each in found])
@@ -71,14 +73,14 @@ class RecordTest(Case):
         self.assertEqual(db_rows.CONNECTOR["host"], self.told()[1]["details"]["host"])
 
     def test_record_failure_with_error(self):
-        mine = db_rows.add_attachment(self.volume_id, "connecting")["id"]
-        attachments.move(mine, self.volume_id, Event.CONNECT_LOST, {"error": "gone"})
+        attachment_id = db_rows.add_attachment(self.volume_id, "connecting")["id"]
+        attachments.move(attachment_id, self.volume_id, Event.CONNECT_LOST, {"error": "gone"})
         (event,) = self.told()
         self.assertEqual(("connect_unknown", "gone"), (event["type"], event["details"]["error"]))
 
     def test_record_kept_device_as_kept_not_attached(self):
-        mine = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
-        attachments.move(mine, self.volume_id, Event.REFUSE_DETACH)
+        attachment_id = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
+        attachments.move(attachment_id, self.volume_id, Event.REFUSE_DETACH)
         (event,) = self.told()
         self.assertEqual(("detach_refused", "h"), (event["type"], event["details"]["agent"]))
 
@@ -98,11 +100,11 @@ class RecordTest(Case):
         self.assertEqual([], self.told())
 
     def test_record_repeated_transition_once(self):
-        mine = db_rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
         for _ in range(2):
-            attachments.complete(db_rows.get_attachment(mine))
+            attachments.complete(db_rows.get_attachment(attachment_id))
         for _ in range(2):
-            attachments.move(mine, self.volume_id, Event.WITHDRAW)
+            attachments.move(attachment_id, self.volume_id, Event.WITHDRAW)
         self.assertEqual(["attached", "withdrawing"], self.types())
 
     def test_record_of_refused_transition_adds_no_event(self):
@@ -114,19 +116,19 @@ class RecordTest(Case):
         self.assertEqual(["reserved"], self.types())
 
     def test_record_deletion_of_rows_with_volume(self):
-        mine = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         db_rows.change_volume(self.volume_id, state="deleting", status="deleting")
         volumes.move(self.volume_id, Event.DELETED)
         (event,) = self.told()
-        self.assertEqual(("deleted", mine), (event["type"], event["attachment_id"]))
+        self.assertEqual(("deleted", attachment_id), (event["type"], event["attachment_id"]))
 
     def test_record_caller_and_duration(self):
         asking = context.RequestContext(
             user_id="alice", project_id=db_rows.PROJECT, global_request_id="req-" + "1" * 36
         )
-        with step_timer.operation() as at, step_timer.step("grant"):
+        with step_timer.operation() as moment, step_timer.step("grant"):
             pass
-        with step_timer.operation() as at:
+        with step_timer.operation() as moment:
             with step_timer.step("grant"):
                 pass
             self.tell(1)
@@ -136,7 +138,7 @@ class RecordTest(Case):
             ("alice", asking.request_id, asking.global_request_id),
             tuple(details[name] for name in ("user_id", "request_id", "global_request_id")),
         )
-        self.assertEqual(at.began_at.isoformat(), details["began_at"])
+        self.assertEqual(moment.began_at.isoformat(), details["began_at"])
         self.assertEqual(["grant"], [each["name"] for each in details["steps"]])
         self.assertGreaterEqual(details["seconds"], details["steps"][0]["seconds"])
 

@@ -26,11 +26,11 @@ def claim(server=SERVER, **values):
     }
 
 
-def begin(_volume, mine, _others):
+def begin(_volume, attachment_id, _others):
     return {
         "connector": CONNECTOR,
         "host": CONNECTOR["host"],
-        "generation": mine["generation"] + 1,
+        "generation": attachment_id["generation"] + 1,
     }
 
 
@@ -91,9 +91,9 @@ class ReserveTest(Case):
         with self.assertRaisesRegex(exception.VolumeNotAvailable, "a reservation of os-reserve"):
             attachments.reserve(self.volume_id, {"project_id": "p"})
         self.release()
-        mine = attachments.reserve(self.volume_id, {"project_id": "p"})["id"]
+        attachment_id = attachments.reserve(self.volume_id, {"project_id": "p"})["id"]
         with self.assertRaisesRegex(
-            exception.VolumeNotAvailable, f"reserved; .* attachment {mine}"
+            exception.VolumeNotAvailable, f"reserved; .* attachment {attachment_id}"
         ):
             self.hold()
 
@@ -196,9 +196,11 @@ class AttachTest(Case):
             self.assertEqual("/dev/vdb", db_rows.get_attachment(first["id"])["mountpoint"])
 
     def test_attach_of_held_ordinary_volume_names_holder(self):
-        mine = self.attach()["id"]
+        attachment_id = self.attach()["id"]
         for other in (claim(OTHER_SERVER), claim(None, host="compute-1")):
-            with self.assertRaisesRegex(exception.InvalidVolume, f"{mine} of server {SERVER}"):
+            with self.assertRaisesRegex(
+                exception.InvalidVolume, f"{attachment_id} of server {SERVER}"
+            ):
                 legacy.attach(self.volume_id, other)
 
     def test_attach_of_multiattach_volume_again_succeeds(self):
@@ -216,8 +218,10 @@ class AttachTest(Case):
         self.assertEqual(("in-use", "attached"), self.status())
 
     def test_attach_completes_reservation_of_same_server(self):
-        mine = attachments.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
-        self.assertEqual(mine["id"], self.attach()["id"])
+        attachment_id = attachments.reserve(
+            self.volume_id, {"project_id": "p", "instance_uuid": SERVER}
+        )
+        self.assertEqual(attachment_id["id"], self.attach()["id"])
         self.assertEqual([("attachment", "attached")], self.kinds())
         self.assertEqual(("in-use", "attached"), self.status())
 
@@ -252,15 +256,15 @@ class ParentTest(Case):
 
     def test_attach_ordinary_volume_takes_all_connections(self):
         one, two = self.connect(), self.connect(OTHER_CONNECTOR)
-        mine = self.attach()["id"]
-        self.assertEqual([mine, mine], self.serves(one, two))
+        attachment_id = self.attach()["id"]
+        self.assertEqual([attachment_id, attachment_id], self.serves(one, two))
         self.assertEqual(SERVER, db_rows.get_attachment(one)["instance_uuid"])
 
     def test_attach_multiattach_volume_takes_connection_of_host(self):
         self.multiattach()
         one, two = self.connect(), self.connect(OTHER_CONNECTOR)
-        mine = self.attach(host="compute-2")["id"]
-        self.assertEqual([None, mine], self.serves(one, two))
+        attachment_id = self.attach(host="compute-2")["id"]
+        self.assertEqual([None, attachment_id], self.serves(one, two))
 
     def test_attach_multiattach_volume_takes_only_connection(self):
         self.multiattach()
@@ -273,17 +277,17 @@ class ParentTest(Case):
     def test_attach_multiattach_volume_takes_connection_of_user(self):
         self.multiattach()
         theirs, one = self.connect(user_id="other"), self.connect(OTHER_CONNECTOR)
-        mine = self.attach()["id"]
-        self.assertEqual([None, mine], self.serves(theirs, one))
+        attachment_id = self.attach()["id"]
+        self.assertEqual([None, attachment_id], self.serves(theirs, one))
         self.attach(OTHER_SERVER)
-        self.assertEqual([None, mine], self.serves(theirs, one))
+        self.assertEqual([None, attachment_id], self.serves(theirs, one))
 
     def test_attach_with_machine_as_server_takes_its_connection(self):
         self.multiattach()
         machine = {"host": SERVER, "initiator": "iqn.2026-01.org.example:node"}
         one, two = self.connect(machine), self.connect()
-        mine = self.attach()["id"]
-        self.assertEqual([mine, None], self.serves(one, two))
+        attachment_id = self.attach()["id"]
+        self.assertEqual([attachment_id, None], self.serves(one, two))
 
     def test_attach_with_ambiguous_connections_takes_none(self):
         self.multiattach()
@@ -292,10 +296,10 @@ class ParentTest(Case):
         self.assertEqual([None, None], self.serves(*ids))
 
     def test_later_connection_gets_attachment_as_parent(self):
-        mine = self.attach()["id"]
+        attachment_id = self.attach()["id"]
         volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         self.assertEqual(
-            mine, legacy.parent_values(volume, held, "anywhere", "other")["parent_id"]
+            attachment_id, legacy.parent_values(volume, held, "anywhere", "other")["parent_id"]
         )
         self.multiattach()
         volume = db_rows.get_volume(self.volume_id)
@@ -305,9 +309,9 @@ class ParentTest(Case):
         bound = legacy.parent_values(volume, held, "compute-2", "other")
         self.assertEqual(OTHER_SERVER, bound["instance_uuid"])
 
-    def closed(self, mine):
+    def closed(self, attachment_id):
         held = db_rows.list_attachments(self.volume_id)
-        (row,) = [each for each in held if each["id"] == mine]
+        (row,) = [each for each in held if each["id"] == attachment_id]
         return {
             each["id"]
             for each in attachment_rows.connections_to_close(row, [x for x in held if x != row])
@@ -315,43 +319,46 @@ class ParentTest(Case):
 
     def test_detach_closes_connections_of_attachment(self):
         self.multiattach()
-        mine, other = self.attach()["id"], self.attach(OTHER_SERVER)["id"]
-        one, _two = self.connect(parent_id=mine), self.connect(OTHER_CONNECTOR, parent_id=other)
+        attachment_id, other = self.attach()["id"], self.attach(OTHER_SERVER)["id"]
+        one, _two = (
+            self.connect(parent_id=attachment_id),
+            self.connect(OTHER_CONNECTOR, parent_id=other),
+        )
         _nobodys = self.connect()
-        self.assertEqual({one}, self.closed(mine))
+        self.assertEqual({one}, self.closed(attachment_id))
 
     def test_last_detach_closes_connections_without_parent(self):
         self.multiattach()
-        mine = self.attach()["id"]
+        attachment_id = self.attach()["id"]
         nobodys = self.connect()
-        self.assertEqual({nobodys}, self.closed(mine))
+        self.assertEqual({nobodys}, self.closed(attachment_id))
         self.hold()
-        self.assertEqual(set(), self.closed(mine))
+        self.assertEqual(set(), self.closed(attachment_id))
 
     def test_detach_of_reservation_closes_no_other_connection(self):
         self.multiattach()
-        mine = self.attach()["id"]
+        attachment_id = self.attach()["id"]
         nobodys = self.connect()
         db_rows.add_attachment(self.volume_id, "attached", user_id="u")
-        self.assertEqual({nobodys}, self.closed(mine))
+        self.assertEqual({nobodys}, self.closed(attachment_id))
 
     def test_detach_keeps_connection_of_other_user(self):
         self.multiattach()
-        mine = self.attach()["id"]
+        attachment_id = self.attach()["id"]
         self.connect(user_id="other")
-        self.assertEqual(set(), self.closed(mine))
+        self.assertEqual(set(), self.closed(attachment_id))
 
     def test_detach_closes_connections_of_same_user_only(self):
         self.multiattach()
-        mine = self.attach()["id"]
+        attachment_id = self.attach()["id"]
         theirs = legacy.attach(self.volume_id, claim(OTHER_SERVER, user_id="other"))["id"]
         one, two = self.connect(), self.connect(OTHER_CONNECTOR, user_id="other")
-        self.assertEqual(({one}, {two}), (self.closed(mine), self.closed(theirs)))
+        self.assertEqual(({one}, {two}), (self.closed(attachment_id), self.closed(theirs)))
 
     def test_delete_of_api_attachment_closes_own_connections_only(self):
-        mine = db_rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
         self.connect()
-        self.assertEqual(set(), self.closed(mine))
+        self.assertEqual(set(), self.closed(attachment_id))
 
 
 class ConnectionTest(Case):
@@ -368,9 +375,11 @@ class ConnectionTest(Case):
 
     def test_begin_connection_chooses_existing_row(self):
         db_rows.add_attachment(self.volume_id, "connect_failed")
-        there = db_rows.add_attachment(self.volume_id, "connect_failed", kind="connection")["id"]
+        existing = db_rows.add_attachment(self.volume_id, "connect_failed", kind="connection")[
+            "id"
+        ]
         moved = self.open(lambda found: found[0])
-        self.assertEqual(there, moved.attachment["id"])
+        self.assertEqual(existing, moved.attachment["id"])
         self.assertEqual(2, len(self.kinds()))
 
     def test_begin_connection_refused_inserts_no_row(self):

@@ -59,22 +59,22 @@ class ModeTest(test_attachments_legacy.Case):
 
     def test_attach_mode_is_rw_where_host_may_write(self):
         opened = self.connect(mode="rw")
-        mine = self.attach(mode="ro")
-        self.assertEqual(("rw", "ro"), self.told(mine))
+        attachment_id = self.attach(mode="ro")
+        self.assertEqual(("rw", "ro"), self.told(attachment_id))
         self.assertEqual(
             "rw", db_rows.get_volume(self.volume_id)["admin_metadata"]["attached_mode"]
         )
         attachments.move(opened, self.volume_id, Event.DISCONNECT)
-        self.assertEqual(("rw", "ro"), self.told(mine))
+        self.assertEqual(("rw", "ro"), self.told(attachment_id))
         attachments.move(opened, self.volume_id, Event.REVOKED)
-        self.assertEqual(("ro", "ro"), self.told(mine))
+        self.assertEqual(("ro", "ro"), self.told(attachment_id))
 
     def test_attach_mode_is_rw_while_one_host_may_write(self):
         opened, _other = self.connect(mode="rw"), self.connect(OTHER_CONNECTOR, mode="rw")
-        mine = self.attach(mode="ro")
+        attachment_id = self.attach(mode="ro")
         for event in (Event.DISCONNECT, Event.REVOKED):
             attachments.move(opened, self.volume_id, event)
-        self.assertEqual(("rw", "ro"), self.told(mine))
+        self.assertEqual(("rw", "ro"), self.told(attachment_id))
 
     def test_attach_rw_with_ro_connection_is_refused(self):
         self.connect(mode="ro")
@@ -135,12 +135,12 @@ class LaterTest(test_attachments_legacy.Case):
 
     def test_later_connection_gets_only_waiting_attachment_as_parent(self):
         self.multiattach()
-        mine = self.attach()["id"]
-        self.assertEqual([mine, None], [self.later(), self.later("other")])
+        attachment_id = self.attach()["id"]
+        self.assertEqual([attachment_id, None], [self.later(), self.later("other")])
         self.hold()
         self.assertIsNone(self.later())
         self.release()
-        self.connect(parent_id=mine)
+        self.connect(parent_id=attachment_id)
         self.assertIsNone(self.later())
         second = self.attach(test_attachments_legacy.OTHER_SERVER)["id"]
         self.assertEqual(second, self.later())
@@ -185,10 +185,10 @@ class ReservedTest(test_attachments_legacy.Case):
     """A reservation of the newer calls that os-attach completes."""
 
     def test_attach_of_reservation_stores_mode_of_host(self):
-        mine = db_rows.add_attachment(
+        attachment_id = db_rows.add_attachment(
             self.volume_id, mode="ro", instance_uuid=test_attachments_legacy.SERVER, user_id="u"
         )["id"]
         self.connect(mode="rw")
         self.attach(mode=None)
-        row = db_rows.get_attachment(mine)
+        row = db_rows.get_attachment(attachment_id)
         self.assertEqual(("attached", "rw", "ro"), (row["state"], row["mode"], row["asked_mode"]))

@@ -43,8 +43,8 @@ class ReserveTest(Case):
             new["state"] = "held"
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
-            there = steps.list_rows(connection, volume_id)
-            multiattach_rules.check_reserve(volume, there, new, denied_rule)
+            existing = steps.list_rows(connection, volume_id)
+            multiattach_rules.check_reserve(volume, existing, new, denied_rule)
 
     def test_reserve_of_multiattach_volume_is_unlimited(self):
         volume = self.volume()
@@ -54,8 +54,10 @@ class ReserveTest(Case):
 
     def test_reserve_of_ordinary_volume_twice_is_refused_except_same_server(self):
         volume = self.volume({})
-        mine = db_rows.add_attachment(volume, instance_uuid="s")["id"]
-        with self.assertRaisesRegex(exception.VolumeNotAvailable, f"held by attachment {mine}"):
+        attachment = db_rows.add_attachment(volume, instance_uuid="s")["id"]
+        with self.assertRaisesRegex(
+            exception.VolumeNotAvailable, f"held by attachment {attachment}"
+        ):
             self.join(volume, "other")
         self.join(volume, "s")
 
@@ -111,8 +113,8 @@ class ConnectTest(Case):
         new = {"id": "new", "kind": "attachment", "instance_uuid": None, "host": host, **values}
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
-            there = steps.list_rows(connection, volume_id)
-            multiattach_rules.check_connect_limits(connection, volume, new, there)
+            existing = steps.list_rows(connection, volume_id)
+            multiattach_rules.check_connect_limits(connection, volume, new, existing)
 
     def test_connect_beyond_limit_per_host_is_refused(self):
         volume = self.volume({**SEVERAL, "max_attachments_per_host": "1"})
@@ -151,8 +153,8 @@ class ModeTest(Case):
         mine = {"id": "new", "instance_uuid": None, "parent_id": None, **mine}
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
-            there = steps.list_rows(connection, volume_id)
-            return multiattach_rules.decide_mode(volume, mine, there, asked)
+            existing = steps.list_rows(connection, volume_id)
+            return multiattach_rules.decide_mode(volume, mine, existing, asked)
 
     def refused(self, why, volume_id, **mine):
         self.assertEqual("ro", self.mode(volume_id, **mine))

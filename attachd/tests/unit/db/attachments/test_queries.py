@@ -146,7 +146,7 @@ class ListSharingTest(Case):
         third = self.attached()
         self.attached(OTHER_KEY)
         ids = [each["id"] for each in (first, second, third)]
-        expected = {mine: [each for each in ids if each != mine] for mine in ids}
+        expected = {attachment: [each for each in ids if each != attachment] for attachment in ids}
         self.assertEqual(expected, self.beside(first, second, third))
 
     def test_list_sharing_of_page_is_one_statement(self):
@@ -156,57 +156,59 @@ class ListSharingTest(Case):
         self.assertEqual(1, session.counters().statements - before)
 
     def test_list_sharing_without_connection_returns_none(self):
-        mine = self.attached(None)
+        attachment_id = self.attached(None)
         self.attached(None)
-        self.assertEqual({mine["id"]: []}, self.beside(mine))
+        self.assertEqual({attachment_id["id"]: []}, self.beside(attachment_id))
         self.assertEqual({}, self.beside())
 
     def test_list_sharing_counts_certain_and_uncertain_users(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         sharing = {
             self.attached(state=state.value)["id"]: state
             for state in set(AttachmentState) - {AttachmentState.HELD}
         }
-        found = {sharing[each] for each in self.beside(mine)[mine["id"]]}
+        found = {sharing[each] for each in self.beside(attachment_id)[attachment_id["id"]]}
         expected = {"connecting", "connected", "attached", "withdrawing"}
         expected |= {"connect_unknown", "disconnect_failed"}
         self.assertEqual(expected, found)
 
     def test_list_sharing_with_project_returns_its_attachments_only(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         self.attached(project_id="b" * 32)
-        self.assertEqual({mine["id"]: []}, self.beside(mine, project=db_rows.PROJECT))
-        self.assertEqual(1, len(self.beside(mine)[mine["id"]]))
+        self.assertEqual(
+            {attachment_id["id"]: []}, self.beside(attachment_id, project=db_rows.PROJECT)
+        )
+        self.assertEqual(1, len(self.beside(attachment_id)[attachment_id["id"]]))
 
     def test_list_sharing_returns_parents_of_connections(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         other = self.attached(None, kind="legacy", connector=None)
         connection = {"kind": "connection", "volume": other["volume_id"], "state": "connected"}
         self.attached(parent_id=other["id"], **connection)
         self.attached(**{**connection, "volume": None})  # It serves nobody that is known.
-        expected = {mine["id"]: [other["id"]], other["id"]: [mine["id"]]}
-        self.assertEqual(expected, self.beside(mine, other))
-        self.assertEqual([mine["id"], other["id"]], self.users(other))
+        expected = {attachment_id["id"]: [other["id"]], other["id"]: [attachment_id["id"]]}
+        self.assertEqual(expected, self.beside(attachment_id, other))
+        self.assertEqual([attachment_id["id"], other["id"]], self.users(other))
 
 
 class ListUsersTest(Case):
     def test_list_users_of_deleted_attachment_returns_others(self):
-        mine, other = self.attached(), self.attached()
-        keys = attachment_queries.connection_keys(mine["id"], mine["volume_id"])
-        db_rows.remove_attachment(mine["id"])
+        attachment_id, other = self.attached(), self.attached()
+        keys = attachment_queries.connection_keys(attachment_id["id"], attachment_id["volume_id"])
+        db_rows.remove_attachment(attachment_id["id"])
         (left,) = attachment_queries.list_users_of(keys, None)
         self.assertEqual(other["id"], left["id"])
         self.assertNotIn("connector", left)
 
     def test_list_users_leaves_detaching_out(self):
-        mine = self.attached()
+        attachment_id = self.attached()
         self.attached(state="disconnecting")
-        self.assertEqual([mine["id"]], self.users(mine))
+        self.assertEqual([attachment_id["id"]], self.users(attachment_id))
 
     def test_list_users_with_project_returns_its_attachments_only(self):
-        mine, other = self.attached(), self.attached(project_id="b" * 32)
-        self.assertEqual([mine["id"]], self.users(mine, db_rows.PROJECT))
-        self.assertEqual([mine["id"], other["id"]], self.users(mine))
+        attachment_id, other = self.attached(), self.attached(project_id="b" * 32)
+        self.assertEqual([attachment_id["id"]], self.users(attachment_id, db_rows.PROJECT))
+        self.assertEqual([attachment_id["id"], other["id"]], self.users(attachment_id))
 
     def test_list_users_without_keys_returns_none(self):
         self.attached(None)

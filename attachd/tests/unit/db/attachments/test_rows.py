@@ -43,35 +43,37 @@ class KindTest(unittest.TestCase):
 
 class OtherHoldersTest(unittest.TestCase):
     def test_other_holders_with_hold_of_user_returns_none(self):
-        there = [
+        existing = [
             row("connected", "connection", host="elsewhere", parent_id=None, user_id="x"),
             row("held", "hold", user_id="other"),
         ]
-        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "other"))
+        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "other"))
         self.assertEqual(
-            there[:1], attachment_rows.other_holders_for_host(there, "elsewhere", "u")
+            existing[:1], attachment_rows.other_holders_for_host(existing, "elsewhere", "u")
         )
-        self.assertEqual(there[:1], attachment_rows.other_holders_for_host(there, "h", "u"))
+        self.assertEqual(existing[:1], attachment_rows.other_holders_for_host(existing, "h", "u"))
 
     def test_other_holders_with_used_hold_returns_holders(self):
-        there = [
+        existing = [
             row("held", "hold", user_id="u"),
             row("connected", "connection", host="elsewhere", parent_id=None, user_id="u"),
         ]
-        self.assertEqual(there[1:], attachment_rows.other_holders_for_host(there, "h", "u"))
+        self.assertEqual(existing[1:], attachment_rows.other_holders_for_host(existing, "h", "u"))
 
     def test_other_holders_ignores_failed_connection(self):
-        there = [row("connect_failed", "connection", parent_id=None, user_id="x")]
-        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "u"))
+        existing = [row("connect_failed", "connection", parent_id=None, user_id="x")]
+        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "u"))
 
     def test_other_holders_with_waiting_legacy_attachment_returns_none(self):
-        there = [row(kind="legacy", host=None, user_id="u")]
-        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "u"))
-        self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "other"))
-        there[0]["host"] = "h"
-        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "other"))
-        there.append(row("connected", "connection", id="c", parent_id="a1", host="x", user_id="u"))
-        self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "u"))
+        existing = [row(kind="legacy", host=None, user_id="u")]
+        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "u"))
+        self.assertEqual(existing, attachment_rows.other_holders_for_host(existing, "h", "other"))
+        existing[0]["host"] = "h"
+        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "other"))
+        existing.append(
+            row("connected", "connection", id="c", parent_id="a1", host="x", user_id="u")
+        )
+        self.assertEqual(existing, attachment_rows.other_holders_for_host(existing, "h", "u"))
 
     def test_other_holders_of_free_volume_returns_none(self):
         self.assertEqual(
@@ -104,8 +106,8 @@ class ListHoldingTest(unittest.TestCase):
 
     def test_list_holding_excludes_failed_connects(self):
         db_rows.add_attachment(self.volume_id, "connect_failed")
-        mine = db_rows.add_attachment(self.volume_id, "connected")["id"]
-        self.assertEqual([mine], [each["id"] for each in self.found()])
+        attachment_id = db_rows.add_attachment(self.volume_id, "connected")["id"]
+        self.assertEqual([attachment_id], [each["id"] for each in self.found()])
 
     def test_describe_all_includes_wire_state(self):
         db_rows.add_attachment(self.volume_id, "connected")
@@ -114,10 +116,10 @@ class ListHoldingTest(unittest.TestCase):
         attachment_rows.check_detached(db_rows.get_volume(self.volume_id), [])
 
     def test_delete_of_volume_records_events(self):
-        mine = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         with session.writer() as connection:
             attachment_rows.delete_of_volume(connection, self.volume_id)
         self.assertEqual([], db_rows.list_attachments(self.volume_id))
         with session.reader() as connection:
-            (told,) = connection.execute(sa.select(models.events))
-        self.assertEqual(("deleted", mine), (told.type, told.attachment_id))
+            (result,) = connection.execute(sa.select(models.events))
+        self.assertEqual(("deleted", attachment_id), (result.type, result.attachment_id))

@@ -151,104 +151,106 @@ class MoveTest(Case):
             for state in AttachmentState:
                 with self.subTest(event=event.name, state=state.name):
                     volume = db_rows.add_volume()["id"]
-                    mine = db_rows.add_attachment(volume, state)["id"]
+                    attachment_id = db_rows.add_attachment(volume, state)["id"]
                     if state in allowed.sources:
-                        self._assert_moves(mine, volume, event, allowed.target)
+                        self._assert_moves(attachment_id, volume, event, allowed.target)
                     else:
-                        self._assert_refuses(mine, volume, event)
+                        self._assert_refuses(attachment_id, volume, event)
 
-    def _assert_moves(self, mine, volume, event, target):
-        moved = attachments.move(mine, volume, event)
+    def _assert_moves(self, attachment_id, volume, event, target):
+        moved = attachments.move(attachment_id, volume, event)
         left = [row["state"] for row in db_rows.list_attachments(volume)]
         self.assertEqual([] if target is None else [target], left)
         self._assert_derived(volume)
         joined = {"front_end_qos", "type_specs"}
-        told = {key: each for key, each in moved.volume.items() if key not in joined}
-        self.assertEqual(db_rows.get_volume(volume), {**db_rows.get_volume(volume), **told})
+        result = {key: each for key, each in moved.volume.items() if key not in joined}
+        self.assertEqual(db_rows.get_volume(volume), {**db_rows.get_volume(volume), **result})
 
-    def _assert_refuses(self, mine, volume, event):
+    def _assert_refuses(self, attachment_id, volume, event):
         before = db_rows.get_volume(volume), db_rows.list_attachments(volume)
         with self.assertRaises(exception.InvalidTransition) as caught:
-            attachments.move(mine, volume, event)
+            attachments.move(attachment_id, volume, event)
         self.assertIn(before[1][0]["state"], str(caught.exception))
         self.assertEqual(before, (db_rows.get_volume(volume), db_rows.list_attachments(volume)))
 
     def test_move_is_three_or_four_statements_and_event(self):
         volume = db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume)["id"]
+        attachment_id = db_rows.add_attachment(volume)["id"]
         for event, cost in ((Event.CONNECT, 5), (Event.CONNECT, 3), (Event.GRANTED, 4)):
             before = session.counters()
-            attachments.move(mine, volume, event)
+            attachments.move(attachment_id, volume, event)
             statements, transactions = session.counters()
             self.assertEqual((cost, 1), (statements - before[0], transactions - before[1]))
 
     def test_move_stores_values(self):
         volume = db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume)["id"]
-        moved = attachments.move(mine, volume, Event.CONNECT, {"host": "o", "error": "e" * 2000})
-        stored = db_rows.get_attachment(mine)
+        attachment_id = db_rows.add_attachment(volume)["id"]
+        moved = attachments.move(
+            attachment_id, volume, Event.CONNECT, {"host": "o", "error": "e" * 2000}
+        )
+        stored = db_rows.get_attachment(attachment_id)
         self.assertEqual(stored, {**stored, **moved.attachment})
         self.assertEqual(("o", 1023), (stored["host"], len(stored["error"])))
         self.assertIsNotNone(stored["updated_at"])
 
     def test_move_passes_rows_to_guard_and_stores_its_values(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
-        mine = db_rows.add_attachment(volume)["id"]
+        attachment_id = db_rows.add_attachment(volume)["id"]
         other = db_rows.add_attachment(volume, "attached")["id"]
 
         def guard(seen_volume, seen_mine, seen_others):
             self.assertEqual(volume, seen_volume["id"])
-            self.assertEqual(mine, seen_mine["id"])
+            self.assertEqual(attachment_id, seen_mine["id"])
             self.assertEqual([other], [row["id"] for row in seen_others])
             return {"generation": seen_mine["generation"] + 1}
 
-        moved = attachments.move(mine, volume, Event.CONNECT, {"host": "o"}, guard)
+        moved = attachments.move(attachment_id, volume, Event.CONNECT, {"host": "o"}, guard)
         self.assertEqual([other], [row["id"] for row in moved.others])
-        stored = db_rows.get_attachment(mine)
+        stored = db_rows.get_attachment(attachment_id)
         self.assertEqual((1, "o"), (stored["generation"], stored["host"]))
 
     def test_move_with_raising_guard_changes_nothing(self):
         volume = db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume)["id"]
+        attachment_id = db_rows.add_attachment(volume)["id"]
 
         def guard(*_):
             raise exception.Conflict(reason="no")
 
         with self.assertRaises(exception.Conflict):
-            attachments.move(mine, volume, Event.CONNECT, guard=guard)
-        self.assertEqual("reserved", db_rows.get_attachment(mine)["state"])
+            attachments.move(attachment_id, volume, Event.CONNECT, guard=guard)
+        self.assertEqual("reserved", db_rows.get_attachment(attachment_id)["state"])
 
     def test_move_with_other_generation_is_refused(self):
         volume = db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume, "connecting", generation=3)["id"]
+        attachment_id = db_rows.add_attachment(volume, "connecting", generation=3)["id"]
         for stale in (2, 4):
             with self.assertRaises(exception.InvalidTransition):
-                attachments.move(mine, volume, Event.GRANTED, generation=stale)
-        attachments.move(mine, volume, Event.GRANTED, generation=3)
-        self.assertEqual("connected", db_rows.get_attachment(mine)["state"])
+                attachments.move(attachment_id, volume, Event.GRANTED, generation=stale)
+        attachments.move(attachment_id, volume, Event.GRANTED, generation=3)
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_move_deleted_attachment_or_of_other_volume_raises_not_found(self):
         volume, other = db_rows.add_volume()["id"], db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume)["id"]
-        for wanted, of in (("gone", volume), (mine, other)):
+        attachment_id = db_rows.add_attachment(volume)["id"]
+        for wanted, parent in (("gone", volume), (attachment_id, other)):
             with self.assertRaises(exception.AttachmentNotFound):
-                attachments.move(wanted, of, Event.CONNECT)
+                attachments.move(wanted, parent, Event.CONNECT)
         with self.assertRaises(exception.VolumeNotFound):
-            attachments.move(mine, "gone", Event.CONNECT)
+            attachments.move(attachment_id, "gone", Event.CONNECT)
 
     def test_move_last_detach_makes_volume_in_error_available(self):
         volume = db_rows.add_volume("error")["id"]
-        mine = db_rows.add_attachment(volume, "disconnecting")["id"]
-        attachments.move(mine, volume, Event.REVOKED)
+        attachment_id = db_rows.add_attachment(volume, "disconnecting")["id"]
+        attachments.move(attachment_id, volume, Event.REVOKED)
         self.assertEqual(("available", "detached"), self._status(volume))
         self.assertEqual("ready", db_rows.get_volume(volume)["state"])
 
     def test_move_at_volume_being_deleted_is_refused(self):
         volume = db_rows.add_volume("deleting")["id"]
-        mine = db_rows.add_attachment(volume, "connect_failed")["id"]
+        attachment_id = db_rows.add_attachment(volume, "connect_failed")["id"]
         for event in (Event.CONNECT, Event.DISCONNECT):
             with self.subTest(event), self.assertRaisesRegex(exception.Conflict, "being deleted"):
-                attachments.move(mine, volume, event)
+                attachments.move(attachment_id, volume, event)
         self.assertEqual(("deleting", "detached"), self._status(volume))
 
 
@@ -262,19 +264,19 @@ class FinishDisconnectTest(Case):
         self.lease = Lease(self.volume_id, "us")
 
     def _begin(self, **values):
-        mine = db_rows.add_attachment(self.volume_id, "attached", **values)["id"]
+        attachment_id = db_rows.add_attachment(self.volume_id, "attached", **values)["id"]
         guard = lambda _volume, row, _others: steps.next_generation(row)  # noqa: E731
         return attachments.move(
-            mine, self.volume_id, Event.DISCONNECT, guard=guard, lease=self.lease
+            attachment_id, self.volume_id, Event.DISCONNECT, guard=guard, lease=self.lease
         )
 
-    def _end(self, begun):
+    def _end(self, started):
         before = session.counters().statements
-        ended = attachments.finish_disconnect(begun, self.lease)
+        ended = attachments.finish_disconnect(started, self.lease)
         statements = session.counters().statements - before
         self.assertIsNone(self.lease.generation)
         left = {each["id"] for each in db_rows.list_attachments(self.volume_id)}
-        self.assertNotIn(begun.attachment["id"], left)
+        self.assertNotIn(started.attachment["id"], left)
         self._assert_derived(self.volume_id)
         stored = db_rows.get_volume(self.volume_id)
         self.assertEqual(stored, stored | ended.volume)
@@ -286,10 +288,10 @@ class FinishDisconnectTest(Case):
 
     def test_finish_disconnect_sees_later_attachment(self):
         db_rows.change_volume(self.volume_id, multiattach=True)
-        begun = self._begin()
+        started = self._begin()
         values = {"project_id": db_rows.PROJECT, "user_id": "u"}
         attachments.reserve(self.volume_id, values)
-        self._end(begun)
+        self._end(started)
         self.assertEqual(("reserved", "reserved"), self._status(self.volume_id))
 
     def test_finish_disconnect_keeps_other_attachments(self):
@@ -299,32 +301,34 @@ class FinishDisconnectTest(Case):
         self.assertEqual(("in-use", "attached"), self._status(self.volume_id))
 
     def test_finish_disconnect_keeps_other_changes_of_volume(self):
-        begun = self._begin()
+        started = self._begin()
         db_rows.change_volume(self.volume_id, name="new", state="error")
-        self._end(begun)
+        self._end(started)
         self.assertEqual("new", db_rows.get_volume(self.volume_id)["name"])
         self.assertEqual(("available", "detached"), self._status(self.volume_id))
 
     def test_finish_disconnect_removes_attached_mode(self):
-        told = {"readonly": "False", steps.ATTACHED_MODE: "rw"}
-        db_rows.change_volume(self.volume_id, admin_metadata=told)
+        result = {"readonly": "False", steps.ATTACHED_MODE: "rw"}
+        db_rows.change_volume(self.volume_id, admin_metadata=result)
         self._end(self._begin())
         self.assertEqual(
             {"readonly": "False"}, db_rows.get_volume(self.volume_id)["admin_metadata"]
         )
 
     def test_finish_disconnect_after_takeover_of_volume_is_refused(self):
-        begun = self._begin()
+        started = self._begin()
         db_rows.change_volume(self.volume_id, lease_holder="them", lease_generation=7)
-        self.assertRaises(exception.TakenOver, attachments.finish_disconnect, begun, self.lease)
-        self.assertEqual("disconnecting", db_rows.get_attachment(begun.attachment["id"])["state"])
+        self.assertRaises(exception.TakenOver, attachments.finish_disconnect, started, self.lease)
+        self.assertEqual(
+            "disconnecting", db_rows.get_attachment(started.attachment["id"])["state"]
+        )
 
     def test_finish_disconnect_with_other_generation_is_refused(self):
-        begun = self._begin()
-        db_rows.change_attachment(begun.attachment["id"], generation=9)
+        started = self._begin()
+        db_rows.change_attachment(started.attachment["id"], generation=9)
         before = db_rows.get_volume(self.volume_id)
         self.assertRaises(
-            exception.InvalidTransition, attachments.finish_disconnect, begun, self.lease
+            exception.InvalidTransition, attachments.finish_disconnect, started, self.lease
         )
         self.assertEqual(before, db_rows.get_volume(self.volume_id))
 
@@ -332,20 +336,20 @@ class FinishDisconnectTest(Case):
 class MoveWithoutVolumeTest(Case):
     def test_move_without_volume_is_statement_and_event(self):
         volume = db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(volume, "connecting", generation=1)
+        attachment = db_rows.add_attachment(volume, "connecting", generation=1)
         before = session.counters()
-        attachments.move_without_volume(mine, Event.GRANTED, {"error": None}, 1)
+        attachments.move_without_volume(attachment, Event.GRANTED, {"error": None}, 1)
         statements, transactions = session.counters()
         self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
-        self.assertEqual("connected", db_rows.get_attachment(mine["id"])["state"])
+        self.assertEqual("connected", db_rows.get_attachment(attachment["id"])["state"])
         self._assert_derived(volume)
 
     def test_move_without_volume_in_other_state_or_generation_is_refused(self):
         volume = db_rows.add_volume()["id"]
         for state, generation in (("connecting", 2), ("connected", 1), ("reserved", 1)):
-            mine = db_rows.add_attachment(volume, state, generation=generation)
+            attachment = db_rows.add_attachment(volume, state, generation=generation)
             with self.assertRaises(exception.InvalidTransition):
-                attachments.move_without_volume(mine, Event.GRANTED, {}, 1)
+                attachments.move_without_volume(attachment, Event.GRANTED, {}, 1)
         with self.assertRaises(exception.InvalidTransition):
             attachments.move_without_volume(_NOTHING, Event.GRANTED, {}, 1)
 
@@ -357,19 +361,19 @@ class MoveWithoutVolumeTest(Case):
 class ReadTest(Case):
     def test_get_is_one_statement_with_volume_columns(self):
         volume = db_rows.add_volume(multiattach=True, host="h@b#p")["id"]
-        mine = db_rows.add_attachment(volume, "attached")["id"]
+        attachment_id = db_rows.add_attachment(volume, "attached")["id"]
         before = session.counters().statements
-        row = attachments.get(mine, db_rows.PROJECT)
+        row = attachments.get(attachment_id, db_rows.PROJECT)
         self.assertEqual(1, session.counters().statements - before)
-        stored = db_rows.get_attachment(mine)
+        stored = db_rows.get_attachment(attachment_id)
         self.assertEqual(stored, {name: row[name] for name in stored})
         of_volume = [row[f"volume_{n}"] for n in ("host", "state", "status", "multiattach")]
         self.assertEqual(["h@b#p", "ready", "in-use", True], of_volume)
 
     def test_get_of_other_project_raises_not_found(self):
-        mine = db_rows.add_attachment(db_rows.add_volume()["id"])["id"]
-        self.assertEqual(mine, attachments.get(mine, None)["id"])
-        for wanted, project in ((mine, "other"), ("gone", None)):
+        attachment_id = db_rows.add_attachment(db_rows.add_volume()["id"])["id"]
+        self.assertEqual(attachment_id, attachments.get(attachment_id, None)["id"])
+        for wanted, project in ((attachment_id, "other"), ("gone", None)):
             with self.assertRaises(exception.AttachmentNotFound):
                 attachments.get(wanted, project)
 

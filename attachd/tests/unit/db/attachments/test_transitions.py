@@ -49,26 +49,30 @@ class VolumeChangesTest(unittest.TestCase):
 
     def test_complete_resets_pending_detaches(self):
         for complete in (
-            lambda mine, _volume_id: attachments.complete(db_rows.get_attachment(mine)),
-            lambda mine, volume_id: attachments.move(mine, volume_id, Event.COMPLETE),
+            lambda attachment_id, _volume_id: attachments.complete(
+                db_rows.get_attachment(attachment_id)
+            ),
+            lambda attachment_id, volume_id: attachments.move(
+                attachment_id, volume_id, Event.COMPLETE
+            ),
         ):
-            volume_id, (mine,) = self.volume("attached", pending_detaches=1)
-            complete(mine, volume_id)
+            volume_id, (attachment_id,) = self.volume("attached", pending_detaches=1)
+            complete(attachment_id, volume_id)
             self.assertEqual(("in-use", 0), self.seen(volume_id))
 
     def test_detach_removes_attached_mode_only(self):
-        told = {"readonly": "False", "attached_mode": "rw"}
-        volume_id, (mine,) = self.volume("attached", admin_metadata=told)
-        attachments.move(mine, volume_id, Event.DISCONNECT)
-        self.assertEqual(told, db_rows.get_volume(volume_id)["admin_metadata"])
-        attachments.move(mine, volume_id, Event.REVOKED)
+        result = {"readonly": "False", "attached_mode": "rw"}
+        volume_id, (attachment,) = self.volume("attached", admin_metadata=result)
+        attachments.move(attachment, volume_id, Event.DISCONNECT)
+        self.assertEqual(result, db_rows.get_volume(volume_id)["admin_metadata"])
+        attachments.move(attachment, volume_id, Event.REVOKED)
         self.assertEqual({"readonly": "False"}, db_rows.get_volume(volume_id)["admin_metadata"])
 
     def test_detach_of_visible_attachment_ends_error_of_volume(self):
         for kind, left in (("connection", "error"), ("attachment", "ready"), ("legacy", "ready")):
             volume_id = db_rows.add_volume("error")["id"]
-            mine = db_rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
-            attachments.move(mine, volume_id, Event.REVOKED)
+            attachment_id = db_rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
+            attachments.move(attachment_id, volume_id, Event.REVOKED)
             self.assertEqual(left, db_rows.get_volume(volume_id)["state"], kind)
 
 

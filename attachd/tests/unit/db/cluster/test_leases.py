@@ -139,14 +139,14 @@ class LeasesTest(unittest.TestCase):
         members.expire("them")
         leases.acquire_committed(self.ours)
         before = db_rows.get_volume(self.volume_id), db_rows.get_attachment(attachment_id)
-        mine = before[1]
+        attachment = before[1]
         late = (
             lambda: leases.acquire_committed(self.theirs),
             lambda: attachments.move(
                 attachment_id, self.volume_id, Event.CONNECT_FAILED, lease=self.theirs
             ),
             lambda: attachments.move_without_volume(
-                mine, Event.GRANTED, {}, mine["generation"], self.theirs
+                attachment, Event.GRANTED, {}, attachment["generation"], self.theirs
             ),
             lambda: volumes.move(self.volume_id, Event.DELETE, lease=self.theirs),
             self.end_theirs,
@@ -192,10 +192,10 @@ class LeasesTest(unittest.TestCase):
         self.assertEqual(((None, 0), None), (self.stored(), self.ours.generation))
 
     def test_failed_last_move_keeps_lease(self):
-        mine = db_rows.add_attachment(self.volume_id, "reserved")
+        attachment = db_rows.add_attachment(self.volume_id, "reserved")
         leases.acquire_committed(self.ours)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.move_without_volume(mine, Event.GRANTED, {}, 0, self.ours)
+            attachments.move_without_volume(attachment, Event.GRANTED, {}, 0, self.ours)
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
 
     def test_acquire_for_deleted_volume_raises_not_found(self):

@@ -235,10 +235,10 @@ class CompiledStatementTest(unittest.TestCase):
         self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
 
     def test_driver_gets_same_text_and_arguments(self):
-        heard = []
+        received = []
 
         def hear(_connection, _cursor, sql, arguments, *_):
-            heard.append((sql.partition(" RETURNING ")[0], arguments))
+            received.append((sql.partition(" RETURNING ")[0], arguments))
             return sql, arguments
 
         self.listen(hear, retval=True)
@@ -246,7 +246,7 @@ class CompiledStatementTest(unittest.TestCase):
         self.assertLess(20, len(every))
         for name, prepared in every.items():
             values = some_values(name, prepared.statement)
-            heard.clear()
+            received.clear()
             with (
                 self.subTest(name),
                 self.assertRaises(LookupError),
@@ -258,20 +258,20 @@ class CompiledStatementTest(unittest.TestCase):
                     prepared.execute(connection, values)
                 del vars(hear)["without_context"]
                 raise LookupError
-            otherwise, directly = heard
+            otherwise, directly = received
             self.assertEqual(otherwise[0], directly[0], name)
             kind = type(otherwise[1])
             self.assertEqual(otherwise[1], kind(directly[1]), name)
 
     def test_listener_that_needs_context_gets_one(self):
-        heard = []
-        self.listen(lambda *arguments: heard.append(arguments))
+        received = []
+        self.listen(lambda *arguments: received.append(arguments))
         expected = self.ordinarily(volumes._GET.statement, self.the)
         with session.writer() as connection:
             self.assertEqual(expected, volumes._GET.fetch_all(connection, self.the))
             values = {**self.the, "name": "x", **LATER}
             self.assertEqual(1, RENAME.execute(connection, values))
-        self.assertEqual([3, 3], [len(heard), sum(each[4] is not None for each in heard)])
+        self.assertEqual([3, 3], [len(received), sum(each[4] is not None for each in received)])
 
     def test_execute_logs_statement(self):
         with self.assertLogs("sqlalchemy.engine", "INFO") as logged:

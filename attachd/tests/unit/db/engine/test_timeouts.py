@@ -23,19 +23,19 @@ class ConnectArgsTest(unittest.TestCase):
         self.assertEqual((5, 20), timeouts.from_options(CONF.database))
 
     def test_mariadb_drivers_get_same_arguments(self):
-        told = {"connect_timeout": 3, "read_timeout": 20, "write_timeout": 20}
+        result = {"connect_timeout": 3, "read_timeout": 20, "write_timeout": 20}
         for driver in ("pymysql", "mysqldb"):
-            self.assertEqual(told, self.arguments(f"mysql+{driver}://u@h/d"))
+            self.assertEqual(result, self.arguments(f"mysql+{driver}://u@h/d"))
 
     def test_url_overrides_arguments(self):
-        told = self.arguments("mysql+pymysql://u@h/d?read_timeout=600")
-        self.assertEqual({"connect_timeout": 3, "write_timeout": 20}, told)
+        result = self.arguments("mysql+pymysql://u@h/d?read_timeout=600")
+        self.assertEqual({"connect_timeout": 3, "write_timeout": 20}, result)
 
     def test_libpq_gets_tcp_timeouts(self):
         for driver in ("psycopg2", "psycopg"):
-            told = self.arguments(f"postgresql+{driver}://u@h/d")
-            self.assertEqual((3, 20_000), (told["connect_timeout"], told["tcp_user_timeout"]))
-            unnoticed = told["keepalives_idle"] + 3 * told["keepalives_interval"]
+            result = self.arguments(f"postgresql+{driver}://u@h/d")
+            self.assertEqual((3, 20_000), (result["connect_timeout"], result["tcp_user_timeout"]))
+            unnoticed = result["keepalives_idle"] + 3 * result["keepalives_interval"]
             self.assertLessEqual(unnoticed, 20)
 
     def test_unknown_driver_gets_no_arguments(self):
@@ -49,8 +49,8 @@ class SessionTest(unittest.TestCase):
         self.assertIn(
             "SET lock_timeout = '10s'", timeouts.session_statements("postgresql", LIMITS)
         )
-        (told,) = timeouts.session_statements("mysql", LIMITS)
-        self.assertRegex(told, "^SET SESSION innodb_lock_wait_timeout = 10 ")
+        (result,) = timeouts.session_statements("mysql", LIMITS)
+        self.assertRegex(result, "^SET SESSION innodb_lock_wait_timeout = 10 ")
 
     def test_idle_timeout_is_longer_than_read_timeout(self):
         self.assertGreater(LIMITS.idle, LIMITS.answer)

@@ -31,10 +31,12 @@ class EncryptionTest(unittest.TestCase):
 
     def test_encrypt_adds_prefix_and_decrypt_reverses(self):
         for text in ("", SECRET, '{"é": "日本語 🗻"}', "x" * 100_000):
-            sealed = encryption.encrypt(text)
-            self.assertTrue(encryption.is_encrypted(sealed))
-            self.assertTrue(sealed.startswith(f"encrypted:1:{key_files.key_ids(self.file)[0]}:"))
-            self.assertEqual(text, encryption.decrypt(sealed))
+            encrypted = encryption.encrypt(text)
+            self.assertTrue(encryption.is_encrypted(encrypted))
+            self.assertTrue(
+                encrypted.startswith(f"encrypted:1:{key_files.key_ids(self.file)[0]}:")
+            )
+            self.assertEqual(text, encryption.decrypt(encrypted))
 
     def test_encrypt_twice_differs(self):
         self.assertNotEqual(encryption.encrypt(SECRET), encryption.encrypt(SECRET))
@@ -53,24 +55,24 @@ class EncryptionTest(unittest.TestCase):
             self.assertEqual(value, encryption.decrypted(value))
 
     def test_decrypt_with_missing_key_names_key_file_and_action(self):
-        sealed, name = encryption.encrypt(SECRET), key_files.key_ids(self.file)[0]
+        encrypted, name = encryption.encrypt(SECRET), key_files.key_ids(self.file)[0]
         key_files.replace_all_keys(self.file)
-        said = self.unreadable(sealed)
+        said = self.unreadable(encrypted)
         for part in (name, self.path, "[secrets] key_file", "Put it back", "connect again"):
             self.assertIn(part, said)
         key_files.configure(self, None)
-        said = self.unreadable(sealed)
+        said = self.unreadable(encrypted)
         self.assertIn(f"key {name}, and [secrets] key_file is not set", said)
 
     def test_decrypt_of_damaged_value_raises_unreadable(self):
-        sealed = encryption.encrypt(SECRET)
-        for wrong in (key_files.tamper(sealed), sealed[:-1], sealed[:20]):
+        encrypted = encryption.encrypt(SECRET)
+        for wrong in (key_files.tamper(encrypted), encrypted[:-1], encrypted[:20]):
             self.assertIn("damaged", self.unreadable(wrong))
 
     def test_repr_hides_value(self):
-        sealed = encryption.Encrypted(encryption.encrypt(SECRET), str)
-        self.assertEqual("Encrypted()", repr(sealed))
-        self.assertEqual(SECRET, sealed.opened())
+        encrypted = encryption.Encrypted(encryption.encrypt(SECRET), str)
+        self.assertEqual("Encrypted()", repr(encrypted))
+        self.assertEqual(SECRET, encrypted.opened())
         self.assertNotIn(self.file.read_text().strip(), str(vars(encryption._key_ring)))
 
     def test_changed_key_file_is_read_after_interval(self):
@@ -102,15 +104,15 @@ class EncryptionTest(unittest.TestCase):
         other.write_text(f"{two}\n")
         other.chmod(0o600)
         key_files.configure(self, other)
-        sealed = encryption.encrypt(SECRET)
+        encrypted = encryption.encrypt(SECRET)
         key_files.configure(self, self.file)
-        self.assertIn("which is not in", self.unreadable(sealed))
+        self.assertIn("which is not in", self.unreadable(encrypted))
         with self.file.open("a") as file:
             file.write(f"{two}\n")
-        self.assertEqual(SECRET, encryption.decrypt(sealed))
+        self.assertEqual(SECRET, encryption.decrypt(encrypted))
 
     def test_broken_key_file_is_logged_once_and_keys_stay(self):
-        sealed = encryption.encrypt(SECRET)
+        encrypted = encryption.encrypt(SECRET)
         breakages = (
             lambda: self.file.write_text("nonsense\n"),
             lambda: self.file.chmod(0o644),
@@ -121,7 +123,7 @@ class EncryptionTest(unittest.TestCase):
             with self.assertLogs(encryption.LOG.logger, "WARNING") as logged:
                 for _ in range(2):
                     self.look()
-                    self.assertEqual(SECRET, encryption.decrypt(sealed))
+                    self.assertEqual(SECRET, encryption.decrypt(encrypted))
             (said,) = logged.output
             self.assertIn("[secrets] key_file: ", said)
             self.assertNotIn("nonsense", said)

@@ -214,11 +214,11 @@ class ResetTest(Case):
 
     def test_reset_of_attach_status_needs_match(self):
         free, held = db_rows.add_volume()["id"], db_rows.add_volume()["id"]
-        mine = db_rows.add_attachment(held, "attached")["id"]
+        attachment_id = db_rows.add_attachment(held, "attached")["id"]
         self.assertEqual("detached", volumes.reset(free, None, "detached")["attach_status"])
         self.assertEqual("attached", volumes.reset(held, "in-use", "attached")["attach_status"])
-        self._assert_refused(held, None, "detached", mine)
-        self._assert_refused(held, "error", "detached", mine)
+        self._assert_refused(held, None, "detached", attachment_id)
+        self._assert_refused(held, "error", "detached", attachment_id)
         self._assert_refused(free, None, "attached", "no attachment")
 
     def test_reset_of_attached_volume_to_error_succeeds(self):

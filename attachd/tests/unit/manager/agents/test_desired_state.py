@@ -30,7 +30,7 @@ class _Case(unittest.TestCase):
 class ListDesiredTest(_Case):
     def test_list_desired_contains_all_fields(self):
         attachment_id = self.add("connected")
-        (duty,) = desired_state.list_desired(HOST)
+        (desired,) = desired_state.list_desired(HOST)
         expected = {
             "attachment_id": attachment_id,
             "volume_id": self.volume,
@@ -43,15 +43,15 @@ class ListDesiredTest(_Case):
             "shared_targets": True,
             "service_uuid": service_uuid("here@fake"),
         }
-        self.assertEqual(expected, duty)
-        self.assertEqual("s", duty["connection_info"]["auth_password"])
+        self.assertEqual(expected, desired)
+        self.assertEqual("s", desired["connection_info"]["auth_password"])
 
     def test_list_desired_target_follows_state(self):
         wanted = {"connected": ("connected", False), "attached": ("connected", True)}
         wanted["withdrawing"] = ("disconnected", False)
         for state, expected in wanted.items():
-            (duty,) = desired_state.list_desired(HOST, self.add(state))
-            self.assertEqual(expected, (duty["target_state"], duty["complete"]), state)
+            (desired,) = desired_state.list_desired(HOST, self.add(state))
+            self.assertEqual(expected, (desired["target_state"], desired["complete"]), state)
 
     def test_list_desired_of_other_host_is_empty(self):
         self.add("connected", agent="compute-2")
@@ -69,19 +69,21 @@ class LostKeyTest(_Case):
         self.kept = self.add("connected")
 
     def test_list_desired_with_lost_key_omits_connection(self):
-        told = {each["attachment_id"]: each for each in desired_state.list_desired(HOST)}
-        self.assertEqual({*self.lost.values(), self.kept}, set(told))
+        result = {each["attachment_id"]: each for each in desired_state.list_desired(HOST)}
+        self.assertEqual({*self.lost.values(), self.kept}, set(result))
         for each in self.lost.values():
-            self.assertEqual({}, told[each]["connection_info"])
-        self.assertEqual("s", told[self.kept]["connection_info"]["auth_password"])
+            self.assertEqual({}, result[each]["connection_info"])
+        self.assertEqual("s", result[self.kept]["connection_info"]["auth_password"])
 
     def test_list_desired_of_one_with_lost_key_raises(self):
         with self.assertRaises(exception.SecretUnreadable):
             desired_state.list_desired(HOST, self.lost["attached"])
 
     def test_list_desired_with_lost_key_still_lists_disconnect(self):
-        (duty,) = desired_state.list_desired(HOST, self.lost["withdrawing"])
-        self.assertEqual(("disconnected", {}), (duty["target_state"], duty["connection_info"]))
+        (desired,) = desired_state.list_desired(HOST, self.lost["withdrawing"])
+        self.assertEqual(
+            ("disconnected", {}), (desired["target_state"], desired["connection_info"])
+        )
 
 
 class RecordConnectedTest(_Case):

@@ -31,10 +31,10 @@ class AgentRpcServerTest(unittest.TestCase):
         self.desk = AgentRpcServer()
 
     def test_servers_of_one_machine_share_a_queue(self):
-        (endpoint, name, topic, patience) = self.made.call_args.args
+        (endpoint, name, topic, timeout) = self.made.call_args.args
         self.assertIsInstance(endpoint, AgentEndpoint)
         self.assertEqual((CONF.host, CONF.agent.manager_topic), (name, topic))
-        self.assertEqual(agent_manager_api.TIMEOUT, patience)
+        self.assertEqual(agent_manager_api.TIMEOUT, timeout)
 
     def test_server_listens_until_stop(self):
         self.desk.start()
@@ -142,8 +142,8 @@ class ReportTest(_Case):
         agents.create(HOST, KEY)
         attachment_id = [self.add("connected"), self.add("withdrawing")]
         self.add("connected", agent=OTHER)
-        duties = self.ask("report", report=SAID)
-        self.assertEqual(attachment_id, [each["attachment_id"] for each in duties])
+        desired_states = self.ask("report", report=SAID)
+        self.assertEqual(attachment_id, [each["attachment_id"] for each in desired_states])
 
     def test_report_with_invalid_values_registers_no_host(self):
         for host, key, said in (

@@ -112,8 +112,8 @@ class HostsTest(unittest.TestCase):
     def test_compare_unregistered_host_is_not_compared(self):
         agents._delete("h1")
         conf_fixture.override(self, "report_interval", 1, "agent")
-        (told,) = hosts.compare(self.backend).not_compared
-        self.assertIn("h1", told)
+        (result,) = hosts.compare(self.backend).not_compared
+        self.assertIn("h1", result)
 
     def test_compare_attachment_without_agent_finds_no_difference(self):
         db_rows.change_attachment(self.row["id"], agent=None)

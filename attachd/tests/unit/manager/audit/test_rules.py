@@ -48,9 +48,11 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(([], []), (self.excess(*both, **sides), self.lacking(*both, **sides)))
 
     def test_find_doubtful_exports_returns_nothing(self):
-        for there in ((), [listed("a")]):
+        for existing in ((), [listed("a")]):
             sides = {"doubtful": [export("a")]}
-            self.assertEqual([], self.excess(*there, **sides) + self.lacking(*there, **sides))
+            self.assertEqual(
+                [], self.excess(*existing, **sides) + self.lacking(*existing, **sides)
+            )
 
     def test_find_unexpected_export_returns_one_difference(self):
         ((kind, what),) = self.excess(listed("a", sessions="a"))
@@ -62,14 +64,14 @@ class RulesTest(unittest.TestCase):
         self.assertEqual((Kind.ORPHAN_EXPORT, "It is exported (rw): to no host."), (kind, what))
 
     def test_find_unexpected_parts_returns_one_difference_each(self):
-        there = listed("a", "b", sessions=("a", "b", "c"))
+        existing = listed("a", "b", sessions=("a", "b", "c"))
         self.assertEqual(
             [
                 (Kind.EXTRA_HOST, "b has access (rw)."),
                 (Kind.EXTRA_PART, "There is account b (rw)."),
                 (Kind.SESSION, "c is logged in (rw)."),
             ],
-            self.excess(there, certain=[export("a")]),
+            self.excess(existing, certain=[export("a")]),
         )
 
     def test_find_unexpected_host_in_other_mode_returns_wrong_mode(self):

@@ -62,8 +62,8 @@ class BackendHeartbeatTest(unittest.TestCase):
         with mock.patch.object(self.driver, "get_stats", return_value=endless):
             self.heartbeat.run_once()
         report = self._reported()["report"]
-        room = [report[name] for name in ("total_gib", "free_gib", "allocated_gib")]
-        self.assertEqual([None, None, 1.5], room)
+        free = [report[name] for name in ("total_gib", "free_gib", "allocated_gib")]
+        self.assertEqual([None, None, 1.5], free)
         json.dumps(report, allow_nan=False)
 
     def test_run_once_reports_broken_backend_down_and_sets_it_up_again(self):
@@ -92,13 +92,13 @@ class BackendHeartbeatTest(unittest.TestCase):
             self.assertTrue(self._reported()["up"])
 
     def test_run_once_purges_old_rows_at_intervals(self):
-        reap = self.enterContext(mock.patch("attachd.db.messages.purge", return_value=1))
+        purge = self.enterContext(mock.patch("attachd.db.messages.purge", return_value=1))
         self.heartbeat.run_once()
         self.heartbeat.run_once()
-        self.assertEqual(1, reap.call_count)
+        self.assertEqual(1, purge.call_count)
         conf_fixture.override(self, "purge_interval", 0, group="manager")
         self.heartbeat.run_once()
-        self.assertEqual(2, reap.call_count)
+        self.assertEqual(2, purge.call_count)
 
 
 class RunTest(unittest.TestCase):

@@ -411,13 +411,13 @@ class SuspendedTest(MembershipCase):
         self.heartbeat_and_expire()
         living = members.list_living
 
-        def sleep_and_beat():
+        def sleep_and_heartbeat():
             rows = living()
             self.now += 2 * LONG
             self.ours.heartbeat()
             return rows
 
-        with mock.patch.object(members, "list_living", sleep_and_beat):
+        with mock.patch.object(members, "list_living", sleep_and_heartbeat):
             self.ours.expire_dead_members()
         self.heartbeat_and_expire(1)
         self.assertIn("silent", self.living())

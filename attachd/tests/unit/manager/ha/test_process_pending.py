@@ -54,8 +54,8 @@ class ProcessPendingTest(unittest.TestCase):
         self.assertEqual("connect_failed", row["state"])
         self.assertIn("The backend failed", row["error"])
         self.assertEqual("available", db_rows.get_volume(self.volume)["status"])
-        told = messages.page({"resource_uuid": self.volume}, Page(limit=9))
-        self.assertEqual([messages.CONNECT], [each["action_id"] for each in told])
+        result = messages.page({"resource_uuid": self.volume}, Page(limit=9))
+        self.assertEqual([messages.CONNECT], [each["action_id"] for each in result])
 
     def test_process_pending_with_backend_down_leaves_row_to_recovery(self):
         async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)

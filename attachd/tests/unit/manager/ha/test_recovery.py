@@ -41,10 +41,10 @@ class KilledTest(unittest.TestCase):
         for where in self._kill_at_each_step(self._prepare_attach):
             with self.subTest(where):
                 row = db_rows.get_attachment(self.attachment_id)
-                never_begun = where == "before step 1"
-                self.assertEqual("reserved" if never_begun else "connected", row["state"])
-                self.assertEqual(not never_begun, self.attachment_id in self.driver.granted())
-                if not never_begun:
+                never_started = where == "before step 1"
+                self.assertEqual("reserved" if never_started else "connected", row["state"])
+                self.assertEqual(not never_started, self.attachment_id in self.driver.granted())
+                if not never_started:
                     self.assertEqual(
                         self.attachment_id, row["connection_info"]["data"]["attachment_id"]
                     )
@@ -77,11 +77,11 @@ class KilledTest(unittest.TestCase):
     def test_recover_after_kill_finishes_disconnect_or_leaves_connection(self):
         for where in self._kill_at_each_step(self._prepare_detach):
             with self.subTest(where):
-                never_begun = where == "before step 1"
+                never_started = where == "before step 1"
                 left = [row["state"] for row in db_rows.list_attachments(self.volume_id)]
-                self.assertEqual(["connected"] if never_begun else [], left)
-                self.assertEqual(never_begun, self.attachment_id in self.driver.granted())
-                status = "attaching" if never_begun else "available"
+                self.assertEqual(["connected"] if never_started else [], left)
+                self.assertEqual(never_started, self.attachment_id in self.driver.granted())
+                status = "attaching" if never_started else "available"
                 self.assertEqual(status, db_rows.get_volume(self.volume_id)["status"])
 
     def _prepare_detach(self):

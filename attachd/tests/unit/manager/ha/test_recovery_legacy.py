@@ -92,9 +92,9 @@ class KilledTest(unittest.TestCase):
         for where in self._kill_at_each_step(self._prepare_close):
             with self.subTest(where):
                 status, held = self._seen()
-                never_begun = where == "before step 1"
-                self.assertEqual(never_begun, ("connection", "connected") in held)
-                self.assertEqual(int(never_begun), self._granted())
+                never_started = where == "before step 1"
+                self.assertEqual(never_started, ("connection", "connected") in held)
+                self.assertEqual(int(never_started), self._granted())
                 self.assertEqual("attaching" if held else "available", status)
                 self._release()
 

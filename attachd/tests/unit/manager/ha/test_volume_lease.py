@@ -88,7 +88,7 @@ class VolumeLeaseTest(_LeaseCase):
 
     def test_lease_of_living_process_is_waited_for(self):
         self.give_to_other()
-        had = threading.Event()
+        held = threading.Event()
         asked = threading.Semaphore(0)
 
         def take(lease):
@@ -98,15 +98,15 @@ class VolumeLeaseTest(_LeaseCase):
         def work():
             with self.lease() as lease:
                 lease.run_with_lease(take)
-                had.set()
+                held.set()
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         for _ in range(3):
             self.assertTrue(asked.acquire(timeout=TIMEOUT))
-        self.assertFalse(had.is_set())
+        self.assertFalse(held.is_set())
         db_rows.change_volume(self.volume_id, lease_holder=None)
-        self.assertTrue(had.wait(TIMEOUT))
+        self.assertTrue(held.wait(TIMEOUT))
         thread.join(TIMEOUT)
 
     def test_lease_timeout_names_holder(self):

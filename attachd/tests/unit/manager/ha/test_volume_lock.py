@@ -142,10 +142,10 @@ class VolumeLockTest(unittest.TestCase):
 
     def test_acquire_with_suspended_holder_continues_after_timeout(self):
         self.start_sleeping_process()
-        begun = time.monotonic()
+        started_at = time.monotonic()
         # The suspended holder never releases it, so each limit is reached.
         with volume_lock.acquire(self.path, TIMEOUT, 0.2):
-            self.assertGreaterEqual(time.monotonic() - begun, 0.2)
+            self.assertGreaterEqual(time.monotonic() - started_at, 0.2)
 
     def test_acquire_at_gate_with_suspended_holder_continues_after_timeout(self):
         self.start_sleeping_process()

@@ -58,10 +58,10 @@ class ConnectorTest(fixtures.TestWithFixtures):
 
     def test_connector_properties_have_name_address_and_initiator(self):
         connector = QemuConnector(Path("/nowhere"), "iqn.2026-01.x:me")
-        told = connector.get_connector_properties("me", Options(nic="lo", multipath=True))
+        result = connector.get_connector_properties("me", Options(nic="lo", multipath=True))
         self.assertEqual(
             ("me", "127.0.0.1", "iqn.2026-01.x:me", False),
-            tuple(told[each] for each in ("host", "ip", "initiator", "multipath")),
+            tuple(result[each] for each in ("host", "ip", "initiator", "multipath")),
         )
 
 

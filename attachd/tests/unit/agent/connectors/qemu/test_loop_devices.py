@@ -67,8 +67,8 @@ class LoopTest(fixtures.TestWithFixtures):
         loop_devices.detach(self.image, lock=self.lock)
 
     def test_detach_leaves_device_of_another_file(self):
-        mine = loop_devices.attach(self.image, writable=True, lock=self.lock)
+        attachment_id = loop_devices.attach(self.image, writable=True, lock=self.lock)
         other = self.image.with_name("other")
         other.write_bytes(bytes(2**20))
-        loop_devices._clear(mine, other, self.lock)
-        self.assertEqual([mine], loop_devices.list_over(self.image))
+        loop_devices._clear(attachment_id, other, self.lock)
+        self.assertEqual([attachment_id], loop_devices.list_over(self.image))
