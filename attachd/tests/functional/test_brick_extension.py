@@ -72,7 +72,7 @@ class BrickExtensionTest(HostCliCase):
 
     def as_host(self, *names):
         """Return what to put before a command for a host with iSCSI names, or without."""
-        requirements.need_mount_namespaces(self)
+        requirements.require_mount_namespaces(self)
         etc = self.folder / "etc"
         shutil.copytree("/etc", etc, symlinks=True)
         (etc / "iscsi").mkdir(exist_ok=True)

@@ -372,7 +372,7 @@ class ExamplesTest(HostCliCase):
         self.assertEqual("available", self.status(self.data))
 
         example = processes.ROOT / "doc" / "source" / "user" / "local_attach_example.py"
-        requirements.need_mount_namespaces(self)
+        requirements.require_mount_namespaces(self)
         # Its host is this machine, whose own notes are none of our business.
         local = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
         said = self.run_command(

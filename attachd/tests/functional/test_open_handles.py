@@ -56,7 +56,7 @@ class UsersTest(LoopDeviceCase):
     def test_open_handles_name_mount_in_other_namespace(self):
         device, folder = self.formatted(), self.place()
         Path(folder).mkdir()
-        requirements.need_mount_namespaces(self)
+        requirements.require_mount_namespaces(self)
         unshare = requirements.require_tool(self, "unshare")
         script = f"mount {device} {folder} && echo ready && exec sleep 600"
         process = self.process(unshare, "--mount", "sh", "-c", script)

@@ -55,7 +55,7 @@ class TableTest(unittest.TestCase):
 
     def test_list_namespaces_returns_other_namespace(self):
         requirements.require_root(self)
-        requirements.need_mount_namespaces(self)
+        requirements.require_mount_namespaces(self)
         unshare = requirements.require_tool(self, "unshare")
         script = "mount -t tmpfs ours /mnt && echo && exec sleep 600"
         process = subprocess.Popen([unshare, "-m", "sh", "-c", script], stdout=subprocess.PIPE)

@@ -42,7 +42,7 @@ class UsersTest(unittest.TestCase):
             self.assertLessEqual({"working directory", "root", "program", "open"}, whats)
 
     def test_list_mount_users_names_mounts_on_top(self):
-        requirements.need_mount_namespaces(self)
+        requirements.require_mount_namespaces(self)
         found = open_handles.list_mount_users(mountinfo.find_at("/"))
         self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
         self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)
