@@ -209,10 +209,10 @@ class FailingRevokeTest(unittest.TestCase):
         for final in (True, False):
             error = self._fail(final=final)
             self.assertIn(self.attachment_id, str(error))
-            self.assertIn("burns", str(error))
+            self.assertIn("backend failed", str(error))
             row = db_rows.get_attachment(self.attachment_id)
             self.assertEqual("disconnect_failed", row["state"])
-            self.assertIn("burns", row["error"])
+            self.assertIn("backend failed", row["error"])
             volume = db_rows.get_volume(self.volume_id)
             self.assertEqual(
                 ("error", "error_detaching"), (volume["status"], volume["attach_status"])

@@ -140,7 +140,7 @@ class InitializeTest(Case):
             self.assertRaises(exception.InitializeConnectionFailed) as failed,
         ):
             self.initialize()
-        self.assertRegex(str(failed.exception), f"{self.volume_id}.*compute-1.*shelf burns")
+        self.assertRegex(str(failed.exception), f"{self.volume_id}.*compute-1.*backend failed")
         self.assertEqual("attaching", self.status())
         self.assertEqual([("hold", "held"), ("connection", "connect_failed")], self.held())
         self.initialize()
@@ -271,7 +271,9 @@ class TerminateTest(Case):
         self.initialize()
         with (
             self.driver.failing("revoke"),
-            self.assertRaisesRegex(exception.TerminateConnectionFailed, "compute-1.*shelf burns"),
+            self.assertRaisesRegex(
+                exception.TerminateConnectionFailed, "compute-1.*backend failed"
+            ),
         ):
             self.terminate()
         self.assertEqual([("hold", "held"), ("connection", "disconnect_failed")], self.held())
@@ -314,7 +316,7 @@ class DetachTest(Case):
         attachment_id = self.attach()
         with (
             self.driver.failing("revoke"),
-            self.assertRaisesRegex(exception.DisconnectFailed, f"{attachment_id}.*shelf burns"),
+            self.assertRaisesRegex(exception.DisconnectFailed, f"{attachment_id}.*backend failed"),
         ):
             self.detach(attachment_id)
         self.assertEqual(

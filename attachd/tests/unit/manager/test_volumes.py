@@ -63,7 +63,7 @@ class CreateTest(_VolumeCase):
             volumes.create(self.backend, volume_id)
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("error", "error", None), (row["state"], row["status"], row["owner"]))
-        self.assertIn("burns", row["error"])
+        self.assertIn("backend failed", row["error"])
         self.assertEqual(["create", "delete"], self.driver.methods)
 
     def test_create_with_backend_down_stores_error(self):
@@ -191,7 +191,7 @@ class DeleteTest(_VolumeCase):
             volumes.delete(self.backend, volume_id)
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("error_deleting", None), (row["status"], row["owner"]))
-        self.assertIn("burns", row["error"])
+        self.assertIn("backend failed", row["error"])
         db.move(volume_id, Event.DELETE)
         volumes.delete(self.backend, volume_id)
         self.assertEqual([], db_rows.list_volumes())
@@ -258,7 +258,7 @@ class ExtendTest(_VolumeCase):
             volumes.extend(self.backend, volume_id)
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("error_extending", 1), (row["status"], row["size_gib"]))
-        self.assertIn("burns", row["error"])
+        self.assertIn("backend failed", row["error"])
         self.assertIsNone(row["owner"])
 
     def test_extend_with_backend_down_fails(self):

@@ -102,5 +102,5 @@ class DetachFlowTest(unittest.TestCase):
         with self.driver.failing("revoke"), self.assertRaises(flow_runner.FlowFailed) as failed:
             self._run()
         self.assertFalse(failed.exception.clean)
-        self.assertIn("burns", str(failed.exception.cause))
+        self.assertIn("backend failed", str(failed.exception.cause))
         self.assertEqual(["revoke"], self.driver.methods)

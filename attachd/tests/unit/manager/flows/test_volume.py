@@ -51,7 +51,7 @@ class CreateFlowTest(unittest.TestCase):
         ):
             flow_runner.run(volume.build_create(self.driver, VOLUME), {})
         self.assertFalse(failed.exception.clean)
-        self.assertIn("burns", str(failed.exception.cause))
+        self.assertIn("backend failed", str(failed.exception.cause))
 
 
 class DeleteFlowTest(unittest.TestCase):
@@ -71,7 +71,7 @@ class DeleteFlowTest(unittest.TestCase):
         with self.driver.failing("delete"), self.assertRaises(flow_runner.FlowFailed) as failed:
             flow_runner.run(volume.build_delete(self.driver, VOLUME), {})
         self.assertFalse(failed.exception.clean)
-        self.assertIn("burns", str(failed.exception.cause))
+        self.assertIn("backend failed", str(failed.exception.cause))
         self.assertEqual(["delete"], self.driver.methods)
 
 
@@ -92,5 +92,5 @@ class ExtendFlowTest(unittest.TestCase):
         with self.driver.failing("extend"), self.assertRaises(flow_runner.FlowFailed) as failed:
             flow_runner.run(volume.build_extend(self.driver, VOLUME, 5, OTHERS), {})
         self.assertFalse(failed.exception.clean)
-        self.assertIn("burns", str(failed.exception.cause))
+        self.assertIn("backend failed", str(failed.exception.cause))
         self.assertEqual(["extend"], self.driver.methods)

@@ -85,7 +85,7 @@ class BackendHeartbeatTest(unittest.TestCase):
         for method in ("get_stats", "boot_id"):
             with self.driver.failing(method):
                 self.heartbeat.run_once()
-            self.assertIn("burns", self._reported()["error"])
+            self.assertIn("backend failed", self._reported()["error"])
             with self.assertRaises(exception.Unavailable):
                 self.backend.check_ready()
             self.heartbeat.run_once()
