@@ -7,6 +7,7 @@ import uuid
 
 import requests
 
+from attachd.rpc import manager_api
 from attachd.tests.fixtures import former_release, sdk
 from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
@@ -16,6 +17,8 @@ HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 CONNECTOR = {"host": "one", "initiator": "iqn.2000-01.org.example:one"}
 OF_UPGRADES = ("Managers", "Upgrade Level")
 """The checks that concern two releases side by side."""
+NEW_CONTRACT = former_release.RPC_VERSION != manager_api.VERSION
+"""Whether managers of the former release lack something that the API of this one calls."""
 PIN = f"[upgrade_levels]\nattachd_manager = {former_release.RPC_VERSION}\n"
 
 
@@ -93,12 +96,9 @@ class UpgradeCase:
         self.act(volume, "os-terminate_connection", connector=CONNECTOR)
         self.act(volume, "os-detach")
 
-    def check_release(self, attachment, *, former):
-        """Check that an API of this release answers, or of the former one."""
-        own = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
-        url = f"{self.deployment.url}/v3/attachments/{attachment.id}"
-        result = requests.get(url, headers=own, timeout=TIMEOUT).json()["attachment"]
-        self.assertEqual(former, "shared_connections_by_attachment" not in result, result)
+    def check_release(self, process, *, former):
+        """Check that a process is of the former release, or of this one."""
+        self.assertEqual(former, former_release.MARK in process.output, process.output)
 
     def ended(self, *started):
         for each in started:
@@ -123,15 +123,17 @@ class ManagersFirstCase(UpgradeCase):
         storage = self.storage()
         kept = self.make_volume(storage)
         attachment = self.attach(storage, kept)
-        self.check_release(attachment, former=True)
-        self.assertEqual(1, self.deployment.upgrade_checks()["Managers"])
+        self.check_release(old_manager, former=True)
+        self.check_release(old_api, former=True)
+        self.assertEqual(NEW_CONTRACT, self.deployment.upgrade_checks()["Managers"])
         self.ended(old_manager)
         manager = self.deployment.start_manager()
         self.cycle()
         self.wait_until_ready()
         self.ended(old_api)
         api = self.deployment.start_gunicorn()
-        self.check_release(attachment, former=False)
+        self.check_release(manager, former=False)
+        self.check_release(api, former=False)
         self.cycle()
         # What was attached before the upgrade is detached after it.
         storage = self.storage()
@@ -163,7 +165,9 @@ class ApiFirstTest(UpgradeCase, unittest.TestCase):
         volume = self.make_volume(self.storage())
         self.ended(old_api)
         api = self.deployment.start_gunicorn()
-        attachment = self.refused_without_the_pin(volume)
+        attachment = self.storage().create_attachment(volume.id, connector={})
+        if NEW_CONTRACT:
+            self.check_refused_without_pin(attachment)
         self.ended(api)
         self.deployment.configure(PIN)
         api = self.deployment.start_gunicorn()
@@ -171,7 +175,7 @@ class ApiFirstTest(UpgradeCase, unittest.TestCase):
         storage.update_attachment(attachment, connector=CONNECTOR)
         storage.complete_attachment(attachment)
         self.cycle()
-        self.assertEqual(1, self.deployment.upgrade_checks()["Upgrade Level"])
+        self.assertEqual(NEW_CONTRACT, self.deployment.upgrade_checks()["Upgrade Level"])
         # It logs the call that it did not understand with a traceback.
         self.assertEqual(0, old_manager.end())
         manager = self.deployment.start_manager()
@@ -186,12 +190,10 @@ class ApiFirstTest(UpgradeCase, unittest.TestCase):
         self.cycle()
         self.ended(api, manager)
 
-    def refused_without_the_pin(self, volume):
-        """Reserve the volume, and check the reason why it cannot be connected."""
-        attachment = self.storage().create_attachment(volume.id, connector={})
+    def check_refused_without_pin(self, attachment):
+        """Check the reason why a reserved attachment cannot be connected."""
         body = {"attachment": {"connector": CONNECTOR}}
         answer = self.request("PUT", f"/attachments/{attachment.id}", body)
         self.assertEqual(503, answer.status_code, answer.text)
         self.assertIn("upgrade", answer.text)
         self.assertEqual("reserved", self.storage().get_attachment(attachment.id).status)
-        return attachment
