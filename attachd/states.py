@@ -66,6 +66,22 @@ LIVE = WITH_ACCESS | {AttachmentState.CONNECTING}
 ACCESS_UNKNOWN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
 """States in which the host may still reach the volume although it should not."""
 
+CONNECTOR_FIXED = (
+    WITH_ACCESS
+    | ACCESS_UNKNOWN
+    | {
+        AttachmentState.CONNECTING,
+        AttachmentState.DISCONNECTING,
+    }
+)
+"""States in which a host has access or may have it: its connector cannot change any more."""
+
+NOT_CONNECTED = frozenset({AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED})
+"""States in which no host has access, and a connect adds one to those of the volume."""
+
+DETACHING = frozenset({AttachmentState.DISCONNECTING, AttachmentState.DISCONNECT_FAILED})
+"""States of an attachment that is being removed."""
+
 
 class AttachmentKind(enum.StrEnum):
     """What a row of attachments stands for; stored in ``attachments.kind``.

@@ -14,10 +14,11 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from attachd import exception, states
-from attachd.db.attachments import connect_rules
+from attachd.db.attachments import connect_rules, duplicates
 from attachd.db.attachments import store as db
 from attachd.db.attachments import transitions as steps
-from attachd.db.attachments.transitions import Guard, Moved
+from attachd.db.attachments.connect_rules import Action, Request
+from attachd.db.attachments.transitions import Guard, LockedVolume, Moved
 from attachd.db.secrets import encryption
 from attachd.drivers.base import ConnectionInfo, Connector
 from attachd.manager import backends, flow_runner, notify
@@ -47,9 +48,8 @@ def attach(
     :raises: as manager_api.attach()
     """
     backend.driver.check_connector(connector)
-    allow = connect_rules.require_same_server
-    guard = attach_guard(backend, connector, allow, denied_rule)
-    return _connect(backend, attachment_id, volume_id, guard)
+    request = Request(Action.CONNECT, connector, denied_rule=denied_rule)
+    return _connect(backend, attachment_id, volume_id, attach_guard(backend, request))
 
 
 def attach_exclusive(
@@ -64,8 +64,8 @@ def attach_exclusive(
     :raises: as manager_api.attach_exclusive()
     """
     backend.driver.check_connector(connector)
-    guard = attach_guard(backend, connector, connect_rules.require_exclusive, denied_rule)
-    return _connect(backend, attachment_id, volume_id, guard)
+    request = Request(Action.CONNECT_EXCLUSIVE, connector, denied_rule=denied_rule)
+    return _connect(backend, attachment_id, volume_id, attach_guard(backend, request))
 
 
 def finish_attach(backend: Backend, row: db.Row) -> None:
@@ -74,8 +74,10 @@ def finish_attach(backend: Backend, row: db.Row) -> None:
     :param row: as it was read
     :raises InvalidTransition: it was changed since
     """
+    resume = attach_guard(backend, Request(Action.RESUME, row["connector"]))
 
-    def unchanged(_volume: db.Row, current: db.Row, _others: Sequence[db.Row]) -> dict[str, Any]:
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        current = locked.attachment
         if (current["state"], current["generation"]) != (row["state"], row["generation"]):
             raise exception.InvalidTransition(
                 kind="Attachment",
@@ -83,49 +85,39 @@ def finish_attach(backend: Backend, row: db.Row) -> None:
                 source=current["state"],
                 event=Event.CONNECT.value,
             )
-        return {}
+        return resume(locked)
 
-    guard = attach_guard(backend, row["connector"], unchanged)
     _connect(backend, row["id"], row["volume_id"], guard)
 
 
-def attach_guard(
-    backend: Backend, connector: Connector, allow: Guard, denied_rule: str | None = None
-) -> Guard:
-    """Return a guard that lets a connect begin, and stores what recovery needs to repeat it.
+def attach_guard(backend: Backend, request: Request) -> Guard:
+    """Return a guard that decides about a connect, and stores what recovery needs to repeat it.
 
     The guard runs under the lock of the volume's row, in the transaction of the move.
 
-    :param denied_rule: as of manager_api.attach()
+    :param request: with a connector
     """
 
-    def guard(volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
-        connect_rules.check(volume, row, others, connector, allow, denied_rule)
-        return connect_values(backend, volume, row, others, connector)
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        """Raise as connect_rules.decide(), and SecretUnreadable: the secret has to be kept."""
+        values = connect_rules.decide(locked, request).columns()
+        values |= steps.next_generation(locked.attachment)
+        return values | _secret_columns(backend, locked, values)
 
     return guard
 
 
-def connect_values(
-    backend: Backend,
-    volume: db.Row,
-    row: db.Row,
-    others: Sequence[db.Row],
-    connector: Connector,
+def _secret_columns(
+    backend: Backend, locked: LockedVolume, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the columns that are stored when a connect begins, and that recovery needs.
-
-    :raises InvalidVolumeAttachMode: the host wants to write, and may only read
-    :raises SecretUnreadable: the present secret has to be kept, and cannot be decrypted
-    """
-    noted = connect_rules.connect_values(volume, row, others, connector)
-    values = {**noted, **steps.next_generation(row)}
+    row = locked.attachment
     export = backends.export({**row, **values})
-    key = backends.connection_key(backend, backends.volume_ref(volume), export)
+    key = backends.connection_key(backend, backends.volume_ref(locked.volume), export)
     # Another host must not get a secret that this host may know.
     kept = row["secret"] if row["connection_key"] == key else None
-    secret = encryption.decrypted(_shared_secret(key, others) or kept) or secrets.token_hex(16)
-    return {**values, "connection_key": key, "secret": secret}
+    shared = _shared_secret(key, locked.others)
+    secret = encryption.decrypted(shared or kept) or secrets.token_hex(16)
+    return {"connection_key": key, "secret": secret}
 
 
 def _shared_secret(key: str | None, others: Sequence[db.Row]) -> Any:
@@ -135,9 +127,7 @@ def _shared_secret(key: str | None, others: Sequence[db.Row]) -> Any:
     the attachment for which it logged in may be deleted.
     """
     bound = (
-        row
-        for row in others
-        if key and AttachmentState(row["state"]) in connect_rules.CONNECTOR_FIXED
+        row for row in others if key and AttachmentState(row["state"]) in states.CONNECTOR_FIXED
     )
     return next((row["secret"] for row in bound if row["connection_key"] == key), None)
 
@@ -151,8 +141,8 @@ def _connect(backend: Backend, attachment_id: str, volume_id: str, guard: Guard)
                     attachment_id, volume_id, Event.CONNECT, guard=guard, lease=token
                 ),
             )
-        except connect_rules.AlreadyConnected as replay:
-            return connected_response(replay.row)
+        except duplicates.AlreadyConnected as repeated:
+            return connected_response(repeated.row)
         notify.attachment_event(backend, "attach.start", moved)
         response = run_attach_flow(backend, moved, lease)
     notify.flush()

@@ -13,7 +13,7 @@ from attachd import exception
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments import transitions as steps
-from attachd.db.attachments.transitions import Guard, Moved
+from attachd.db.attachments.transitions import Guard, LockedVolume, Moved
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
@@ -67,9 +67,9 @@ def _no_message(_row: db.Row) -> None:
 def _in_states(states: Collection[str] | None) -> Guard:
     """Return a guard that takes an attachment over if it is in one of these states."""
 
-    def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
-        steps.check_allowed_states(row, states)
-        return steps.next_generation(row)
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        steps.check_allowed_states(locked.attachment, states)
+        return steps.next_generation(locked.attachment)
 
     return guard
 
@@ -126,7 +126,8 @@ def end_connection(
     :raises flow_runner.FlowFailed: the row has the reason
     """
 
-    def guard(_volume: db.Row, current: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        current = locked.attachment
         if not named and current["parent_id"] != row["parent_id"]:
             raise _ServesAnother
         return steps.next_generation(current)

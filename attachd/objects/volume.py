@@ -8,7 +8,7 @@ from oslo_versionedobjects import fields
 
 from attachd import states
 from attachd.context import RequestContext
-from attachd.db.attachments.multiattach_rules import READONLY
+from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.idempotency_keys import IdempotencyClaim
 from attachd.db.volumes import store as db
 from attachd.objects import base

@@ -25,7 +25,7 @@ from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
 from attachd.api.volumes import policy as volume_policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db.attachments import async_requests, multiattach_rules
+from attachd.db.attachments import async_requests, connect_rules, duplicates
 from attachd.db.attachments import queries as attachment_queries
 from attachd.db.types import store as types
 from attachd.objects import Attachment, Volume
@@ -183,7 +183,7 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
         return
     specs = types.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
     row = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
-    multiattach_rules.decide_mode(row, {}, (), mode)
+    connect_rules.decide_mode(row, {}, (), mode)
 
 
 def expiry_time(
@@ -287,8 +287,8 @@ def _connect_async(
 ) -> AttachmentBody:
     try:
         note()
-    except async_requests.AlreadyConnected as replay:
-        row = replay.row
+    except duplicates.AlreadyConnected as repeated:
+        row = repeated.row
         answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
         return view.show_connected(ctx, attachment, answer, connector, ext_version)
     return accept(ctx, attachment, ext_version, async_response)

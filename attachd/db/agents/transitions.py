@@ -6,7 +6,7 @@ has acted on. An attachment of another host's agent, or with a newer generation,
 repeated report, after a lost answer, is stored once.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import store as attachments
-from attachd.db.attachments.transitions import Row
+from attachd.db.attachments.transitions import LockedVolume, Row
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.states import ESTABLISHED, WITH_ACCESS, AttachmentState, Event
@@ -93,7 +93,8 @@ def _move(
     :param reported_state: its state if the same report has been stored before; None: any
     """
 
-    def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        current = locked.attachment
         its_own = current["agent"] == host and current["generation"] == generation
         if its_own and reported_state is not None and current["state"] == reported_state:
             raise _AlreadyReported

@@ -5,22 +5,16 @@ The message to a manager may be lost: the row is as if its manager had died righ
 and recovery finishes it. An agent fetches the desired state of its host by itself.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attachd import exception
-from attachd.db.attachments import connect_rules
+from attachd.db.attachments import connect_rules, duplicates
 from attachd.db.attachments import store as attachments
 from attachd.db.attachments import transitions as steps
-from attachd.db.attachments.connect_rules import AlreadyConnected
-from attachd.db.attachments.transitions import Guard, Row
+from attachd.db.attachments.connect_rules import Action, Request
+from attachd.db.attachments.transitions import Guard, LockedVolume
 from attachd.states import AttachmentState, Event
-
-__all__ = ["AlreadyConnected", "connect_exclusive", "connect_shared", "disconnect", "withdraw"]
-
-
-class _AlreadyRequested(Exception):
-    """The same request has been stored before."""
 
 
 def connect_shared(
@@ -35,7 +29,7 @@ def connect_shared(
     :raises AlreadyConnected: it is connected already
     :raises: as manager_api.attach(), as far as it is refused
     """
-    _connect(attachment_id, volume_id, connector, denied_rule, connect_rules.require_same_server)
+    _connect(attachment_id, volume_id, Request(Action.CONNECT, connector, denied_rule=denied_rule))
 
 
 def connect_exclusive(
@@ -47,21 +41,15 @@ def connect_exclusive(
     """Request a connection as :func:`connect_shared`, with no other connection of an ordinary
     volume.
     """
-    _connect(attachment_id, volume_id, connector, denied_rule, connect_rules.require_exclusive)
+    request = Request(Action.CONNECT_EXCLUSIVE, connector, denied_rule=denied_rule)
+    _connect(attachment_id, volume_id, request)
 
 
-def _connect(
-    attachment_id: str,
-    volume_id: str,
-    connector: Mapping[str, Any],
-    denied_rule: str | None,
-    allow: Guard,
-) -> None:
-    def guard(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
-        connect_rules.check(volume, current, others, connector, allow, denied_rule)
-        if current["state"] == AttachmentState.CONNECTING:
-            raise _AlreadyRequested
-        return connect_rules.connect_values(volume, current, others, connector)
+def _connect(attachment_id: str, volume_id: str, request: Request) -> None:
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        decision = connect_rules.decide(locked, request)
+        duplicates.check_not_requested(locked.attachment, AttachmentState.CONNECTING)
+        return decision.columns()
 
     _request(attachment_id, volume_id, Event.CONNECT, guard)
 
@@ -76,9 +64,9 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
     :raises InvalidTransition: it is in another state
     """
 
-    def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
-        if current["state"] == AttachmentState.DISCONNECTING:
-            raise _AlreadyRequested
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        current = locked.attachment
+        duplicates.check_not_requested(current, AttachmentState.DISCONNECTING)
         steps.check_allowed_states(current, states)
         return steps.next_generation(current)
 
@@ -95,9 +83,9 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
     :raises InvalidTransition: it is in another state, or in one without a device, or has no agent
     """
 
-    def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
-        if current["state"] == AttachmentState.WITHDRAWING:
-            raise _AlreadyRequested
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        current = locked.attachment
+        duplicates.check_not_requested(current, AttachmentState.WITHDRAWING)
         steps.check_allowed_states(current, states)
         if current["agent"] is None:
             raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
@@ -109,5 +97,5 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
 def _request(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:
     try:
         attachments.move(attachment_id, volume_id, event, guard=guard)
-    except _AlreadyRequested:
+    except duplicates.AlreadyRequested:
         return

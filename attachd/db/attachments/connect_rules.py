@@ -1,138 +1,491 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that decide, under the volume's lock, whether a connect may begin beside the other rows.
+"""The decision whether a host may attach a volume, in which mode, and beside which other rows.
 
-The manager applies them when it connects (manager/attach.py), the API when it stores a request to
-connect (async_requests.py). The functions named ``require_...`` are transitions.Guards.
+:func:`decide` takes the volume, its rows, the request and the verdict of policy, and returns the
+access mode or raises the refusal.  All callers use it, under the lock of the volume's row:
+
+* reserve: POST /attachments (store.reserve()) and os-reserve (legacy.reserve());
+* connect: POST with a connector, PUT and agents (manager/attach.py), the same without waiting
+  (async_requests.py), and recovery;
+* os-initialize_connection (manager/legacy_connections.py) and os-attach (legacy.attach()).
+
+Which other rows count is decided in :func:`other_holders`.  A repeated request is recognized by
+duplicates.py.  A volume without attachments is reserved by one statement,
+``statements.RESERVE_FREE_VOLUME``, because nothing is left to be decided then but the mode, which
+the API checks before.  attachd.multiattach explains the extra specs of types.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import dataclasses
+import enum
+from typing import Any, Final, NamedTuple
 
-from attachd import exception, states
-from attachd.db.attachments import multiattach_rules
+import sqlalchemy as sa
+
+from attachd import exception, multiattach, states
+from attachd.conf import CONF
+from attachd.db import models
+from attachd.db.attachments import duplicates
 from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.transitions import Guard, Row
-from attachd.states import AttachmentState
+from attachd.db.attachments.transitions import LockedVolume, Row
+from attachd.db.engine import session
+from attachd.states import AttachmentKind, AttachmentState, VolumeState
 
 Connector = Mapping[str, Any]
+
+_ATTACHMENTS = models.attachments
+
+READONLY: Final = "readonly"
+"""The key of a volume's admin_metadata that makes it read-only; "True" or "False"."""
+
+_HOST_KINDS: Final = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.CONNECTION})
+"""The kinds whose hosts get access; a legacy attachment has a connection beside it."""
 
 _NO_MOUNTPOINT: Final = "na"
 """The Block Storage API's value for a connector without a mountpoint."""
 
-CONNECTOR_FIXED: Final = (states.WITH_ACCESS | states.ACCESS_UNKNOWN) | {
-    AttachmentState.CONNECTING,
-    AttachmentState.DISCONNECTING,
-}
-"""States in which the connector cannot change any more."""
+
+class Action(enum.Enum):
+    """What a request does with a volume."""
+
+    RESERVE = enum.auto()
+    """Store a reservation or a hold: the row is not stored yet."""
+    CONNECT = enum.auto()
+    """Connect an attachment, beside others of the same server."""
+    CONNECT_EXCLUSIVE = enum.auto()
+    """Connect an attachment; an ordinary volume must have no other connection at all."""
+    INITIALIZE = enum.auto()
+    """Open a connection by os-initialize_connection, which names no attachment."""
+    RECORD = enum.auto()
+    """Store an attachment by os-attach, whose host may be connected before or after."""
+    RESUME = enum.auto()
+    """Finish or repeat what was allowed before: recovery, and os-attach of an attachment."""
 
 
-class AlreadyConnected(Exception):
-    """The attachment is connected already, with the same connector."""
-
-    def __init__(self, row: Row) -> None:
-        self.row = row
+_CONNECTS: Final = frozenset({Action.CONNECT, Action.CONNECT_EXCLUSIVE})
 
 
-def check(
-    volume: Row,
-    current: Row,
-    others: Sequence[Row],
-    connector: Connector,
-    allow: Guard,
-    denied_rule: str | None,
-) -> None:
-    """Check that a connect may begin.
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A request to attach a volume.
 
-    :param allow: decides which other rows may exist
-    :param denied_rule: as of manager_api.attach()
-    :raises AlreadyConnected: it is connected already
+    :ivar action: what it does
+    :ivar connector: of the host that gets access; None: no host does now
+    :ivar mode: "rw", "ro", or None: as the row or the connector asks, else as much as is allowed
+    :ivar denied_rule: the policy rule that denies the caller to share the volume, if one does
+    """
+
+    action: Action
+    connector: Connector | None = None
+    mode: str | None = None
+    denied_rule: str | None = None
+
+
+class Decision(NamedTuple):
+    """What a request is allowed to do.
+
+    :ivar mode: "rw" or "ro"
+    :ivar connector: to use: that of a connection which may exist is used again
+    :ivar parent: columns that assign a connection to the attachment it serves
+    """
+
+    mode: str
+    connector: Connector | None
+    parent: Mapping[str, Any]
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that are stored when a connect begins."""
+        connector = self.connector or {}
+        return {
+            "connector": connector,
+            "host": connector.get("host"),
+            "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
+            "mode": self.mode,
+            "error": None,
+            **self.parent,
+        }
+
+
+def decide(locked: LockedVolume, request: Request) -> Decision:
+    """Decide whether a row may hold its volume or connect it, beside the volume's other rows.
+
+    :param locked: with ``type_specs`` of the volume; ``attachment`` is the row as it is, or as it
+        is going to be stored
+    :raises AlreadyConnected: the same host is connected already
     :raises ConnectorConflict: the attachment connects another host
+    :raises VolumeNotAvailable, NotMultiattach, InvalidVolume: the volume has another holder; the
+        class depends on the action, as the Block Storage API does
+    :raises VolumeNotAvailable, Conflict, InvalidVolume: the volume's status does not allow it
+    :raises Forbidden: the volume has another holder, and policy denies the caller to share it
+    :raises InvalidVolumeAttachMode: the host asks to write, and may only read
+    :raises AttachmentLimitExceeded: the limit of the type or of the host is reached
     """
-    _check_same_connector(current, connector)
-    allow(volume, current, others)
-    if AttachmentState(current["state"]) in states.INACTIVE:
-        # Since the reservation there may be other holders.
-        multiattach_rules.check_shareable(
-            multiattach_rules.other_holders(current, others), denied_rule
-        )
+    connector = _reuse_connector(locked.attachment, request)
+    parent: Mapping[str, Any] = {}
+    if connector is not None:
+        duplicates.check_connector(locked.attachment, connector)
+    if request.action is Action.INITIALIZE:
+        host, user_id = (connector or {}).get("host"), locked.attachment["user_id"]
+        parent = find_parent(locked.volume, locked.others, host, user_id)
+        locked = locked._replace(attachment={**locked.attachment, **parent})
+    if request.action is not Action.RESUME:
+        _check_holders(locked, request)
+    mode = _decide_mode(locked, request)
+    _check_limits(locked, connector)
+    return Decision(mode, connector, parent)
 
 
-def connect_values(
-    volume: Row, current: Row, others: Sequence[Row], connector: Connector
-) -> dict[str, Any]:
-    """Return the columns that are stored when a connect begins.
+def _reuse_connector(current: Row, request: Request) -> Connector | None:
+    """Return the connector to use: a connection that may exist keeps its own.
 
-    :raises ModeNotAllowed: the host asks to write, and may only read
+    The older calls find a connection by its host, other keys of the connector may differ.
     """
-    return {
-        "connector": connector,
-        "host": connector.get("host"),
-        "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
-        "mode": _decide_mode(volume, current, others, connector),
-        "error": None,
-    }
+    fixed = AttachmentState(current["state"]) in states.CONNECTOR_FIXED
+    reused = fixed and request.action is Action.INITIALIZE
+    return current["connector"] if reused else request.connector
 
 
-def _decide_mode(volume: Row, current: Row, others: Sequence[Row], connector: Connector) -> str:
-    if AttachmentState(current["state"]) in CONNECTOR_FIXED and current["mode"]:
-        return str(
-            current["mode"]
-        )  # Access that may have been granted is granted again in the same mode.
-    connector_mode = connector.get("mode")
-    requested = current["asked_mode"] or (
-        connector_mode if connector_mode in {"rw", "ro"} else None
-    )
-    return multiattach_rules.decide_mode(volume, current, others, requested)
+# ---- Other holders ----
 
 
-def _check_same_connector(current: Row, connector: Connector) -> None:
+def _check_holders(locked: LockedVolume, request: Request) -> None:
+    """Check the other holders of the volume, its status, and policy on sharing it."""
+    volume, action = locked.volume, request.action
+    holders = other_holders(locked, request)
+    if holders and not volume["multiattach"]:
+        raise _refusal(locked, action, holders)
+    if _status_refuses(locked, action):
+        raise _refusal(locked, action, ())
+    if holders and request.denied_rule and not _is_admitted(locked.attachment, action):
+        raise exception.Forbidden(action=request.denied_rule)
+
+
+def other_holders(locked: LockedVolume, request: Request) -> list[Row]:
+    """Return the rows that hold the volume for another consumer than the row in question.
+
+    A connect that surely failed holds nothing.  Of the others, these belong to the same consumer:
+
+    * the attachments of the same server: it has two while it moves to another host.  If it has
+      more of a multiattach volume, some of them are for another purpose, and all rows count.
+      CONNECT_EXCLUSIVE counts also the server's connections, of an ordinary volume;
+    * by the older calls, which name no consumer, whatever may be part of the same attach: see
+      :func:`_others_of_connection` and :func:`_others_of_legacy_attachment`.
+    """
+    volume, current = locked.volume, locked.attachment
+    rows = attachment_rows.holding(locked.others)
+    if request.action is Action.INITIALIZE:
+        return _others_of_connection(volume, current, rows, request.connector or {})
+    if request.action is Action.RECORD:
+        return _others_of_legacy_attachment(volume, current, rows)
+    if request.action is Action.CONNECT_EXCLUSIVE and not volume["multiattach"]:
+        others = _of_other_servers(volume, current, rows)
+        return [row for row in rows if row["state"] in states.CONNECTOR_FIXED or row in others]
+    return _of_other_servers(volume, current, rows)
+
+
+def _of_other_servers(volume: Row, current: Row, rows: Sequence[Row]) -> list[Row]:
+    server = current.get("instance_uuid")
+    if server is None:
+        return list(rows)
+    same = [row for row in attachment_rows.visible(rows) if row["instance_uuid"] == server]
+    if volume["multiattach"] and len(same) > 1:
+        return list(rows)
+    return [row for row in rows if row["instance_uuid"] != server]
+
+
+def _others_of_connection(
+    volume: Row, current: Row, rows: Sequence[Row], connector: Connector
+) -> list[Row]:
+    """Return the rows that hold the volume for another consumer than a connection.
+
+    The connection of an ordinary volume is part of the attach whose hold or legacy attachment is
+    there.  That of a multiattach volume is, where the user has a hold without a connection, or a
+    legacy attachment without a connection is this user's or on this host.
+    """
+    if not volume["multiattach"]:
+        attachments = attachment_rows.visible(rows)
+        return [
+            row
+            for row in attachments
+            if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in states.DETACHING
+        ]
+    user_id, host = current["user_id"], connector.get("host")
+    connections = attachment_rows.of_kind(rows, AttachmentKind.CONNECTION)
+    unused = [
+        row for row in attachment_rows.of_user(connections, user_id) if row["parent_id"] is None
+    ]
+    holds = attachment_rows.of_user(attachment_rows.of_kind(rows, AttachmentKind.HOLD), user_id)
+    waiting = [
+        row
+        for row in attachment_rows.without_connection(rows)
+        if row["user_id"] == user_id or attachment_rows.is_on_host(row, host)
+    ]
+    if len(holds) > len(unused) or waiting:
+        return []
+    return [*attachment_rows.visible(rows), *connections]
+
+
+def _others_of_legacy_attachment(volume: Row, current: Row, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that hold the volume for another consumer than a new legacy attachment.
+
+    Holds and connections of an ordinary volume are for it, those of a multiattach volume only if
+    they are of the same user.
+    """
+    return [
+        row
+        for row in rows
+        if row["kind"] in states.VISIBLE_KINDS
+        or (volume["multiattach"] and row["user_id"] != current["user_id"])
+    ]
+
+
+def _is_admitted(current: Row, action: Action) -> bool:
+    """Return whether policy on sharing was evaluated when the row came to hold the volume."""
     state = AttachmentState(current["state"])
-    if state not in CONNECTOR_FIXED or current["connector"] is None:
-        return
-    if _identity(current["connector"]) != _identity(connector):
-        raise exception.ConnectorConflict(attachment_id=current["id"], host=current["host"])
-    if state in states.ESTABLISHED:
-        raise AlreadyConnected(current)
+    if action in _CONNECTS:
+        return state not in states.INACTIVE
+    return action is Action.INITIALIZE and state not in states.NOT_CONNECTED
 
 
-def _identity(connector: Connector) -> dict[str, Any]:
-    """Return the part of a connector that identifies the host: all keys but the mountpoint."""
-    return {key: value for key, value in connector.items() if key != "mountpoint"}
+def _status_refuses(locked: LockedVolume, action: Action) -> bool:
+    volume, status = locked.volume, _status(locked, action)
+    if action in _CONNECTS:
+        return "error" in status
+    return bool(volume["state"] != VolumeState.READY or status == "error")
 
 
-def require_exclusive(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
-    """Refuse a connect beside another connected attachment of an ordinary volume."""
-    for row in others:
-        if not volume["multiattach"] and AttachmentState(row["state"]) in CONNECTOR_FIXED:
-            raise exception.NotMultiattach(
-                volume_id=volume["id"], holder=attachment_rows.describe(row)
-            )
-    require_same_server(volume, current, others)
-    return {}
+def _status(locked: LockedVolume, action: Action) -> str:
+    """Return the volume's status, as far as a row that is connected is not itself the cause."""
+    volume = locked.volume
+    if action in {Action.RESERVE, Action.RECORD}:
+        return str(volume["status"])
+    attachments = [AttachmentState(row["state"]) for row in locked.others]
+    return states.derive(VolumeState(volume["state"]), attachments).status
 
 
-def require_same_server(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
-    """Refuse a connect beside another server's attachment of an ordinary volume.
-
-    A connect that failed cleanly has released the volume; by the time it is repeated the volume
-    may have another holder.
-    """
-    for row in others:
-        stranger = (
-            current["instance_uuid"] is None or row["instance_uuid"] != current["instance_uuid"]
+def _refusal(
+    locked: LockedVolume, action: Action, holders: Sequence[Row]
+) -> exception.AttachdError:
+    """Return the error of each action for a volume with another holder or in a wrong status."""
+    volume_id, status = locked.volume["id"], _status(locked, action)
+    if action is Action.RESERVE:
+        named = _describe(attachment_rows.holding(locked.others))
+        return exception.VolumeNotAvailable(
+            volume_id=volume_id, status=status, holder=f"; it is held by {named}" if named else ""
         )
-        counts = AttachmentState(row["state"]) not in states.INACTIVE
-        if not volume["multiattach"] and stranger and counts:
-            raise exception.NotMultiattach(
-                volume_id=volume["id"], holder=attachment_rows.describe(row)
-            )
-    _refuse_error(volume, others)
-    return {}
+    named = _describe(holders)
+    if action in _CONNECTS and holders:
+        return exception.NotMultiattach(volume_id=volume_id, holder=named)
+    if action in _CONNECTS:
+        return exception.Conflict(reason=f"Volume {volume_id} is in status {status}.")
+    verb = "attached" if action is Action.RECORD else "connected"
+    reason = (
+        f"it is not multiattach and is held by {named}" if named else f"its status is {status}"
+    )
+    return exception.InvalidVolume(reason=f"Volume {volume_id} cannot be {verb}: {reason}.")
 
 
-def _refuse_error(volume: Row, others: Sequence[Row]) -> None:
-    """Refuse a connect in a status of error, unless the attachment itself is the cause."""
-    kept = [AttachmentState(row["state"]) for row in others]
-    status = states.derive(states.VolumeState(volume["state"]), kept).status
-    if "error" in status:
-        raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")
+def _describe(rows: Sequence[Row]) -> str:
+    return ", ".join(attachment_rows.describe(row) for row in rows[:3])
+
+
+# ---- Mode ----
+
+
+def _decide_mode(locked: LockedVolume, request: Request) -> str:
+    current, connector = locked.attachment, request.connector
+    if connector is not None and _keeps_mode(current):
+        return str(current["mode"])
+    requested = request.mode or current.get("asked_mode")
+    if connector is not None and not requested and connector.get("mode") in {"rw", "ro"}:
+        requested = connector["mode"]
+    if request.action is Action.INITIALIZE and _serves_reader(locked):
+        requested = "ro"
+    others = locked.others
+    if connector is None and request.action is not Action.RESERVE:
+        others = [row for row in others if not _may_serve(row, current)]
+    return decide_mode(locked.volume, current, others, requested)
+
+
+def _may_serve(row: Row, current: Row) -> bool:
+    """Return whether a row is a connection without an attachment yet, of the user of os-attach."""
+    is_unused = row["kind"] == AttachmentKind.CONNECTION and row["parent_id"] is None
+    return is_unused and bool(row["user_id"] == current["user_id"])
+
+
+def _keeps_mode(current: Row) -> bool:
+    """Return whether access may have been granted: it is granted again in the same mode."""
+    return AttachmentState(current["state"]) in states.CONNECTOR_FIXED and bool(current["mode"])
+
+
+def _serves_reader(locked: LockedVolume) -> bool:
+    """Return whether a connection serves an attachment that only reads."""
+    parent_id = locked.attachment["parent_id"]
+    served = [row for row in locked.others if row["id"] == parent_id]
+    return "ro" in [row["asked_mode"] or row["mode"] for row in served]
+
+
+def decide_mode(volume: Row, current: Row, others: Sequence[Row], requested: str | None) -> str:
+    """Return the mode of a host's access: "rw" or "ro".
+
+    :param volume: with ``type_specs``
+    :param current: the attachment in question
+    :param requested: "rw", "ro", or None: as much as is allowed
+    :raises InvalidVolumeAttachMode: it may only read, and asks to write
+    """
+    reason = "" if requested == "ro" else _read_only_reason(volume, current, others)
+    if reason and requested == "rw":
+        raise exception.InvalidVolumeAttachMode(volume_id=volume["id"], reason=reason)
+    return "ro" if reason or requested == "ro" else "rw"
+
+
+def _read_only_reason(volume: Row, current: Row, others: Sequence[Row]) -> str:
+    """Return why a host may not write; "" if it may."""
+    if volume["admin_metadata"].get(READONLY) == "True":
+        return "it is read-only"
+    rules = multiattach.parse(volume["type_specs"] or {})
+    if rules.mode is multiattach.Mode.RW:
+        return ""
+    if not rules.multiattach:
+        return "its type says mode='RO'"
+    writers = _other_writers(volume, current, others)
+    if writers:
+        writer = attachment_rows.describe(writers[0])
+        return f"its type allows one writer, mode='RO', and that is {writer}"
+    return ""
+
+
+def _other_writers(volume: Row, current: Row, others: Sequence[Row]) -> list[Row]:
+    writers = [
+        row
+        for row in attachment_rows.holding(others)
+        if row["mode"] == "rw"
+        and row["id"] != current.get("parent_id")
+        and current["id"] not in {row["id"], row["parent_id"]}
+    ]
+    known = {row["id"] for row in writers}
+    # A connection and the attachment that it serves are one writer.
+    apart = [row for row in writers if row["parent_id"] not in known]
+    return _of_other_servers(volume, current, apart)
+
+
+# ---- Connections of the older calls ----
+
+
+def find_parent(
+    volume: Row, rows: Sequence[Row], host: str | None, user_id: str | None
+) -> Mapping[str, Any]:
+    """Return the columns that assign a new connection to the legacy attachment it serves.
+
+    :param rows: the volume's other rows
+    :param host: that is connected
+    :param user_id: of the caller
+    :returns: empty if it serves none, or several may be meant
+    """
+    legacy = attachment_rows.of_kind(rows, AttachmentKind.LEGACY)
+    candidates = attachment_rows.not_detaching(legacy)
+    if volume["multiattach"]:
+        waiting = attachment_rows.without_connection(rows)
+        candidates = [row for row in waiting if attachment_rows.is_on_host(row, host)]
+        candidates = candidates or _awaiting_connection(rows, user_id)
+    if not candidates:
+        return {}
+    return {"parent_id": candidates[0]["id"], "instance_uuid": candidates[0]["instance_uuid"]}
+
+
+def _awaiting_connection(rows: Sequence[Row], user_id: str | None) -> list[Row]:
+    """Return the attachment that a user's next connection is for; empty if that is not certain."""
+    own = attachment_rows.of_user(rows, user_id)
+    waiting = attachment_rows.of_user(attachment_rows.without_connection(rows), user_id)
+    certain = len(waiting) == 1 and not attachment_rows.of_kind(own, AttachmentKind.HOLD)
+    return waiting if certain else []
+
+
+# ---- Limits ----
+
+
+def _check_limits(locked: LockedVolume, connector: Connector | None) -> None:
+    """Check the limits of the volume's type, and where a host gets access, of the host.
+
+    A row that is connected already, or may be, counts already.
+    """
+    volume, current, others = locked.volume, locked.attachment, locked.others
+    if connector is None:
+        _check_limit_of_type(volume, [*others, current])
+        return
+    if AttachmentState(current["state"]) not in states.NOT_CONNECTED:
+        return
+    connecting = {**current, "state": AttachmentState.CONNECTING.value}
+    _check_limit_of_type(volume, [*others, connecting])
+    host = connector.get("host")
+    _check_limit_per_host(volume, host, others)
+    _check_limit_of_host(locked.connection, current["id"], host)
+
+
+def _check_limit_of_type(volume: Row, rows: Sequence[Row]) -> None:
+    """Check how many consumers a volume has, ``rows`` included."""
+    limit = multiattach.parse(volume["type_specs"] or {}).max_attachments
+    if limit is None or not volume["multiattach"]:
+        return
+    count = _count_consumers(rows)
+    if count > limit:
+        raise exception.AttachmentLimitExceeded(
+            what=f"Volume {volume['id']}",
+            count=count - 1,
+            limit=limit,
+            name=f"{multiattach.MAX_ATTACHMENTS} of its type",
+        )
+
+
+def _count_consumers(rows: Sequence[Row]) -> int:
+    """Count servers, and hosts without one; a user's hold and connection are of one of them.
+
+    A server counts once while it moves, with two attachments; each further one counts.
+    """
+    attached = attachment_rows.holding(attachment_rows.visible(rows))
+    connections = attachment_rows.holding(attachment_rows.of_kind(rows, AttachmentKind.CONNECTION))
+    unused = [row for row in connections if row["parent_id"] is None]
+    holds = attachment_rows.of_kind(rows, AttachmentKind.HOLD)
+    servers = Counter(row.get("instance_uuid") or row["id"] for row in attached)
+    users = {row["user_id"] for row in (*holds, *unused)}
+    return sum(max(1, number - 1) for number in servers.values()) + sum(
+        max(len(attachment_rows.of_user(holds, user)), len(attachment_rows.of_user(unused, user)))
+        for user in users
+    )
+
+
+def _check_limit_per_host(volume: Row, host: str | None, others: Sequence[Row]) -> None:
+    """Check how many attachments of the volume a host has."""
+    limit = multiattach.parse(volume["type_specs"] or {}).max_attachments_per_host
+    connected = [row for row in attachment_rows.holding(others) if row["kind"] in _HOST_KINDS]
+    on_host = [row for row in connected if row["host"] == host]
+    if limit is not None and len(on_host) >= limit:
+        raise exception.AttachmentLimitExceeded(
+            what=f"Volume {volume['id']} on host {host}",
+            count=len(on_host),
+            limit=limit,
+            name=f"{multiattach.MAX_ATTACHMENTS_PER_HOST} of its type",
+        )
+
+
+def _check_limit_of_host(connection: sa.Connection, attachment_id: str, host: str | None) -> None:
+    """Count the host's attachments of all volumes, under a lock that keeps others from adding."""
+    limit: int = CONF.manager.max_attachments_per_host
+    if not limit or not host:
+        return
+    session.lock_row(connection, models.host_locks, host)
+    statement = sa.select(sa.func.count()).where(
+        _ATTACHMENTS.c.host == host,
+        _ATTACHMENTS.c.id != attachment_id,
+        _ATTACHMENTS.c.kind.in_(_HOST_KINDS),
+        _ATTACHMENTS.c.state.not_in(states.INACTIVE),
+    )
+    count = connection.execute(statement).scalar_one()
+    if count >= limit:
+        raise exception.AttachmentLimitExceeded(
+            what=f"Host {host}",
+            count=count,
+            limit=limit,
+            name="[manager]max_attachments_per_host",
+        )

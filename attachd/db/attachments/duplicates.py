@@ -1,16 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognition of a request for an attachment that exists already; used by store.reserve().
+"""Recognition of repeated requests.
 
 keystoneauth, which all stock clients use, repeats a request when the connection breaks before the
-answer: also a POST, if its user sets connect_retries, as Compute does.
+answer: also a POST, if its user sets connect_retries, as Compute does.  A request that comes twice
+has one effect:
+
+=====================================  ==========================================================
+request                                recognized by
+=====================================  ==========================================================
+any POST with an idempotency key       its key (api/idempotency.py): the first answer is repeated
+POST /attachments                      :func:`find_duplicate`, in the transaction that reserves
+a connect: POST, PUT, agent, recovery  :func:`check_connector`: AlreadyConnected has the row, and
+                                       the caller answers with its connection
+os-initialize_connection               :func:`find_connection`, then as for a connect
+os-attach                              :func:`is_same_holder`: the attachment stays as it is
+a request that is only stored          :func:`check_not_requested`: the state is there already
+an agent's report                      the generation (db/agents/transitions.py)
+DELETE                                 the row is gone: 404; the manager and recovery are safe
+                                       to repeat, because a driver's revoke is idempotent
+=====================================  ==========================================================
+
+All functions here are called under the lock of the volume's row.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from attachd import exception, states
 from attachd.states import AttachmentKind, AttachmentState
 
 Row = dict[str, Any]
+Connector = Mapping[str, Any]
 
 _UNFINISHED: Final = frozenset(
     {AttachmentState.RESERVED, AttachmentState.CONNECTING, AttachmentState.CONNECTED}
@@ -44,12 +64,82 @@ def find_duplicate(new: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
 
 def _is_duplicate(new: Mapping[str, Any], row: Row) -> bool:
     agent = new.get("agent")
-    states, same = (
+    unfinished, same = (
         (_UNFINISHED, _COMPARED) if agent is None else (_UNFINISHED_AT_AGENT, _COMPARED_AT_AGENT)
     )
     return (
         row["kind"] == AttachmentKind.ATTACHMENT
         and row["agent"] == agent
-        and row["state"] in states
+        and row["state"] in unfinished
         and all(row[name] == new.get(name) for name in same)
     )
+
+
+class AlreadyConnected(Exception):
+    """The attachment is connected already, with the same connector; ``row`` is its row."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+
+def check_connector(current: Row, connector: Connector) -> None:
+    """Check that an attachment is not connected, or only partly and with the same connector.
+
+    :raises AlreadyConnected: it is connected with this connector
+    :raises ConnectorConflict: it is connected, or may be, with another one
+    """
+    state = AttachmentState(current["state"])
+    if state not in states.CONNECTOR_FIXED or current["connector"] is None:
+        return
+    if _without_mountpoint(current["connector"]) != _without_mountpoint(connector):
+        raise exception.ConnectorConflict(attachment_id=current["id"], host=current["host"])
+    if state in states.ESTABLISHED:
+        raise AlreadyConnected(current)
+
+
+def _without_mountpoint(connector: Connector) -> dict[str, Any]:
+    """Return the part of a connector that identifies the host: all keys but the mountpoint."""
+    return {key: value for key, value in connector.items() if key != "mountpoint"}
+
+
+class AlreadyRequested(Exception):
+    """The same request has been stored before."""
+
+
+def check_not_requested(current: Row, requested: AttachmentState) -> None:
+    """Check that an attachment is not in the state already that a stored request sets.
+
+    :raises AlreadyRequested: it is
+    """
+    if current["state"] == requested:
+        raise AlreadyRequested
+
+
+_HOST_KEYS: Final = ("host", "initiator", "nqn", "wwpns")
+"""The keys of a connector that identify its host; all others may change from call to call."""
+
+
+def find_connection(rows: Sequence[Row], connector: Connector) -> Row | None:
+    """Return the first connection that os-initialize_connection has opened for the same host."""
+    return next((row for row in rows if is_of_host(row, connector)), None)
+
+
+def is_of_host(row: Row, connector: Connector) -> bool:
+    """Return whether two connectors are of one host: all host keys that both have are equal."""
+    pairs = [
+        (_comparable(row["connector"].get(key)), _comparable(connector.get(key)))
+        for key in _HOST_KEYS
+    ]
+    in_both = [pair for pair in pairs if all(pair)]
+    return bool(in_both) and all(stored == requested for stored, requested in in_both)
+
+
+def _comparable(value: Any) -> Any:
+    return sorted(map(str, value)) if isinstance(value, list) else value
+
+
+def is_same_holder(row: Row, server: str | None, host: str | None) -> bool:
+    """Return whether an attachment is of the server of os-attach, or else of its host."""
+    if server is not None:
+        return bool(row["instance_uuid"] == server)
+    return row["instance_uuid"] is None and bool(row["host"] == host)

@@ -6,22 +6,22 @@ row of its own, and this module finds out which rows belong together. Every writ
 transaction under the volume's lock; used by the handlers of api/legacy and the manager.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypedDict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypedDict
 
 import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments import multiattach_rules, statements
+from attachd.db.attachments import connect_rules, duplicates, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import transitions as steps
-from attachd.db.attachments.multiattach_rules import READONLY
+from attachd.db.attachments.connect_rules import READONLY, Action
 from attachd.db.attachments.queries import PUBLIC_COLUMNS
 from attachd.db.cluster import leases
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
+from attachd.states import AttachmentKind, AttachmentState, Event
 
 Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
@@ -40,20 +40,6 @@ class AttachRequest(TypedDict):
     host: str | None
     mountpoint: str
     mode: str | None
-
-
-class SharingDenial(NamedTuple):
-    """The refusal of a connection that would share a volume.
-
-    :ivar rule: the policy rule that denies it; None: it is allowed
-    :ivar host: the name of the host to connect
-    """
-
-    rule: str | None = None
-    host: str | None = None
-
-
-NO_DENIAL: Final = SharingDenial()
 
 
 @retried
@@ -75,8 +61,8 @@ def reserve(
     """Reserve a volume for a call that will name the server or host later.
 
     :param denied_rule: the rule that denies the caller to share the volume, if one does
-    :raises VolumeNotFree: the volume has another holder, or is in no state for it
-    :raises LimitReached: a limit of attachments is reached
+    :raises VolumeNotAvailable: the volume has another holder, or is in no state for it
+    :raises AttachmentLimitExceeded: a limit of attachments is reached
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     identity = {"project_id": project_id, "user_id": user_id}
@@ -86,7 +72,8 @@ def reserve(
         volume, held = steps.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
-        multiattach_rules.check_reserve(volume, held, new, denied_rule)
+        request = connect_rules.Request(Action.RESERVE, denied_rule=denied_rule)
+        connect_rules.decide(steps.LockedVolume(connection, volume, new, held), request)
         steps.insert(connection, new)
         steps.update_volume(connection, volume, [*held, new], joined=True)
 
@@ -143,8 +130,8 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
     :param denied_rule: as of :func:`reserve`, which has checked it where the volume has a hold
     :returns: the attachment's row
     :raises InvalidVolume: the volume has another holder, or is in no state for it
-    :raises ModeNotAllowed: the volume may only be read, and "rw" was requested
-    :raises LimitReached: a limit of attachments is reached
+    :raises InvalidVolumeAttachMode: the volume may only be read, and "rw" was requested
+    :raises AttachmentLimitExceeded: a limit of attachments is reached
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     with session.writer() as connection:
@@ -152,16 +139,25 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
         holders = attachment_rows.holding(attachment_rows.visible(held))
-        current = next((row for row in holders if _is_same_holder(row, request)), None)
+        server, host = request["instance_uuid"], request["host"]
+        current = next(
+            (row for row in holders if duplicates.is_same_holder(row, server, host)), None
+        )
         known = current or _new_row(volume_id, request)
         opened = _connections_for(known, volume, held, request)
-        modes = _decide_modes(volume, known, held, opened, request)
         hold = attachment_rows.find_hold(volume, held, request["user_id"])
+        if current is not None and current["state"] == AttachmentState.ATTACHED:
+            hold = None  # The first call has released it.
+        locked = steps.LockedVolume(
+            connection,
+            volume,
+            {**known, "user_id": request["user_id"]},
+            _rows_after_attach(held, known, opened, hold),
+        )
+        action = Action.RECORD if current is None else Action.RESUME
+        modes = _decide_modes(locked, opened, action, request, None if hold else denied_rule)
         changed: Row = {"pending_detaches": 0}
         if current is None:
-            _check_attachable(volume, held)
-            if hold is None:
-                multiattach_rules.check_shareable(_other_holders(held, request), denied_rule)
             current = _insert_attachment(connection, known, modes)
             held.append(current)
             changed["admin_metadata"] = {
@@ -170,15 +166,12 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
                 steps.ATTACHED_MODE: modes["mode"],
             }
         else:
-            if current["state"] == AttachmentState.ATTACHED:
-                hold = None  # The first call has released it.
             # The mode of a reservation is that of its host.
             reserved = current["state"] == AttachmentState.RESERVED
             values = {"mode": modes["mode"]} if reserved else {}
             steps.compare_and_swap(connection, current, Event.COMPLETE, values, None)
         _set_parent(connection, opened, current)
         remaining = steps.release_hold(connection, held, hold)
-        multiattach_rules.check_limit(volume, remaining)
         steps.update_volume(connection, volume, remaining, changed)
     return current
 
@@ -188,17 +181,14 @@ def begin_connection(
     volume_id: str,
     project_id: str,
     user_id: str | None,
-    choose: Callable[[Sequence[Row]], Row | None],
+    connector: Mapping[str, Any],
     guard: steps.Guard,
-    denial: SharingDenial = NO_DENIAL,
     lease: leases.Lease | None = None,
 ) -> steps.Moved:
-    """Move a connection along CONNECT: an existing or a new one.
+    """Move a connection along CONNECT: that of the same host, or a new one.
 
-    :param choose: picks among the volume's connections that the user may get once more
     :param guard: see store.move(); what it raises leaves no new row
     :param lease: as there
-    :raises Forbidden: a new connection would share the volume, which is denied
     """
     identity = {"project_id": project_id, "user_id": user_id}
     with session.writer() as connection:
@@ -206,17 +196,18 @@ def begin_connection(
             connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
-        current = choose(_reusable(volume, held, user_id))
-        values = identity if current is not None and not attachment_rows.holding([current]) else {}
-        if current is None or not attachment_rows.holding([current]):
-            strangers = attachment_rows.other_holders_for_host(held, denial.host, user_id)
-            multiattach_rules.check_shareable(strangers, denial.rule)
+        current = duplicates.find_connection(_reusable(volume, held, user_id), connector)
         if current is None:
             new = steps.new_row(volume_id, AttachmentKind.CONNECTION, identity)
             new["state"] = AttachmentState.RESERVED.value
             steps.insert(connection, new)
             current = dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new
             held.append(current)
+        values = {}
+        if not attachment_rows.holding([current]):
+            # A connect that failed held nothing: the volume is connected for this user now.
+            values = identity
+            current.update(identity)
         moved = steps.move(
             connection,
             volume,
@@ -231,36 +222,6 @@ def begin_connection(
     if lease:
         leases.confirm(lease, stored)
     return moved
-
-
-def _other_holders(held: Sequence[Row], request: AttachRequest) -> list[Row]:
-    """Return the holders of a volume beside a user who attaches it without a hold."""
-    known = {AttachmentKind.LEGACY, AttachmentKind.ATTACHMENT}
-    rows = attachment_rows.holding(held)
-    return [row for row in rows if row["kind"] in known or row["user_id"] != request["user_id"]]
-
-
-def _is_same_holder(row: Row, request: AttachRequest) -> bool:
-    """Return whether an attachment is of the named server, or else of the host."""
-    if request["instance_uuid"] is not None:
-        return bool(row["instance_uuid"] == request["instance_uuid"])
-    return row["instance_uuid"] is None and bool(row["host"] == request["host"])
-
-
-def _check_attachable(volume: Row, held: Sequence[Row]) -> None:
-    """Check that a volume is free, or held for this caller.
-
-    :raises InvalidVolume: it is not
-    """
-    others = attachment_rows.holding(attachment_rows.visible(held))
-    if volume["state"] != VolumeState.READY or volume["status"] == "error":
-        reason = f"its status is {volume['status']}"
-    elif others and not volume["multiattach"]:
-        named = ", ".join(attachment_rows.describe(row) for row in others[:3])
-        reason = f"it is not multiattach and is held by {named}"
-    else:
-        return
-    raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be attached: {reason}.")
 
 
 def _new_row(volume_id: str, request: AttachRequest) -> Row:
@@ -295,45 +256,49 @@ def _set_parent(connection: sa.Connection, opened: Sequence[Row], current: Row) 
             row.update(bound)
 
 
-def _decide_modes(
-    volume: Row, current: Row, held: Sequence[Row], opened: Sequence[Row], request: AttachRequest
-) -> Row:
-    """Return the modes of a legacy attachment; "ro" only for a host that cannot write.
+def _rows_after_attach(
+    held: Sequence[Row], known: Row, opened: Sequence[Row], hold: Row | None
+) -> list[Row]:
+    """Return a volume's other rows as they are going to be after an attachment is stored.
 
-    :returns: ``mode``, its access mode, and ``asked_mode``, the mode of connections that are
-        opened for it later
-    :raises ModeNotAllowed: it asks to write, and may only read
+    The hold is released, and the connections that were opened for the attachment serve it.
     """
-    let_in = {row["mode"] for row in attachment_rows.holding(opened)}
-    only_reads = let_in == {"ro"}
+    served = {row["id"] for row in opened}
+    return [
+        {**row, "parent_id": known["id"]} if row["id"] in served else row
+        for row in held
+        if row is not hold and row is not known
+    ]
+
+
+def _decide_modes(
+    locked: steps.LockedVolume,
+    opened: Sequence[Row],
+    action: Action,
+    request: AttachRequest,
+    denied_rule: str | None,
+) -> Row:
+    """Return the modes of an attachment; "ro" only for a host that cannot write.
+
+    :returns: ``mode``, what its host may do, and ``asked_mode``, what is asked of connections
+        that are opened for it later
+    :raises: as connect_rules.decide()
+    """
+    host_modes = {row["mode"] for row in attachment_rows.holding(opened)}
+    only_reads = host_modes == {"ro"}
     requested = request["mode"]
     if requested is None:
-        read_only = volume["admin_metadata"].get(READONLY) == "True"
+        read_only = locked.volume["admin_metadata"].get(READONLY) == "True"
         requested = "ro" if only_reads and not read_only else "rw"
-    # A connection without a parent may be this attachment's.
-    known = attachment_rows.visible(held) + [row for row in held if row["parent_id"] is not None]
-    own = attachment_rows.of_user(held, request["user_id"])
-    others = known + [row for row in held if row not in known and row not in own]
-    multiattach_rules.decide_mode(
-        volume, current, [row for row in others if row not in opened], requested
+    connect_rules.decide(
+        locked, connect_rules.Request(action, mode=requested, denied_rule=denied_rule)
     )
     if requested == "rw" and only_reads:
         hosts = ", ".join(sorted({str(row["host"]) for row in opened}))
         raise exception.InvalidVolumeAttachMode(
-            volume_id=volume["id"], reason=f"its host {hosts} has read-only access"
+            volume_id=locked.volume["id"], reason=f"its host {hosts} has read-only access"
         )
-    return {"mode": "rw" if "rw" in let_in else requested, "asked_mode": requested}
-
-
-def _awaiting_connection(held: Sequence[Row], user_id: str | None) -> list[Row]:
-    """Return the attachment that a user's next connection is for; empty if that is ambiguous."""
-    own = attachment_rows.of_user(held, user_id)
-    waiting = attachment_rows.of_user(attachment_rows.without_connection(held), user_id)
-    return (
-        waiting
-        if len(waiting) == 1 and not attachment_rows.of_kind(own, AttachmentKind.HOLD)
-        else []
-    )
+    return {"mode": "rw" if "rw" in host_modes else requested, "asked_mode": requested}
 
 
 def _reusable(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row]:
@@ -347,29 +312,3 @@ def _reusable(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row
     )
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
     return [row for row in connections if row["parent_id"] is None or not one_more]
-
-
-def parent_values(
-    volume: Row, held: Sequence[Row], host: str | None, user_id: str | None
-) -> Mapping[str, Any]:
-    """Return the columns that link a connection to an attachment that was made before it.
-
-    :param held: the volume's rows
-    :param host: that is connected
-    :param user_id: of the caller
-    """
-    made = [
-        row
-        for row in attachment_rows.of_kind(held, AttachmentKind.LEGACY)
-        if row["state"] not in attachment_rows.DETACHING
-    ]
-    if volume["multiattach"]:
-        at_host = [
-            row
-            for row in attachment_rows.without_connection(held)
-            if attachment_rows.is_on_host(row, host)
-        ]
-        made = at_host or _awaiting_connection(held, user_id)
-    if not made:
-        return {}
-    return {"parent_id": made[0]["id"], "instance_uuid": made[0]["instance_uuid"]}

@@ -2,7 +2,7 @@
 """Which of a volume's rows hold it, which of them clients see, and how messages describe them."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -12,9 +12,6 @@ from attachd.db.attachments import events
 from attachd.states import AttachmentKind, AttachmentState
 
 Row = dict[str, Any]
-
-DETACHING: Final = frozenset({AttachmentState.DISCONNECTING, AttachmentState.DISCONNECT_FAILED})
-"""States of an attachment that is being removed."""
 
 
 def holding(rows: Sequence[Row]) -> list[Row]:
@@ -34,7 +31,7 @@ def of_kind(rows: Sequence[Row], kind: AttachmentKind) -> list[Row]:
 
 def not_detaching(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that are not being removed."""
-    return [row for row in rows if row["state"] not in DETACHING]
+    return [row for row in rows if row["state"] not in states.DETACHING]
 
 
 def of_user(rows: Sequence[Row], user_id: str | None) -> list[Row]:
@@ -65,25 +62,6 @@ def without_connection(rows: Sequence[Row]) -> list[Row]:
     served = {row["parent_id"] for row in connections}
     made = not_detaching(of_kind(rows, AttachmentKind.LEGACY))
     return [row for row in made if row["id"] not in served]
-
-
-def other_holders_for_host(
-    rows: Sequence[Row], host: str | None, user_id: str | None
-) -> list[Row]:
-    """Return the other holders of a volume, if a connection of this host would be one more.
-
-    It would not where the user has a hold without a connection, nor where a legacy attachment of
-    this user or at this host has no connection yet.
-    """
-    connections = holding(of_kind(rows, AttachmentKind.CONNECTION))
-    unused = [row for row in of_user(connections, user_id) if row["parent_id"] is None]
-    expected = len(of_user(of_kind(rows, AttachmentKind.HOLD), user_id)) > len(unused)
-    waiting = [
-        row
-        for row in without_connection(rows)
-        if row["user_id"] == user_id or is_on_host(row, host)
-    ]
-    return [] if expected or waiting else [*holding(visible(rows)), *connections]
 
 
 def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:

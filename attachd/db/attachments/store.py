@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from attachd import exception, states
 from attachd.db import models
 from attachd.db.agents import store as agents
-from attachd.db.attachments import duplicates, multiattach_rules, statements
+from attachd.db.attachments import connect_rules, duplicates, statements
 from attachd.db.attachments import transitions as steps
-from attachd.db.attachments.transitions import Guard, Moved
+from attachd.db.attachments.transitions import Guard, LockedVolume, Moved
 from attachd.db.cluster import leases
 from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
@@ -52,9 +52,9 @@ def reserve(
     :param first: executed first in the transaction, for a request with an idempotency key: such a
         request has no duplicate
     :raises VolumeNotFound: the volume does not exist any more
-    :raises VolumeNotFree: the volume has another holder, or is in no state for it
-    :raises LimitReached: a limit of attachments is reached
-    :raises ModeNotAllowed: the volume may only be read, and "rw" was requested
+    :raises VolumeNotAvailable: the volume has another holder, or is in no state for it
+    :raises AttachmentLimitExceeded: a limit of attachments is reached
+    :raises InvalidVolumeAttachMode: the volume may only be read, and "rw" was requested
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     :raises AgentNotFound: ``agent`` has been deleted
     """
@@ -90,8 +90,8 @@ def _join_holders(
     volume, holders = steps.lock_with_rows(connection, row["volume_id"], statement)
     if may_be_there and (duplicate := duplicates.find_duplicate(row, holders)):
         return duplicate
-    multiattach_rules.check_reserve(volume, holders, row, denied_rule)
-    multiattach_rules.decide_mode(volume, row, holders, row.get("asked_mode"))
+    request = connect_rules.Request(connect_rules.Action.RESERVE, denied_rule=denied_rule)
+    connect_rules.decide(LockedVolume(connection, volume, row, holders), request)
     steps.update_volume(connection, volume, [*holders, row], joined=True)
     return None
 

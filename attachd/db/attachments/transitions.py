@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import models
-from attachd.db.attachments import events, multiattach_rules, statements
+from attachd.db.attachments import events, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
@@ -30,9 +30,6 @@ _DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
 # a lease, which a manager executes later, is recorded at once.
 _STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
 
-# From these states, an attachment has no connection yet.
-_NOT_CONNECTED = frozenset({AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED})
-
 
 class Moved(NamedTuple):
     """The result of a transition, as read in its own transaction.
@@ -49,8 +46,23 @@ class Moved(NamedTuple):
     source: AttachmentState
 
 
-Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
-"""(volume, attachment, others) -> more values to store; raises to forbid the transition."""
+Guard = Callable[["LockedVolume"], Mapping[str, Any]]
+"""LockedVolume -> more values to store; raises to forbid the transition."""
+
+
+class LockedVolume(NamedTuple):
+    """A volume whose row a transaction has locked, and one of its attachments.
+
+    :ivar connection: of the transaction
+    :ivar volume: the columns that lock_volume() reads
+    :ivar attachment: the row in question, as stored or as it is going to be stored
+    :ivar others: the rows of the volume's other attachments, oldest first
+    """
+
+    connection: sa.Connection
+    volume: Row
+    attachment: Row
+    others: Sequence[Row]
 
 
 def lock_volume(
@@ -148,9 +160,7 @@ def move(
     source = AttachmentState(current["state"])
     stored = dict(values)
     if guard is not None:
-        stored.update(guard(volume, current, others))
-    if event is Event.CONNECT and source in _NOT_CONNECTED:
-        multiattach_rules.check_connect_limits(connection, volume, {**current, **stored}, others)
+        stored.update(guard(LockedVolume(connection, volume, current, others)))
     target = _swap(connection, current, event, stored, generation)
     # A manager records the outcome of its work, not the start.
     if source != target and (lease is None or event not in _STARTED_BY_MANAGER):

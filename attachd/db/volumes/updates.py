@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from attachd import exception, multiattach
 from attachd.db import models, quotas
-from attachd.db.attachments.multiattach_rules import READONLY
+from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.types import store as types

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remove rows that have expired: reservations, messages, idempotency keys and events."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import datetime
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from attachd.conf import CONF
 from attachd.db import idempotency_keys, messages
 from attachd.db.attachments import events
 from attachd.db.attachments import store as db
+from attachd.db.attachments.transitions import LockedVolume
 from attachd.manager import notify, telemetry
 from attachd.manager.backends import Backend
 from attachd.states import Event
@@ -63,7 +64,8 @@ def _expire_reservation(backend: Backend, row: db.Row) -> bool:
     return True
 
 
-def _still_expired(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+def _still_expired(locked: LockedVolume) -> Mapping[str, Any]:
+    row = locked.attachment
     if row["expires_at"] is None or row["expires_at"] > timeutils.utcnow():
         raise _NotExpired
     return {}

@@ -328,10 +328,10 @@ class RestartOnMariadb(unittest.TestCase):
         attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
         cuts = iter([True, True, False])
 
-        def guard(_volume, own, _others):
+        def guard(locked):
             if next(cuts):
                 self._end_all()
-            return {"generation": own["generation"] + 1}
+            return {"generation": locked.attachment["generation"] + 1}
 
         attachments.move(attachment, volume, attachments.Event.CONNECT, guard=guard)
         self.assertEqual(1, attachments.get(attachment, None)["generation"])

@@ -6,6 +6,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.db.attachments.connect_rules import Action, Request
+from attachd.db.attachments.transitions import LockedVolume
 from attachd.db.types import store as types
 from attachd.manager import attach, detach
 from attachd.tests.fixtures import backends, db_rows
@@ -432,11 +434,11 @@ class SecretTest(ModeCase):
                 attachment_id, known = self.secret()
                 db_rows.change_attachment(attachment_id, state=state)
                 other = db_rows.add_attachment(self.volume_id)["id"]
-                guard = attach.attach_guard(self.backend, CONNECTOR, lambda *_rows: {})
-                volume, row = db_rows.get_volume(self.volume_id), db_rows.get_attachment(other)
-                values = guard(
-                    {**volume, "type_specs": None}, row, [db_rows.get_attachment(attachment_id)]
-                )
+                request = Request(Action.RESUME, CONNECTOR)
+                guard = attach.attach_guard(self.backend, request)
+                volume = {**db_rows.get_volume(self.volume_id), "type_specs": None}
+                row, beside = map(db_rows.get_attachment, (other, attachment_id))
+                values = guard(LockedVolume(None, volume, row, [beside]))
                 self.assertEqual(known, values["secret"])
                 db_rows.remove_attachment(other)
                 db_rows.remove_attachment(attachment_id)

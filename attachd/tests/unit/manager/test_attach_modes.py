@@ -11,7 +11,7 @@ import unittest
 
 from attachd import exception
 from attachd.db.attachments import store as attachments_db
-from attachd.db.attachments.multiattach_rules import READONLY
+from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.types import store as types
 from attachd.manager import attach, detach, legacy_connections
 from attachd.manager.ha import ensure_exports, recovery

@@ -320,7 +320,7 @@ class ConnectionTest(unittest.TestCase):
         self.connect_exclusive.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
 
     def test_async_connect_of_connected_attachment_answers_at_once(self):
-        self.connect_shared.side_effect = lifecycle.async_requests.AlreadyConnected(CONNECTED)
+        self.connect_shared.side_effect = lifecycle.duplicates.AlreadyConnected(CONNECTED)
         self.assertIs(self.view.show_connected.return_value, self.call_shared(self.async_response))
         self.async_response.accept.assert_not_called()
         self.manager_api.process_pending.assert_not_called()

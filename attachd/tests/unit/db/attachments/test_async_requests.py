@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db.attachments import async_requests
+from attachd.db.attachments import async_requests, duplicates
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import databases, db_rows
 
@@ -58,7 +58,7 @@ class ConnectTest(Case):
     def test_connect_of_connected_attachment_raises_already_connected(self):
         for state in ("connected", "attached"):
             row = self.attachment(state)
-            with self.subTest(state), self.assertRaises(async_requests.AlreadyConnected) as found:
+            with self.subTest(state), self.assertRaises(duplicates.AlreadyConnected) as found:
                 self.connect(row)
             self.assertEqual(row["id"], found.exception.row["id"])
 

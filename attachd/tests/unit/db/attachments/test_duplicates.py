@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for an attachment that exists already."""
+"""Repeated requests; those of async_requests and os-attach are tested with their callers."""
 
 import unittest
 
+from attachd import exception
 from attachd.db.attachments import duplicates
 from attachd.db.attachments import store as attachments
 from attachd.states import AttachmentState
@@ -109,3 +110,16 @@ class ReserveTest(unittest.TestCase):
             elsewhere = {**wanted, "connector": db_rows.OTHER_CONNECTOR}
             self.assertNotEqual(found[0]["id"], attachments.reserve(volume, elsewhere)["id"])
             self.assertEqual(2, len(db_rows.list_attachments(volume)))
+
+
+class CheckConnectorTest(unittest.TestCase):
+    def check(self, requested, **values):
+        duplicates.check_connector({"id": "a1", "host": None, **values}, requested)
+
+    def test_check_connector_ignores_mountpoint_of_connector(self):
+        here = {"host": "h", "mountpoint": "/dev/vdb"}
+        with self.assertRaises(duplicates.AlreadyConnected):
+            self.check({"host": "h"}, state="connected", connector=here)
+        with self.assertRaises(exception.ConnectorConflict):
+            self.check({"host": "g"}, state="connected", connector=here, host="h")
+        self.check({"host": "g"}, state="reserved", connector=here)

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db.attachments import legacy
+from attachd.db.attachments import connect_rules, legacy
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
 from attachd.tests.fixtures import databases, db_rows
@@ -26,11 +26,11 @@ def claim(server=SERVER, **values):
     }
 
 
-def begin(_volume, attachment_id, _others):
+def begin(locked):
     return {
         "connector": CONNECTOR,
         "host": CONNECTOR["host"],
-        "generation": attachment_id["generation"] + 1,
+        "generation": locked.attachment["generation"] + 1,
     }
 
 
@@ -299,14 +299,15 @@ class ParentTest(Case):
         attachment_id = self.attach()["id"]
         volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
         self.assertEqual(
-            attachment_id, legacy.parent_values(volume, held, "anywhere", "other")["parent_id"]
+            attachment_id,
+            connect_rules.find_parent(volume, held, "anywhere", "other")["parent_id"],
         )
         self.multiattach()
         volume = db_rows.get_volume(self.volume_id)
-        self.assertEqual({}, legacy.parent_values(volume, held, "anywhere", "other"))
+        self.assertEqual({}, connect_rules.find_parent(volume, held, "anywhere", "other"))
         self.attach(OTHER_SERVER, host="compute-2")
         held = db_rows.list_attachments(self.volume_id)
-        bound = legacy.parent_values(volume, held, "compute-2", "other")
+        bound = connect_rules.find_parent(volume, held, "compute-2", "other")
         self.assertEqual(OTHER_SERVER, bound["instance_uuid"])
 
     def closed(self, attachment_id):
@@ -362,8 +363,8 @@ class ParentTest(Case):
 
 
 class ConnectionTest(Case):
-    def open(self, choose=lambda _rows: None, guard=begin):
-        return legacy.begin_connection(self.volume_id, db_rows.PROJECT, "u", choose, guard)
+    def open(self, guard=begin):
+        return legacy.begin_connection(self.volume_id, db_rows.PROJECT, "u", CONNECTOR, guard)
 
     def test_begin_connection_inserts_connecting_row(self):
         moved = self.open()
@@ -375,11 +376,10 @@ class ConnectionTest(Case):
 
     def test_begin_connection_chooses_existing_row(self):
         db_rows.add_attachment(self.volume_id, "connect_failed")
-        existing = db_rows.add_attachment(self.volume_id, "connect_failed", kind="connection")[
-            "id"
-        ]
-        moved = self.open(lambda found: found[0])
-        self.assertEqual(existing, moved.attachment["id"])
+        values = {"kind": "connection", "connector": CONNECTOR, "user_id": "other"}
+        existing = db_rows.add_attachment(self.volume_id, "connect_failed", **values)["id"]
+        moved = self.open()
+        self.assertEqual((existing, "u"), (moved.attachment["id"], moved.attachment["user_id"]))
         self.assertEqual(2, len(self.kinds()))
 
     def test_begin_connection_refused_inserts_no_row(self):

@@ -4,7 +4,7 @@
 import contextlib
 
 from attachd import exception
-from attachd.db.attachments import legacy
+from attachd.db.attachments import connect_rules, legacy
 from attachd.db.attachments import store as attachments
 from attachd.db.types import store as types
 from attachd.states import Event
@@ -131,7 +131,7 @@ class LaterTest(test_attachments_legacy.Case):
     def later(self, user="u"):
         """Return what a connection would serve that this user opens now."""
         volume, held = db_rows.get_volume(self.volume_id), db_rows.list_attachments(self.volume_id)
-        return legacy.parent_values(volume, held, "anywhere", user).get("parent_id")
+        return connect_rules.find_parent(volume, held, "anywhere", user).get("parent_id")
 
     def test_later_connection_gets_only_waiting_attachment_as_parent(self):
         self.multiattach()
@@ -158,24 +158,24 @@ class ParentValuesTest(test_attachments_legacy.Case):
 
     def serves(self, user="u", host="compute-1"):
         held = db_rows.list_attachments(self.volume_id)
-        return legacy.parent_values(db_rows.get_volume(self.volume_id), held, host, user).get(
+        return connect_rules.find_parent(db_rows.get_volume(self.volume_id), held, host, user).get(
             "parent_id"
         )
 
-    def test_parent_values_names_unconnected_attachment_at_host(self):
+    def test_find_parent_names_unconnected_attachment_at_host(self):
         self.assertEqual(self.mine, self.serves("other"))
         self.connect(parent_id=self.mine)
         self.hold()
         self.assertIsNone(self.serves())
         self.assertIsNone(self.serves("other"))
 
-    def test_parent_values_ignores_failed_connection(self):
+    def test_find_parent_ignores_failed_connection(self):
         db_rows.add_attachment(
             self.volume_id, "connect_failed", kind="connection", parent_id=self.mine, user_id="u"
         )
         self.assertEqual(self.mine, self.serves())
 
-    def test_parent_values_skips_detaching_attachment(self):
+    def test_find_parent_skips_detaching_attachment(self):
         for state in ("disconnecting", "disconnect_failed"):
             db_rows.change_attachment(self.mine, state=state)
             self.assertIsNone(self.serves(), state)

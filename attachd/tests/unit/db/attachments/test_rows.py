@@ -41,46 +41,6 @@ class KindTest(unittest.TestCase):
             )
 
 
-class OtherHoldersTest(unittest.TestCase):
-    def test_other_holders_with_hold_of_user_returns_none(self):
-        existing = [
-            row("connected", "connection", host="elsewhere", parent_id=None, user_id="x"),
-            row("held", "hold", user_id="other"),
-        ]
-        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "other"))
-        self.assertEqual(
-            existing[:1], attachment_rows.other_holders_for_host(existing, "elsewhere", "u")
-        )
-        self.assertEqual(existing[:1], attachment_rows.other_holders_for_host(existing, "h", "u"))
-
-    def test_other_holders_with_used_hold_returns_holders(self):
-        existing = [
-            row("held", "hold", user_id="u"),
-            row("connected", "connection", host="elsewhere", parent_id=None, user_id="u"),
-        ]
-        self.assertEqual(existing[1:], attachment_rows.other_holders_for_host(existing, "h", "u"))
-
-    def test_other_holders_ignores_failed_connection(self):
-        existing = [row("connect_failed", "connection", parent_id=None, user_id="x")]
-        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "u"))
-
-    def test_other_holders_with_waiting_legacy_attachment_returns_none(self):
-        existing = [row(kind="legacy", host=None, user_id="u")]
-        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "u"))
-        self.assertEqual(existing, attachment_rows.other_holders_for_host(existing, "h", "other"))
-        existing[0]["host"] = "h"
-        self.assertEqual([], attachment_rows.other_holders_for_host(existing, "h", "other"))
-        existing.append(
-            row("connected", "connection", id="c", parent_id="a1", host="x", user_id="u")
-        )
-        self.assertEqual(existing, attachment_rows.other_holders_for_host(existing, "h", "u"))
-
-    def test_other_holders_of_free_volume_returns_none(self):
-        self.assertEqual(
-            [], attachment_rows.other_holders_for_host([row("connect_failed")], "x", "u")
-        )
-
-
 class DescribeTest(unittest.TestCase):
     def test_describe_names_each_kind(self):
         for named, each in (

@@ -198,11 +198,11 @@ class MoveTest(Case):
         attachment_id = db_rows.add_attachment(volume)["id"]
         other = db_rows.add_attachment(volume, "attached")["id"]
 
-        def guard(seen_volume, seen_mine, seen_others):
-            self.assertEqual(volume, seen_volume["id"])
-            self.assertEqual(attachment_id, seen_mine["id"])
-            self.assertEqual([other], [row["id"] for row in seen_others])
-            return {"generation": seen_mine["generation"] + 1}
+        def guard(locked):
+            self.assertEqual(volume, locked.volume["id"])
+            self.assertEqual(attachment_id, locked.attachment["id"])
+            self.assertEqual([other], [row["id"] for row in locked.others])
+            return {"generation": locked.attachment["generation"] + 1}
 
         moved = attachments.move(attachment_id, volume, Event.CONNECT, {"host": "o"}, guard)
         self.assertEqual([other], [row["id"] for row in moved.others])
@@ -265,7 +265,7 @@ class FinishDisconnectTest(Case):
 
     def _begin(self, **values):
         attachment_id = db_rows.add_attachment(self.volume_id, "attached", **values)["id"]
-        guard = lambda _volume, row, _others: steps.next_generation(row)  # noqa: E731
+        guard = lambda locked: steps.next_generation(locked.attachment)  # noqa: E731
         return attachments.move(
             attachment_id, self.volume_id, Event.DISCONNECT, guard=guard, lease=self.lease
         )
