@@ -270,9 +270,9 @@ class TroubleTest(UserSpaceDeviceCase):
         self.write_late(device)
         for name in (
             "commands.DEFAULT_TIMEOUT",
-            "connectors.qemu.volume_device.FORCED_FLUSH_TIMEOUT",
+            "agent.connectors.qemu.volume_device.FORCED_FLUSH_TIMEOUT",
         ):
-            self.useFixture(fixtures.MonkeyPatch(f"attachd.agent.{name}", 0.3))
+            self.useFixture(fixtures.MonkeyPatch(f"attachd.{name}", 0.3))
         error = self.assertRaises(
             exception.HostError, self.connector.disconnect, info, OPTIONS, device
         )
