@@ -157,7 +157,7 @@ class AuditCommandTest(testtools.TestCase):
         target = next(each for each in self.tgtd.targets() if each.name.endswith(volume))
         self.tgtd.adm("--op", "delete", "--mode", "target", "--force", "--tid", f"{target.tid}")
 
-        found = [("orphan-export", None), ("missing-export", None), ("status", None)]
+        found = [("missing-export", None), ("orphan-export", None), ("status", None)]
         self.assertEqual((DIFFERENT, found), self.kinds())
         code, printed, _complaint = self.audit()
         self.assertEqual(DIFFERENT, code)
