@@ -26,30 +26,30 @@ ROUNDS = 9
 class Measured(NamedTuple):
     """What something takes.
 
-    :ivar there: microseconds of CPU where the budgets were set
-    :ivar here: on this machine, now
+    :ivar reference: microseconds of CPU where the budgets were set
+    :ivar measured: on this machine, now
     """
 
     name: str
-    there: float
-    here: float
+    reference: float
+    measured: float
 
     @property
     def times(self) -> float:
         """How many times as long it takes here."""
-        return self.here / self.there
+        return self.measured / self.reference
 
 
 class Yardstick(NamedTuple):
     """Something that was measured where the budgets were set.
 
-    :ivar there: microseconds of CPU that it took
+    :ivar reference: microseconds of CPU that it took
     :ivar count: of runs in a round
     :ivar make: makes what is run
     """
 
     name: str
-    there: float
+    reference: float
     count: int
     make: Callable[[], Callable[[], object]]
 
@@ -117,7 +117,7 @@ def _measured(each: Yardstick, rounds: int) -> Measured:
         for _ in range(each.count):
             run()
         found.append(1e6 * (time.process_time() - before) / each.count)
-    return Measured(each.name, each.there, statistics.median(found))
+    return Measured(each.name, each.reference, statistics.median(found))
 
 
 def _table(content: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ ADMIN = "rule:admin_api"
 MEMBER = "rule:admin_or_project_member"
 READER = "rule:admin_or_project_reader"
 SERVICE = "rule:service_api"
-ANYBODY = "@"
+ALLOW_ALL = "@"
 """Personas: the check strings of nearly all rules."""
 
 BASE_RULES = [

@@ -34,14 +34,14 @@ def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
     """Audit the backends one by one, as a member whose leases count."""
     membership = Membership()
     chosen = _chosen(backends.load(membership), names)
-    look = runner.repair if CONF.subject.repair else runner.compare
+    audit = runner.repair if CONF.subject.repair else runner.compare
     membership.heartbeat()  # before the first lease, so that other members know this one
     membership.expire_dead_members()
     membership.start()
     try:
         for each in chosen:
             each.setup()
-            yield look(each)
+            yield audit(each)
     finally:
         membership.stop()
 

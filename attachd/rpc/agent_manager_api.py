@@ -96,8 +96,8 @@ def report(credentials: AgentCredentials, said: Report) -> list[DesiredState]:
     :raises Forbidden: the host has another agent, or is unknown
     :raises Unavailable: no manager answers
     """
-    duties: list[DesiredState] = _call(credentials, "report", report=said)
-    return duties
+    desired: list[DesiredState] = _call(credentials, "report", report=said)
+    return desired
 
 
 def desired_state(credentials: AgentCredentials, attachment_id: str) -> DesiredState | None:

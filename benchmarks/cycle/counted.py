@@ -23,7 +23,7 @@ def main() -> int:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(path)
     listening.listen()
-    threading.Thread(target=_tell, args=(listening,), daemon=True).start()
+    threading.Thread(target=_serve_counts, args=(listening,), daemon=True).start()
     command = importlib.import_module(module)
     sys.argv = [module, *arguments]
     return int(command.main() or 0)
@@ -42,7 +42,7 @@ def _count_messages() -> None:
     driver.send = send
 
 
-def _tell(listening: socket.socket) -> None:
+def _serve_counts(listening: socket.socket) -> None:
     api = importlib.import_module("attachd.db.engine.session")
     while True:
         asking, _address = listening.accept()

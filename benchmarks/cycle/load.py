@@ -17,7 +17,7 @@ from cycle import wire
 CALLS = ("reserve", "connect", "complete", "detach")
 """One cycle: POST, PUT, os-complete and DELETE of an attachment."""
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that a volume may take to be created or deleted."""
 PAUSE_AFTER_ERROR = 0.1
 
@@ -93,7 +93,7 @@ class Client:
         self._connection.close()
 
     def _wait_for(self, status: str | None) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             code, body = self._connection.request("GET", f"/volumes/{self._volume}")
             gone = code == 404  # noqa: PLR2004
@@ -146,8 +146,8 @@ class Client:
             raise
         _check("detach", send("DELETE", path), 200)
         times.append(time.perf_counter())
-        for name, begun, ended in zip(CALLS, times, times[1:], strict=False):
-            samples.calls[name].append(ended - begun)
+        for name, started, ended in zip(CALLS, times, times[1:], strict=False):
+            samples.calls[name].append(ended - started)
         samples.cycles.append(times[-1] - times[0])
 
 

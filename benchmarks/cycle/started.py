@@ -20,7 +20,7 @@ import time
 
 from cycle import wire
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that the processes may take to begin, and then to end."""
 
 UWSGI = Path(__file__).parents[2] / "etc" / "attachd" / "uwsgi.ini"
@@ -152,7 +152,7 @@ def _uwsgi(port: int, shape: Shape) -> list[str]:
 
 def _run(command: Sequence[str]) -> None:
     done = subprocess.run(  # noqa: S603  our own command
-        command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     if done.returncode:
         raise NotStarted(f"{command[-2:]} failed:\n{done.stdout}{done.stderr}")
@@ -177,14 +177,14 @@ def _process(
     finally:
         process.terminate()
         try:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def _printed(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         if found := re.search(pattern, log.read_text(errors="replace")):
             return found.group(1)
@@ -195,7 +195,7 @@ def _printed(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
 def _wait_until_served(endpoint: str, log: Path, process: subprocess.Popen[bytes]) -> None:
     """Wait until the API answers, and has heard of a backend that can take volumes."""
     asking = wire.Connection(endpoint, {"Accept": "application/json"})
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
             services = json.loads(asking.request("GET", "/os-services").body)["services"]

@@ -20,7 +20,7 @@ import uuid
 
 CALLS = 500
 WARMUP = 50
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 HOW = (
     f"client and server together, of {CALLS} oslo.messaging calls that do nothing over the same "
@@ -35,7 +35,7 @@ def call_ms(rabbit: str) -> float:
     """
     command = [sys.executable, "-W", "ignore", str(Path(__file__)), rabbit]
     done = subprocess.run(  # noqa: S603  ourselves
-        command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
+        command, capture_output=True, text=True, timeout=2 * TIMEOUT, check=False
     )
     if done.returncode:
         why = done.stderr.strip().splitlines()[-1:] or ["it was killed"]
@@ -46,11 +46,11 @@ def call_ms(rabbit: str) -> float:
 def _main(url: str) -> None:
     _reach(url)
     topic = f"yardstick-{uuid.uuid4().hex}"
-    ready, begun = os.pipe()
+    ready, started = os.pipe()
     server = os.fork()
     if not server:
-        _serve(url, topic, begun)
-    os.close(begun)
+        _serve(url, topic, started)
+    os.close(started)
     try:
         os.read(ready, 1)
         print(json.dumps(_cost(url, topic, server)))
@@ -71,17 +71,17 @@ def _reach(url: str) -> None:
         userid=first.username,
         password=first.password,
         virtual_host=parsed.virtual_host or "/",
-        connect_timeout=PATIENCE,
+        connect_timeout=TIMEOUT,
     ) as broker:
         broker.connect()
 
 
-def _serve(url: str, topic: str, begun: int) -> None:
+def _serve(url: str, topic: str, started: int) -> None:
     """Answer until killed."""
     messaging, transport = _transport(url)
     target = messaging.Target(topic=topic, server="yardstick")
     messaging.get_rpc_server(transport, target, [_Endpoint()]).start()
-    os.write(begun, b".")
+    os.write(started, b".")
     signal.pause()
 
 
@@ -96,7 +96,7 @@ class _Endpoint:
 def _cost(url: str, topic: str, server: int) -> float:
     messaging, transport = _transport(url)
     client = messaging.get_rpc_client(
-        transport, messaging.Target(topic=topic, server="yardstick"), timeout=PATIENCE
+        transport, messaging.Target(topic=topic, server="yardstick"), timeout=TIMEOUT
     ).prepare()
     for _ in range(WARMUP):
         client.call({}, "nothing")

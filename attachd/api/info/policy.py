@@ -9,11 +9,11 @@ EXTENSIONS = "volume:extensions_get"
 ZONES = "volume:availability_zone_list"
 
 RULES = [
-    policy.rule(LIMITS, policy.ANYBODY, "Show the limits of a project.", "GET /limits"),
+    policy.rule(LIMITS, policy.ALLOW_ALL, "Show the limits of a project.", "GET /limits"),
     policy.rule(USED_LIMITS, policy.READER, "Show the usage among the limits.", "GET /limits"),
     policy.rule(
         EXTENSIONS,
-        policy.ANYBODY,
+        policy.ALLOW_ALL,
         "List the extensions of the API.",
         "GET /extensions",
         "GET /extensions/{alias}",

@@ -7,6 +7,6 @@ GET_ALL = "volume:resource_filters_get"
 
 RULES = [
     policy.rule(
-        GET_ALL, policy.ANYBODY, "List the filters of each list.", "GET /resource_filters"
+        GET_ALL, policy.ALLOW_ALL, "List the filters of each list.", "GET /resource_filters"
     ),
 ]

@@ -141,7 +141,7 @@ class KeyRing:
         self._path: str | None = None
         self._keys: Keys | None = None
         self._signature: Signature | None = None
-        self._next_look = -1.0
+        self._next_check = -1.0
         self._complaint = ""  # what was wrong with the file when it was read last
 
     def current(self, *, at_once: bool = False) -> Keys | None:
@@ -150,13 +150,13 @@ class KeyRing:
         :param at_once: check whether the file has changed, even if it was checked recently
         :raises ConfigurationError: the file is invalid and always was
         """
-        if at_once or time.monotonic() >= self._next_look:
+        if at_once or time.monotonic() >= self._next_check:
             with self._lock:
-                self._look()
-                self._next_look = time.monotonic() + CHECK_INTERVAL
+                self._check_file()
+                self._next_check = time.monotonic() + CHECK_INTERVAL
         return self._keys
 
-    def _look(self) -> None:
+    def _check_file(self) -> None:
         path = CONF.secrets.key_file or None
         if path is None:
             self._path = self._keys = self._signature = None

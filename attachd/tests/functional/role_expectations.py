@@ -32,7 +32,7 @@ BY_CHECK: Final[Mapping[str, frozenset[str]]] = {
     policy.SERVICE: frozenset({"service"}),
     f"{policy.MEMBER} or {policy.SERVICE}": frozenset({"admin", "member", "service"}),
     f"{policy.ADMIN} or {policy.SERVICE}": frozenset({"admin", "service"}),
-    policy.ANYBODY: frozenset(TOKENS_BY_ROLE),
+    policy.ALLOW_ALL: frozenset(TOKENS_BY_ROLE),
 }
 """Who in the own project is allowed what, by the default of its rule."""
 

@@ -48,7 +48,7 @@ class RulesTest(Case):
                         for name, token in role_expectations.TOKENS_BY_ROLE.items()
                         if policy.allows(self._context(token), rule.name, target)
                     }
-                    own = project == wsgi_api.PROJECT or rule.check_str == policy.ANYBODY
+                    own = project == wsgi_api.PROJECT or rule.check_str == policy.ALLOW_ALL
                     wanted = expected if own else expected & role_expectations.IN_ALL_PROJECTS
                     self.assertEqual(wanted, found, f"in the project {project}")
 
@@ -136,7 +136,7 @@ class StoryTest(Case):
         self.seen = set()
 
     def test_sample_calls_succeed_for_the_least_permitted_role_only(self):
-        for _sample in test_api_samples.told(self.api, self._ask):
+        for _sample in test_api_samples.generate_samples(self.api, self._ask):
             pass
         self._refuse_what_is_in_no_sample()
 

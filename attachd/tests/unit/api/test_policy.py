@@ -171,10 +171,10 @@ class FilesTest(Case):
         asked = context("member")
         policy.load()
         self._later(0.0)
-        with mock.patch.object(policy.policy_files, "state") as look:
+        with mock.patch.object(policy.policy_files, "state") as state:
             for _ in range(10):
                 policy.allows(asked, RULE, target())
-        self.assertLessEqual(look.call_count, 1)
+        self.assertLessEqual(state.call_count, 1)
 
     def test_administrator_is_defined_by_rule(self):
         self.file.write_text("'context_is_admin': 'role:chief'\n", encoding="utf-8")
@@ -245,7 +245,7 @@ class RegisterTest(Case):
 
     def test_each_endpoint_has_rule(self):
         free = [each.operation for each in self.endpoints if not each.policy]
-        self.assertEqual([], free, "name a rule: policy.ANYBODY is one as well")
+        self.assertEqual([], free, "name a rule: policy.ALLOW_ALL is one as well")
 
     def test_each_rule_has_project_scope_and_description(self):
         for rule in self.rules.values():

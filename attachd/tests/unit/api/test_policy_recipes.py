@@ -107,7 +107,7 @@ class RecipesTest(Case):
         seen = {
             each.name
             for each in policy.list_rules()
-            if each.name not in ALONE and each.check_str in (policy.READER, policy.ANYBODY)
+            if each.name not in ALONE and each.check_str in (policy.READER, policy.ALLOW_ALL)
         }
         every = {each.name for each in policy.list_rules()} - ALONE
         self.assertEqual(seen, self.may("auditor", *every, project="q"))
