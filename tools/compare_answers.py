@@ -28,7 +28,9 @@ def main() -> int:
     options = _parse()
     played = [each for each in scenarios.load() if each.id.startswith(options.only)]
     url = options.url.rstrip("/")
-    player = Player(over_http.asking(url), url, pace=_SECOND, timeout=options.timeout, nap=0.2)
+    player = Player(
+        over_http.asking(url), url, pace=_SECOND, timeout=options.timeout, poll_interval=0.2
+    )
     if options.what == "record":
         return _record(player, played, options.folder)
     return _compare(player, played, everything=options.all)

@@ -50,7 +50,7 @@ def main() -> int:
         with _results(options.results) as results:
             for suite in chosen:
                 tests, reasons = suites.choose(suite, made.environment, options.regex)
-                _tell(suite.name, tests, reasons)
+                _print_reasons(suite.name, tests, reasons)
                 if options.list:
                     _say(*tests)
                 else:
@@ -65,7 +65,7 @@ def _results(name: str) -> AbstractContextManager[IO[bytes]]:
     return contextlib.nullcontext(sys.stdout.buffer) if name == "-" else Path(name).open("wb")
 
 
-def _tell(name: str, tests: list[str], reasons: suites.Reasons) -> None:
+def _print_reasons(name: str, tests: list[str], reasons: suites.Reasons) -> None:
     _say(
         f"{name}: {len(tests)} tests; left out:",
         *(f"    {count:4} {reason}" for reason, count in reasons.counts.items()),

@@ -57,7 +57,7 @@ class Backend(fixtures.Fixture):
         """Do to the backend what a power cut does."""
         raise NotImplementedError
 
-    def leftovers(self) -> list[str]:
+    def orphans(self) -> list[str]:
         """List what there should not be when no volume is left: names, for the message."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class Fake(Backend):
         assert isinstance(driver, fake.FakeDriver)
         driver.restart()
 
-    def leftovers(self) -> list[str]:
+    def orphans(self) -> list[str]:
         """What the driver remembers is all there is, and the suite asks it."""
         return []
 
@@ -110,7 +110,7 @@ class Files(Backend):
     def restart(self, driver: base.Driver) -> None:
         """Files and links outlive it."""
 
-    def leftovers(self) -> list[str]:
+    def orphans(self) -> list[str]:
         """Look for files, and for devices over them."""
         return self._used() + [f"{path}" for path in self.folder.glob("*/*")]
 
@@ -196,9 +196,9 @@ class Tgt(Backend):
         """Kill tgtd and start it again."""
         self.tgtd.restart()
 
-    def leftovers(self) -> list[str]:
+    def orphans(self) -> list[str]:
         """Ask tgtd, and look into the folder."""
-        return self.tgtd.leftovers()
+        return self.tgtd.orphans()
 
     def seen(self, driver: base.Driver) -> Any:
         """Ask tgtd for all it has, and look at the files."""

@@ -25,7 +25,7 @@ class ConnectionKeyTest(DriverCase):
     def key(self, export):
         return self.driver.connection_key(self.ref, export)
 
-    def test_it_is_told_without_asking_the_backend(self):
+    def test_connection_key_needs_no_backend_request(self):
         before = list(self.driver.list_exports())
         export = self.export()
         key = self.key(export)
@@ -45,7 +45,7 @@ class ConnectionKeyTest(DriverCase):
         self.backend.restart(self.driver)
         self.assertEqual(before, self.driver.connection_key(volume, export))
 
-    def test_it_tells_no_secret(self):
+    def test_connection_key_has_no_secret(self):
         export = self.export()
         key = self.key(export)
         self.assertNotIn(export.secret, key)
@@ -90,7 +90,7 @@ class ConnectionKeyTest(DriverCase):
 class ModesTest(DriverCase):
     """What a host may do, and the end of it."""
 
-    def test_a_revoke_ends_all_access_whatever_mode_it_names(self):
+    def test_revoke_with_other_mode_ends_all_access(self):
         host, other = self.host("a"), self.host("b")
         for mode, named in (("rw", "ro"), ("ro", "rw")):
             volume = self.volume()

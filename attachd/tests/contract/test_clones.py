@@ -98,7 +98,7 @@ class ClonesTest(DriverCase):
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         copy = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.clone, copy, missing, final=True)
-        self.assertEqual([], self.backend.leftovers())
+        self.assertEqual([], self.backend.orphans())
 
     def test_a_copy_counts_as_a_volume(self):
         source = self.volume()
@@ -113,4 +113,4 @@ class ClonesTest(DriverCase):
         self.driver.clone(copy, source)
         self.driver.delete(source)
         self.driver.delete(copy)
-        self.assertEqual([], self.backend.leftovers())
+        self.assertEqual([], self.backend.orphans())

@@ -43,7 +43,7 @@ class NormalTest(unittest.TestCase):
     def test_usual_headers_are_not_worth_a_word(self):
         self.assertEqual({"status": 200, "body": {}}, normalised({}))
 
-    def test_a_header_that_is_lacking_or_another_one_is_told(self):
+    def test_compare_reports_missing_and_different_headers(self):
         headers = {**USUAL, "Vary": "Accept", "Location": "/"}
         del headers["Content-Type"]
         self.assertEqual(
@@ -51,7 +51,7 @@ class NormalTest(unittest.TestCase):
             normalised({}, headers)["headers"],
         )
 
-    def test_two_request_ids_are_told_apart(self):
+    def test_compare_distinguishes_request_ids(self):
         headers = {**USUAL, "x-compute-request-id": REQUEST_ID.replace("0d", "1d")}
         self.assertIn("x-compute-request-id", normalised({}, headers)["headers"])
 
@@ -109,7 +109,7 @@ class DifferencesTest(unittest.TestCase):
     def test_each_place_is_found(self):
         self.assertEqual(
             [("body.volume.extra", "<absent>", []), ("body.volume.size", 1, 2)],
-            [(each.at, each.cinder, each.attachd) for each in self.found],
+            [(each.place, each.cinder, each.attachd) for each in self.found],
         )
 
     def test_true_is_not_one_and_an_integer_is_no_fraction(self):
@@ -119,11 +119,11 @@ class DifferencesTest(unittest.TestCase):
 
     def test_where_the_status_differs_nothing_else_counts(self):
         pair = ({"status": 200, "body": 1}, {"status": 400, "body": 2})
-        self.assertEqual(["status"], [each.at for each in differences.between("r", *pair)])
+        self.assertEqual(["status"], [each.place for each in differences.between("r", *pair)])
 
     def test_lists_of_other_lengths_differ_as_a_whole(self):
         pair = ({"status": 200, "body": [1]}, {"status": 200, "body": [1, 2]})
-        self.assertEqual(["body"], [each.at for each in differences.between("r", *pair)])
+        self.assertEqual(["body"], [each.place for each in differences.between("r", *pair)])
 
     def test_what_nothing_explains_is_unknown(self):
         self.assertEqual(self.found, self.known().unknown(self.found))
@@ -164,7 +164,7 @@ class ScenariosTest(unittest.TestCase):
         self.assertEqual(("nouns/s/a@3.10+reader", "volume 3.10"), (found[1].id, found[1].version))
         self.assertEqual([None, "x 1.0"], [found[2].version, found[4].version])
 
-    def test_unknown_words_and_twins_are_refused(self):
+    def test_unknown_keys_and_duplicate_ids_are_refused(self):
         for text in ("s: [{id: a, GET: /, who: me}]", "s: [{id: a, GET: /}, {id: a, PUT: /}]"):
             with self.assertRaises(ValueError):
                 self.load(text)

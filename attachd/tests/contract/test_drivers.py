@@ -187,12 +187,12 @@ class ExportsTest(DriverCase):
         for each in cycles:
             each.result()
         self.assertEqual([], list(self.driver.list_exports()))
-        self.assertEqual([], self.backend.leftovers())
+        self.assertEqual([], self.backend.orphans())
 
     def test_a_whole_life_leaves_nothing(self):
         self._cycle("a")
         self.assertEqual([], list(self.driver.list_exports()))
-        self.assertEqual([], self.backend.leftovers())
+        self.assertEqual([], self.backend.orphans())
 
     def test_secrets_are_not_logged(self):
         volume, export = self.volume(), self.export()

@@ -23,9 +23,9 @@ _MOST_CHANGES = 64
 class _Refusal:
     """Refuses from the n-th change on, and remembers what was there when it first did."""
 
-    def __init__(self, number: int, look: Callable[[], Any]) -> None:
+    def __init__(self, number: int, read_state: Callable[[], Any]) -> None:
         self._left = number
-        self._look = look
+        self._read_state = read_state
         self.came = False
         self.seen: Any = None
 
@@ -35,7 +35,7 @@ class _Refusal:
             return
         if not self.came:
             self.came = True
-            self.seen = self._look()
+            self.seen = self._read_state()
         raise exception.BackendError("Somebody else works on it.")
 
 

@@ -44,7 +44,7 @@ class ListedTest(DriverCase):
             self.driver = self.new_driver()
             self.assert_listed(volume, export)
 
-    def test_readers_and_writers_are_told_apart_where_they_are(self):
+    def test_list_exports_distinguishes_modes_if_enforced(self):
         if not self.driver.get_stats().capabilities.get("read_only_enforced"):
             self.skipTest("this driver does not claim to enforce it")
         volume = self.volume()
@@ -54,7 +54,7 @@ class ListedTest(DriverCase):
         self.assertEqual({"rw", "ro"}, holders.keys())
         self.assertFalse(holders["rw"] & holders["ro"])
 
-    def test_what_is_expected_is_told_without_asking_the_backend(self):
+    def test_expected_exports_needs_no_backend_request(self):
         before = self.backend.seen(self.driver)
         volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
         export = self.export()
@@ -75,8 +75,12 @@ class ListedTest(DriverCase):
         volume = self.volume()
         self.granted(volume, self.export())
         before = self.backend.seen(self.driver)
-        for look in (self.driver.list_exports, self.driver.list_volumes, self.driver.list_orphans):
-            list(look())
+        for list_all in (
+            self.driver.list_exports,
+            self.driver.list_volumes,
+            self.driver.list_orphans,
+        ):
+            list(list_all())
         list(self.driver.list_volume_exports(volume))
         self.assertEqual(before, self.backend.seen(self.driver))
 
@@ -92,7 +96,7 @@ class ListedTest(DriverCase):
         self.driver.grant(volume, export)
         self.assert_listed(volume, export)
 
-    def test_nothing_is_unplaced_after_a_whole_life(self):
+    def test_list_orphans_after_revoke_and_delete_is_empty(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         self.assertEqual([], list(self.driver.list_orphans()))
@@ -160,7 +164,7 @@ class EvictedTest(DriverCase):
         self.driver.revoke_all_except(volume, [])
         self.assertRaises(backends.Refused, host.read, info, 0, 512)
 
-    def test_whoever_is_there_in_another_mode_is_let_in_in_the_right_one(self):
+    def test_grant_after_revoke_in_wrong_mode_uses_right_mode(self):
         volume, export = self.volume(), self.export()
         beside = [self.export("b"), self.export("c", mode="ro")]
         for each in (export, *beside):
@@ -183,4 +187,4 @@ class EvictedTest(DriverCase):
         self.granted(volume, self.export())
         self.driver.revoke_all_except(volume, [])
         self.driver.delete(volume)
-        self.assertEqual([], self.backend.leftovers())
+        self.assertEqual([], self.backend.orphans())

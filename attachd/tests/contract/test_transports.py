@@ -266,7 +266,7 @@ class Time:
             each.join(TIMEOUT)
         self.assertEqual([], wrong)
 
-    def test_a_stopping_server_answers_what_it_has_begun(self):
+    def test_stopping_server_answers_started_calls(self):
         endpoint = self.serve()
         answers = []
         caller = threading.Thread(target=lambda: answers.append(self.call("outlast")))

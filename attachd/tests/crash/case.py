@@ -52,7 +52,7 @@ class CrashCase:
         """Die at all chosen points of some calls."""
         outcomes = [self.die(*death) for death in self.deaths if death[0] in kinds]
         if REQUESTED and outcomes:
-            self.tell(outcomes)
+            self.print_times(outcomes)
         self.assertEqual([], [f"{each}" for each in outcomes if each.left])
         # What is in a loop that waits is passed as often as the machine is slow.
         missed = [f"{each.point}" for each in outcomes if not each.died and each.point.number == 1]
@@ -70,7 +70,7 @@ class CrashCase:
     def show(self, outcome):
         sys.stderr.write(f"{outcome}\n{self.deployment.logs()}\n")
 
-    def tell(self, outcomes):
+    def print_times(self, outcomes):
         times = sorted(each.seconds for each in outcomes)
         middle, longest = times[len(times) // 2], times[-1]
         sys.stderr.write(

@@ -73,7 +73,7 @@ def crash_at(
     dead = _let_die(call, point, victim)
     if dead is not None and (survivors == "a new one" or dead.role == "api"):
         deployment.replace(dead)
-    seconds, left = _look(call, limit)
+    seconds, left = _recover(call, limit)
     if dead is not None and dead in deployment.members:
         deployment.replace(dead)
     return Outcome(kind, point, victim, dead is not None, seconds, left)
@@ -96,7 +96,7 @@ def crash_in_recovery(
     deployment.disarm()
     if again is not None:
         deployment.replace(again)
-    seconds, left = _look(call, TIMEOUT)
+    seconds, left = _recover(call, TIMEOUT)
     outcome = Outcome(kind, second or first, "process", again is not None, seconds, left)
     return outcome, [each.point for each in deployment.passed(serial) if each.point is not None]
 
@@ -115,7 +115,7 @@ def _let_die(call: Call, point: Point, victim: Victim) -> ForkedService | None:
     return dead
 
 
-def _look(call: Call, limit: float) -> tuple[float, list[str]]:
+def _recover(call: Call, limit: float) -> tuple[float, list[str]]:
     """Wait until all is at rest, repeat the call, and clean up.
 
     :returns: the seconds it took to come to rest, and what is not as it has to be

@@ -33,7 +33,7 @@ class Durations:
 
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = {verb: [] for verb in VERBS}
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
 
     @contextlib.contextmanager
     def measure(self, verb: str) -> Iterator[None]:
@@ -44,7 +44,7 @@ class Durations:
 
     def figures(self, cycles: int) -> str:
         """Return some lines about the durations."""
-        seconds = time.monotonic() - self._begun
+        seconds = time.monotonic() - self._started_at
         lines = [f"{cycles} cycles in {seconds:.1f} s: {cycles / seconds:.1f} each second"]
         for verb, every in self._seconds.items():
             if every:
@@ -174,10 +174,10 @@ class Monitor:
     :ivar count: how many times it looked
     """
 
-    def __init__(self, look: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, read_state: Callable[[], Iterable[str]]) -> None:
         self.trouble: list[str] = []
         self.count = 0
-        self._look = look
+        self._read_state = read_state
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -192,7 +192,7 @@ class Monitor:
     def _run(self) -> None:
         try:
             while not self._stop.wait(BETWEEN_LOOKS):
-                self.trouble += self._look()
+                self.trouble += self._read_state()
                 self.count += 1
         except Exception as error:  # noqa: BLE001  the test looks at it
             self.trouble.append(f"{type(error).__name__}: {error}")

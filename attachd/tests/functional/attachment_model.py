@@ -48,7 +48,7 @@ class Attachment:
     state: str = "reserved"
     host: str | None = None
     reachable: bool = False
-    at: str | None = None
+    mountpoint_host: str | None = None
     legacy: bool = False
 
     @property
@@ -101,7 +101,7 @@ class Volume:
         same = server is not None and all(each.server == server for each in holders)
         return OK if self.multiattach or not holders or same else BAD
 
-    def twins(self, server: str | None, host: str) -> set[str]:
+    def duplicates(self, server: str | None, host: str) -> set[str]:
         """Return what a request to connect a host for a server may have made before."""
         return {
             each.id

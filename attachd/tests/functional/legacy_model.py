@@ -152,7 +152,9 @@ class Volume(attachment_model.Volume):
         if self.multiattach:
             free = self._unconnected(attachment)
             is_plain = len(free) == 1 and not self.holds
-            made = [each for each in free if each.at == host] or (free if is_plain else [])
+            made = [each for each in free if each.mountpoint_host == host] or (
+                free if is_plain else []
+            )
         if made:
             attachment.serves, attachment.server = made[0].id, made[0].server
         return self.connected(attachment, faults)
@@ -192,9 +194,9 @@ class Volume(attachment_model.Volume):
             ending = [each for each in ending if each not in counted]
         return all(self._end(each, faults) for each in ending)
 
-    def attach(self, server: str | None, at: str) -> int:
+    def attach(self, server: str | None, host: str) -> int:
         """Attach for a server or a host; add() adds a new attachment."""
-        attachment = self._known(server, at)
+        attachment = self._known(server, host)
         if attachment is None:
             free = self.own == "ready" and self.status()[0] != "error"
             return ACCEPTED if free and (self.multiattach or not self.used()) else BAD
@@ -203,21 +205,21 @@ class Volume(attachment_model.Volume):
         self._attached(attachment)
         return ACCEPTED
 
-    def is_known(self, server: str | None, at: str) -> bool:
+    def is_known(self, server: str | None, host: str) -> bool:
         """Return whether they have an attachment already."""
-        return self._known(server, at) is not None
+        return self._known(server, host) is not None
 
-    def _known(self, server: str | None, at: str) -> Attachment | None:
+    def _known(self, server: str | None, host: str) -> Attachment | None:
         for each in self.used():
-            same_place = server is None and (each.host or each.at) == at
+            same_place = server is None and (each.host or each.mountpoint_host) == host
             if each.server == server and (server is not None or same_place):
                 return each
         return None
 
-    def add_attached(self, attachment_id: str, server: str | None, at: str) -> None:
+    def add_attached(self, attachment_id: str, server: str | None, host: str) -> None:
         """Add what was attached anew."""
         attachment = self.add(attachment_id, server)
-        attachment.legacy, attachment.at = True, at
+        attachment.legacy, attachment.mountpoint_host = True, host
         self._attached(attachment)
 
     def _attached(self, attachment: Attachment) -> None:
@@ -226,7 +228,11 @@ class Volume(attachment_model.Volume):
         attachment.state, self.leaving = "attached", 0
         free = [each for each in self.connections.values() if each.serves is None]
         if self.multiattach:
-            existing = [each for each in free if each.host == (attachment.host or attachment.at)]
+            existing = [
+                each
+                for each in free
+                if each.host == (attachment.host or attachment.mountpoint_host)
+            ]
             free = existing or (free if len(free) == 1 else [])
         for each in free:
             each.serves, each.server = attachment.id, attachment.server

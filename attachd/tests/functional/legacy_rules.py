@@ -91,13 +91,13 @@ class LegacyRules(stateful.RuleBasedStateMachine):
             self._act(expected, volume, **{"os-terminate_connection": sent})
 
     @stateful.precondition(has_volumes)
-    @stateful.rule(data=st.data(), server=st.integers(0, 2), at=HOSTS)
-    def attach(self, data: st.DataObject, server: int, at: str) -> None:
+    @stateful.rule(data=st.data(), server=st.integers(0, 2), host=HOSTS)
+    def attach(self, data: st.DataObject, server: int, host: str) -> None:
         volume = self._volume(data)
         who = f"{server}" * 8 + "-1111-1111-1111-111111111111" if server else None
-        new = not volume.is_known(who, at)
-        expected = volume.attach(who, at)
-        sent = {"host_name": at, "mountpoint": "/dev/vdb"}
+        new = not volume.is_known(who, host)
+        expected = volume.attach(who, host)
+        sent = {"host_name": host, "mountpoint": "/dev/vdb"}
         self._act(
             expected, volume, **{"os-attach": sent | ({"instance_uuid": who} if who else {})}
         )
@@ -105,7 +105,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
             (attachment,) = {
                 row["id"] for row in db_rows.list_attachments(volume.id) if row["kind"] == "legacy"
             } - volume.attachments.keys()
-            volume.add_attached(attachment, who, at)
+            volume.add_attached(attachment, who, host)
 
     @stateful.precondition(has_volumes)
     @stateful.rule(data=st.data(), work=WORKS)

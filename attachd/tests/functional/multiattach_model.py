@@ -53,12 +53,12 @@ class Attachment(attachment_model.Attachment):
     """One attachment.
 
     ``asked`` is the mode that it was reserved for, if any; ``mode`` is what the host may do, once
-    that is decided; ``told`` is the mode in its connector.
+    that is decided; ``connector_mode`` is the mode in its connector.
     """
 
     asked: str | None = None
     mode: str | None = None
-    told: str | None = None
+    connector_mode: str | None = None
 
 
 def server_count(servers: Iterable[str]) -> int:
@@ -122,7 +122,7 @@ class Volume(attachment_model.Volume):
     ) -> int:
         """Let a host in."""
         bound = attachment.state in _BOUND and attachment.host is not None
-        if bound and (attachment.host, attachment.told) != (host, result):
+        if bound and (attachment.host, attachment.connector_mode) != (host, result):
             return CONFLICT
         if bound and attachment.state in {"connected", "attached"}:
             return OK
@@ -137,7 +137,7 @@ class Volume(attachment_model.Volume):
         if code == OK and attachment.state not in {*_NEW, "connect_unknown"}:
             code = CONFLICT
         if code == OK:
-            attachment.host, attachment.told, attachment.mode = host, result, mode
+            attachment.host, attachment.connector_mode, attachment.mode = host, result, mode
             code = self.connected(attachment, faults)
             if attachment.state == "connect_failed":
                 attachment.mode = attachment.asked

@@ -281,13 +281,13 @@ class AgentsTest(AgentCase):
             with self.deployment.another_api(self, SHORT_WORK_TIMEOUT):
                 answer = self.deployment.attach(self.volume, self.host.name)
             self.assertEqual(504, answer.status_code, answer.text)
-            (attachment,) = self.mine()
+            (attachment,) = self.attachments()
             self.assertEqual("attaching", self.status(attachment))
         self.wait_for(attachment, "attached")
         self.write(attachment)
         self.detach(attachment)
 
-    def mine(self):
+    def attachments(self):
         listed = self.deployment.request("GET", "/attachments").json()["attachments"]
         return [each["id"] for each in listed if each["volume_id"] == self.volume]
 

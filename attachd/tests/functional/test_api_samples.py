@@ -249,7 +249,7 @@ _UNSHOWN = {"", "available", "copied", "volume-copy"}
 """Steps whose answers are no samples."""
 
 
-def told(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterator[tuple[str, str]]:
+def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterator[tuple[str, str]]:
     """Send the story; yield file names and samples, in which ids and times are made up.
 
     :param ask: what sends each step; None: :func:`sent`
@@ -362,7 +362,7 @@ class ReferenceTest(unittest.TestCase):
 
     def test_api_samples_equal_real_requests_and_responses(self):
         written = {path.name: path.read_text() for path in SAMPLES.glob("*.json")}
-        real = dict(told(wsgi_api.use(self)))
+        real = dict(generate_samples(wsgi_api.use(self)))
         self.assertEqual(sorted(real), sorted(written))
         for name, text in real.items():
             with self.subTest(name):
@@ -385,7 +385,7 @@ def write() -> None:
     """Write all samples."""
     owner = _Writer()
     SAMPLES.mkdir(parents=True, exist_ok=True)
-    for name, text in told(wsgi_api.use(owner)):
+    for name, text in generate_samples(wsgi_api.use(owner)):
         (SAMPLES / name).write_text(text)
     owner.doCleanups()
 

@@ -200,7 +200,7 @@ class ExtendTest(HostAttachCase):
 class AgentRpcServerTest(HostAttachCase):
     """Managers accept the same reports from a host, and revoke its access by themselves."""
 
-    def look(self, _context, _host, attachment_id):
+    def reconcile(self, _context, _host, attachment_id):
         endpoint, proof = rpc_server.AgentEndpoint(), {"host": HOST, "key": fake_agent.KEY}
         desired = endpoint.desired_state(None, **proof, attachment_id=attachment_id)
         said = {**proof, "attachment_id": attachment_id, "generation": desired["generation"]}
@@ -211,8 +211,8 @@ class AgentRpcServerTest(HostAttachCase):
 
     def test_agent_over_manager_rpc_attaches_and_detaches(self):
         with (
-            mock.patch.object(agent_api, "reconcile", self.look),
-            mock.patch.object(agent_api, "request_reconcile", self.look),
+            mock.patch.object(agent_api, "reconcile", self.reconcile),
+            mock.patch.object(agent_api, "request_reconcile", self.reconcile),
         ):
             for options in ({}, LATER):
                 identity = self.attached()

@@ -87,16 +87,16 @@ class TgtTest(AuditCase):
         self.host = self.useFixture(initiators.IscsiHost(self, "a"))
         self.other = self.useFixture(initiators.IscsiHost(self, "b"))
         self.volume = self.create_volume()
-        self.mine = self.attached(self.volume, self.host.connector)
+        self.own = self.attached(self.volume, self.host.connector)
         self.theirs = self.attached(self.volume, self.other.connector, "ro")
         self.data = secrets.token_bytes(64 * 1024)
-        self.host.write(self.mine["connection_info"], 2**20, self.data)
+        self.host.write(self.own["connection_info"], 2**20, self.data)
         self.assertEqual([], self.kinds())
 
     def repaired(self, *kinds):
         super().repaired(*kinds)
         self.assertEqual([], consistency.compare_with_tgt(self.url, self.tgtd))
-        for each, host in ((self.mine, self.host), (self.theirs, self.other)):
+        for each, host in ((self.own, self.host), (self.theirs, self.other)):
             if each:
                 read = host.read(each["connection_info"], 2**20, len(self.data))
                 self.assertEqual(self.data, read)
@@ -123,7 +123,7 @@ class TgtTest(AuditCase):
     def test_audit_with_missing_row_of_one_host_revokes_only_that_host(self):
         third = self.useFixture(initiators.IscsiHost(self, "c"))
         row = self.attached(self.volume, third.connector)
-        session = self.host.log_in(self.mine["connection_info"])
+        session = self.host.log_in(self.own["connection_info"])
         self.forget(row)
         self.repaired(Kind.EXTRA_HOST, Kind.EXTRA_PART)
         self.assertIn("wrote 512", self.host.command(session, "write -P 9 0 512"))
@@ -136,11 +136,11 @@ class TgtTest(AuditCase):
     def test_audit_with_removed_initiator_grants_it_again(self):
         name = self.host.connector["initiator"]
         self.adm("unbind", "target", "--tid", self.tid(), "--initiator-name", name)
-        self.assertRaises(initiators.Refused, self.host.read, self.mine["connection_info"], 0, 512)
+        self.assertRaises(initiators.Refused, self.host.read, self.own["connection_info"], 0, 512)
         self.repaired(Kind.MISSING_EXPORT)
 
     def test_audit_with_removed_account_creates_it_again(self):
-        user = self.mine["connection_info"]["data"]["auth_username"]
+        user = self.own["connection_info"]["data"]["auth_username"]
         self.adm("delete", "account", "--user", user)
         self.repaired(Kind.MISSING_EXPORT)
 
@@ -185,7 +185,7 @@ class TgtTest(AuditCase):
     def test_audit_with_session_of_revoked_host_closes_it(self):
         third = self.useFixture(initiators.IscsiHost(self, "c"))
         row = self.attached(self.volume, third.connector)
-        session = self.host.log_in(self.mine["connection_info"])
+        session = self.host.log_in(self.own["connection_info"])
         third.log_in(row["connection_info"])
         self.forget(row)
         name = third.connector["initiator"]
@@ -195,13 +195,13 @@ class TgtTest(AuditCase):
         self.assertIn("wrote 512", self.host.command(session, "write -P 9 0 512"))
 
     def test_audit_with_wrong_mode_corrects_it(self):
-        info = self.mine["connection_info"]
-        db_rows.change_attachment(self.mine["id"], mode="ro")
+        info = self.own["connection_info"]
+        db_rows.change_attachment(self.own["id"], mode="ro")
         self.assertEqual({Kind.WRONG_MODE, Kind.MISSING_EXPORT}, set(self.kinds()))
         runner.repair(self.backend)
         self.assertEqual([], self.kinds())
         self.assertRaises(initiators.Refused, self.host.write, info, 0, b"x" * 512)
-        reading = self.driver.grant(*self.export(self.mine["id"]))
+        reading = self.driver.grant(*self.export(self.own["id"]))
         self.assertEqual(self.data, self.host.read(reading, 2**20, len(self.data)))
 
     @staticmethod
@@ -221,10 +221,10 @@ class TgtTest(AuditCase):
         self.assertIn(user, self.tgtd.accounts())
 
     def test_audit_with_unbound_account_of_a_host_binds_it(self):
-        detach.detach(self.backend, self.mine["id"], self.volume["id"])
-        user = self.mine["connection_info"]["data"]["auth_username"]
+        detach.detach(self.backend, self.own["id"], self.volume["id"])
+        user = self.own["connection_info"]["data"]["auth_username"]
         self.adm("new", "account", "--user", user, "--password", "p" * 16)
-        self.mine = self.attached(self.volume, self.host.connector)
+        self.own = self.attached(self.volume, self.host.connector)
         self.repaired()
 
     def test_audit_never_changes_volume_data(self):
@@ -246,7 +246,7 @@ class TgtTest(AuditCase):
         volume_id = self.volume["id"]
         sql(sa.delete(models.attachments).where(models.attachments.c.volume_id == volume_id))
         sql(sa.delete(models.volumes).where(models.volumes.c.id == volume_id))
-        self.mine = self.theirs = None
+        self.own = self.theirs = None
         path = self.driver._volumes.folder / volume_id
         kinds = [Kind.DATA_WITHOUT_VOLUME, Kind.ORPHAN_EXPORT, Kind.ORPHAN_EXPORT]
         self.assertEqual(sorted(kinds), sorted(self.kinds()))
@@ -267,11 +267,11 @@ class TgtTest(AuditCase):
         self.assertEqual(1, len(findings.not_compared))
 
     def test_audit_leaves_unfinished_operations_to_recovery(self):
-        db_rows.change_attachment(self.mine["id"], state="disconnecting")
+        db_rows.change_attachment(self.own["id"], state="disconnecting")
         db_rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
         found = runner.repair(self.backend).differences
         self.assertEqual([(Kind.HALF_WAY, "")], [(each.kind, each.outcome) for each in found])
-        self.assertIn(f"{self.mine['id']} is disconnecting", found[0].found)
+        self.assertIn(f"{self.own['id']} is disconnecting", found[0].found)
 
 
 class FileTest(AuditCase):
@@ -291,9 +291,9 @@ class FileTest(AuditCase):
         self.addCleanup(self._clear)
         self.host = initiators.LocalHost("a")
         self.volume = self.create_volume()
-        self.mine = self.attached(self.volume, {"host": "a"})
+        self.own = self.attached(self.volume, {"host": "a"})
         self.theirs = self.attached(self.volume, {"host": "b"}, "ro")
-        self.host.write(self.mine["connection_info"], 0, b"mine" * 128)
+        self.host.write(self.own["connection_info"], 0, b"mine" * 128)
         self.assertEqual([], self.kinds())
 
     def _clear(self):
@@ -303,7 +303,7 @@ class FileTest(AuditCase):
 
     def repaired(self, *kinds):
         super().repaired(*kinds)
-        self.assertEqual(b"mine" * 128, self.host.read(self.mine["connection_info"], 0, 512))
+        self.assertEqual(b"mine" * 128, self.host.read(self.own["connection_info"], 0, 512))
 
     def link(self, row):
         return self.driver._exports / self.volume["id"] / row["id"]
@@ -339,7 +339,7 @@ class LoopDevicesTest(FileTest):
         super().setUp()
 
     def test_audit_with_detached_loop_device_attaches_it_again(self):
-        file.loop.detach(self.link(self.mine))
+        file.loop.detach(self.link(self.own))
         self.repaired(Kind.MISSING_EXPORT)
 
     def test_audit_with_loop_device_of_wrong_mode_replaces_it(self):

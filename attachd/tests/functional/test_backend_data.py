@@ -118,7 +118,7 @@ class LifeTest(IscsiCase):
         self.sdk.delete_attachment(third)
         self.sdk.delete_volume(self.volume)
         self.api.wait_for(self.volume, "gone")
-        self.assertEqual([], self.tgtd.leftovers())
+        self.assertEqual([], self.tgtd.orphans())
 
     def test_detach_closes_the_session_of_a_logged_in_host(self):
         attachment, info = self.attach(self.volume, self.a)

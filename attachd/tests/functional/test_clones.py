@@ -12,12 +12,12 @@ class CopiesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.api = wsgi_api.use(self)
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.started, self.go_on = threading.Event(), threading.Event()
         self.addCleanup(self.go_on.set)
 
         def script(call):
             if call.method == "clone":
-                self.begun.set()
+                self.started.set()
                 self.go_on.wait(TIMEOUT)
 
         self.api.backend.driver.script = script
@@ -37,7 +37,7 @@ class CopiesTest(unittest.TestCase):
 
     def copy(self, **wanted):
         copy = self.create(source_volid=self.source, **wanted)
-        self.assertTrue(self.begun.wait(TIMEOUT))
+        self.assertTrue(self.started.wait(TIMEOUT))
         return copy
 
     def attach(self, volume_id):
@@ -76,7 +76,7 @@ class CopiesTest(unittest.TestCase):
 
     def test_clones_in_progress_do_not_delay_attaches(self):
         copies = [self.create(source_volid=self.source) for _ in range(30)]
-        self.assertTrue(self.begun.wait(TIMEOUT))
+        self.assertTrue(self.started.wait(TIMEOUT))
         self.attach(self.source)
         self.assertEqual({"creating"}, {self.status(copy) for copy in copies})
         self.go_on.set()

@@ -22,7 +22,7 @@ from attachd.tests.wait import TIMEOUT
 
 CLIENTS = 8
 STEPS = 15
-NAP = 0.004
+PAUSE = 0.004
 SHORT_TIMEOUT = 2  # a failure may block all others permanently; on a slow machine less is tried
 """Seconds that are tried at most."""
 
@@ -54,12 +54,12 @@ class Client:
         self.statuses: set[int] = set()
 
     def work(self) -> None:
-        steps = [self._update, self._update, self._complete, self._look, self._delete]
+        steps = [self._update, self._update, self._complete, self._check, self._delete]
         done = 0
         deadline = time.monotonic() + self._timeout
         while done < STEPS and time.monotonic() < deadline:
             if self._held is None and not self._create():
-                time.sleep(NAP * self._random.random())  # lest all try at the same moment
+                time.sleep(PAUSE * self._random.random())  # lest all try at the same moment
                 continue
             self._random.choice(steps)()
             done += 1
@@ -89,7 +89,7 @@ class Client:
     def _complete(self) -> None:
         self._ask("POST", f"{self._path}/action", {"os-complete": None})
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._ask("GET", f"/attachments/detail?volume_id={self._volume}")
 
     def _delete(self) -> None:

@@ -56,7 +56,7 @@ class WithTgtTest(testtools.TestCase):
         self.host.log_in(self.row["connection_info"])
         self.assert_found()
 
-    def test_compare_with_tgt_finds_leftover_export(self):
+    def test_compare_with_tgt_finds_orphan_export(self):
         db_rows.remove_attachment(self.row["id"])
         self.assert_found("has no attachment", "has no attachment")
 
@@ -130,7 +130,7 @@ class WithFilesTest(testtools.TestCase):
     def test_compare_with_files_of_equal_state_finds_nothing(self):
         self.assertEqual([], self.found())
 
-    def test_compare_with_files_finds_missing_and_leftover_links(self):
+    def test_compare_with_files_finds_missing_and_orphan_links(self):
         stranger = base.Export(f"{uuid.uuid4()}", {})
         self.driver.grant(self.ref, stranger)
         self.driver.revoke(self.ref, self.export, [stranger])

@@ -42,15 +42,15 @@ class Case(unittest.TestCase):
         self.assertEqual(status, answer.status, answer.raw)
         return answer
 
-    def told(self):
+    def messages(self):
         """Return what the volume's owner reads, the newest first."""
         return [
             each["user_message"] for each in self.api.request("GET", "/messages").body["messages"]
         ]
 
-    def assert_told_once(self, identity):
+    def assert_one_message(self, identity):
         said = f"delete attachment:User root had attachment {identity} deleted by force."
-        self.assertEqual([said], self.told())
+        self.assertEqual([said], self.messages())
 
 
 class ForceTest(Case):
@@ -66,7 +66,7 @@ class ForceTest(Case):
                     [other], [row["id"] for row in db_rows.list_attachments(self.volume)]
                 )
         self.assertEqual({other}, self.driver.granted())
-        self.assertEqual(len(AttachmentState) - 1, len(self.told()))
+        self.assertEqual(len(AttachmentState) - 1, len(self.messages()))
 
     def test_force_delete_does_not_query_nova(self):
         compute = fake_nova.FakeNova(self)
@@ -78,7 +78,7 @@ class ForceTest(Case):
         self.complete(attachment_id)
         self.force(attachment_id)
         self.assertEqual([], compute.requests)
-        self.assert_told_once(attachment_id)
+        self.assert_one_message(attachment_id)
 
     def test_force_delete_of_unfinished_attachment_succeeds(self):
         attachment_id = self.attach(connector=CONNECTOR)
@@ -92,7 +92,7 @@ class ForceTest(Case):
         self.assertEqual(
             ([], set()), (db_rows.list_attachments(self.volume), self.driver.granted())
         )
-        self.assert_told_once(attachment_id)
+        self.assert_one_message(attachment_id)
 
     def test_force_delete_with_failing_backend_reports_and_notifies(self):
         attachment_id = self.attach(connector=CONNECTOR)
@@ -100,8 +100,8 @@ class ForceTest(Case):
             answer = self.force(attachment_id, status=500)
         self.assertIn("could not be disconnected", answer.fault)
         self.assertEqual("disconnect_failed", db_rows.get_attachment(attachment_id)["state"])
-        self.assertRegex(self.told()[0], "could not revoke the host's access")
-        self.assertRegex(self.told()[1], "User root had attachment")
+        self.assertRegex(self.messages()[0], "could not revoke the host's access")
+        self.assertRegex(self.messages()[1], "User root had attachment")
         self.force(attachment_id)
         self.assertEqual(set(), self.driver.granted())
 
@@ -112,7 +112,7 @@ class ForceTest(Case):
         answer = self.force(attachment_id, status=503)
         self.assertIn("The cable is out", answer.fault)
         self.assertEqual("attached", db_rows.get_attachment(attachment_id)["state"])
-        self.assertEqual([], self.told(), "nothing was done")
+        self.assertEqual([], self.messages(), "nothing was done")
 
     def test_force_delete_without_manager_deletes_reservations_only(self):
         attachment_id, reserved = self.attach(connector=CONNECTOR), self.attach(OTHER_SERVER)
@@ -123,11 +123,11 @@ class ForceTest(Case):
         self.assertEqual(
             [attachment_id], [row["id"] for row in db_rows.list_attachments(self.volume)]
         )
-        self.assert_told_once(reserved)
+        self.assert_one_message(reserved)
 
     def test_force_delete_of_unknown_attachment_returns_404(self):
         self.force("99999999-9999-4999-8999-999999999999", status=404)
-        self.assertEqual([], self.told())
+        self.assertEqual([], self.messages())
 
 
 class OlderCallTest(Case):
@@ -136,8 +136,8 @@ class OlderCallTest(Case):
         for identity in (attachment_id, other):
             self.act(identity)
         self.assertEqual([], db_rows.list_attachments(self.volume))
-        self.assertEqual(2, len(self.told()))
-        self.assertIn(f"User root had attachment {other} deleted by force", self.told()[0])
+        self.assertEqual(2, len(self.messages()))
+        self.assertIn(f"User root had attachment {other} deleted by force", self.messages()[0])
 
     def act(self, identity, status=202):
         body = {"os-force_detach": {"attachment_id": identity}}

@@ -44,8 +44,8 @@ class KilledTest(LoopDeviceCase):
     def setUp(self):
         super().setUp()
         self.journal = Journal(self.folder / "host")
-        self.volume, self.there = self.device(), self.place()
-        self.told = []
+        self.volume, self.mountpoint = self.device(), self.place()
+        self.progress = []
 
     def test_mkfs_killed_is_repeated(self):
         for number, (stage, script) in enumerate(_STAGES.items()):
@@ -55,7 +55,7 @@ class KilledTest(LoopDeviceCase):
                 whole = filesystems.get_type(self.volume)
                 self.assertEqual("ext4" if stage == "when it is whole" else None, whole)
                 self.assertEqual("ext4", entry.formatting)
-                self.assertFalse(mounts.is_mounted(self.volume, self.there))
+                self.assertFalse(mounts.is_mounted(self.volume, self.mountpoint))
                 self.again(entry, number)
 
     def test_mkfs_killed_leaves_nothing_after_undo(self):
@@ -73,7 +73,7 @@ class KilledTest(LoopDeviceCase):
         entry = self.killed(_STAGES["when it is whole"])
         with self.assertRaisesRegex(exception.HostError, "only part of a file system"):
             self.go_on(self.journal.write(entry, mkfs=None))
-        self.assertFalse(mounts.is_mounted(self.volume, self.there))
+        self.assertFalse(mounts.is_mounted(self.volume, self.mountpoint))
 
     def test_mount_of_file_system_used_meanwhile_succeeds(self):
         entry, other = self.killed(_STAGES["when it is whole"]), self.place("other")
@@ -83,7 +83,7 @@ class KilledTest(LoopDeviceCase):
         with self.assertRaisesRegex(exception.HostError, "has other contents since"):
             self.go_on(entry)
         self.go_on(self.journal.get(entry.id))
-        self.assertEqual("data", (Path(self.there) / "precious").read_text())
+        self.assertEqual("data", (Path(self.mountpoint) / "precious").read_text())
 
     def test_mount_killed_at_any_step_is_repeated(self):
         self.run_tool("mkfs.ext4", "-q", self.volume)
@@ -93,34 +93,34 @@ class KilledTest(LoopDeviceCase):
             time.sleep(delay / 1000)  # until anywhere in its work: what follows is the same
             self.end(placer)
             self.assertEqual(Step.MOUNTING, self.go_on(entry).step)
-            self.assertTrue(mounts.is_mounted(self.volume, self.there))
-            mounts.unmount(self.there, device=self.volume)
-            self.assertFalse(mounts.is_mounted(self.volume, self.there))
+            self.assertTrue(mounts.is_mounted(self.volume, self.mountpoint))
+            mounts.unmount(self.mountpoint, device=self.volume)
+            self.assertFalse(mounts.is_mounted(self.volume, self.mountpoint))
 
     def test_unmount_leaves_mounts_of_others(self):
         other = self.formatted()
-        mounts.mount(other, self.there, mode="rw")
+        mounts.mount(other, self.mountpoint, mode="rw")
         format_and_mount.unmount_volume(self.journal, self.entry(), present=True)
-        self.assertTrue(mounts.is_mounted(other, self.there))
+        self.assertTrue(mounts.is_mounted(other, self.mountpoint))
 
     def test_unmount_of_busy_mount_is_refused(self):
         self.run_tool("mkfs.ext4", "-q", self.volume)
         entry = self.go_on(self.entry())
-        with (Path(self.there) / "file").open("w"), self.assertRaises(exception.DeviceBusy):
+        with (Path(self.mountpoint) / "file").open("w"), self.assertRaises(exception.DeviceBusy):
             format_and_mount.unmount_volume(self.journal, entry, present=True)
-        self.assertEqual(self.there, self.journal.get(entry.id).mountpoint)
+        self.assertEqual(self.mountpoint, self.journal.get(entry.id).mountpoint)
         self.assertIsNone(
             format_and_mount.unmount_volume(
                 self.journal, self.journal.get(entry.id), present=True
             ).mountpoint
         )
-        self.assertFalse(mounts.is_mounted(self.volume, self.there))
+        self.assertFalse(mounts.is_mounted(self.volume, self.mountpoint))
 
     def again(self, entry, number):
         entry = self.go_on(entry)
         self.assertIsNone(entry.formatting)
-        self.assertTrue(mounts.is_mounted(self.volume, self.there))
-        (Path(self.there) / "file").write_text(f"{number}")
+        self.assertTrue(mounts.is_mounted(self.volume, self.mountpoint))
+        (Path(self.mountpoint) / "file").write_text(f"{number}")
         format_and_mount.unmount_volume(self.journal, entry, present=True)
         subprocess.run(["e2fsck", "-fn", self.volume], check=True, capture_output=True)
 
@@ -144,7 +144,7 @@ class KilledTest(LoopDeviceCase):
 
     def entry(self, **values):
         device = Device(self.volume, {})
-        return self.journal.write(Entry("v", device=device, mountpoint=self.there, **values))
+        return self.journal.write(Entry("v", device=device, mountpoint=self.mountpoint, **values))
 
     def go_on(self, entry):
-        return format_and_mount.mount_volume(self.journal, entry, self.told.append, mode="rw")
+        return format_and_mount.mount_volume(self.journal, entry, self.progress.append, mode="rw")

@@ -20,7 +20,7 @@ from attachd.tests.fixtures.user_space_devices import (
     MIB,
     OPTIONS,
     UserSpaceDeviceCase,
-    list_leftovers,
+    list_orphans,
     processes_of,
     read_at,
     write_at,
@@ -51,7 +51,7 @@ class LifeTest(UserSpaceDeviceCase):
         with self.mounted(device.path, "-o", "ro") as folder:
             self.assertEqual(data, (folder / "data").read_bytes())
         other.disconnect(info, OPTIONS, None)
-        self.assertEqual([], list_leftovers(self.folder / "other"))
+        self.assertEqual([], list_orphans(self.folder / "other"))
         self.assert_nothing_is_left()
 
     def test_connector_large_writes_are_read_back(self):
@@ -129,7 +129,7 @@ class LifeTest(UserSpaceDeviceCase):
         self.assertEqual(device, self.new_connector(folder).connect(info, OPTIONS))
         self.assertEqual(GIB, connector.extend(info, OPTIONS, device))
         connector.disconnect(info, OPTIONS, device)
-        self.assertEqual([], list_leftovers(folder))
+        self.assertEqual([], list_orphans(folder))
 
     def run_tool(self, tool, *arguments):
         line = [requirements.require_tool(self, tool), *arguments]
@@ -279,7 +279,7 @@ class TroubleTest(UserSpaceDeviceCase):
         self.assertIn("Not all that was written", f"{error}")
         self.assertTrue(self.connector.is_present(info, device))
         self.connector.disconnect(info, OPTIONS, device, force=True)
-        self.assertEqual([], list_leftovers(self.folder))
+        self.assertEqual([], list_orphans(self.folder))
         self.tgtd.go_on()
         self.assert_nothing_is_left()
 

@@ -20,7 +20,7 @@ from attachd.tests.fixtures.user_space_devices import (
 )
 from attachd.tests.selection import full_only
 
-_TOLD = frozenset(
+_TRACED = frozenset(
     {
         "fcntl.flock",
         "os.link",
@@ -56,7 +56,7 @@ class Killer:
 
     def hear(self, event, arguments):
         writing = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
-        if event in _TOLD or writing:
+        if event in _TRACED or writing:
             self.count()
 
     def count(self):

@@ -79,7 +79,7 @@ class RotationTest(Case):
     def wait_for(self, volume):
         self.api.wait_for(volume, "available")
 
-    def sealed_by(self, name):
+    def count_encrypted(self, name):
         return self.sql(
             "SELECT COUNT(*) FROM attachments WHERE secret LIKE :like",
             like=f"encrypted:1:{name}:%",
@@ -99,9 +99,11 @@ class RotationTest(Case):
             process = processes.Process(
                 self, processes.script(command[0]), *command[1:], env=self.deployment.environment
             )
-            wait_until(lambda: self.sealed_by(name) >= self.ROWS // 20, lambda: process.output)
+            wait_until(
+                lambda: self.count_encrypted(name) >= self.ROWS // 20, lambda: process.output
+            )
             process.kill()
-        self.assertLess(self.sealed_by(name), self.ROWS, "it was over before it was killed")
+        self.assertLess(self.count_encrypted(name), self.ROWS, "it was over before it was killed")
 
     def wait_for_cycles(self):
         """Wait until each of those who attach has done it some times more."""
@@ -133,7 +135,7 @@ class RotationTest(Case):
             each.join()
         self.assertEqual([], self.trouble)
         self.assertEqual("0 values were encrypted again.\n", self.manage("rotate"))
-        self.assertEqual(self.ROWS, self.sealed_by(two))
+        self.assertEqual(self.ROWS, self.count_encrypted(two))
         self.manage("retire", one)
         self.assertEqual([two], key_files.key_ids(self.keys))
         whole = self.sql("SELECT COUNT(*) FROM attachments WHERE updated_at IS NULL")

@@ -97,7 +97,7 @@ class LeasesOnSqlite(unittest.TestCase):
         self.url = databases.use(self, self.kind)
         folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
         self.addCleanup(folder.cleanup)
-        self.here = Path(folder.name)
+        self.folder = Path(folder.name)
         self.volume_id = db_rows.add_volume()["id"]
         self.workers = {}
         self.started = 0
@@ -107,10 +107,10 @@ class LeasesOnSqlite(unittest.TestCase):
     def start(self, machine):
         self.started += 1
         name = f"{machine}-{self.started}"
-        errors = (self.here / f"{name}.err").open("wb")
+        errors = (self.folder / f"{name}.err").open("wb")
         self.addCleanup(errors.close)
-        (self.here / machine).mkdir(exist_ok=True)
-        where = (self.here, machine, name, self.url, self.volume_id, TAKEOVER_TIME)
+        (self.folder / machine).mkdir(exist_ok=True)
+        where = (self.folder, machine, name, self.url, self.volume_id, TAKEOVER_TIME)
         worker = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", _WORKER, *map(str, where)], stderr=errors
         )
@@ -126,10 +126,10 @@ class LeasesOnSqlite(unittest.TestCase):
 
     def said(self):
         with contextlib.suppress(FileNotFoundError):
-            return [line.split() for line in (self.here / "log").read_text().splitlines()]
+            return [line.split() for line in (self.folder / "log").read_text().splitlines()]
         return []
 
-    def had(self, name, since=0):
+    def count_leases(self, name, since=0):
         """Return how many times a worker has had the volume."""
         return sum(line[:2] == ["in", name] for line in self.said()[since:])
 
@@ -143,15 +143,17 @@ class LeasesOnSqlite(unittest.TestCase):
         """Fail if a worker has ended by itself."""
         for name, worker in self.workers.items():
             if worker.poll() is not None:
-                self.fail(f"{name}: {(self.here / f'{name}.err').read_text()}")
+                self.fail(f"{name}: {(self.folder / f'{name}.err').read_text()}")
 
     def wait_until_all_had_it(self, times):
         since = len(self.said())
-        self.wait_until(lambda: all(self.had(each, since) >= times for each in self.workers))
+        self.wait_until(
+            lambda: all(self.count_leases(each, since) >= times for each in self.workers)
+        )
 
     def hold(self, name):
         """Let a worker have the volume, and not let it go."""
-        (self.here / f"hold-{name}").touch()
+        (self.folder / f"hold-{name}").touch()
         self.wait_until(lambda: ["holds", name] in [line[:2] for line in self.said()])
         since = len(self.said())
         time.sleep(0.5)  # for what must not happen: a slow machine only sees less of it
@@ -179,12 +181,12 @@ class LeasesOnSqlite(unittest.TestCase):
         self.assert_all_is_left_in_order()
 
     def assert_all_is_left_in_order(self):
-        (self.here / "stop").touch()
+        (self.folder / "stop").touch()
         for worker in self.workers.values():
             self.assertEqual(0, worker.wait(TIMEOUT))
         self.assertIsNone(db_rows.get_volume(self.volume_id)["lease_holder"])
         ours = {row["id"] for row in members.list_living()}
-        files = {each.name for each in self.here.glob("*/processes/*")}
+        files = {each.name for each in self.folder.glob("*/processes/*")}
         self.assertEqual((set(), set()), (ours - files, files - ours))
 
 

@@ -132,7 +132,7 @@ class Case(testtools.TestCase):
         self.assertEqual([], self.attachments(volume))
         for host in (self.a, self.b):
             self.assertEqual([], host.journal.list_entries())
-            self.assertEqual([], user_space_devices.list_leftovers(host.journal.state_path))
+            self.assertEqual([], user_space_devices.list_orphans(host.journal.state_path))
             self.assertFalse(self.place(host).is_mount())
         self.assert_nothing_is_exported()
 

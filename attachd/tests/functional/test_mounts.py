@@ -204,14 +204,18 @@ class UnmountTest(LoopDeviceCase):
 
     def setUp(self):
         super().setUp()
-        self.volume, self.there = self.formatted(), self.place()
-        mounts.mount(self.volume, self.there, mode="rw")
-        self.file = Path(self.there) / "file"
+        self.volume, self.mountpoint = self.formatted(), self.place()
+        mounts.mount(self.volume, self.mountpoint, mode="rw")
+        self.file = Path(self.mountpoint) / "file"
         self.file.write_bytes(bytes(MIB))
 
     def test_unmount_with_open_files_is_refused(self):
         for words, result, where in (
-            (("sh", "-c", "echo ready; exec sleep 600"), "working directory", {"cwd": self.there}),
+            (
+                ("sh", "-c", "echo ready; exec sleep 600"),
+                "working directory",
+                {"cwd": self.mountpoint},
+            ),
             (("sh", "-c", f"exec 3<{self.file}; echo ready; exec sleep 600"), "open .*/file", {}),
         ):
             process = self.process(*words, **where)
@@ -226,7 +230,7 @@ class UnmountTest(LoopDeviceCase):
         self.goes()
 
     def test_unmount_with_running_program_is_refused(self):
-        program = Path(self.there) / "program"
+        program = Path(self.mountpoint) / "program"
         shutil.copy(requirements.require_tool(self, "sleep"), program)
         process = subprocess.Popen([program, "600"])
         self.addCleanup(self.end, process)
@@ -235,7 +239,7 @@ class UnmountTest(LoopDeviceCase):
         self.goes()
 
     def test_unmount_with_mounts_below_is_refused(self):
-        second, beneath = self.formatted(), f"{self.there}/beneath"
+        second, beneath = self.formatted(), f"{self.mountpoint}/beneath"
         self.addCleanup(self.goes)
         self.addCleanup(mounts.unmount, beneath)
         mounts.mount(second, beneath, mode="rw")
@@ -259,12 +263,12 @@ class UnmountTest(LoopDeviceCase):
     def refused(self, users):
         for ask in (mounts.check_unmountable, mounts.unmount):
             with self.assertRaisesRegex(
-                exception.DeviceBusy, f"{self.there} is in use by {users}"
+                exception.DeviceBusy, f"{self.mountpoint} is in use by {users}"
             ):
-                ask(self.there)
-            self.assertTrue(mounts.is_mounted(self.volume, self.there))
+                ask(self.mountpoint)
+            self.assertTrue(mounts.is_mounted(self.volume, self.mountpoint))
 
     def goes(self):
-        mounts.check_unmountable(self.there)
-        mounts.unmount(self.there)
-        self.assertFalse(mounts.is_mounted(self.volume, self.there))
+        mounts.check_unmountable(self.mountpoint)
+        mounts.unmount(self.mountpoint)
+        self.assertFalse(mounts.is_mounted(self.volume, self.mountpoint))

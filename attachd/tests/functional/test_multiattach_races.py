@@ -122,7 +122,7 @@ class RacesOnMariadb(testtools.TestCase):
         self.assertEqual(0, left)
         self.assertEqual([], self.tgtd.sessions())
         self.assertEqual([], self.tgtd.targets())
-        self.assertEqual([self.volume], self.tgtd.leftovers())
+        self.assertEqual([self.volume], self.tgtd.orphans())
         said = "".join(each.output for each in self.processes)
         self.assertNotIn("Traceback", said)
 

@@ -67,7 +67,7 @@ class ByCommandTest(RealDataCase):
 
         self.driver.revoke(self.volume, second, [])
         self.driver.delete(self.volume)
-        self.assertEqual([], self.tgtd.leftovers())
+        self.assertEqual([], self.tgtd.orphans())
 
     def test_login_with_wrong_secret_is_refused(self):
         info = self.driver.grant(self.volume, self.export(self.a))

@@ -27,14 +27,14 @@ class Case(commands.Case):
                 for server in SERVERS
             )
         )
-        self.mine = re.findall(rf"\| id +\| ({UUID})", said)
-        self.assertEqual(len(SERVERS), len(self.mine), said)
+        self.attachment_ids = re.findall(rf"\| id +\| ({UUID})", said)
+        self.assertEqual(len(SERVERS), len(self.attachment_ids), said)
         self.shell(
             "\n".join(
                 f"openstack volume attachment set {attachment} --host node-{attachment[:4]} "
                 f"--mountpoint /dev/vd{letter}\n"
                 f"openstack volume attachment complete {attachment}"
-                for attachment, letter in zip(self.mine, "bcd", strict=True)
+                for attachment, letter in zip(self.attachment_ids, "bcd", strict=True)
             )
         )
 
@@ -44,14 +44,16 @@ class OpenStackCommandTest(Case):
         shown = json.loads(self.shell("openstack volume show disk -f json"))
         self.assertEqual("in-use", shown["status"])
         self.assertEqual(SERVERS, [each["server_id"] for each in shown["attachments"]])
-        self.assertEqual(self.mine, [each["attachment_id"] for each in shown["attachments"]])
+        self.assertEqual(
+            self.attachment_ids, [each["attachment_id"] for each in shown["attachments"]]
+        )
         self.assertNotIn("attachment_count", shown)
         (listed,) = json.loads(self.shell("openstack volume list -f json"))
         self.assertEqual(SERVERS, [each["server_id"] for each in listed["Attached to"]])
         result = self.shell("openstack volume list -f value -c 'Attached to'")
         for server, letter in zip(SERVERS, "bcd", strict=True):
             self.assertRegex(result, rf"{server}.*/dev/vd{letter}")
-        self.shell(f"openstack volume attachment delete {self.mine[1]}")
+        self.shell(f"openstack volume attachment delete {self.attachment_ids[1]}")
         shown = json.loads(self.shell("openstack volume show disk -f json"))
         left = [SERVERS[0], SERVERS[2]]
         self.assertEqual(left, [each["server_id"] for each in shown["attachments"]])
@@ -63,6 +65,6 @@ class CinderCommandTest(Case):
         (servers,) = re.findall(r"\| attached_servers +\| (.*?) +\|", shown)
         (attachments,) = re.findall(r"\| attachment_ids +\| (.*?) +\|", shown)
         self.assertEqual(SERVERS, re.findall(UUID, servers))
-        self.assertEqual(self.mine, re.findall(UUID, attachments))
+        self.assertEqual(self.attachment_ids, re.findall(UUID, attachments))
         listed = self.shell("cinder list")
         self.assertRegex(listed, ",".join(SERVERS))

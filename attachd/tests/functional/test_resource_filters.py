@@ -39,7 +39,7 @@ class ResourceFiltersTest(unittest.TestCase):
         override(self, "resource_query_filters_file", str(path), group="api")
         filters.reset()
 
-    def told(self):
+    def listed_filters(self):
         found = self.api.request("GET", "/resource_filters").body["resource_filters"]
         return {each["resource"]: each["filters"] for each in found}
 
@@ -48,8 +48,8 @@ class ResourceFiltersTest(unittest.TestCase):
         url = f"{LISTS[resource]}?{name}={VALUES.get(name.rstrip('~'), '1')}"
         return self.api.request("GET", url, token=token).status
 
-    def assert_told_is_taken(self):
-        result = self.told()
+    def assert_listed_filters_are_accepted(self):
+        result = self.listed_filters()
         self.assertEqual(set(LISTS), set(result))
         for resource, names in result.items():
             for name in filters.RESOURCES[resource].known | {"colour"}:
@@ -59,12 +59,12 @@ class ResourceFiltersTest(unittest.TestCase):
                     self.assertEqual(200 if taken else 400, self.request(resource, name))
 
     def test_cinder_command_list_filters_shows_default_filters(self):
-        self.assert_told_is_taken()
+        self.assert_listed_filters_are_accepted()
 
     def test_cinder_command_list_filters_shows_all_configured_filters(self):
         self.say({name: sorted(each.known) for name, each in filters.RESOURCES.items()})
-        self.assert_told_is_taken()
+        self.assert_listed_filters_are_accepted()
 
     def test_cinder_command_list_filters_shows_some_and_no_filters(self):
         self.say({"volume": ["name~", "host"], "attachment": [], "volume_type": ["name"]})
-        self.assert_told_is_taken()
+        self.assert_listed_filters_are_accepted()

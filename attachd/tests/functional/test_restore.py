@@ -22,7 +22,7 @@ from attachd.agent.restore import Verdict
 from attachd.tests.fixtures import processes, requirements
 from attachd.tests.fixtures.user_space_devices import (
     UserSpaceDeviceCase,
-    list_leftovers,
+    list_orphans,
     processes_of,
 )
 from attachd.tests.selection import full_only
@@ -65,8 +65,8 @@ class RestoringTest(UserSpaceDeviceCase):
             requirements.require_tool(self, tool)
         self.host = Host(Identity("h"), self.folder, "user-space")
         self.journal = self.host.journal
-        self.there = str(self.folder / "mounted here")
-        self.told = []
+        self.mountpoint = str(self.folder / "mounted here")
+        self.progress = []
 
     def test_restore_after_reboot_reconnects_attached_volumes(self):
         entry = self.attached()
@@ -76,24 +76,24 @@ class RestoringTest(UserSpaceDeviceCase):
         self.assertEqual(before, self.verdicts(restore.check_host(self.host)))
         for _ in range(2):
             self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
-            self.assertEqual("data", (Path(self.there) / "file").read_text())
+            self.assertEqual("data", (Path(self.mountpoint) / "file").read_text())
         self.assertEqual(1, len(self.tgtd.sessions()))
 
     def test_restore_does_not_connect_deleted_attachments(self):
         entry = self.attached()
         self.reboot(entry)
-        found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
+        found = restore.restore_host(self.host, lambda _entry: None, self.progress.append)
         self.assertEqual([(Verdict.DELETED, "")], self.verdicts(found))
         self.assertEqual([], self.journal.list_entries())
         self.assert_nothing_is_left()
 
     def test_restore_disconnects_devices_of_deleted_attachments(self):
         self.attached()
-        with (Path(self.there) / "file").open():
-            found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
+        with (Path(self.mountpoint) / "file").open():
+            found = restore.restore_host(self.host, lambda _entry: None, self.progress.append)
             self.assertRegex(found[0].error, "in use by process")
-            self.assertTrue(os.path.ismount(self.there))
-        found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
+            self.assertTrue(os.path.ismount(self.mountpoint))
+        found = restore.restore_host(self.host, lambda _entry: None, self.progress.append)
         self.assertEqual([(Verdict.DELETED, "")], self.verdicts(found))
         self.assertEqual([], self.journal.list_entries())
         self.assert_nothing_is_left()
@@ -104,7 +104,7 @@ class RestoringTest(UserSpaceDeviceCase):
 
         entry = self.attached()
         self.reboot(entry)
-        (found,) = restore.restore_host(self.host, silent, self.told.append)
+        (found,) = restore.restore_host(self.host, silent, self.progress.append)
         self.assertRegex(found.error, "was not connected.*nobody answers.*attachd local-restore")
         self.assertEqual([], self.tgtd.sessions())
         self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
@@ -122,7 +122,7 @@ class RestoringTest(UserSpaceDeviceCase):
                 restorer.kill()
                 restorer.communicate()
             self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()), delay)
-            self.assertEqual("data", (Path(self.there) / "file").read_text())
+            self.assertEqual("data", (Path(self.mountpoint) / "file").read_text())
             self.assertEqual(1, len(self.tgtd.sessions()))
 
     def test_restore_reports_mount_without_device(self):
@@ -131,13 +131,13 @@ class RestoringTest(UserSpaceDeviceCase):
         (found,) = self.restore()
         self.assertEqual(Verdict.MISSING, found.verdict)
         self.assertTrue(found.error)
-        subprocess.run(["umount", self.there], check=True)
+        subprocess.run(["umount", self.mountpoint], check=True)
         self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
-        self.assertTrue(os.path.ismount(self.there))
+        self.assertTrue(os.path.ismount(self.mountpoint))
 
     def test_restore_reports_device_without_journal_entry(self):
         entry = self.attached()
-        mounts.unmount(self.there)
+        mounts.unmount(self.mountpoint)
         self.journal.remove(entry)
         (found,) = self.restore()
         self.assertEqual((Verdict.UNKNOWN, entry.device.path), (found.verdict, found.path))
@@ -147,28 +147,30 @@ class RestoringTest(UserSpaceDeviceCase):
 
     def test_restore_ignores_unfinished_operations(self):
         for step in (Step.MOUNTING, Step.DISCONNECTING):
-            entry = self.journal.write(Entry("v", mountpoint=self.there), step=step)
+            entry = self.journal.write(Entry("v", mountpoint=self.mountpoint), step=step)
             self.restore()
             self.assertEqual([entry], self.journal.list_entries())
             self.journal.remove(entry)
-        self.assertEqual([], list_leftovers(self.folder))
+        self.assertEqual([], list_orphans(self.folder))
 
     def attached(self):
         """Attach the volume, with a file in it."""
         _export, info = self.export(self.host.connector)
-        self.addCleanup(subprocess.run, ["umount", self.there], capture_output=True, check=False)
+        self.addCleanup(
+            subprocess.run, ["umount", self.mountpoint], capture_output=True, check=False
+        )
         entry = Entry(self.volume.id, attachment_id=info["attachment_id"])
         entry = self.host.connect(self.journal.write(entry, connection_info=info))
         subprocess.run(["mkfs.ext4", "-q", entry.device.path], check=True)
-        entry = self.journal.write(entry, mountpoint=self.there)
-        entry = format_and_mount.mount_volume(self.journal, entry, self.told.append, mode="rw")
-        (Path(self.there) / "file").write_text("data")
-        subprocess.run(["sync", "-f", self.there], check=True)
+        entry = self.journal.write(entry, mountpoint=self.mountpoint)
+        entry = format_and_mount.mount_volume(self.journal, entry, self.progress.append, mode="rw")
+        (Path(self.mountpoint) / "file").write_text("data")
+        subprocess.run(["sync", "-f", self.mountpoint], check=True)
         return self.journal.write(entry, step=Step.ATTACHED)
 
     def reboot(self, entry):
         """Leave what a host has when it starts: its journal, and files of daemons."""
-        subprocess.run(["umount", self.there], check=False, capture_output=True)
+        subprocess.run(["umount", self.mountpoint], check=False, capture_output=True)
         folder = self.place_of(entry)
         image = storage_daemon.image_file(folder)
         for each in loop_devices.list_over(image):
@@ -181,7 +183,9 @@ class RestoringTest(UserSpaceDeviceCase):
         return state_dir.path_for(self.folder, entry.connection_info)
 
     def restore(self):
-        return restore.restore_host(self.host, lambda each: each.connection_info, self.told.append)
+        return restore.restore_host(
+            self.host, lambda each: each.connection_info, self.progress.append
+        )
 
     @staticmethod
     def verdicts(found):

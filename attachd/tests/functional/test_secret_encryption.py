@@ -64,7 +64,7 @@ class Ear:
     """Receives a copy of all messages to managers and notification listeners."""
 
     def __init__(self, test, broker):
-        self.heard = []
+        self.received = []
         self._stop = threading.Event()
         self._connection = kombu.Connection(broker.replace("rabbit://", "amqp://"))
         channel = self._connection.channel()
@@ -73,7 +73,7 @@ class Ear:
         for exchange in ("attachd", "attachd-manager_fanout"):
             channel.queue_bind(queue.name, exchange, "#")
         self._consumer = kombu.Consumer(channel, [queue], no_ack=True, auto_declare=False)
-        self._consumer.register_callback(lambda _body, message: self.heard.append(message.body))
+        self._consumer.register_callback(lambda _body, message: self.received.append(message.body))
         self._consumer.consume()
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
@@ -95,7 +95,7 @@ class Ear:
     def text(self):
         return "\n".join(
             each if isinstance(each, str) else bytes(each).decode("utf-8", "replace")
-            for each in self.heard
+            for each in self.received
         )
 
 

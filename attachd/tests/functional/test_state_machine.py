@@ -48,13 +48,13 @@ class Machine(Rules):
         super().__init__()
         self.api = api
         self.driver = api.backend.driver
-        self.upkeep = BackendHeartbeat(api.backend)
+        self.heartbeat = BackendHeartbeat(api.backend)
         self.volumes: dict[str, legacy_model.Volume] = {}
         # What the story before has left.
         self.driver.clear()
         db_rows.remove_all()
         # However long the stories before took, the backend is not forgotten.
-        self.upkeep.run_once()
+        self.heartbeat.run_once()
         self.healer = EnsureExportsTask(api.backend)
         self.healer.run_once()
 
@@ -182,7 +182,7 @@ class Machine(Rules):
     ) -> None:
         volume = self._volume(data)
         body = _wanted(volume, server, connector=connector(host))
-        if duplicates := volume.twins(server, host):
+        if duplicates := volume.duplicates(server, host):
             answer = self._ask(attachment_model.OK, "POST", "/attachments", body)
             assert answer.body["attachment"]["id"] in duplicates, "a repetition makes nothing"
             return

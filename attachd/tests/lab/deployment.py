@@ -262,12 +262,12 @@ class LabDeployment:
         return found
 
 
-def wait_for(look: Any, timeout: float = TIMEOUT) -> Any:
+def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:
     """Wait until something is so, and return it.
 
-    :param look: returns it, and something false until then
+    :param read: returns it, and something false until then
     """
-    return wait_until(look, timeout=timeout, interval=_INTERVAL)
+    return wait_until(read, timeout=timeout, interval=_INTERVAL)
 
 
 class AgentCase(testtools.TestCase):
@@ -316,7 +316,7 @@ class AgentCase(testtools.TestCase):
             self.assertEqual([], service.attachments_of(volume))
             service.api.request_json("DELETE", f"/volumes/{volume}")
             service.api.wait_for(volume, "gone")
-        self.assertEqual([], service.tgtd.leftovers())
+        self.assertEqual([], service.tgtd.orphans())
         for host in self.hosts:
             self.assert_has_nothing(host)
 

@@ -24,11 +24,11 @@ class Watch:
         self._service, self._attachment = service, attachment
         self.seen = set()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._check, daemon=True)
         test.addCleanup(self.end)
         self._thread.start()
 
-    def _look(self):
+    def _check(self):
         while not self._ending.wait(0.5):  # between two looks; no result depends on it
             now = self._service.attachment(self._attachment)
             volume = self._service.api.volume(now["volume_id"])

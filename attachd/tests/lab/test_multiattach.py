@@ -108,14 +108,14 @@ class Case(testtools.TestCase):
             if connection.initiator == guest.connector["initiator"]
         ]
 
-    def assert_hosts(self, volume, *there):
+    def assert_hosts(self, volume, *expected):
         """See that the API and the target know the same hosts, and one session of each."""
         shown = self.api.volume(volume)
         names = sorted(each["host_name"] for each in shown["attachments"])
-        self.assertEqual(sorted(guest.connector["host"] for guest in there), names)
-        self.assertEqual("in-use" if there else "available", shown["status"])
+        self.assertEqual(sorted(guest.connector["host"] for guest in expected), names)
+        self.assertEqual("in-use" if expected else "available", shown["status"])
         for guest in (self.a, self.b):
-            self.assertEqual(int(guest in there), len(self.sessions(guest)), guest.name)
+            self.assertEqual(int(guest in expected), len(self.sessions(guest)), guest.name)
 
     def assert_reads(self, guest, offset, data):
         self.assertEqual(data, guest.read(offset, len(data)))
@@ -142,7 +142,7 @@ class Case(testtools.TestCase):
         self.assert_hosts(volume)
         self.api.request_json("DELETE", f"/volumes/{volume}")
         self.api.wait_for(volume, "gone")
-        self.assertEqual([], self.tgtd.leftovers())
+        self.assertEqual([], self.tgtd.orphans())
         for guest in (self.a, self.b):
             self.assertEqual(([], []), (guest.sessions(), guest.devices()), guest.name)
 

@@ -131,7 +131,7 @@ class Calls:
             if result.status not in _UNCLEAR:
                 return self._posted(volume, server, verb, EndpointDoc(first, result, 1))
             if (not self._keys or result.status != LOST) and (
-                attachment := self.of(volume, server)
+                attachment := self.list_ids(volume, server)
             ):
                 return self._adopt(volume, server, first, attachment)
             if result.status == 409 and _KEY not in f"{result.body}":
@@ -154,15 +154,15 @@ class Calls:
             self.history.note_success(verb, last.invoked, last.answered)
         return made
 
-    def _adopt(self, volume: str, server: str, invoked: float, attachment: list[str]) -> str:
-        what = volume_model.Made(server, attachment[0], phases.PRESENT)
+    def _adopt(self, volume: str, server: str, invoked: float, ids: list[str]) -> str:
+        what = volume_model.Made(server, ids[0], phases.PRESENT)
         self.history.note(volume, invoked, time.monotonic(), what)
-        for surplus in attachment[1:]:
+        for surplus in ids[1:]:
             self.history.count("reserve", "doubled")
             self.delete(volume, surplus)
-        return attachment[0]
+        return ids[0]
 
-    def of(self, volume: str, server: str) -> list[str]:
+    def list_ids(self, volume: str, server: str) -> list[str]:
         """List the ids of a server's attachments to a volume."""
         return [each["id"] for each in self.listing(volume) if each["instance"] == server]
 
@@ -239,10 +239,10 @@ class Calls:
         self._note_list(volume, last, found)
         return found
 
-    def look(self, volume: str) -> None:
-        """Look at a volume."""
-        last = self._repeat("look", "GET", f"/volumes/{volume}").last
-        self._expect("look", last, 200)
+    def check_volume(self, volume: str) -> None:
+        """Check status and attachments of a volume."""
+        last = self._repeat("check", "GET", f"/volumes/{volume}").last
+        self._expect("check", last, 200)
         found = last.body["volume"]
         # The API reads the two one after the other.
         self._note(volume, last, volume_model.HadStatus(found["status"]))

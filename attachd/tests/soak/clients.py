@@ -71,7 +71,7 @@ class Client:
             "attach at once": self._attach_at_once,
             "change my mind": self._change_my_mind,
             "race": self._race,
-            "look": self._look,
+            "check": self._check,
         }
 
     def start(self) -> None:
@@ -132,10 +132,10 @@ class Client:
             self._delete(volume, attachment_id)
             connecting.result()
 
-    def _look(self, intention: Intention, volume: str) -> None:
+    def _check(self, intention: Intention, volume: str) -> None:
         self._calls.listing(volume)
         self._pause(intention, plan.LONGEST_PAUSE)
-        self._calls.look(volume)
+        self._calls.check_volume(volume)
 
     def _use(
         self, intention: Intention, volume: str, attachment_id: str, *, connected: bool

@@ -19,7 +19,7 @@ from attachd.tests.soak.deployment import KINDS, Restart, SoakDeployment
 from attachd.tests.soak.history import Success
 from attachd.tests.wait import wait_until
 
-_NAP = 0.05
+_POLL_INTERVAL = 0.05
 _LOOK_EVERY = 0.2
 _LONGEST_WAIT = 1.0
 _SLOW = 5.0
@@ -70,7 +70,7 @@ class Wrecker:
         self._watch = watch
         self._seed = seed
         self._say = say
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
         # What is to be started again: (moment, which of two at the same, ...)
         self._down: list[tuple[float, int, Killed, Restart]] = []
         self._coming: list[tuple[Killed, Restart]] = []
@@ -84,7 +84,7 @@ class Wrecker:
         for kill in kills:
             if time.monotonic() > until and kill.number >= len(KINDS):
                 break
-            self._wait(self._begun + kill.after)
+            self._wait(self._started_at + kill.after)
             if not kill.overlaps:
                 self._wait_until_all_is_back()
             self._kill(kill)
@@ -96,26 +96,26 @@ class Wrecker:
         self._watch.wait_for_work(_LONGEST_WAIT)
         killed = Killed(kill.kind, time.monotonic(), 0.0)
         revival = self._stage.kill(kill.kind, random.Random(f"{self._seed}/kill-{kill.number}"))
-        self._say(f"{killed.moment - self._begun:7.1f} s: killed {kill.kind}")
+        self._say(f"{killed.moment - self._started_at:7.1f} s: killed {kill.kind}")
         heapq.heappush(self._down, (killed.moment + kill.outage, kill.number, killed, revival))
 
     def _wait(self, moment: float) -> None:
         while time.monotonic() < moment:
-            time.sleep(_NAP)  # a soak lasts as long as it is asked to
-            self._look()
+            time.sleep(_POLL_INTERVAL)  # a soak lasts as long as it is asked to
+            self._poll()
 
     def _wait_until_all_is_back(self) -> None:
         def is_back() -> bool:
-            self._look()
+            self._poll()
             return not (self._down or self._coming)
 
         wait_until(
             is_back,
             lambda: f"{[killed.kind for killed, _ in self._coming]} does not come back",
-            interval=_NAP,
+            interval=_POLL_INTERVAL,
         )
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while self._down and self._down[0][0] <= time.monotonic():
             *_, killed, revival = heapq.heappop(self._down)
             revival.start()
@@ -142,15 +142,15 @@ class Watch(threading.Thread):
     def run(self) -> None:
         """Look."""
         while not self._stop_asked.wait(_LOOK_EVERY):
-            self._look()
+            self._poll()
 
     def wait_for_work(self, seconds: float) -> None:
         """Wait until a row is half-way, so that a kill hits something; but not for long."""
         deadline = time.monotonic() + seconds
-        while not self._look() and time.monotonic() < deadline:
-            time.sleep(_NAP / 10)  # a kill that hits nothing is as good a kill
+        while not self._poll() and time.monotonic() < deadline:
+            time.sleep(_POLL_INTERVAL / 10)  # a kill that hits nothing is as good a kill
 
-    def _look(self) -> Orphans:
+    def _poll(self) -> Orphans:
         with contextlib.suppress(sa.exc.SQLAlchemyError), self._engine.connect() as connection:
             moment = time.monotonic()
             rows = frozenset((a, b, c) for a, b, c in connection.execute(_WANTED))

@@ -42,7 +42,7 @@ class History:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: dict[str, list[Operation]] = defaultdict(list)
+        self._by_volume: dict[str, list[Operation]] = defaultdict(list)
         self._ids: dict[str, set[str]] = defaultdict(set)
         self.successes: list[Success] = []
         self.outcomes: dict[tuple[str, str], int] = defaultdict(int)
@@ -51,7 +51,7 @@ class History:
     def note(self, volume: str, invoked: float, answered: float, what: Any) -> None:
         """Note an operation of a volume; see volume_model."""
         with self._lock:
-            self._of[volume].append(Operation(invoked, answered, what))
+            self._by_volume[volume].append(Operation(invoked, answered, what))
 
     def note_post(self, volume: str, moment: float, server: str, *, connects: bool) -> None:
         """Note that a POST was sent whose effect may be anywhere, or nowhere, after that."""
@@ -79,7 +79,7 @@ class History:
 
     def size(self) -> int:
         """Return how many operations were noted."""
-        return sum(map(len, self._of.values()))
+        return sum(map(len, self._by_volume.values()))
 
     def judge(self, shared: Iterable[str]) -> list[str]:
         """Return a sentence about each volume whose history is not linearizable.
@@ -88,7 +88,7 @@ class History:
         """
         several = frozenset(shared)
         result = []
-        for volume, noted in self._of.items():
+        for volume, noted in self._by_volume.items():
             operations = [self._known(each) for each in noted]
             model = volume_model.Volume(shared=volume in several)
             initial = volume_model.State()

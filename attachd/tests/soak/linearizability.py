@@ -57,7 +57,7 @@ class _Node(Generic[State]):
         self.count = count
         self.state = state
         self.last = last
-        self.ways: Iterator[tuple[int, State]] = iter(())
+        self.choices: Iterator[tuple[int, State]] = iter(())
 
 
 class _Search(Generic[State]):
@@ -90,7 +90,7 @@ class _Search(Generic[State]):
         return self._verdict(False, deepest, len(seen))
 
     def _following(self, node: _Node[State], seen: set[tuple[int, State]]) -> _Node[State] | None:
-        for index, state in node.ways:
+        for index, state in node.choices:
             done = node.done | 1 << index
             if (done, state) not in seen:
                 seen.add((done, state))
@@ -100,10 +100,10 @@ class _Search(Generic[State]):
 
     def _node(self, done: int, count: int, state: State, last: int | None) -> _Node[State]:
         made = _Node(done, count, state, last)
-        made.ways = self._ways(made)
+        made.choices = self._choices(made)
         return made
 
-    def _ways(self, node: _Node[State]) -> Iterator[tuple[int, State]]:
+    def _choices(self, node: _Node[State]) -> Iterator[tuple[int, State]]:
         for index in self._possible(node.done):
             for state in self._step(node.state, self._operations[index].what):
                 yield index, state

@@ -10,7 +10,7 @@ import uuid
 
 from attachd.tests.soak import deployment
 
-INTENTIONS = {"attach": 8, "attach at once": 6, "change my mind": 3, "race": 4, "look": 4}
+INTENTIONS = {"attach": 8, "attach at once": 6, "change my mind": 3, "race": 4, "check": 4}
 """How often each of them is drawn.
 
 * attach: reserve, connect, complete, look, delete

@@ -193,7 +193,7 @@ class _Run:
             for each in self._calls().listing(volume)
         }
         for volume in (*stage.ordinary, *stage.shared):
-            self._calls().look(volume)
+            self._calls().check_volume(volume)
         found += [
             f"nobody knows of {each}: {listed[each]}" for each in listed if each not in believed
         ]
@@ -220,7 +220,7 @@ class _Run:
                 calls.delete(volume, each["id"])
         self._stage.remove_volumes()
         return consistency.wait_until_consistent(
-            lambda: [f"left over: {each}" for each in self._stage.tgtd.leftovers()], seconds
+            lambda: [f"left over: {each}" for each in self._stage.tgtd.orphans()], seconds
         )
 
     def _figures(

@@ -31,14 +31,14 @@ class Difference:
     """One place of one answer."""
 
     request: str
-    at: str
+    place: str
     cinder: Any
     attachd: Any
 
     def __str__(self) -> str:
         """Return it as a line, for people."""
         theirs, ours = (json.dumps(each)[:300] for each in (self.cinder, self.attachd))
-        return f"{self.request}  {self.at}\n    cinder:  {theirs}\n    attachd: {ours}"
+        return f"{self.request}  {self.place}\n    cinder:  {theirs}\n    attachd: {ours}"
 
 
 def between(request: str, theirs: Normal, ours: Normal) -> list[Difference]:
@@ -79,7 +79,7 @@ class _Entry:
         if "attachd" in self.content and self.content["attachd"] != difference.attachd:
             return False
         requests = [each for each in self.requests if fnmatch.fnmatch(difference.request, each)]
-        places = [each for each in self.places if fnmatch.fnmatch(difference.at, each)]
+        places = [each for each in self.places if fnmatch.fnmatch(difference.place, each)]
         if not (requests and places):
             return False
         self.needed |= {*requests, *places}

@@ -70,7 +70,7 @@ class Player:
     url: str
     pace: float = 0.0
     timeout: float = 30.0
-    nap: float = 0.02
+    poll_interval: float = 0.02
 
     def play(self, scenario: Scenario) -> dict[str, Normal]:
         """Return the answers, by the ids of their requests."""
@@ -205,7 +205,7 @@ class _Stage:
     def _poll(self, get: Callable[[], Value], is_expected: Callable[[Value], object]) -> Value:
         """Wait for an answer that is expected; return the last one if none is."""
         player = self._player
-        return poll(get, is_expected, timeout=player.timeout, interval=player.nap)
+        return poll(get, is_expected, timeout=player.timeout, interval=player.poll_interval)
 
     def _pass_time(self) -> None:
         time.sleep(self._player.pace)  # longer than the resolution of the server's timestamps

@@ -98,11 +98,11 @@ def load(folder: Path = FOLDER) -> list[Scenario]:
             identity = f"{path.stem}/{name}"
             read = tuple(itertools.chain.from_iterable(_read(identity, each) for each in steps))
             found.append(Scenario(identity, read))
-    _refuse_twins(found)
+    _refuse_duplicates(found)
     return found
 
 
-def _refuse_twins(found: list[Scenario]) -> None:
+def _refuse_duplicates(found: list[Scenario]) -> None:
     seen = set()
     for request in itertools.chain.from_iterable(each.requests for each in found):
         if request.id in seen:

@@ -22,7 +22,7 @@ def _create(claim: str, status: int, says: str, options: Any = None, **fields: A
     return Row(f"create: {claim}", "POST", URL, body, status, says, options or {})
 
 
-def _at(claim: str, status: int, says: str, who: Any = ADMIN, **fields: Any) -> Row:
+def _create_row(claim: str, status: int, says: str, who: Any = ADMIN, **fields: Any) -> Row:
     return _create(claim, status, says, {**who, **OWN}, **fields)
 
 
@@ -118,16 +118,18 @@ ROWS = [
     _create("a connector of text", 400, "attachment.connector", connector="iqn.1"),
     _create("a connector without a host", 400, "'host' is a required", connector={"ip": "1"}),
     _create("a host without attachd 1.0", 400, "host.*attachd 1.0", ADMIN, host="n"),
-    _at("a host and a connector", 400, "connector.*attachment.host", host="n", connector=HOST),
-    _at("the host is null", 400, "attachment.host", host=None),
-    _at("the host is empty", 400, "attachment.host", host=""),
-    _at("the host is a number", 400, "attachment.host", host=1),
-    _at("the host is a novel", 400, "attachment.host", host="x" * 256),
-    _at("the host has control characters", 400, "attachment.host", host="a\x1b[2J"),
-    _at("the host has a NUL", 400, "attachment.host", host="a\x00"),
-    _at("the host is unknown", 404, "No agent of host nowhere is known", host="nowhere"),
-    _at("a host, by a member", 403, "volume:attachment_create_on_host", MEMBER, host="n"),
-    _at("a host that is to expire", 404, "nowhere", host="nowhere", expires_in=5),
+    _create_row(
+        "a host and a connector", 400, "connector.*attachment.host", host="n", connector=HOST
+    ),
+    _create_row("the host is null", 400, "attachment.host", host=None),
+    _create_row("the host is empty", 400, "attachment.host", host=""),
+    _create_row("the host is a number", 400, "attachment.host", host=1),
+    _create_row("the host is a novel", 400, "attachment.host", host="x" * 256),
+    _create_row("the host has control characters", 400, "attachment.host", host="a\x1b[2J"),
+    _create_row("the host has a NUL", 400, "attachment.host", host="a\x00"),
+    _create_row("the host is unknown", 404, "No agent of host nowhere is known", host="nowhere"),
+    _create_row("a host, by a member", 403, "volume:attachment_create_on_host", MEMBER, host="n"),
+    _create_row("a host that is to expire", 404, "nowhere", host="nowhere", expires_in=5),
     _create("a reader", 403, "volume:attachment_create", READER),
     _plain("update: nothing", "PUT", RESERVED, {"attachment": {}}, 400, "'connector' is a req"),
     _plain(

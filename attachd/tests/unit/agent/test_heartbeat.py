@@ -94,9 +94,9 @@ class ReportTest(fake_host.FakeHostCase):
         path = str(self.connector.path("t1"))
         moment = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
         with (
-            mock.patch("attachd.agent.mount.device_nodes.stat_device") as look,
+            mock.patch("attachd.agent.mount.device_nodes.stat_device") as stat_device,
             mock.patch("attachd.agent.mount.mountinfo.list_mounts", return_value=moment),
         ):
-            look.return_value.device_numbers.return_value = [7]
+            stat_device.return_value.device_numbers.return_value = [7]
             (device,) = self.report(self.entry())["devices"]
         self.assertEqual("/mnt/7", device["mountpoint"])

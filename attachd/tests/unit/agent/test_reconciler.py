@@ -345,12 +345,12 @@ class MeanwhileTest(ReconcilerCase):
     def test_volume_lock_excludes_command_line(self):
         attachment_id, done = self.add(), threading.Event()
 
-        def look():
+        def reconcile():
             self.reconciler.reconcile(attachment_id)
             done.set()
 
         with self.host.journal.volume_lock(self.volume_id):
-            thread = threading.Thread(target=look)
+            thread = threading.Thread(target=reconcile)
             thread.start()
             self.assertFalse(done.wait(0.2))  # slow, it is done no sooner
             self.assertEqual([], self.connector.calls)

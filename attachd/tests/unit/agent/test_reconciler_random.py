@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens in whichever order: nobody is told of a device that is not there, or not gone.
+"""Random orders of events: the agent reports a device only if it is present, or gone.
 
 Attachments come, are withdrawn and deleted by force; the host fails, reboots, and its agent dies
 at any step.  In the end, with nothing in the way, the host has what it should, and nothing else.
@@ -28,18 +28,18 @@ class RandomTest(ReconcilerCase):
         super().setUp()
         self.moves = []
         for name, existing in (("complete", True), ("release", False)):
-            watched = self.watched(name, getattr(agent_transitions, name), there=existing)
+            watched = self.watched(name, getattr(agent_transitions, name), present=existing)
             patched = mock.patch.object(agent_transitions, name, watched)
             patched.start()
             self.addCleanup(patched.stop)
 
-    def watched(self, name, real, *, there):
-        """Have a look at the host whenever something is told of it."""
+    def watched(self, name, real, *, present):
+        """Check the host at each report of a transition."""
 
         def result(attachment_id, *args):
             row = db_rows.get_attachment(attachment_id)
             target = row["connection_info"]["data"]["target"]
-            self.assertEqual(there, target in self.connector.devices(), f"{name} of {target}")
+            self.assertEqual(present, target in self.connector.devices(), f"{name} of {target}")
             self.moves.append(name)
             return real(attachment_id, *args)
 

@@ -26,13 +26,13 @@ class RestoringTest(unittest.TestCase):
         self.addCleanup(temporary.cleanUp)
         self.folder = Path(temporary.path)
         self.host = Host(Identity("h", "iqn.2026-01.test:h"), self.folder / "host", "user-space")
-        self.told = []
+        self.progress = []
 
     def test_restore_keeps_intact_attachment(self):
         entry = self.attached("v")
-        self.assertEqual([(Verdict.OK, "", None)], self.told_of(restore.check_host(self.host)))
-        found = restore.restore_host(self.host, self.current, self.told.append)
-        self.assertEqual([(Verdict.OK, "", None)], self.told_of(found))
+        self.assertEqual([(Verdict.OK, "", None)], self.describe(restore.check_host(self.host)))
+        found = restore.restore_host(self.host, self.current, self.progress.append)
+        self.assertEqual([(Verdict.OK, "", None)], self.describe(found))
         self.assertEqual([entry], self.host.journal.list_entries())
 
     def test_restore_connects_by_present_connection(self):
@@ -174,9 +174,9 @@ class RestoringTest(unittest.TestCase):
 
     def restore(self, infos):
         return restore.restore_host(
-            self.host, lambda each: infos[each.volume_id], self.told.append
+            self.host, lambda each: infos[each.volume_id], self.progress.append
         )
 
     @staticmethod
-    def told_of(found):
+    def describe(found):
         return [(each.verdict, each.advice, each.error) for each in found]

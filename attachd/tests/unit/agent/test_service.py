@@ -254,9 +254,9 @@ CONTEXT = RequestContext(overwrite=False)
 
 class EndpointTest(unittest.TestCase):
     def test_endpoint_reconciles(self):
-        look = mock.Mock(return_value=None)
-        self.assertIsNone(Endpoint(look).reconcile(CONTEXT, attachment_id="a"))
-        look.assert_called_once_with("a")
+        reconcile = mock.Mock(return_value=None)
+        self.assertIsNone(Endpoint(reconcile).reconcile(CONTEXT, attachment_id="a"))
+        reconcile.assert_called_once_with("a")
 
     def test_endpoint_returns_expected_error(self):
         busy = exception.DeviceBusy(device="/dev/sdb", users="x")

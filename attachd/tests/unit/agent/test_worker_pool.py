@@ -40,11 +40,11 @@ class WorkerPoolTest(unittest.TestCase):
         gate, entered = threading.Event(), threading.Event()
         self.addCleanup(gate.set)
 
-        def look(_attachment_id):
+        def reconcile(_attachment_id):
             entered.set()
             gate.wait(TIMEOUT)
 
-        self.reconcile.side_effect = look
+        self.reconcile.side_effect = reconcile
         self.pool.submit(["a"])
         self.assertTrue(entered.wait(TIMEOUT))
         return gate

@@ -111,7 +111,7 @@ class VolumeUseTest(Case):
             self.volume_use()
         self.assertIn("Nothing has been changed", str(caught.exception))
 
-    def assert_told(self, logged, says):
+    def assert_logged(self, logged, says):
         """Check that the log has more details than the response."""
         with self.assertLogs("attachd.api.nova", "WARNING") as logs:
             self.assert_unavailable(f"cannot be reached .{says}")
@@ -172,15 +172,15 @@ class VolumeUseTest(Case):
 
     def test_unreachable_server_is_unavailable(self):
         self.fake.close()
-        self.assert_told(self.fake.url, "ConnectFailure")
+        self.assert_logged(self.fake.url, "ConnectFailure")
 
     def test_missing_certificate_is_unavailable(self):
         self.set(endpoint_override=self.fake.url.replace("http", "https"), cafile="/nowhere")
-        self.assert_told("/nowhere", "OSError")
+        self.assert_logged("/nowhere", "OSError")
 
     def test_server_without_tls_is_unavailable(self):
         self.set(endpoint_override=self.fake.url.replace("http", "https"))
-        self.assert_told("SSL", "SSLError")
+        self.assert_logged("SSL", "SSLError")
 
     def test_failed_token_exchange_is_unavailable(self):
         refused = auth_exceptions.Unauthorized()

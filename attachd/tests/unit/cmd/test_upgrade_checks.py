@@ -210,7 +210,7 @@ class SecretsTest(unittest.TestCase):
         databases.use(self)
         self.file = key_files.use(self)
 
-    def look(self, expected):
+    def check(self, expected):
         found = upgrade_checks.secrets(None)
         self.assertEqual(expected, found.code, found.details)
         return found.details
@@ -219,14 +219,14 @@ class SecretsTest(unittest.TestCase):
         db_rows.add_attachment(db_rows.add_volume()["id"], "attached")
 
     def test_secrets_check_of_encrypted_secrets_succeeds(self):
-        self.look(Code.SUCCESS)
+        self.check(Code.SUCCESS)
         self.add()
-        self.look(Code.SUCCESS)
+        self.check(Code.SUCCESS)
 
     def test_secrets_check_without_keys_warns_with_command(self):
         key_files.configure(self, None)
         self.add()
-        details = self.look(Code.WARNING)
+        details = self.check(Code.WARNING)
         self.assertIn("[secrets] key_file is not set", details)
         self.assertIn("attachd-manage key create", details)
 
@@ -234,24 +234,24 @@ class SecretsTest(unittest.TestCase):
         key_files.configure(self, None)
         self.add()
         key_files.configure(self, self.file)
-        self.assertIn("1 secrets in the database are not encrypted", self.look(Code.WARNING))
+        self.assertIn("1 secrets in the database are not encrypted", self.check(Code.WARNING))
 
     def test_secrets_check_of_missing_key_fails_with_id(self):
         self.add()
         lost = key_files.key_ids(self.file)[0]
         key_files.replace_all_keys(self.file)
-        self.assertIn(lost, self.look(Code.FAILURE))
+        self.assertIn(lost, self.check(Code.FAILURE))
         key_files.configure(self, None)
-        self.assertIn(lost, self.look(Code.FAILURE))
+        self.assertIn(lost, self.check(Code.FAILURE))
 
     def test_secrets_check_of_invalid_key_file_fails_with_reason(self):
         self.file.chmod(0o644)
-        self.assertIn("has mode 0644", self.look(Code.FAILURE))
+        self.assertIn("has mode 0644", self.check(Code.FAILURE))
 
     def test_secrets_check_without_database_reads_key_file(self):
         session.dispose()
         conf_fixture.override(self, "connection", "sqlite:////nowhere/x", "database")
-        self.look(Code.SUCCESS)
+        self.check(Code.SUCCESS)
 
 
 class ManagersTest(unittest.TestCase):
@@ -259,7 +259,7 @@ class ManagersTest(unittest.TestCase):
         super().setUp()
         databases.use(self)
 
-    def _look(self, **contracts):
+    def _check(self, **contracts):
         for host, contract in contracts.items():
             services.report(
                 binary="attachd-manager",
@@ -273,33 +273,33 @@ class ManagersTest(unittest.TestCase):
         return upgrade_checks.managers(None)
 
     def test_managers_check_of_this_release_succeeds(self):
-        self.assertEqual(Code.SUCCESS, self._look(one=manager_api.VERSION).code)
+        self.assertEqual(Code.SUCCESS, self._check(one=manager_api.VERSION).code)
 
     def test_managers_check_of_older_release_warns_with_names(self):
         self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
-        found = self._look(one="1.7", two="1.4", three="1.6")
+        found = self._check(one="1.7", two="1.4", three="1.6")
         self.assertEqual(Code.WARNING, found.code)
         self.assertIn("three@fake (1.6), two@fake (1.4).", found.details)
 
     def test_managers_check_without_database_is_skipped(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(services, "versions", side_effect=gone):
-            found = self._look()
+            found = self._check()
         self.assertEqual(Code.SUCCESS, found.code)
         self.assertIn("Not looked at", found.details)
 
 
 class PinTest(unittest.TestCase):
-    def _look(self, pinned):
+    def _check(self, pinned):
         conf_fixture.override(self, "attachd_manager", pinned, "upgrade_levels")
         return upgrade_checks.pin(None)
 
     def test_pin_check_of_older_version_warns(self):
         self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
-        found = self._look("1.3")
+        found = self._check("1.3")
         self.assertEqual(Code.WARNING, found.code)
         self.assertIn("attachd_manager is 1.3", found.details)
 
     def test_pin_check_of_newest_version_succeeds(self):
         for pinned in ("auto", manager_api.VERSION):
-            self.assertEqual(Code.SUCCESS, self._look(pinned).code, pinned)
+            self.assertEqual(Code.SUCCESS, self._check(pinned).code, pinned)

@@ -151,7 +151,7 @@ class TypesTest(Case):
             types.update(self.gold, {"name": "silver"})
         self.assertEqual(self.SET, quotas.project_limits("p"))
 
-    def test_rename_type_replaces_leftover_limits(self):
+    def test_rename_type_replaces_stale_limits(self):
         quotas.set_limits("p", {"volumes_silver": 9})
         types.update(self.gold, {"name": "silver"})
         self.assertEqual(1, quotas.project_limits("p")["volumes_silver"])

@@ -18,12 +18,12 @@ class BackgroundTasksTest(unittest.TestCase):
         self.work = BackgroundTasks("shelf", 2)
         self.go_on = threading.Event()
         self.addCleanup(self.go_on.set)
-        self.begun = []
+        self.started = []
         self.done = threading.Semaphore(0)
 
     def submit(self, name):
         def do():
-            self.begun.append(name)
+            self.started.append(name)
             self.go_on.wait(TIMEOUT)
             self.done.release()
 
@@ -32,25 +32,25 @@ class BackgroundTasksTest(unittest.TestCase):
     def test_submit_returns_at_once_and_limits_running_tasks(self):
         for name in "abcd":
             self.submit(name)
-        wait_until(lambda: len(self.begun) == 2)
+        wait_until(lambda: len(self.started) == 2)
         time.sleep(0.05)  # for a third one that must not begin; slow, it is only not found
-        self.assertEqual({"a", "b"}, set(self.begun))
+        self.assertEqual({"a", "b"}, set(self.started))
         self.go_on.set()
         for _ in "abcd":
             self.assertTrue(self.done.acquire(timeout=TIMEOUT))
-        self.assertEqual({"a", "b", "c", "d"}, set(self.begun))
+        self.assertEqual({"a", "b", "c", "d"}, set(self.started))
 
     def test_submit_second_task_of_volume_is_ignored(self):
         for _ in range(3):
             self.submit("a")
-        wait_until(lambda: self.begun)
+        wait_until(lambda: self.started)
         self.submit("a")
         self.go_on.set()
         self.assertTrue(self.done.acquire(timeout=TIMEOUT))
         wait_until(lambda: not self.work._volume_ids)
-        self.assertEqual(["a"], self.begun)
+        self.assertEqual(["a"], self.started)
         self.submit("a")
-        wait_until(lambda: self.begun == ["a", "a"])
+        wait_until(lambda: self.started == ["a", "a"])
 
     def test_is_busy_until_all_tasks_are_done(self):
         self.assertFalse(self.work.is_busy)
@@ -59,7 +59,7 @@ class BackgroundTasksTest(unittest.TestCase):
         self.assertTrue(self.work.is_busy)
         self.go_on.set()
         wait_until(lambda: not self.work.is_busy)
-        self.assertEqual(3, len(self.begun))
+        self.assertEqual(3, len(self.started))
 
     def test_failed_task_does_not_block_others(self):
         def fail():
@@ -71,7 +71,7 @@ class BackgroundTasksTest(unittest.TestCase):
         self.go_on.set()
         for name in "abc":
             self.submit(name)
-        wait_until(lambda: len(self.begun) == 3)
+        wait_until(lambda: len(self.started) == 3)
 
     def test_task_runs_with_context_of_request(self):
         seen = []

@@ -22,7 +22,7 @@ class Case(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.heard = captured_notifications.use(self)
+        self.notifications = captured_notifications.use(self)
 
     def _add(self, state, **values):
         return db_rows.add_volume(state, owner=backends.HOST, **values)["id"]
@@ -30,7 +30,7 @@ class Case(unittest.TestCase):
     def seen(self, *names):
         return [
             (each["event_type"], *(each["payload"][name] for name in names))
-            for each in self.heard.messages()
+            for each in self.notifications.messages()
         ]
 
 
@@ -59,7 +59,7 @@ class VolumeEventTest(Case):
         volumes.create(self.backend, volume_id)
         db_rows.change_volume(volume_id, state="deleting", status="deleting")
         volumes.delete(self.backend, volume_id)
-        publishers = [each["publisher_id"] for each in self.heard.messages()]
+        publishers = [each["publisher_id"] for each in self.notifications.messages()]
         whole, backend = f"volume.{backends.HOST}#pool", f"volume.{backends.HOST}"
         self.assertEqual([whole, whole, backend, backend], publishers)
 
@@ -71,13 +71,13 @@ class VolumeEventTest(Case):
             with self.driver.failing(method):
                 work(self.backend, volume_id)
         kinds = ["volume.create.start", "volume.delete.start", "volume.resize.start"]
-        self.assertEqual(kinds, self.heard.event_types())
+        self.assertEqual(kinds, self.notifications.event_types())
 
     def test_volume_late_message_sends_no_event(self):
         volume_id = db_rows.add_volume()["id"]
         for work in (volumes.create, volumes.extend, volumes.delete):
             work(self.backend, volume_id)
-        self.assertEqual([], self.heard.event_types())
+        self.assertEqual([], self.notifications.event_types())
 
 
 class AttachmentEventTest(Case):
@@ -102,7 +102,7 @@ class AttachmentEventTest(Case):
         other = db_rows.add_attachment(volume["id"], instance_uuid="b")
         with self.assertRaises(exception.NotMultiattach):
             attach.attach(self.backend, other["id"], volume["id"], db_rows.OTHER_CONNECTOR)
-        self.assertEqual([], self.heard.event_types())
+        self.assertEqual([], self.notifications.event_types())
 
     def test_detach_failure_sends_no_end_and_retry_sends_start(self):
         volume = db_rows.add_volume()
@@ -111,19 +111,19 @@ class AttachmentEventTest(Case):
             detach.detach(self.backend, row["id"], volume["id"])
         detach.detach(self.backend, row["id"], volume["id"])
         start, end = "volume.detach.start", "volume.detach.end"
-        self.assertEqual([start, start, end], self.heard.event_types())
+        self.assertEqual([start, start, end], self.notifications.event_types())
 
     def test_recovery_sends_start_event_again(self):
         volume = db_rows.add_volume()
         row = db_rows.add_attachment(volume["id"], "connecting")
         attach.finish_attach(self.backend, db_rows.get_attachment(row["id"]))
-        self.assertEqual(["volume.attach.start"], self.heard.event_types())
+        self.assertEqual(["volume.attach.start"], self.notifications.event_types())
 
     def test_legacy_connection_sends_no_attachment_event(self):
         volume = db_rows.add_volume()
         row = db_rows.add_attachment(volume["id"], "connecting", kind="connection")
         attach.finish_attach(self.backend, db_rows.get_attachment(row["id"]))
-        self.assertEqual([], self.heard.event_types())
+        self.assertEqual([], self.notifications.event_types())
 
     def test_attachment_event_shows_row_after_move(self):
         volume = db_rows.add_volume()
@@ -132,7 +132,7 @@ class AttachmentEventTest(Case):
             row["id"], volume["id"], Event.CONNECT, {"connector": db_rows.CONNECTOR}
         )
         notify.attachment_event(self.backend, "attach.start", moved)
-        (message,) = self.heard.messages()
+        (message,) = self.notifications.messages()
         payload = message["payload"]
         (shown,) = payload["volume_attachment"]
         self.assertEqual(("attaching", "attaching"), (payload["status"], shown["attach_status"]))
@@ -143,7 +143,7 @@ class AttachmentEventTest(Case):
         row = db_rows.add_attachment(volume["id"])
         moved = attachments_db.move(row["id"], volume["id"], Event.CANCEL)
         notify.attachment_removed_event(self.backend, "detach.end", moved)
-        (message,) = self.heard.messages()
+        (message,) = self.notifications.messages()
         self.assertEqual([], message["payload"]["volume_attachment"])
         self.assertEqual("available", message["payload"]["status"])
 
@@ -233,10 +233,12 @@ def row(state, agent="node-1"):
 class RequestReconcileTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.nudge = self.enterContext(mock.patch.object(agent_api, "request_reconcile"))
+        self.request_reconcile = self.enterContext(
+            mock.patch.object(agent_api, "request_reconcile")
+        )
 
     def sent(self):
-        return [call.args[1:] for call in self.nudge.call_args_list]
+        return [call.args[1:] for call in self.request_reconcile.call_args_list]
 
     def test_request_reconcile_calls_agents_that_may_have_device(self):
         for state in AttachmentState:
@@ -245,7 +247,7 @@ class RequestReconcileTest(unittest.TestCase):
         self.assertEqual({"connected", "attached", "withdrawing"}, names)
 
     def test_request_reconcile_failure_does_not_affect_others(self):
-        self.nudge.side_effect = [
+        self.request_reconcile.side_effect = [
             exception.AgentUnavailable(host="node-1", since="yet"),
             exception.Unavailable(reason="The queue is away."),
             RuntimeError("what is that?"),

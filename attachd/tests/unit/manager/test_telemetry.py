@@ -181,23 +181,23 @@ class ReportSectionsTest(unittest.TestCase):
         send = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "register_section"))
         telemetry.add_report_sections([self.backend])
         begin.assert_called_once_with("attachd-manager")
-        self.told = {call.args[0]: call.args[1] for call in send.call_args_list}
+        self.sections = {call.args[0]: call.args[1] for call in send.call_args_list}
 
     def test_report_section_describes_backends_without_reason(self):
-        (line,) = self.told["Backends"]()
+        (line,) = self.sections["Backends"]()
         self.assertIn("here@fake (RecordingDriver): ready", line)
         self.backend.error = "The password is 1234."
-        (line,) = self.told["Backends"]()
+        (line,) = self.sections["Backends"]()
         self.assertIn("down", line)
         self.assertNotIn("1234", line)
 
     def test_report_section_describes_volume_locks(self):
-        self.assertEqual([], self.told["Volume locks"]())
+        self.assertEqual([], self.sections["Volume locks"]())
         volume_id = db_rows.add_volume()["id"]
         with self.backend.lock(volume_id):
-            (line,) = self.told["Volume locks"]()
+            (line,) = self.sections["Volume locks"]()
         self.assertEqual(f"attachd-volume-{volume_id}: held by one thread, 0 waiting", line)
 
     def test_report_section_describes_database_connections(self):
         db_rows.add_volume()
-        self.assertRegex("\n".join(self.told["Database"]()), "reading: .*\nwriting: ")
+        self.assertRegex("\n".join(self.sections["Database"]()), "reading: .*\nwriting: ")

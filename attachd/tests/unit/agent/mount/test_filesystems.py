@@ -30,11 +30,11 @@ class FilesystemsTest(unittest.TestCase):
         self.path.write_bytes(bytes(8 * _MIB))
         self.device = str(self.path)
         self.uuid = str(uuid.uuid4())
-        self.told = []
+        self.progress = []
 
     def test_create_on_empty_device_sets_type_and_uuid(self):
         self.assertIsNone(filesystems.get_type(self.device))
-        fake_host.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
+        fake_host.make_filesystem(self.device, "ext4", self.progress.append, uuid=self.uuid)
         self.assertEqual("ext4", filesystems.get_type(self.device))
         self.assertEqual(self.uuid, probe.detect(self.device).uuid)
 
@@ -42,25 +42,25 @@ class FilesystemsTest(unittest.TestCase):
         requirements.require_tool(self, "mkfs.xfs")
         with self.path.open("wb") as file:
             file.truncate(300 * _MIB)
-        fake_host.make_filesystem(self.device, "xfs", self.told.append, uuid=self.uuid)
+        fake_host.make_filesystem(self.device, "xfs", self.progress.append, uuid=self.uuid)
         self.assertEqual(probe.Contents("xfs", self.uuid, "xfs"), probe.detect(self.device))
         self.assertTrue(filesystems.is_own_remnant(self.device, "xfs", self.uuid))
         self.assertFalse(filesystems.is_own_remnant(self.device, "xfs", str(uuid.uuid4())))
         filesystems.wipe(self.device)
-        probe.check_empty(self.device, self.told.append)
+        probe.check_empty(self.device, self.progress.append)
 
     def test_device_with_data_is_refused_and_kept(self):
         self.path.write_bytes(bytes(5 * _MIB) + b"precious" + bytes(3 * _MIB - 8))
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, f"carries data .at byte {5 * _MIB}"):
-            fake_host.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.progress.append)
         self.assertEqual(before, self.path.read_bytes())
 
     def test_device_with_filesystem_is_refused_and_kept(self):
-        fake_host.make_filesystem(self.device, "ext4", self.told.append)
+        fake_host.make_filesystem(self.device, "ext4", self.progress.append)
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, "carries ext4"):
-            fake_host.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.progress.append)
         self.assertEqual(before, self.path.read_bytes())
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
 
@@ -70,7 +70,7 @@ class FilesystemsTest(unittest.TestCase):
             self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid), left)
             filesystems.wipe_signatures(self.device)
             self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid), left)
-            filesystems.create(self.device, "ext4", self.told.append, self.uuid)
+            filesystems.create(self.device, "ext4", self.progress.append, self.uuid)
             self.assertEqual("ext4", filesystems.get_type(self.device), left)
             subprocess.run(
                 [requirements.require_tool(self, "e2fsck"), "-fn", self.device],
@@ -85,7 +85,7 @@ class FilesystemsTest(unittest.TestCase):
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes(), left)
 
     def test_remnant_without_uuid_is_known_by_type(self):
-        fake_host.make_filesystem(self.device, "ext4", self.told.append)
+        fake_host.make_filesystem(self.device, "ext4", self.progress.append)
         self.assertFalse(filesystems.is_own_remnant(self.device, "minix", self.uuid))
         filesystems.wipe(self.device)
         subprocess.run(
@@ -98,7 +98,7 @@ class FilesystemsTest(unittest.TestCase):
     def leave(self, what):
         self.path.write_bytes(bytes(8 * _MIB))
         if what != "nothing":
-            fake_host.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
+            fake_host.make_filesystem(self.device, "ext4", self.progress.append, uuid=self.uuid)
         if what == "blocks without one":
             data = self.path.read_bytes()
             self.path.write_bytes(bytes(4096) + data[4096:])
@@ -118,15 +118,15 @@ class FilesystemsTest(unittest.TestCase):
         self.assertEqual("data", filesystems.get_type(self.device))
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
         with self.assertRaisesRegex(exception.HostError, "swap space"):
-            fake_host.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.progress.append)
 
     def test_mkfs_command_of_invalid_type_raises(self):
         self.assertEqual("mkfs.ext4", filesystems.mkfs_command("ext4"))
         for kind in ("", "../ext4", "ext4 -F", "-F", "ext4\n", "EXT4", "e" * 40):
             with self.assertRaisesRegex(exception.HostError, "no kind of a file system"):
-                fake_host.make_filesystem(self.device, kind, self.told.append)
+                fake_host.make_filesystem(self.device, kind, self.progress.append)
         with self.assertRaisesRegex(exception.HostError, "have the command mkfs.nosuch"):
-            fake_host.make_filesystem(self.device, "nosuch", self.told.append)
+            fake_host.make_filesystem(self.device, "nosuch", self.progress.append)
 
     def test_is_type_knows_names_of_blkid(self):
         self.assertTrue(filesystems.is_type("vfat", "fat"))
@@ -136,8 +136,8 @@ class FilesystemsTest(unittest.TestCase):
     def test_create_failure_raises_with_mkfs_message(self):
         self.path.write_bytes(bytes(4096))
         with self.assertRaisesRegex(exception.HostError, r"mkfs\.ext4 failed on .*device"):
-            fake_host.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.progress.append)
 
     def test_device_in_use_is_refused(self):
         with self.path.open("rb"), self.assertRaises(exception.DeviceBusy):
-            fake_host.make_filesystem(self.device, "ext4", self.told.append)
+            fake_host.make_filesystem(self.device, "ext4", self.progress.append)

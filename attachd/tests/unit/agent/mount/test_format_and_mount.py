@@ -32,7 +32,7 @@ class PlacingTest(unittest.TestCase):
         self.path.write_bytes(bytes(8 * _MIB))
         self.device = str(self.path)
         self.journal = Journal(Path(temporary.path) / "host")
-        self.told = []
+        self.progress = []
 
     def test_mount_volume_makes_requested_filesystem(self):
         entry = self.place(self.entry(mkfs="ext4"))
@@ -83,7 +83,7 @@ class PlacingTest(unittest.TestCase):
 
     def test_filesystem_of_another_process_stays(self):
         entry = self.entry(mkfs="ext4")
-        fake_host.make_filesystem(self.device, "ext4", self.told.append)
+        fake_host.make_filesystem(self.device, "ext4", self.progress.append)
         before = self.path.read_bytes()
         with self.assertRaisesRegex(exception.HostError, "has other contents since"):
             self.place(self.journal.write(entry, formatting="ext4"))
@@ -138,4 +138,4 @@ class PlacingTest(unittest.TestCase):
         return self.journal.write(Entry("v", device=Device(self.device, {}), **values))
 
     def place(self, entry):
-        return format_and_mount.mount_volume(self.journal, entry, self.told.append, mode="rw")
+        return format_and_mount.mount_volume(self.journal, entry, self.progress.append, mode="rw")

@@ -29,14 +29,14 @@ class ContentsTest(unittest.TestCase):
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)
         self.folder = Path(temporary.path)
-        self.told = []
+        self.progress = []
         smaller = mock.patch.multiple(probe, **_SMALLER)
         smaller.start()
         self.addCleanup(smaller.stop)
 
     def test_device_of_zeros_is_empty(self):
         for size in (512, 64 * _KIB, 3 * _MIB + 512, _LARGE):
-            probe.check_empty(self.device(size), self.told.append)
+            probe.check_empty(self.device(size), self.progress.append)
 
     def test_small_device_with_one_byte_has_data(self):
         size = 3 * _MIB + 512
@@ -47,7 +47,7 @@ class ContentsTest(unittest.TestCase):
         for place in (0, 8 * _MIB - 1, 12 * _MIB + 4095, 28 * _MIB, _LARGE - 1):
             self.refuses(self.device(_LARGE, place))
         # This is what is not noticed.  Who changes it changes what the documentation says.
-        probe.check_empty(self.device(_LARGE, 12 * _MIB + 4096), self.told.append)
+        probe.check_empty(self.device(_LARGE, 12 * _MIB + 4096), self.progress.append)
 
     def test_each_region_is_read_once(self):
         for size in (0, 1, 8 * _MIB, 16 * _MIB, 16 * _MIB + 1, 30 * _MIB + 4097):
@@ -61,8 +61,8 @@ class ContentsTest(unittest.TestCase):
     def test_check_empty_reports_progress(self):
         device = self.device(8 * _MIB)
         with mock.patch.object(probe.time, "monotonic", side_effect=range(100)):
-            probe.check_empty(device, self.told.append)
-        self.assertIn(f"Looking for data on {device}: 50%", self.told)
+            probe.check_empty(device, self.progress.append)
+        self.assertIn(f"Looking for data on {device}: 50%", self.progress)
 
     def test_detect_names_signature(self):
         swap = self.device(_MIB)
@@ -71,7 +71,7 @@ class ContentsTest(unittest.TestCase):
         )
         self.assertEqual(probe.Contents(None, "", "swap space"), probe.detect(swap))
         with self.assertRaisesRegex(exception.HostError, "carries swap space: no file system"):
-            probe.check_empty(swap, self.told.append)
+            probe.check_empty(swap, self.progress.append)
         self.assertIsNone(probe.detect(self.device(_MIB)))
 
     def test_parse_contents_describes_blkid_values(self):
@@ -97,12 +97,12 @@ class ContentsTest(unittest.TestCase):
         for size, places in ((3 * _MIB, (0, _MIB)), (_LARGE, (5, 12 * _MIB, _LARGE - 1))):
             device = self.device(size, *places)
             probe.erase(device)
-            probe.check_empty(device, self.told.append)
+            probe.check_empty(device, self.progress.append)
             self.assertEqual(size, Path(device).stat().st_size)
 
     def refuses(self, device):
         with self.assertRaisesRegex(exception.HostError, "carries data"):
-            probe.check_empty(device, self.told.append)
+            probe.check_empty(device, self.progress.append)
 
     def device(self, size, *places):
         path = self.folder / "device"

@@ -229,7 +229,7 @@ class NotifyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         api_context.use(self)
-        self.heard = captured_notifications.use(self)
+        self.notifications = captured_notifications.use(self)
         self.volume = db_rows.add_volume()["id"]
 
     def attachment(self, state):
@@ -238,29 +238,33 @@ class NotifyTest(unittest.TestCase):
 
     def test_attach_completed_sends_attach_end(self):
         lifecycle.notify_completed(self.attachment("attached"), "connected")
-        self.assertEqual(["volume.attach.end"], self.heard.event_types())
+        self.assertEqual(["volume.attach.end"], self.notifications.event_types())
 
     def test_attach_completed_of_reservation_sends_start_and_end(self):
         lifecycle.notify_completed(self.attachment("attached"), "reserved")
-        self.assertEqual(["volume.attach.start", "volume.attach.end"], self.heard.event_types())
+        self.assertEqual(
+            ["volume.attach.start", "volume.attach.end"], self.notifications.event_types()
+        )
 
     def test_attach_completed_repeated_sends_nothing(self):
         lifecycle.notify_completed(self.attachment("attached"), "attached")
-        self.assertEqual([], self.heard.event_types())
+        self.assertEqual([], self.notifications.event_types())
 
     def test_legacy_attach_repeated_sends_nothing(self):
         volume = Volume.get(api_context.make_context(), self.volume)
         lifecycle.notify_legacy_attach(volume)
-        self.assertEqual(["volume.attach.start", "volume.attach.end"], self.heard.event_types())
+        self.assertEqual(
+            ["volume.attach.start", "volume.attach.end"], self.notifications.event_types()
+        )
         self.attachment("attached")
         lifecycle.notify_legacy_attach(Volume.get(api_context.make_context(), self.volume))
-        self.assertEqual(2, len(self.heard.event_types()))
+        self.assertEqual(2, len(self.notifications.event_types()))
 
     def test_reservation_cancelled_sends_detach_start_and_end(self):
         given_up = self.attachment("reserved")
         db_rows.remove_all()
         lifecycle.notify_cancelled(given_up, [])
-        start, end = self.heard.messages()
+        start, end = self.notifications.messages()
         self.assertEqual("volume.detach.start", start["event_type"])
         (shown,) = start["payload"]["volume_attachment"]
         self.assertEqual((given_up.id, "reserved"), (shown["id"], shown["attach_status"]))

@@ -11,7 +11,7 @@ from attachd.tests.fixtures import db_rows
 from attachd.tests.wait import TIMEOUT
 
 
-def tell(number=1, **values):
+def add_event(number=1, **values):
     """Record an event of an attachment, and return its id."""
     row = {"id": models.new_id(), "project_id": db_rows.PROJECT, "volume_id": models.new_id()}
     row |= values

@@ -17,7 +17,7 @@ from attachd.db.attachments import events
 from attachd.db.engine import session
 from attachd.tests.fixtures import databases
 from attachd.tests.fixtures.conf_fixture import override
-from attachd.tests.unit.api.events.feeding import end, tell
+from attachd.tests.unit.api.events.feeding import add_event, end
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -34,18 +34,18 @@ class BroadcasterTest(unittest.TestCase):
         return [each["revision"] for each in self.broadcaster.read_after(place, seconds)]
 
     def test_read_after_returns_past_events_or_waits(self):
-        tell(3)
+        add_event(3)
         events.assign_sequence()
         self.assertEqual([1, 2, 3], self.places(0))
         self.assertEqual([], self.places(3, 0.01))
-        later = threading.Timer(0.1, tell)
+        later = threading.Timer(0.1, add_event)
         later.start()
         self.assertEqual([4], self.places(3))
         later.join()
 
     def test_cached_events_are_read_once(self):
         self.assertEqual([], self.places(0, 0))
-        tell(5)
+        add_event(5)
         self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
         with mock.patch.object(events, "list_after") as asked:
             self.assertEqual([3, 4, 5], self.places(2))
@@ -61,7 +61,7 @@ class BroadcasterTest(unittest.TestCase):
             self.broadcaster = broadcaster.Broadcaster()
             self.enterContext(self.broadcaster.subscribed())
             self.assertEqual([], self.places(0, 0))
-            tell(5)
+            add_event(5)
             self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
             with mock.patch.object(events, "list_after") as asked:
                 self.assertEqual([4, 5], self.places(3))
@@ -72,7 +72,7 @@ class BroadcasterTest(unittest.TestCase):
         self.assertEqual([], self.places(7, 0.05))
 
     def test_purged_events_raise_events_expired(self):
-        tell(3)
+        add_event(3)
         self.assertEqual([], self.places(events.assign_sequence().assigned, 0))
         events.purge(models.now() + datetime.timedelta(seconds=9), 2)
         with self.assertRaisesRegex(exception.EventsExpired, "since revision 0.*revision 3"):
@@ -82,16 +82,16 @@ class BroadcasterTest(unittest.TestCase):
     def test_events_purged_before_poll_are_skipped(self):
         self.assertEqual([], self.places(0, 0))
         with mock.patch.object(events, "assign_sequence", return_value=events.Sequence(0, 0)):
-            tell(2)
+            add_event(2)
         given = events.assign_sequence()
         events.purge(models.now() + datetime.timedelta(seconds=9), 9)
-        tell()
+        add_event()
         self.assertEqual([3], wait_until(lambda: self.places(given.assigned)))
 
     def test_events_lost_by_failover_are_not_sent(self):
-        tell(5)
+        add_event(5)
         self.assertEqual([], self.places(events.assign_sequence().assigned, 0))
-        tell()
+        add_event()
         self.assertEqual([6], self.places(5))
         with session.writer() as connection:
             connection.execute(sa.delete(models.events).where(models.events.c.revision > 3))
@@ -99,7 +99,7 @@ class BroadcasterTest(unittest.TestCase):
         wait_until(
             lambda: self.assertEqual([], self.places(6, 0.02)) or self.broadcaster._last == 3
         )
-        other = tell()
+        other = add_event()
         (result,) = self.broadcaster.read_after(3, TIMEOUT)
         self.assertEqual((4, other), (result["revision"], result["attachment_id"]))
 
@@ -117,7 +117,7 @@ class BroadcasterTest(unittest.TestCase):
         silent = mock.patch.object(events, "assign_sequence", give)
         with self.assertLogs(broadcaster.LOG.logger, "WARNING") as logged, silent:
             self.assertTrue(away.wait(TIMEOUT))
-            tell()
+            add_event()
             self.assertEqual([1], self.places(0))
         self.assertEqual(1, len(logged.output))
 
@@ -146,7 +146,7 @@ class BroadcasterTest(unittest.TestCase):
             thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
         self.broadcaster.subscribe()
-        later = threading.Timer(0.1, tell)
+        later = threading.Timer(0.1, add_event)
         later.start()
         self.assertEqual([1], self.places(0))
         later.join()

@@ -16,7 +16,7 @@ from attachd.api.events import broadcaster, handlers, parameters, sse
 from attachd.db.attachments import events
 from attachd.tests.fixtures import api_context
 from attachd.tests.fixtures.conf_fixture import override
-from attachd.tests.unit.api.events.feeding import end, tell
+from attachd.tests.unit.api.events.feeding import add_event, end
 
 
 class Case(unittest.TestCase):
@@ -41,31 +41,31 @@ class Case(unittest.TestCase):
 
 class PollTest(Case):
     def test_watch_without_since_returns_revision(self):
-        tell(2)
+        add_event(2)
         self.assertEqual(([], 2), self.places())
 
     def test_past_events_are_returned_at_once(self):
-        tell(3)
+        add_event(3)
         self.assertEqual(([2, 3], 3), self.places(since="1"))
         self.assertEqual(([2], 2), self.places(since="1", limit="1"))
         self.assertEqual(([], 3), self.places(since="3"))
 
     def test_revision_passes_events_that_do_not_match(self):
-        tell(2)
-        attachment_id = tell()
-        tell(1, project_id=api_context.OTHER_PROJECT)
+        add_event(2)
+        attachment_id = add_event()
+        add_event(1, project_id=api_context.OTHER_PROJECT)
         self.assertEqual(([3], 4), self.places(since="0", attachment_id=attachment_id))
 
     def test_events_of_other_projects_are_filtered_by_database(self):
-        tell(3, project_id=api_context.OTHER_PROJECT)
-        tell(1)
+        add_event(3, project_id=api_context.OTHER_PROJECT)
+        add_event(1)
         with mock.patch.object(parameters.EventQuery, "matches", return_value=True) as matches:
             self.assertEqual(([4], 4), self.places(since="0"))
         matches.assert_called_once()
 
     def test_many_events_are_read_in_pages(self):
         with mock.patch.object(broadcaster, "PAGE_SIZE", 2):
-            tell(5)
+            add_event(5)
             self.assertEqual(([1, 2, 3, 4, 5], 5), self.places(since="0"))
 
     def test_purge_during_read_raises_events_expired(self):
@@ -74,14 +74,14 @@ class PollTest(Case):
             self.assertEqual(1, events.purge(later, 1))
             return read(*wanted)
 
-        tell(3)
+        add_event(3)
         read = events.list_after
         with mock.patch.object(events, "list_after", side_effect=late):
             self.assertRaises(exception.EventsExpired, self.places, since="0")
         self.assertEqual(([3], 3), self.places(since="2"))
 
     def test_wait_returns_first_event(self):
-        later = threading.Timer(0.1, tell)
+        later = threading.Timer(0.1, add_event)
         later.start()
         self.assertEqual(([1], 1), self.places(since="0", wait="60"))
         later.join()
@@ -95,7 +95,7 @@ class PollTest(Case):
             now += 60
             return found
 
-        later = threading.Timer(0.1, tell, kwargs={"project_id": api_context.OTHER_PROJECT})
+        later = threading.Timer(0.1, add_event, kwargs={"project_id": api_context.OTHER_PROJECT})
         with (
             mock.patch.object(handlers, "time", mock.Mock(monotonic=lambda: now)),
             mock.patch.object(self.broadcaster, "read_after", pass_time),
@@ -113,7 +113,7 @@ class StreamTest(Case):
     accept = {"Accept": "text/event-stream"}
 
     def test_stream_starts_after_last_event_id(self):
-        tell(3)
+        add_event(3)
         answer = self.watch(headers=self.accept | {"Last-Event-ID": "2"}, since="0")
         self.addCleanup(answer.close)
         self.assertEqual("text/event-stream", self.response.content_type)
@@ -123,7 +123,7 @@ class StreamTest(Case):
         self.assertIn(b"id: 3\n", next(pieces))
 
     def test_stream_without_since_starts_now(self):
-        tell(3)
+        add_event(3)
         answer = self.watch(headers=self.accept)
         self.addCleanup(answer.close)
         self.assertIsInstance(answer, sse.EventStream)
@@ -149,7 +149,7 @@ class TimelineTest(unittest.TestCase):
         api_context.use(self)
 
     def test_timeline_is_ordered_and_limited_to_project(self):
-        attachment_id = tell(2)
+        attachment_id = add_event(2)
         result = handlers.timeline(api_context.make_context(), attachment_id)["timeline"]
         self.assertEqual([None, None], [each["revision"] for each in result])
         events.assign_sequence()
@@ -161,7 +161,7 @@ class TimelineTest(unittest.TestCase):
             handlers.timeline(stranger, attachment_id)
 
     def test_timeline_for_administrators_has_all_projects_and_internals(self):
-        attachment_id = tell(project_id=api_context.OTHER_PROJECT)
+        attachment_id = add_event(project_id=api_context.OTHER_PROJECT)
         (result,) = handlers.timeline(api_context.make_context(*api_context.ADMIN), attachment_id)[
             "timeline"
         ]

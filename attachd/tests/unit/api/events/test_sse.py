@@ -12,7 +12,7 @@ from attachd.db import models
 from attachd.db.attachments import events
 from attachd.tests.fixtures import api_context
 from attachd.tests.fixtures.conf_fixture import override
-from attachd.tests.unit.api.events.feeding import end, tell
+from attachd.tests.unit.api.events.feeding import add_event, end
 
 
 class StreamTest(unittest.TestCase):
@@ -30,7 +30,7 @@ class StreamTest(unittest.TestCase):
         return made, iter(made)
 
     def test_event_id_is_revision(self):
-        attachment_id, _theirs = tell(), tell(project_id=api_context.OTHER_PROJECT)
+        attachment_id, _theirs = add_event(), add_event(project_id=api_context.OTHER_PROJECT)
         events.assign_sequence()
         _stream, pieces = self.open()
         self.assertEqual(b"retry: 1000\nid: 0\n\n", next(pieces))
@@ -40,7 +40,7 @@ class StreamTest(unittest.TestCase):
         self.assertTrue(rest.endswith("}\n\n"))
 
     def test_hidden_events_advance_revision(self):
-        tell(project_id=api_context.OTHER_PROJECT)
+        add_event(project_id=api_context.OTHER_PROJECT)
         events.assign_sequence()
         _stream, pieces = self.open()
         next(pieces)
@@ -63,7 +63,7 @@ class StreamTest(unittest.TestCase):
         self.assertEqual([], list(pieces))
 
     def test_stream_ends_at_gap(self):
-        tell(2)
+        add_event(2)
         self.broadcaster.subscribe()
         self.broadcaster.read_after(events.assign_sequence().assigned, 0)
         _stream, pieces = self.open()

@@ -14,7 +14,7 @@ class HandlersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         api_context.use(self)
-        self.mine = self.add()
+        self.own = self.add()
         self.strange = self.add(api_context.OTHER_PROJECT)
 
     def add(self, project=db_rows.PROJECT):
@@ -35,12 +35,12 @@ class HandlersTest(unittest.TestCase):
 
     def test_users_list_messages_of_their_project(self):
         for roles in ((), ("reader",), api_context.ADMIN):
-            self.assertEqual([self.mine], self.index(*roles)[0])
+            self.assertEqual([self.own], self.index(*roles)[0])
 
     def test_administrators_may_list_all_projects(self):
         found = self.index(*api_context.ADMIN, all_tenants="1")[0]
-        self.assertEqual({self.mine, self.strange}, set(found))
-        self.assertEqual([self.mine], self.index(all_tenants="1")[0])
+        self.assertEqual({self.own, self.strange}, set(found))
+        self.assertEqual([self.own], self.index(all_tenants="1")[0])
 
     def test_administrators_may_list_other_project(self):
         other = api_context.OTHER_PROJECT
@@ -48,30 +48,30 @@ class HandlersTest(unittest.TestCase):
         with self.assertRaises(exception.BadRequest):
             self.index(project_id=other)
         early = mv.Version(3, 30)
-        self.assertEqual([self.mine], self.index(project_id=other, version=early)[0])
+        self.assertEqual([self.own], self.index(project_id=other, version=early)[0])
 
     def test_pages_and_filters_exist_since_3_5(self):
         second = self.add()
         found, answer = self.index(limit="1", version=mv.Version(3, 5))
         self.assertEqual([second], found)
         self.assertIn("marker=", answer["messages_links"][0]["href"])
-        self.assertEqual([self.mine], self.index(limit="1", marker=second)[0])
+        self.assertEqual([self.own], self.index(limit="1", marker=second)[0])
         self.assertEqual([], self.index(event_id="x")[0])
         for query in ({"limit": "1"}, {"event_id": "x"}, {"sort": "nonsense"}):
             found, answer = self.index(version=mv.Version(3, 4), **query)
-            self.assertEqual([second, self.mine], found)
+            self.assertEqual([second, self.own], found)
             self.assertNotIn("messages_links", answer)
 
     def test_unknown_filter_is_refused_since_3_31(self):
         with self.assertRaises(exception.BadRequest):
             self.index(colour="red")
-        self.assertEqual([self.mine], self.index(colour="red", version=mv.Version(3, 30))[0])
+        self.assertEqual([self.own], self.index(colour="red", version=mv.Version(3, 30))[0])
 
     def test_message_is_shown_to_project_and_administrators(self):
         for roles in ((), ("reader",)):
             ctx = api_context.make_context(*roles)
-            shown = handlers.show(ctx, self.mine, api_context.make_links())["message"]
-            self.assertEqual(self.mine, shown["id"])
+            shown = handlers.show(ctx, self.own, api_context.make_links())["message"]
+            self.assertEqual(self.own, shown["id"])
             with self.assertRaises(exception.MessageNotFound):
                 handlers.show(ctx, self.strange, api_context.make_links())
         shown = handlers.show(
@@ -81,10 +81,10 @@ class HandlersTest(unittest.TestCase):
 
     def test_message_is_deleted_by_members(self):
         with self.assertRaisesRegex(exception.Forbidden, "message:delete"):
-            handlers.delete(api_context.make_context("reader"), self.mine)
+            handlers.delete(api_context.make_context("reader"), self.own)
         with self.assertRaises(exception.MessageNotFound):
             handlers.delete(api_context.make_context(), self.strange)
-        handlers.delete(api_context.make_context(), self.mine)
+        handlers.delete(api_context.make_context(), self.own)
         self.assertEqual([], self.index()[0])
 
 

@@ -13,7 +13,7 @@ from attachd.tests.unit.api import register
 VERSION = "OpenStack-API-Version"
 
 
-def told():
+def list_parameters():
     found = request_schemas.parameters(endpoint.REGISTER, mv.LATEST)
     named = {each["name"]: each for each in found if "name" in each}
     return named, [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
@@ -25,7 +25,7 @@ class ParametersTest(register.Case):
         endpoint.endpoint("GET", "/snacks/{snack_id}", doc=EndpointDoc(parameters=parameters))(
             lambda snack_id: None
         )
-        named, shared = told()
+        named, shared = list_parameters()
         self.assertEqual(["snack_id", "force", VERSION], list(named))
         self.assertIs(True, named["snack_id"]["required"])
         self.assertEqual("Anyhow.", named["force"]["description"])
@@ -35,17 +35,17 @@ class ParametersTest(register.Case):
     def test_version_header_has_possible_values(self):
         endpoint.endpoint("GET", "/snacks")(lambda: None)
         plain, own = "volume 3.71", "volume 3.71, attachd 1.0"
-        self.assertEqual([plain, own], told()[0][VERSION]["schema"]["enum"])
+        self.assertEqual([plain, own], list_parameters()[0][VERSION]["schema"]["enum"])
         endpoint.REGISTER.clear()
         endpoint.endpoint("GET", "/snacks", ext_since=mv.EXT_BASE)(lambda: None)
-        self.assertEqual([own], told()[0][VERSION]["schema"]["enum"])
+        self.assertEqual([own], list_parameters()[0][VERSION]["schema"]["enum"])
 
     def test_headers_are_described_where_they_are_read(self):
         endpoint.endpoint("PUT", "/snacks", doc=EndpointDoc(faults=(412,)))(
             lambda async_response: None
         )
-        self.assertEqual(["RequestId", "Prefer", "IfMatch"], told()[1])
-        self.assertLess(set(told()[1]), set(request_schemas.components()))
+        self.assertEqual(["RequestId", "Prefer", "IfMatch"], list_parameters()[1])
+        self.assertLess(set(list_parameters()[1]), set(request_schemas.components()))
 
     def test_project_id_of_old_urls_is_described(self):
         self.assertEqual(

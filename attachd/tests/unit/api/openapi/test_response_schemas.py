@@ -13,12 +13,12 @@ from attachd.tests.unit.api import register
 
 
 class ResponsesTest(register.Case):
-    def told(self):
+    def responses(self):
         return response_schemas.responses(endpoint.REGISTER, TypeSchemas(mv.LATEST))
 
     def test_responses_have_result_and_common_faults(self):
         endpoint.endpoint("GET", "/snacks", doc=EndpointDoc({"snack": str}))(lambda: None)
-        result = self.told()
+        result = self.responses()
         self.assertEqual(["200", *map(str, response_schemas.ALWAYS)], list(result))
         schema = result["200"]["content"]["application/json"]["schema"]
         self.assertEqual(["snack"], schema["required"])
@@ -28,7 +28,7 @@ class ResponsesTest(register.Case):
         endpoint.endpoint(
             "POST", "/snacks", body={}, idempotent=recipe, doc=EndpointDoc(faults=(504,))
         )(lambda async_response: None)
-        result = self.told()
+        result = self.responses()
         self.assertLess({"202", "409", "413", "415", "422", "504"}, set(result))
         self.assertIn("Location", result["202"]["headers"])
         self.assertNotIn("Location", result["200"]["headers"])
@@ -39,13 +39,13 @@ class ResponsesTest(register.Case):
             raise NotImplementedError
 
         self.assertEqual(set(), response_schemas.results(endpoint.REGISTER[0]))
-        self.assertEqual(list(map(str, response_schemas.ALWAYS)), list(self.told()))
+        self.assertEqual(list(map(str, response_schemas.ALWAYS)), list(self.responses()))
 
     def test_body_is_optional_if_some_actions_have_none(self):
         endpoint.action("/snacks/action", "eat", doc=EndpointDoc({"crumbs": int}))(lambda: None)
-        self.assertIn("content", self.told()["202"])
+        self.assertIn("content", self.responses()["202"])
         endpoint.action("/snacks/action", "keep")(lambda: None)
-        self.assertNotIn("content", self.told()["202"])
+        self.assertNotIn("content", self.responses()["202"])
 
 
 class FaultsTest(unittest.TestCase):

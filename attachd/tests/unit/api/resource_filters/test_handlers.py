@@ -14,17 +14,17 @@ class ResourceFiltersTest(unittest.TestCase):
         super().setUp()
         api_context.use(self)
 
-    def told(self, **query):
+    def listed(self, **query):
         found = handlers.index(query)["resource_filters"]
         return {each["resource"]: each["filters"] for each in found}
 
     def test_filters_of_all_lists_or_one_are_listed(self):
         self.assertEqual(
-            ["volume", "attachment", "message", "pool", "volume_type"], list(self.told())
+            ["volume", "attachment", "message", "pool", "volume_type"], list(self.listed())
         )
-        self.assertEqual({"pool": ["name", "volume_type"]}, self.told(resource="pool"))
-        self.assertEqual({}, self.told(resource="x"))
+        self.assertEqual({"pool": ["name", "volume_type"]}, self.listed(resource="pool"))
+        self.assertEqual({}, self.listed(resource="x"))
 
     def test_filters_of_operators_file_are_listed(self):
         with mock.patch.object(filters, "for_members", return_value=("name",)):
-            self.assertEqual({"volume": ["name"]}, self.told(resource="volume"))
+            self.assertEqual({"volume": ["name"]}, self.listed(resource="volume"))

@@ -29,31 +29,31 @@ class LogsTest(unittest.TestCase):
         api_context.report_backend("h@a")
         api_context.report_backend("i@b")
 
-    def told(self, **body):
-        """Set a level; return whether this process has it now, and which backends were told."""
+    def set_level(self, **body):
+        """Set a level; return whether this process has it now, and the notified backends."""
         logs.set_log(self.ctx, {"prefix": PREFIX, "level": "debug", **body})
         calls = self.manager_api.set_log_levels.call_args_list
         return self.logger.level == logging.DEBUG, calls[0].args[1] if calls else []
 
     def test_missing_binary_selects_all_programs(self):
         for binary in ({}, {"binary": ""}, {"binary": "*"}):
-            self.assertEqual((True, ["h@a", "i@b"]), self.told(**binary))
+            self.assertEqual((True, ["h@a", "i@b"]), self.set_level(**binary))
         self.manager_api.set_log_levels.assert_called_with(
             self.ctx, ["h@a", "i@b"], PREFIX, "DEBUG"
         )
 
     def test_binary_may_have_either_name(self):
         for name in ("cinder-api", "attachd-api"):
-            self.assertEqual((True, []), self.told(binary=name))
+            self.assertEqual((True, []), self.set_level(binary=name))
             self.logger.setLevel("ERROR")
-        self.assertEqual((False, []), self.told(binary="cinder-scheduler"))
-        self.assertEqual((False, ["h@a", "i@b"]), self.told(binary="cinder-volume"))
+        self.assertEqual((False, []), self.set_level(binary="cinder-scheduler"))
+        self.assertEqual((False, ["h@a", "i@b"]), self.set_level(binary="cinder-volume"))
 
     def test_host_selects_its_programs(self):
-        self.assertEqual((True, ["h@a"]), self.told(server="h"))
+        self.assertEqual((True, ["h@a"]), self.set_level(server="h"))
 
     def test_backend_selects_its_manager(self):
-        self.assertEqual((False, ["i@b"]), self.told(server="i@b"))
+        self.assertEqual((False, ["i@b"]), self.set_level(server="i@b"))
 
     def test_get_log_lists_selected_programs(self):
         expected = [
@@ -75,4 +75,4 @@ class LogsTest(unittest.TestCase):
         api_context.report_backend("j@c")
         with mock.patch.object(logs.binaries, "of_host") as moment:
             moment.return_value = [{"host": "j@c", "alive": False}]
-            self.assertEqual((True, []), self.told())
+            self.assertEqual((True, []), self.set_level())

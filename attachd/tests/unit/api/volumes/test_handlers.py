@@ -108,7 +108,7 @@ class ApplyUpdateTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         api_context.use(self)
-        self.heard = captured_notifications.use(self)
+        self.notifications = captured_notifications.use(self)
         self.volume = db_rows.add_volume(name="disk")["id"]
 
     def updated(self, **wanted):
@@ -123,7 +123,7 @@ class ApplyUpdateTest(unittest.TestCase):
 
     def test_apply_update_sends_notifications(self):
         self.updated(name="new")
-        names = [each["payload"]["display_name"] for each in self.heard.messages()]
+        names = [each["payload"]["display_name"] for each in self.notifications.messages()]
         self.assertEqual(["disk", "new"], names)
 
 

@@ -13,7 +13,7 @@ class NotifyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         api_context.use(self)
-        self.heard = captured_notifications.use(self)
+        self.notifications = captured_notifications.use(self)
         row = db_rows.add_volume(name="before")
         self.volume = Volume.get(api_context.make_context(), row["id"])
 
@@ -21,7 +21,7 @@ class NotifyTest(unittest.TestCase):
         with notify.change(self.volume, "update"):
             db_rows.change_volume(self.volume.id, name="after")
         events = [(each["event_type"], each["payload"]["display_name"])
-                for each in self.heard.messages()]  # fmt: skip
+                for each in self.notifications.messages()]  # fmt: skip
         self.assertEqual(
             [("volume.update.start", "before"), ("volume.update.end", "after")], events
         )
@@ -29,10 +29,10 @@ class NotifyTest(unittest.TestCase):
     def test_failed_change_sends_no_end(self):
         with self.assertRaises(exception.BadRequest), notify.change(self.volume, "update"):
             raise exception.BadRequest(reason="no")
-        self.assertEqual(["volume.update.start"], self.heard.event_types())
+        self.assertEqual(["volume.update.start"], self.notifications.event_types())
 
     def test_retype_sends_new_type(self):
         notify.retype(self.volume, "gold")
-        (message,) = self.heard.messages()
+        (message,) = self.notifications.messages()
         self.assertEqual("volume.retype", message["event_type"])
         self.assertEqual("gold", message["payload"]["volume_type"])

@@ -136,7 +136,7 @@ class ListAssignedTest(unittest.TestCase):
 
 
 AGENT_REMOVAL_HOST = "node-1"
-BEGUN = 0.3
+STARTED = 0.3
 """Seconds that somebody has to begin something that waits; it may as well begin later."""
 
 
@@ -211,7 +211,7 @@ class DeleteTest(unittest.TestCase):
 
         def insert(*args):
             removing.start()
-            removing.join(BEGUN)
+            removing.join(STARTED)
             return real(*args)
 
         removing, real = threading.Thread(target=remove), steps.insert

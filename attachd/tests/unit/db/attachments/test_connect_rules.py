@@ -85,8 +85,8 @@ class ReserveTest(Case):
 
     def test_reserve_of_ordinary_volume_twice_is_refused_except_same_server(self):
         volume = self.volume({})
-        mine = db_rows.add_attachment(volume, instance_uuid="s")["id"]
-        with self.assertRaisesRegex(exception.VolumeNotAvailable, f"held by attachment {mine}"):
+        own = db_rows.add_attachment(volume, instance_uuid="s")["id"]
+        with self.assertRaisesRegex(exception.VolumeNotAvailable, f"held by attachment {own}"):
             self.join(volume, "other")
         self.join(volume, "s")
 
@@ -180,20 +180,20 @@ class ConnectTest(Case):
 
 
 class ModeTest(Case):
-    def mode(self, volume_id, asked=None, **mine):
-        mine = {"id": "new", "instance_uuid": None, "parent_id": None, **mine}
+    def mode(self, volume_id, asked=None, **own):
+        own = {"id": "new", "instance_uuid": None, "parent_id": None, **own}
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
             existing = steps.list_rows(connection, volume_id)
-            return rules.decide_mode(volume, mine, existing, asked)
+            return rules.decide_mode(volume, own, existing, asked)
 
-    def refused(self, why, volume_id, **mine):
-        self.assertEqual("ro", self.mode(volume_id, **mine))
-        self.assertEqual("ro", self.mode(volume_id, "ro", **mine))
+    def refused(self, why, volume_id, **own):
+        self.assertEqual("ro", self.mode(volume_id, **own))
+        self.assertEqual("ro", self.mode(volume_id, "ro", **own))
         with self.assertRaisesRegex(
             exception.InvalidVolumeAttachMode, f"{why}.*Attach it with mode 'ro'"
         ):
-            self.mode(volume_id, "rw", **mine)
+            self.mode(volume_id, "rw", **own)
 
     def test_mode_by_default_is_rw(self):
         volume = self.volume()
@@ -258,8 +258,8 @@ class StatementTest(Case):
 
 
 class ColumnsTest(unittest.TestCase):
-    def noted(self, connector, **mine):
-        locked = steps.LockedVolume(None, VOLUME, attachment(**mine), [])
+    def noted(self, connector, **own):
+        locked = steps.LockedVolume(None, VOLUME, attachment(**own), [])
         return rules.decide(locked, Request(Action.CONNECT, connector)).columns()
 
     def test_columns_mode_is_rw_unless_ro_requested(self):

@@ -117,9 +117,9 @@ class CheckConnectorTest(unittest.TestCase):
         duplicates.check_connector({"id": "a1", "host": None, **values}, requested)
 
     def test_check_connector_ignores_mountpoint_of_connector(self):
-        here = {"host": "h", "mountpoint": "/dev/vdb"}
+        connector = {"host": "h", "mountpoint": "/dev/vdb"}
         with self.assertRaises(duplicates.AlreadyConnected):
-            self.check({"host": "h"}, state="connected", connector=here)
+            self.check({"host": "h"}, state="connected", connector=connector)
         with self.assertRaises(exception.ConnectorConflict):
-            self.check({"host": "g"}, state="connected", connector=here, host="h")
-        self.check({"host": "g"}, state="reserved", connector=here)
+            self.check({"host": "g"}, state="connected", connector=connector, host="h")
+        self.check({"host": "g"}, state="reserved", connector=connector)

@@ -31,13 +31,13 @@ class Case(unittest.TestCase):
         databases.use(self, self.kind)
         self.volume_id = db_rows.add_volume()["id"]
 
-    def told(self):
+    def events(self):
         with session.reader() as connection:
             found = connection.execute(sa.select(models.events).order_by(models.events.c.id))
             return [dict(row._mapping) for row in found]
 
     def types(self):
-        return [each["type"] for each in self.told()]
+        return [each["type"] for each in self.events()]
 
     def tell(self, number, project_id=db_rows.PROJECT, **values):
         row = {"id": models.new_id(), "project_id": project_id, "volume_id": self.volume_id}
@@ -70,18 +70,18 @@ class RecordTest(Case):
         async_requests.connect_shared(row["id"], self.volume_id, db_rows.CONNECTOR)
         async_requests.disconnect(row["id"], self.volume_id)
         self.assertEqual(["reserved", "connecting", "disconnecting"], self.types())
-        self.assertEqual(db_rows.CONNECTOR["host"], self.told()[1]["details"]["host"])
+        self.assertEqual(db_rows.CONNECTOR["host"], self.events()[1]["details"]["host"])
 
     def test_record_failure_with_error(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connecting")["id"]
         attachments.move(attachment_id, self.volume_id, Event.CONNECT_LOST, {"error": "gone"})
-        (event,) = self.told()
+        (event,) = self.events()
         self.assertEqual(("connect_unknown", "gone"), (event["type"], event["details"]["error"]))
 
     def test_record_kept_device_as_kept_not_attached(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
         attachments.move(attachment_id, self.volume_id, Event.REFUSE_DETACH)
-        (event,) = self.told()
+        (event,) = self.events()
         self.assertEqual(("detach_refused", "h"), (event["type"], event["details"]["agent"]))
 
     def test_event_type_is_known_for_each_transition(self):
@@ -97,7 +97,7 @@ class RecordTest(Case):
             if each["kind"] == "connection"
         ]
         attachments.move(connection["id"], self.volume_id, Event.GRANTED)
-        self.assertEqual([], self.told())
+        self.assertEqual([], self.events())
 
     def test_record_repeated_transition_once(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
@@ -119,7 +119,7 @@ class RecordTest(Case):
         attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed")["id"]
         db_rows.change_volume(self.volume_id, state="deleting", status="deleting")
         volumes.move(self.volume_id, Event.DELETED)
-        (event,) = self.told()
+        (event,) = self.events()
         self.assertEqual(("deleted", attachment_id), (event["type"], event["attachment_id"]))
 
     def test_record_caller_and_duration(self):
@@ -132,7 +132,7 @@ class RecordTest(Case):
             with step_timer.step("grant"):
                 pass
             self.tell(1)
-        (event,) = self.told()
+        (event,) = self.events()
         details = event["details"]
         self.assertEqual(
             ("alice", asking.request_id, asking.global_request_id),
@@ -205,7 +205,7 @@ class PurgeTest(Case):
 
     def test_purge_removes_oldest_and_stores_revision(self):
         self.tell(4)
-        first, second, *_ = [each["id"] for each in self.told()]
+        first, second, *_ = [each["id"] for each in self.events()]
         self.age(100, first, second)
         before = models.now() - datetime.timedelta(seconds=50)
         self.assertEqual(1, events.purge(before, 1))
@@ -226,7 +226,7 @@ class PurgeTest(Case):
     def test_purge_ends_at_one_revision_despite_wrong_clocks(self):
         self.tell(3)
         events.assign_sequence()
-        self.age(100, self.told()[1]["id"])
+        self.age(100, self.events()[1]["id"])
         before = models.now() - datetime.timedelta(seconds=50)
         self.assertEqual(2, events.purge(before, 10))
         self.assertEqual([3], [each["revision"] for each in events.list_after(0, 10)])

@@ -53,28 +53,28 @@ class FindHoldTest(test_attachments_legacy.Case):
 class ModeTest(test_attachments_legacy.Case):
     """How an attachment is attached, and what that means for its connections."""
 
-    def told(self, row):
+    def stored_modes(self, row):
         stored = db_rows.get_attachment(row["id"])
         return stored["mode"], stored["asked_mode"]
 
     def test_attach_mode_is_rw_where_host_may_write(self):
         opened = self.connect(mode="rw")
         attachment_id = self.attach(mode="ro")
-        self.assertEqual(("rw", "ro"), self.told(attachment_id))
+        self.assertEqual(("rw", "ro"), self.stored_modes(attachment_id))
         self.assertEqual(
             "rw", db_rows.get_volume(self.volume_id)["admin_metadata"]["attached_mode"]
         )
         attachments.move(opened, self.volume_id, Event.DISCONNECT)
-        self.assertEqual(("rw", "ro"), self.told(attachment_id))
+        self.assertEqual(("rw", "ro"), self.stored_modes(attachment_id))
         attachments.move(opened, self.volume_id, Event.REVOKED)
-        self.assertEqual(("ro", "ro"), self.told(attachment_id))
+        self.assertEqual(("ro", "ro"), self.stored_modes(attachment_id))
 
     def test_attach_mode_is_rw_while_one_host_may_write(self):
         opened, _other = self.connect(mode="rw"), self.connect(OTHER_CONNECTOR, mode="rw")
         attachment_id = self.attach(mode="ro")
         for event in (Event.DISCONNECT, Event.REVOKED):
             attachments.move(opened, self.volume_id, event)
-        self.assertEqual(("rw", "ro"), self.told(attachment_id))
+        self.assertEqual(("rw", "ro"), self.stored_modes(attachment_id))
 
     def test_attach_rw_with_ro_connection_is_refused(self):
         self.connect(mode="ro")
@@ -82,15 +82,15 @@ class ModeTest(test_attachments_legacy.Case):
             exception.InvalidVolumeAttachMode, "host compute-1 has read-only access"
         ):
             self.attach(mode="rw")
-        self.assertEqual(("ro", "ro"), self.told(self.attach(mode="ro")))
+        self.assertEqual(("ro", "ro"), self.stored_modes(self.attach(mode="ro")))
 
     def test_attach_without_mode_takes_mode_of_connection(self):
         for mode in ("ro", "rw"):
             self.volume_id = db_rows.add_volume()["id"]
             self.connect(mode=mode)
-            self.assertEqual((mode, mode), self.told(self.attach(mode=None)))
+            self.assertEqual((mode, mode), self.stored_modes(self.attach(mode=None)))
         self.volume_id = db_rows.add_volume()["id"]
-        self.assertEqual(("rw", "rw"), self.told(self.attach(mode=None)))
+        self.assertEqual(("rw", "rw"), self.stored_modes(self.attach(mode=None)))
 
     def test_attach_rw_of_read_only_volume_is_refused(self):
         db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
@@ -154,7 +154,7 @@ class ParentValuesTest(test_attachments_legacy.Case):
     def setUp(self):
         super().setUp()
         self.multiattach()
-        self.mine = self.attach(server=None, host="compute-1")["id"]
+        self.own = self.attach(server=None, host="compute-1")["id"]
 
     def serves(self, user="u", host="compute-1"):
         held = db_rows.list_attachments(self.volume_id)
@@ -163,21 +163,21 @@ class ParentValuesTest(test_attachments_legacy.Case):
         )
 
     def test_find_parent_names_unconnected_attachment_at_host(self):
-        self.assertEqual(self.mine, self.serves("other"))
-        self.connect(parent_id=self.mine)
+        self.assertEqual(self.own, self.serves("other"))
+        self.connect(parent_id=self.own)
         self.hold()
         self.assertIsNone(self.serves())
         self.assertIsNone(self.serves("other"))
 
     def test_find_parent_ignores_failed_connection(self):
         db_rows.add_attachment(
-            self.volume_id, "connect_failed", kind="connection", parent_id=self.mine, user_id="u"
+            self.volume_id, "connect_failed", kind="connection", parent_id=self.own, user_id="u"
         )
-        self.assertEqual(self.mine, self.serves())
+        self.assertEqual(self.own, self.serves())
 
     def test_find_parent_skips_detaching_attachment(self):
         for state in ("disconnecting", "disconnect_failed"):
-            db_rows.change_attachment(self.mine, state=state)
+            db_rows.change_attachment(self.own, state=state)
             self.assertIsNone(self.serves(), state)
 
 

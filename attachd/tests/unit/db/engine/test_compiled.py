@@ -85,7 +85,7 @@ class CompiledStatementTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
         self.volume = db_rows.add_volume(provider={"a": [1]}, multiattach=True)["id"]
-        self.the = {"match_id": self.volume}
+        self.params = {"match_id": self.volume}
 
     def insert(self, **values):
         row = {**EVERYTHING, "id": models.new_id(), "volume_id": self.volume, **values}
@@ -105,12 +105,12 @@ class CompiledStatementTest(unittest.TestCase):
             (statements.GET, one),
             (statements.GET_IN_PROJECT, {**one, "match_project": "p"}),
             (statements.GET_IN_PROJECT, {**one, "match_project": "other"}),
-            (statements.LIST_OF_VOLUME, self.the),
-            (statements.LOCK_VOLUME, self.the),
-            (statements.LOCK_VOLUME_TO_RESERVE, self.the),
-            (statements.LOCK_VOLUME_TO_CONNECT, self.the),
-            (volumes._GET, self.the),
-            (volumes._GET_IN_PROJECT, {**self.the, "match_project": db_rows.PROJECT}),
+            (statements.LIST_OF_VOLUME, self.params),
+            (statements.LOCK_VOLUME, self.params),
+            (statements.LOCK_VOLUME_TO_RESERVE, self.params),
+            (statements.LOCK_VOLUME_TO_CONNECT, self.params),
+            (volumes._GET, self.params),
+            (volumes._GET_IN_PROJECT, {**self.params, "match_project": db_rows.PROJECT}),
         ):
             expected = self.ordinarily(prepared.statement, values, session.writer)
             with session.writer() as connection:
@@ -128,15 +128,15 @@ class CompiledStatementTest(unittest.TestCase):
     def test_execute_returns_matched_rows(self):
         with session.writer() as connection:
             for _ in range(2):  # the second time, nothing changes
-                values = {**self.the, "name": "x", **LATER}
+                values = {**self.params, "name": "x", **LATER}
                 self.assertEqual(1, RENAME.execute(connection, values))
             self.assertEqual(0, RENAME.execute(connection, {**values, "match_id": "none"}))
         self.assertEqual("x", db_rows.get_volume(self.volume)["name"])
 
     def test_execute_is_part_of_transaction(self):
         with self.assertRaises(LookupError), session.writer() as connection:
-            RENAME.execute(connection, {**self.the, "name": "x", **LATER})
-            (seen,) = volumes._GET.fetch_all(connection, self.the)
+            RENAME.execute(connection, {**self.params, "name": "x", **LATER})
+            (seen,) = volumes._GET.fetch_all(connection, self.params)
             raise LookupError
         self.assertEqual("x", seen["name"])
         self.assertIsNone(db_rows.get_volume(self.volume)["name"])
@@ -163,7 +163,9 @@ class CompiledStatementTest(unittest.TestCase):
     def test_execute_with_invalid_text_raises_same_error(self):
         raised = []
         for execute in (
-            lambda connection: RENAME.execute(connection, {**self.the, "name": "\ud800", **LATER}),
+            lambda connection: RENAME.execute(
+                connection, {**self.params, "name": "\ud800", **LATER}
+            ),
             lambda connection: connection.execute(sa.update(V).values(name="\ud800")),
         ):
             with self.assertRaises(exception.BadRequest) as caught:
@@ -188,7 +190,7 @@ class CompiledStatementTest(unittest.TestCase):
 
     def test_execute_with_unconvertible_value_raises_same_error(self):
         raised = []
-        wrong = {**self.the, "provider": {"a": object()}, **LATER}
+        wrong = {**self.params, "provider": {"a": object()}, **LATER}
         for execute in (
             lambda connection: statements.UPDATE_VOLUME.execute(connection, wrong),
             lambda connection: connection.execute(statements.UPDATE_VOLUME.statement, wrong),
@@ -199,7 +201,7 @@ class CompiledStatementTest(unittest.TestCase):
         self.assertEqual([sa.exc.StatementError] * 2, raised)
 
     def test_execute_without_transaction_is_refused(self):
-        values = {**self.the, "name": "x", **LATER}
+        values = {**self.params, "name": "x", **LATER}
         with (
             session.reader() as connection,
             self.assertRaisesRegex(sa.exc.InvalidRequestError, "no"),
@@ -213,7 +215,7 @@ class CompiledStatementTest(unittest.TestCase):
     def test_lost_connection_in_transaction_is_not_reused(self):
         with self.assertRaises(sa.exc.PendingRollbackError), session.writer() as connection:
             connection.invalidate()
-            volumes._GET.fetch_all(connection, self.the)
+            volumes._GET.fetch_all(connection, self.params)
 
     def listen(self, function, **how):
         for engine in (session._engines().reader, session._engines().writer):
@@ -230,7 +232,7 @@ class CompiledStatementTest(unittest.TestCase):
 
         with session.reader() as connection:
             vars(connection.connection)["cursor"] = Cursor
-            self.assertRaises(KeyboardInterrupt, volumes._GET.fetch_all, connection, self.the)
+            self.assertRaises(KeyboardInterrupt, volumes._GET.fetch_all, connection, self.params)
             self.assertTrue(connection.invalidated)
         self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
 
@@ -266,10 +268,10 @@ class CompiledStatementTest(unittest.TestCase):
     def test_listener_that_needs_context_gets_one(self):
         received = []
         self.listen(lambda *arguments: received.append(arguments))
-        expected = self.ordinarily(volumes._GET.statement, self.the)
+        expected = self.ordinarily(volumes._GET.statement, self.params)
         with session.writer() as connection:
-            self.assertEqual(expected, volumes._GET.fetch_all(connection, self.the))
-            values = {**self.the, "name": "x", **LATER}
+            self.assertEqual(expected, volumes._GET.fetch_all(connection, self.params))
+            values = {**self.params, "name": "x", **LATER}
             self.assertEqual(1, RENAME.execute(connection, values))
         self.assertEqual([3, 3], [len(received), sum(each[4] is not None for each in received)])
 
@@ -284,7 +286,7 @@ class CompiledStatementTest(unittest.TestCase):
         volumes.get(self.volume, None)
         with session.writer() as connection:
             connection.execute(sa.select(1))
-            RENAME.execute(connection, {**self.the, "name": "x", **LATER})
+            RENAME.execute(connection, {**self.params, "name": "x", **LATER})
         self.assertEqual(before + 3, session.counters().statements)
 
 

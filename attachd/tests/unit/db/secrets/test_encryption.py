@@ -19,9 +19,9 @@ class EncryptionTest(unittest.TestCase):
         self.file = key_files.use(self)
         self.path = str(self.file)
 
-    def look(self):
+    def check(self):
         """Have the process look at its file at the next use, as it does after a while."""
-        encryption._key_ring._next_look = -1.0
+        encryption._key_ring._next_check = -1.0
 
     def unreadable(self, text):
         with self.assertRaises(exception.SecretUnreadable) as caught:
@@ -80,11 +80,11 @@ class EncryptionTest(unittest.TestCase):
         first = encryption.encrypt(SECRET)
         two = key_file.add(self.path)
         key_file.promote(self.path, two)
-        self.look()
+        self.check()
         second = encryption.encrypt(SECRET)
         self.assertTrue(second.startswith(encryption.prefix(two)))
         key_file.remove(self.path, one)
-        self.look()
+        self.check()
         self.assertEqual(SECRET, encryption.decrypt(second))
         self.assertIn(f"key {one}", self.unreadable(first))
 
@@ -92,10 +92,10 @@ class EncryptionTest(unittest.TestCase):
         self.enterContext(mock.patch.object(encryption, "CHECK_INTERVAL", 3600.0))
         encryption.reset()
         encryption.encrypt(SECRET)
-        with mock.patch.object(key_file, "signature") as look:
+        with mock.patch.object(key_file, "signature") as signature:
             for _ in range(3):
                 encryption.decrypt(encryption.encrypt(SECRET))
-        look.assert_not_called()
+        signature.assert_not_called()
 
     def test_unknown_key_is_searched_at_once(self):
         encryption.encrypt(SECRET)
@@ -122,7 +122,7 @@ class EncryptionTest(unittest.TestCase):
             break_it()
             with self.assertLogs(encryption.LOG.logger, "WARNING") as logged:
                 for _ in range(2):
-                    self.look()
+                    self.check()
                     self.assertEqual(SECRET, encryption.decrypt(encrypted))
             (said,) = logged.output
             self.assertIn("[secrets] key_file: ", said)
@@ -138,11 +138,11 @@ class EncryptionTest(unittest.TestCase):
             self.assertLogs(encryption.LOG.logger, "WARNING") as logged,
         ):
             for _ in range(2):
-                self.look()
+                self.check()
                 encryption.encrypt(SECRET)
         (said,) = logged.output
         self.assertIn("Too many open files", said)
-        self.look()
+        self.check()
         self.assertTrue(encryption.encrypt(SECRET).startswith(encryption.prefix(two)))
 
     def test_start_with_invalid_key_file_is_refused(self):

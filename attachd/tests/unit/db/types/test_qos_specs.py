@@ -119,7 +119,7 @@ class ConnectTest(Case):
         fast = types.create({"name": "fast", "qos_specs_id": self.gold})["id"]
         self.volume = db_rows.add_volume(volume_type_id=fast)["id"]
 
-    def told(self, volume=None):
+    def front_end_specs(self, volume=None):
         with session.writer() as connection:
             found = steps.lock_volume(connection, volume or self.volume, LOCK_VOLUME_TO_CONNECT)
         return found["front_end_qos"]
@@ -131,12 +131,12 @@ class ConnectTest(Case):
             ("back-end", None),
         ):
             qos_specs.update(self.gold, consumer, {})
-            self.assertEqual(expected, self.told(), consumer)
+            self.assertEqual(expected, self.front_end_specs(), consumer)
 
     def test_connect_without_type_or_specs_reads_none(self):
         slow = types.create({"name": "slow"})["id"]
         for kind in (slow, None):
-            self.assertIsNone(self.told(db_rows.add_volume(volume_type_id=kind)["id"]))
+            self.assertIsNone(self.front_end_specs(db_rows.add_volume(volume_type_id=kind)["id"]))
 
     def test_other_transitions_read_no_specs(self):
         with session.writer() as connection:

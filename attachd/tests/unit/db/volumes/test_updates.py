@@ -19,15 +19,15 @@ class ReadOnlyTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def told(self, volume_id):
+    def metadata(self, volume_id):
         return db_rows.get_volume(volume_id)["admin_metadata"]
 
     def test_set_read_only_and_set_writable_change_flag(self):
         volume_id = db_rows.add_volume(admin_metadata={"attached_mode": "rw"})["id"]
         volume_updates.set_read_only(volume_id)
-        self.assertEqual({"attached_mode": "rw", "readonly": "True"}, self.told(volume_id))
+        self.assertEqual({"attached_mode": "rw", "readonly": "True"}, self.metadata(volume_id))
         volume_updates.set_writable(volume_id)
-        self.assertEqual({"attached_mode": "rw", "readonly": "False"}, self.told(volume_id))
+        self.assertEqual({"attached_mode": "rw", "readonly": "False"}, self.metadata(volume_id))
 
     def test_set_read_only_of_held_volume_is_refused(self):
         reserved = db_rows.add_volume()["id"]
@@ -38,7 +38,7 @@ class ReadOnlyTest(unittest.TestCase):
             for change in (volume_updates.set_read_only, volume_updates.set_writable):
                 with self.assertRaisesRegex(exception.InvalidVolume, status):
                     change(volume_id)
-            self.assertEqual({}, self.told(volume_id))
+            self.assertEqual({}, self.metadata(volume_id))
 
     def test_set_read_only_of_unknown_volume_raises_not_found(self):
         with self.assertRaises(exception.VolumeNotFound):

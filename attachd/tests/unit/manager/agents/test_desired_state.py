@@ -89,13 +89,13 @@ class LostKeyTest(_Case):
 class RecordConnectedTest(_Case):
     def setUp(self):
         super().setUp()
-        self.heard = captured_notifications.use(self).event_types
+        self.event_types = captured_notifications.use(self).event_types
 
     def test_record_connected_sends_one_notification(self):
         attachment_id = self.add("connected")
         for _ in range(2):
             desired_state.record_connected(attachment_id, HOST, 2, "/dev/sdb")
-        self.assertEqual(["volume.attach.end"], self.heard())
+        self.assertEqual(["volume.attach.end"], self.event_types())
         self.assertEqual("attached", db_rows.get_attachment(attachment_id)["state"])
 
     def test_record_connected_refused_sends_no_notification(self):
@@ -103,7 +103,7 @@ class RecordConnectedTest(_Case):
         for host, generation in (("compute-2", 2), (HOST, 1)):
             with self.assertRaises(exception.InvalidTransition):
                 desired_state.record_connected(attachment_id, host, generation, "/dev/sdb")
-        self.assertEqual([], self.heard())
+        self.assertEqual([], self.event_types())
 
 
 class RecordDisconnectedTest(_Case):

@@ -28,7 +28,7 @@ class AgentRpcServerTest(unittest.TestCase):
         patched = mock.patch("attachd.rpc.transport.get_server", return_value=self.server)
         self.made = patched.start()
         self.addCleanup(patched.stop)
-        self.desk = AgentRpcServer()
+        self.agent_server = AgentRpcServer()
 
     def test_servers_of_one_machine_share_a_queue(self):
         (endpoint, name, topic, timeout) = self.made.call_args.args
@@ -37,23 +37,23 @@ class AgentRpcServerTest(unittest.TestCase):
         self.assertEqual(agent_manager_api.TIMEOUT, timeout)
 
     def test_server_listens_until_stop(self):
-        self.desk.start()
+        self.agent_server.start()
         self.assertTrue(self.started.wait(TIMEOUT))
-        self.desk._thread.join(TIMEOUT)
+        self.agent_server._thread.join(TIMEOUT)
         self.server.start.assert_called_once_with(override_pool_size=POOL_SIZE)
         self.server.stop.assert_not_called()
-        self.desk.stop()
+        self.agent_server.stop()
         self.assertEqual(["start", "stop", "wait"], [each[0] for each in self.server.mock_calls])
 
     def test_stop_with_message_queue_down_returns(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         self.server.start.side_effect = lambda **_: gate.wait(TIMEOUT)
-        self.desk.start()
-        self.desk.stop()
+        self.agent_server.start()
+        self.agent_server.stop()
         self.server.stop.assert_not_called()
         gate.set()
-        self.desk._thread.join(TIMEOUT)
+        self.agent_server._thread.join(TIMEOUT)
         self.server.stop.assert_called_once_with()
 
 

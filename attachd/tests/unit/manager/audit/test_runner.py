@@ -110,7 +110,7 @@ class AuditTest(unittest.TestCase):
         self.assertEqual([(Kind.HALF_WAY, self.ref.id, "")], self.found(runner.repair))
         self.assertEqual(dead, db_rows.get_volume(self.ref.id)["lease_holder"])
 
-    def test_compare_operation_not_begun_is_half_way_after_timeout(self):
+    def test_compare_operation_not_started_is_half_way_after_timeout(self):
         deleting = db_rows.add_volume("deleting")
         self.assertEqual([], self.found())
         old = models.now() - datetime.timedelta(hours=1)

@@ -51,7 +51,7 @@ class ExpireReservationsTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.volume_id = db_rows.add_volume()["id"]
         self.past = models.now() - datetime.timedelta(seconds=1)
-        self.tell = self.enterContext(mock.patch("attachd.notifications.volume"))
+        self.notify = self.enterContext(mock.patch("attachd.notifications.volume"))
 
     def _add(self, **values):
         return db_rows.add_attachment(self.volume_id, expires_at=self.past, **values)["id"]
@@ -61,7 +61,7 @@ class ExpireReservationsTest(unittest.TestCase):
         self.assertEqual(1, purge.expire_reservations(self.backend))
         self.assertEqual([], db_rows.list_attachments(self.volume_id))
         self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
-        events = [call.args[0] for call in self.tell.call_args_list]
+        events = [call.args[0] for call in self.notify.call_args_list]
         self.assertEqual(["detach.start", "detach.end"], events)
         (message,) = messages.page({}, paging.Page(limit=10, sort=(("created_at", "asc"),)))
         self.assertEqual(
@@ -102,7 +102,7 @@ class ExpireReservationsTest(unittest.TestCase):
         attachment_id = self._add()
         self._meanwhile(lambda: expiry_db.move(attachment_id, self.volume_id, Event.CANCEL))
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.tell.assert_not_called()
+        self.notify.assert_not_called()
 
     def test_expire_reservations_keeps_row_prolonged_meanwhile(self):
         attachment_id = self._add()
