@@ -171,11 +171,6 @@ class _Rules:
             check_files()
             enforcer = get_enforcer()
             enforcer.load_rules()
-            rules: dict[str, Any] = {
-                name: _FastCheck(check) for name, check in enforcer.rules.items()
-            }
-            # Not use_conf: oslo.policy would look at the files with each decision.
-            enforcer.set_rules(rules, use_conf=False)
         except (exception.ConfigurationError, ValueError, OSError) as error:
             # ValueError and OSError: a file changed again after the check.
             if self._current is None:
@@ -222,7 +217,7 @@ def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> boo
     cache_key = (name, *target.items())
     decision = cache.decisions.get(cache_key)
     if decision is None:
-        decision = bool(rules.authorize(name, target, cache.credentials))
+        decision = _decide(rules, name, target, cache.credentials)
         cache.decisions[cache_key] = decision
     return decision
 
@@ -236,31 +231,43 @@ class _DecisionCache(NamedTuple):
 
 
 def _credentials(context: RequestContext) -> dict[str, Any]:
-    return {key: getattr(context, key) for key in _CREDENTIALS}
+    credentials = {key: getattr(context, key) for key in _CREDENTIALS}
+    if context.system_scope:
+        credentials["system"] = context.system_scope
+    return credentials
 
 
 def is_admin(context: RequestContext) -> bool:
     """Return whether the caller sees the resources of all projects."""
     # Not cached: the cached credentials include the result.
-    return bool(_rules.current().authorize("context_is_admin", {}, _credentials(context)))
+    return _decide(_rules.current(), "context_is_admin", {}, _credentials(context))
 
 
-class _FastCheck(oslo_policy.Check):
-    """A rule that is evaluated as oslo.policy does it, with the same result.
+def _decide(
+    enforcer: oslo_policy.Enforcer,
+    name: str,
+    target: Mapping[str, Any],
+    credentials: dict[str, Any],
+) -> bool:
+    """Decide as Enforcer.authorize() does, with the same result.
 
     oslo.policy inspects the signature of each part of a rule at each decision, which takes 70
-    microseconds instead of 17 and a tenth of the CPU time of an attach cycle.
+    microseconds instead of 10 and a tenth of the CPU time of an attach cycle.
+
+    :raises PolicyNotRegistered: there is no such rule
     """
+    registered = enforcer.registered_rules.get(name)
+    if registered is None:
+        raise oslo_policy.PolicyNotRegistered(name)
+    if registered.scope_types and _scope(credentials) not in registered.scope_types:
+        return False
+    return _evaluate(enforcer.rules[name], target, credentials, enforcer, name)
 
-    def __init__(self, check: Any) -> None:
-        super().__init__("rule", str(check))
-        self._check = check
 
-    def __call__(
-        self, target: Any, creds: Any, enforcer: oslo_policy.Enforcer, current_rule: Any = None
-    ) -> bool:
-        """Return whether the rule allows credentials to act on a target."""
-        return _evaluate(self._check, target, creds, enforcer, current_rule)
+def _scope(credentials: dict[str, Any]) -> str:
+    if credentials["system_scope"]:
+        return "system"
+    return "domain" if credentials["domain_id"] else "project"
 
 
 def _evaluate(check: Any, *arguments: Any) -> bool:
@@ -276,7 +283,7 @@ def _evaluate(check: Any, *arguments: Any) -> bool:
         return not _evaluate(check.rule, *arguments)
     if isinstance(check, oslo_policy.RuleCheck):
         referenced = arguments[2].rules.get(check.match)
-        return referenced is not None and referenced(*arguments)
+        return referenced is not None and _evaluate(referenced, *arguments)
     return bool(check(*arguments[: _count_arguments(check.__class__)]))
 
 
