@@ -4,6 +4,7 @@
 from collections.abc import Callable
 import functools
 import logging
+import time
 from typing import ParamSpec, TypeVar
 
 from oslo_db import exception as db_exception
@@ -48,29 +49,47 @@ def retried(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        start = time.monotonic()
         try:
-            result: R = _RETRYING(_call_translated, function, *args, **kwargs)
+            return _call_translated(function, *args, **kwargs)
         except _TRANSIENT as error:
-            raise _retries_exhausted(error) from error
-        return result
+            attempt = functools.partial(_call_translated, function, *args, **kwargs)
+            return _retry(attempt, error, start)
 
     return call
 
 
-def _is_exhausted(state: tenacity.RetryCallState) -> bool:
-    timeout: float = CONF.database.retry_timeout
-    return state.attempt_number >= MAX_ATTEMPTS or (state.seconds_since_start or 0.0) >= timeout
-
-
-# oslo.db's wrap_db_retry has no timeout over all attempts, and logs a traceback at the last one.
-# tenacity costs 5 microseconds a call more than a loop, 1 to 2 % of the CPU of an attach cycle.
+# The first attempt is made without tenacity, whose 8 microseconds a call are 2 % of the CPU of an
+# attach cycle. oslo.db's wrap_db_retry has no timeout over all attempts, and logs a traceback at
+# the last one.
 _RETRYING = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(_TRANSIENT),
     wait=tenacity.wait_random_exponential(INITIAL_BACKOFF, MAX_BACKOFF),
-    stop=_is_exhausted,
     before_sleep=tenacity.before_sleep_log(LOG, logging.DEBUG),
     reraise=True,
 )
+
+
+def _retry(attempt: Callable[[], R], first_error: Exception, start: float) -> R:
+    """Go on after a first attempt that failed.
+
+    :param start: of the first attempt, on the monotonic clock
+    """
+    errors = [first_error]
+
+    def next_attempt() -> R:
+        if errors:
+            raise errors.pop()
+        return attempt()
+
+    def is_exhausted(state: tenacity.RetryCallState) -> bool:
+        timeout: float = CONF.database.retry_timeout
+        return state.attempt_number >= MAX_ATTEMPTS or time.monotonic() - start >= timeout
+
+    try:
+        return _RETRYING.copy(stop=is_exhausted)(next_attempt)
+    except _TRANSIENT as error:
+        raise _retries_exhausted(error) from error
 
 
 def _retries_exhausted(error: Exception) -> exception.Unavailable:
