@@ -2,10 +2,9 @@
 """Commands for agents, which attach volumes to their hosts on request."""
 
 import argparse
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from attachd.cli import formatting, options
+from attachd.cli import formatting
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import BatchCommand, Lister, ShowOne
 from attachd.cli.options import Option
@@ -26,20 +25,15 @@ class ListAgents(Lister):
     def take_action(
         self,
         parsed_args: argparse.Namespace,  # noqa: ARG002 (cliff gives it to every command)
-    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+    ) -> formatting.Listed:
         """Return the agents."""
-        found = BlockStorage(self.connection).agents()
-        return tuple(_COLUMNS), [formatting.row(each, _COLUMNS.values()) for each in found]
+        return formatting.listed(BlockStorage(self.connection).agents(), _COLUMNS)
 
 
 class ShowAgent(ShowOne):
     """Show the agent of a host: its state, its host's connector, its attachments."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, (_HOST,))
-        return parser
+    arguments = (_HOST,)
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the agent."""
@@ -50,7 +44,7 @@ class ShowAgent(ShowOne):
 class DeleteAgents(BatchCommand):
     """Delete the agents of hosts without attachments, and their keys."""
 
-    names = Option(("hosts",), {"metavar": "HOST", "nargs": "+", "help": "name of a host"})
+    arguments = (Option(("hosts",), {"metavar": "HOST", "nargs": "+", "help": "name of a host"}),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Delete each agent."""

@@ -2,7 +2,6 @@
 """Commands for attachments in the API; they change nothing on this host."""
 
 import argparse
-from collections.abc import Iterable
 import datetime
 from typing import Any
 
@@ -94,11 +93,7 @@ class CreateAttachment(ShowOne):
     is done on the host itself: "attachd local-attach" does both on this one.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, _CREATE)
-        return parser
+    arguments = _CREATE
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Create the attachment."""
@@ -130,11 +125,7 @@ class CreateAttachment(ShowOne):
 class UpdateAttachment(ShowOne):
     """Let a host reach a reserved volume, and show what it needs for that."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, (_ATTACHMENT, *_CONNECTOR, _MODE))
-        return parser
+    arguments = (_ATTACHMENT, *_CONNECTOR, _MODE)
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Connect the attachment."""
@@ -149,11 +140,7 @@ class UpdateAttachment(ShowOne):
 class ShowAttachment(ShowOne):
     """Show an attachment, the secrets of its connection included."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, (_ATTACHMENT,))
-        return parser
+    arguments = (_ATTACHMENT,)
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the attachment."""
@@ -164,29 +151,25 @@ class ShowAttachment(ShowOne):
 class ListAttachments(Lister):
     """List attachments, newest first."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, _LIST)
-        return parser
+    arguments = _LIST
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Return the attachments."""
         if parsed_args.limit is not None and parsed_args.limit < 1:
             self.refuse(f"argument --limit: {parsed_args.limit} is less than 1")
-        columns = _COLUMNS | (_LONG if parsed_args.long else {})
         storage = BlockStorage(self.connection)
         found = storage.attachments(_query(parsed_args), detail=parsed_args.long)
-        return tuple(columns), [formatting.row(each, columns.values()) for each in found]
+        return formatting.listed(found, _COLUMNS | (_LONG if parsed_args.long else {}))
 
 
 class _Several(BatchCommand):
     """A command for several attachments."""
 
-    names = Option(
-        ("attachments",), {"metavar": "ATTACHMENT", "nargs": "+", "help": "ID of an attachment"}
+    arguments = (
+        Option(
+            ("attachments",),
+            {"metavar": "ATTACHMENT", "nargs": "+", "help": "ID of an attachment"},
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 """Base classes of all commands, for ``attachd`` and ``openstack``."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 import functools
 from typing import ClassVar, NoReturn
 
@@ -21,9 +21,11 @@ class Command(command.Command):
     """A command that calls the API.
 
     :cvar auth_required: read by ``openstack``
+    :cvar arguments: the options and arguments of the command
     """
 
     auth_required = True
+    arguments: ClassVar[Sequence[options.Option]] = ()
     _parser: argparse.ArgumentParser
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -31,6 +33,7 @@ class Command(command.Command):
         self._parser = super().get_parser(prog_name)
         # cliff creates the parser, so the method is replaced on the instance.
         vars(self._parser)["error"] = functools.partial(wrong, self._parser)
+        options.add(self._parser, self.arguments)
         return self._parser
 
     @property
@@ -55,18 +58,7 @@ class Lister(lister.Lister, Command):
 
 
 class BatchCommand(Command):
-    """A command that handles several objects one by one.
-
-    :cvar names: the argument that names them
-    """
-
-    names: ClassVar[options.Option]
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the argument."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, (self.names,))
-        return parser
+    """A command that handles several objects one by one."""
 
     def run_each(self, names: Iterable[str], act: Callable[[str], None]) -> int:
         """Handle each; continue after a failure.

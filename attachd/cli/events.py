@@ -5,7 +5,7 @@ They work with attachd only: other services have no events.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import functools
 import http
 import json
@@ -17,7 +17,7 @@ from cliff import columns
 from openstack import exceptions
 from oslo_utils import uuidutils
 
-from attachd.cli import formatting, options
+from attachd.cli import formatting
 from attachd.cli.blockstorage import BlockStorage, Event
 from attachd.cli.commands import Command, Lister
 from attachd.cli.options import Option, option
@@ -69,6 +69,58 @@ _LINE: Final = {
 }
 
 
+def seconds(text: str) -> float:
+    """Parse a number of seconds; a type for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
+def revision(text: str) -> int:
+    """Parse a revision; a type for argparse."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no revision: a number such as 4711")
+    return int(text)
+
+
+_TIMELINE: Final = (
+    Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"}),
+    option("--long", action="store_true", help="show also the requests and the revisions"),
+)
+_WATCH: Final = (
+    option("--attachment-id", "--attachment", metavar="ID", help="only of an attachment"),
+    option("--volume", "--volume-id", metavar="VOLUME", help="only of a volume (name or ID)"),
+    option("--all-projects", action="store_true", help="of all projects (admin only)"),
+    option(
+        "--since",
+        type=revision,
+        metavar="REVISION",
+        help="begin with what has happened since; default: with what happens from now on",
+    ),
+    option(
+        "--until",
+        action="append",
+        choices=TYPES,
+        default=[],
+        metavar="TYPE",
+        help="end when something of this type has happened, such as attached; may be repeated",
+    ),
+    # --timeout is taken: it is that of each request, an option of the cloud.
+    option("--within", type=seconds, metavar="SECONDS", help="end after so long"),
+    option(
+        "-f",
+        "--format",
+        choices=("line", "json"),
+        default="line",
+        help="a line of words for each event, or one of JSON; default: line",
+    ),
+)
+
+
 class Steps(columns.FormattableColumn[list[dict[str, Any]]]):
     """Steps of an operation: words for people, a list for programs."""
 
@@ -86,22 +138,16 @@ class ShowTimeline(Lister):
     Administrators also see the agent, the process and errors of the storage.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, _TIMELINE)
-        return parser
+    arguments = _TIMELINE
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Return the events."""
         found = BlockStorage(self.connection).timeline(parsed_args.attachment)
         columns = {**_COLUMNS, **(_LONG if parsed_args.long else {})}
         if any("process" in each for each in found):
             columns |= _INTERNALS
         rows = [{**each, "steps": Steps(each["steps"])} for each in found]
-        return tuple(columns), [formatting.row(each, columns.values()) for each in rows]
+        return formatting.listed(rows, columns)
 
 
 class WatchAttachments(Command):
@@ -110,11 +156,7 @@ class WatchAttachments(Command):
     It continues when the API is restarted. Ctrl-C ends it.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, _WATCH)
-        return parser
+    arguments = _WATCH
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the events; return the exit code."""
@@ -215,55 +257,3 @@ def _word(value: Any) -> str:
     """Return a value as one word; special characters are quoted, to protect the terminal."""
     text = f"{value}"
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
-
-
-def seconds(text: str) -> float:
-    """Parse a number of seconds; a type for argparse."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return value
-
-
-def revision(text: str) -> int:
-    """Parse a revision; a type for argparse."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no revision: a number such as 4711")
-    return int(text)
-
-
-_TIMELINE: Final = (
-    Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"}),
-    option("--long", action="store_true", help="show also the requests and the revisions"),
-)
-_WATCH: Final = (
-    option("--attachment-id", "--attachment", metavar="ID", help="only of an attachment"),
-    option("--volume", "--volume-id", metavar="VOLUME", help="only of a volume (name or ID)"),
-    option("--all-projects", action="store_true", help="of all projects (admin only)"),
-    option(
-        "--since",
-        type=revision,
-        metavar="REVISION",
-        help="begin with what has happened since; default: with what happens from now on",
-    ),
-    option(
-        "--until",
-        action="append",
-        choices=TYPES,
-        default=[],
-        metavar="TYPE",
-        help="end when something of this type has happened, such as attached; may be repeated",
-    ),
-    # --timeout is taken: it is that of each request, an option of the cloud.
-    option("--within", type=seconds, metavar="SECONDS", help="end after so long"),
-    option(
-        "-f",
-        "--format",
-        choices=("line", "json"),
-        default="line",
-        help="a line of words for each event, or one of JSON; default: line",
-    ),
-)

@@ -10,6 +10,8 @@ from oslo_utils import strutils
 
 Shown = tuple[tuple[str, ...], tuple[Any, ...]]
 """Names and their values, in cliff's format."""
+Listed = tuple[tuple[str, ...], list[tuple[Any, ...]]]
+"""Headings and lines, in cliff's format."""
 
 
 class Json(columns.FormattableColumn[Any]):
@@ -28,6 +30,14 @@ def shown(values: Mapping[str, Any]) -> Shown:
 def row(values: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
     """Return some of the values for a line of a list; missing ones are None."""
     return tuple(_cell(values.get(name)) for name in names)
+
+
+def listed(found: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Listed:
+    """Return headings and lines.
+
+    :param columns: the fields by their headings
+    """
+    return tuple(columns), [row(values, columns.values()) for values in found]
 
 
 def without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,11 +133,7 @@ def _values(found: Any) -> dict[str, Any]:
 class GetConnector(ShowOne):
     """Show what this host is to a storage backend."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, options.GET_CONNECTOR)
-        return parser
+    arguments = options.GET_CONNECTOR
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the connector properties."""
@@ -150,11 +146,7 @@ class LocalAttach(ShowOne):
     It takes root. If it fails, nothing is left of it, or it says what.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, options.ATTACH)
-        return parser
+    arguments = options.ATTACH
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Attach the volume."""
@@ -169,11 +161,7 @@ class LocalDetach(Command):
     It takes root. What is left of an attach or detach that failed is cleaned up as well.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, options.DETACH)
-        return parser
+    arguments = options.DETACH
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Detach the volume."""
@@ -187,15 +175,9 @@ class LocalList(Lister):
     says of the attachment.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, options.LIST)
-        return parser
+    arguments = options.LIST
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Return the attachments."""
         return listed(attached(self.connection, parsed_args), long=parsed_args.long)
 
@@ -209,15 +191,9 @@ class LocalRestore(Lister):
 
     _failed = False
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, options.HOST)
-        return parser
+    arguments = options.HOST
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Restore the attachments."""
         found = restore(self.connection, parsed_args)
         self._failed = failed(found)
@@ -228,12 +204,9 @@ class LocalRestore(Lister):
         return super().run(parsed_args) or int(self._failed)
 
 
-def listed(
-    found: Iterable[dict[str, Any]], *, long: bool = False
-) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def listed(found: Iterable[dict[str, Any]], *, long: bool = False) -> formatting.Listed:
     """Return headings and lines.
 
     :param long: with all columns
     """
-    columns = COLUMNS | (OWNER if long else {})
-    return tuple(columns), [formatting.row(each, columns.values()) for each in found]
+    return formatting.listed(found, COLUMNS | (OWNER if long else {}))
