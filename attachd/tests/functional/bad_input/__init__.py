@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of bad requests, a module with ROWS for each resource; test_bad_input sends them all.
+"""Tables of bad requests, a YAML file for each resource; test_bad_input sends them all.
 
-Texts may name ids of the :data:`World`: ``"/attachments/{attached}"``.
+A file is a list of requests, each with ``cases``.  A case has the ``claim``, which is the error in
+the request, a regular expression for the ``message``, the ``status`` if it is not 400, the
+``body``, and ``options`` of WsgiApi.request().  Texts may name what is in the :data:`World`
+(``"/attachments/{attached}"``) and repeat a text (``"{x*256}"``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+import re
 from typing import Any, NamedTuple
 
-# These two are modules of this package too.
+import yaml
+
 from attachd.db.types import qos_specs as qos_db
 from attachd.db.types import store as types_db
 from attachd.tests.fixtures import db_rows, wsgi_api
@@ -17,29 +23,31 @@ UNKNOWN = "99999999-9999-4999-8999-999999999999"
 World = Mapping[str, str]
 """Ids by what they are of: volume, broken_volume, their_volume, attached_volume,
 reserved_volume; attachments that are reserved, attached, failed, theirs; type, used_type,
-limited_type, private_type; qos, used_qos; unknown."""
+limited_type, private_type; qos, used_qos; unknown.  Tokens: admin, member, reader.  The project,
+and the latest version."""
 
 
-class Row(NamedTuple):
-    """One wrong request.
+_REPEATED = re.compile(r"\{([^{}]+)\*(\d+)\}")
 
-    :ivar claim: the error in the request
-    :ivar status: of the answer
-    :ivar says: a regular expression for the message
-    :ivar options: of WsgiApi.request()
+
+class Case(NamedTuple):
+    """One bad request, with the ids of the world.
+
+    :ivar resource: the name of the file
     """
 
+    resource: str
     claim: str
     method: str
     path: str
     body: Any
     status: int
-    says: str
-    options: Mapping[str, Any] = {}
+    message: str
+    options: Mapping[str, Any]
 
 
 def world() -> World:
-    """Put something into the database to be wrong about."""
+    """Add the rows that bad requests name."""
     volume = db_rows.add_volume()["id"]
     broken = db_rows.add_volume(state="error")["id"]
     theirs = db_rows.add_volume(project_id="b" * 32)["id"]
@@ -64,29 +72,46 @@ def world() -> World:
         "qos": qos_db.create("free", "front-end", {"k": "v"})["id"],
         "used_qos": used_qos,
         "unknown": UNKNOWN,
+        "admin": wsgi_api.ADMIN,
+        "member": wsgi_api.MEMBER,
+        "reader": wsgi_api.READER,
+        "project": wsgi_api.PROJECT,
+        "latest": wsgi_api.LATEST,
     }
 
 
 def _attachment(state: str) -> str:
-    found: str = db_rows.add_attachment(db_rows.add_volume()["id"], state)["id"]
-    return found
+    attachment: str = db_rows.add_attachment(db_rows.add_volume()["id"], state)["id"]
+    return attachment
 
 
-def filled(value: Any, world: World) -> Any:
-    """Put the world's ids where texts name them."""
+def cases(world: World) -> Iterator[Case]:
+    """Read all tables."""
+    for file in sorted(Path(__file__).parent.glob("*.yaml")):
+        for request in _filled(yaml.safe_load(file.read_text(encoding="utf-8")), world):
+            method, _, path = request["request"].partition(" ")
+            options = request.get("options", {})
+            for case in request["cases"]:
+                yield Case(
+                    file.stem,
+                    case["claim"],
+                    method,
+                    path,
+                    case.get("body"),
+                    case.get("status", 400),
+                    case["message"],
+                    case.get("options", options),
+                )
+
+
+def _filled(value: Any, world: World) -> Any:
+    """Put ids and repeated texts where texts name them."""
     if isinstance(value, str):
-        for name, identity in world.items():
-            value = value.replace(f"{{{name}}}", identity)
-        return value
+        for name, text in world.items():
+            value = value.replace(f"{{{name}}}", text)
+        return _REPEATED.sub(lambda match: match[1] * int(match[2]), value)
     if isinstance(value, Mapping):
-        return {filled(key, world): filled(each, world) for key, each in value.items()}
+        return {_filled(key, world): _filled(content, world) for key, content in value.items()}
     if isinstance(value, list):
-        return [filled(each, world) for each in value]
+        return [_filled(item, world) for item in value]
     return value
-
-
-def send(api: wsgi_api.WsgiApi, row: Row, world: World) -> wsgi_api.Response:
-    """Send one of the rows."""
-    return api.request(
-        row.method, filled(row.path, world), filled(row.body, world), **filled(row.options, world)
-    )
