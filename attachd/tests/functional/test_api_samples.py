@@ -14,6 +14,8 @@ import unittest
 from unittest import mock
 import uuid
 
+import yaml
+
 from attachd.api import endpoint
 from attachd.db import messages
 from attachd.db.engine import paging
@@ -40,210 +42,26 @@ class Step(NamedTuple):
     name: str
     method: str
     path: str
-    body: Any = None
-    token: str = wsgi_api.MEMBER
-    version: str = wsgi_api.LATEST
+    body: Any
+    token: str
+    version: str
 
 
 Asker = Callable[[wsgi_api.WsgiApi, Step], wsgi_api.Response]
 
 
-def _own(name: str, method: str, path: str) -> Step:
-    return Step(name, method, path, version=f"{wsgi_api.LATEST}, attachd 1.0")
+_DATA = (Path(__file__).parent / "api_samples.yaml").read_text(encoding="utf-8")
+_STORY = yaml.safe_load(_DATA.replace("{project}", wsgi_api.PROJECT).replace("{server}", _SERVER))
 
 
-def _admin(name: str, method: str, path: str, body: Any = None) -> Step:
-    return Step(name, method, path, body, wsgi_api.ADMIN)
+def _step(name: str = "", *, request: str, version: str = "", **fields: Any) -> Step:
+    method, _, path = request.partition(" ")
+    token = wsgi_api.ADMIN if fields.get("user") == "admin" else wsgi_api.MEMBER
+    versions = ", ".join(filter(None, [wsgi_api.LATEST, version]))
+    return Step(name, method, path, fields.get("body"), token, versions)
 
 
-def _own_admin(name: str, method: str, path: str, body: Any = None) -> Step:
-    return _admin(name, method, path, body)._replace(version=f"{wsgi_api.LATEST}, attachd 1.0")
-
-
-_VOLUME = "/volumes/{volume-create}"
-_TYPE = "/types/{type-create}"
-_PRIVATE = "/types/{type-create-private}"
-_QOS = "/qos-specs/{qos-create}"
-_DEFAULT_TYPE = f"/default-types/{wsgi_api.PROJECT}"
-_ATTACHMENT = "/attachments/{attachment-create}"
-_CONNECTOR = {
-    "host": "compute-1",
-    "initiator": "iqn.1994-05.com.example:compute-1",
-    "ip": "192.0.2.10",
-    "multipath": False,
-    "platform": "x86_64",
-    "os_type": "linux",
-    "mountpoint": "/dev/vdb",
-}
-_NODE = {key: value for key, value in _CONNECTOR.items() if key != "mountpoint"}
-_HOST = "compute-2"
-_DEVICES = [{
-    "attachment_id": "51d2d6d8-0c5f-4b1c-8a5e-3a8f5e7d2b10",
-    "volume_id": "c3a0a2f4-9b8e-4f7e-9c0c-6a3f1d2e4b5a",
-    "path": "/dev/sdb",
-    "size_bytes": 10 * 2**30,
-    "mountpoint": None,
-}]  # fmt: skip
-_ISCSI = {
-    "driver_volume_type": "iscsi",
-    "data": {
-        "target_discovered": False,
-        "target_iqn": "iqn.2010-10.org.openstack:volume-archive",
-        "target_portal": "192.0.2.20:3260",
-        "target_lun": 1,
-        "auth_method": "CHAP",
-        "auth_username": "compute-1",
-        "auth_password": "not-a-real-secret",
-    },
-}
-_QUOTAS = f"/os-quota-sets/{wsgi_api.PROJECT}"
-_SERVICE = {"host": "here@fake", "binary": "cinder-volume"}
-
-STORY = [
-    _admin("type-create", "POST", "/types", {
-        "volume_type": {"name": "shared", "description": "For clusters",
-                        "os-volume-type-access:is_public": True, "extra_specs": {}}}),
-    _admin("type-specs-create", "POST", f"{_TYPE}/extra_specs", {
-        "extra_specs": {"multiattach": "<is> True", "storage_protocol": "fake"}}),
-    _admin("type-spec-update", "PUT", f"{_TYPE}/extra_specs/storage_protocol",
-           {"storage_protocol": "<or> fake <or> iSCSI"}),
-    _admin("type-specs-list", "GET", f"{_TYPE}/extra_specs"),
-    _admin("type-spec-show", "GET", f"{_TYPE}/extra_specs/multiattach"),
-    _admin("type-show", "GET", _TYPE),
-    _admin("type-list", "GET", "/types"),
-    _admin("type-update", "PUT", _TYPE, {"volume_type": {"description": "For file systems"}}),
-    _admin("type-create-private", "POST", "/types", {
-        "volume_type": {"name": "private", "os-volume-type-access:is_public": False}}),
-    _admin("type-access-add", "POST", f"{_PRIVATE}/action", {
-        "addProjectAccess": {"project": wsgi_api.PROJECT}}),
-    _admin("type-access-list", "GET", f"{_PRIVATE}/os-volume-type-access"),
-    _admin("type-access-remove", "POST", f"{_PRIVATE}/action", {
-        "removeProjectAccess": {"project": wsgi_api.PROJECT}}),
-    _admin("type-encryption-show", "GET", f"{_TYPE}/encryption"),
-    _admin("default-type-set", "PUT", _DEFAULT_TYPE, {"default_type": {"volume_type": "shared"}}),
-    _admin("default-type-show", "GET", _DEFAULT_TYPE),
-    _admin("default-type-list", "GET", "/default-types"),
-    _admin("qos-create", "POST", "/qos-specs", {
-        "qos_specs": {"name": "steady", "consumer": "front-end", "total_iops_sec_per_gb": "10",
-                      "total_iops_sec_per_gb_min": "100"}}),
-    _admin("qos-update", "PUT", _QOS, {"qos_specs": {"total_iops_sec_max": "1000"}}),
-    _admin("qos-delete-keys", "PUT", f"{_QOS}/delete_keys", {"keys": ["total_iops_sec_max"]}),
-    _admin("", "GET", f"{_QOS}/associate?vol_type_id={{type-create}}"),
-    _admin("qos-show", "GET", _QOS),
-    _admin("qos-list", "GET", "/qos-specs"),
-    _admin("qos-associations", "GET", f"{_QOS}/associations"),
-    Step("volume-create", "POST", "/volumes", {
-        "volume": {"size": 10, "name": "disk", "description": "Data", "volume_type": "shared",
-                   "availability_zone": "nova", "metadata": {"use": "data"}}}),
-    Step("available", "GET", _VOLUME),
-    Step("volume-update", "PUT", _VOLUME, {
-        "volume": {"name": "archive", "description": "Old data"}}),
-    Step("volume-list", "GET", "/volumes?limit=1"),
-    Step("volume-summary", "GET", "/volumes/summary"),
-    Step("volume-encryption", "GET", f"{_VOLUME}/encryption"),
-    Step("metadata-create", "POST", f"{_VOLUME}/metadata", {"metadata": {"owner": "archive"}}),
-    Step("metadata-show", "GET", f"{_VOLUME}/metadata"),
-    Step("metadata-replace", "PUT", f"{_VOLUME}/metadata", {"metadata": {"use": "archive"}}),
-    Step("metadata-key-update", "PUT", f"{_VOLUME}/metadata/use", {"meta": {"use": "archive"}}),
-    Step("metadata-key-show", "GET", f"{_VOLUME}/metadata/use"),
-    Step("attachment-create", "POST", "/attachments", {
-        "attachment": {"volume_uuid": "{volume-create}", "instance_uuid": _SERVER, "mode": "rw"}}),
-    Step("attachment-create-connected", "POST", "/attachments", {
-        "attachment": {"volume_uuid": "{volume-create}", "connector": _CONNECTOR}}),
-    Step("attachment-update", "PUT", _ATTACHMENT, {"attachment": {"connector": _CONNECTOR}}),
-    Step("attachment-complete", "POST", f"{_ATTACHMENT}/action", {"os-complete": None}),
-    Step("attachment-show", "GET", _ATTACHMENT),
-    Step("attachment-list", "GET", "/attachments"),
-    Step("attachment-list-detail", "GET", "/attachments/detail?limit=1"),
-    _own("own-attachment-show", "GET", _ATTACHMENT),
-    _own("own-volume-show", "GET", _VOLUME),
-    _own("own-volume-list", "GET", "/volumes?limit=1"),
-    _admin("volume-show", "GET", _VOLUME),
-    _admin("volume-list-detail", "GET", "/volumes/detail?with_count=True&limit=1"),
-    Step("attachment-delete", "DELETE", _ATTACHMENT),
-    _own("own-attachment-delete", "DELETE", "/attachments/{attachment-create-connected}"),
-    _own("attachment-timeline", "GET", f"{_ATTACHMENT}/timeline"),
-    _own("event-list", "GET", "/events?since=1&limit=1"),
-    _own_admin("agent-list", "GET", "/agents"),
-    _own_admin("agent-show", "GET", f"/agents/{_HOST}"),
-    _own_admin("own-attachment-create-on-host", "POST", "/attachments", {
-        "attachment": {"volume_uuid": "{volume-create}", "host": _HOST}}),
-    Step("", "DELETE", "/attachments/{own-attachment-create-on-host}"),
-    _own_admin("", "DELETE", f"/agents/{_HOST}"),
-    Step("volume-extend", "POST", f"{_VOLUME}/action", {"os-extend": {"new_size": 20}}),
-    Step("available", "GET", _VOLUME),
-    Step("volume-reserve", "POST", f"{_VOLUME}/action", {"os-reserve": None}),
-    Step("volume-unreserve", "POST", f"{_VOLUME}/action", {"os-unreserve": None}),
-    Step("volume-initialize-connection", "POST", f"{_VOLUME}/action", {
-        "os-initialize_connection": {"connector": _NODE}}),
-    Step("volume-attach", "POST", f"{_VOLUME}/action", {
-        "os-attach": {"instance_uuid": _SERVER, "mountpoint": "/dev/vdb", "mode": "rw"}}),
-    Step("volume-begin-detaching", "POST", f"{_VOLUME}/action", {"os-begin_detaching": None}),
-    Step("volume-roll-detaching", "POST", f"{_VOLUME}/action", {"os-roll_detaching": None}),
-    Step("volume-terminate-connection", "POST", f"{_VOLUME}/action", {
-        "os-terminate_connection": {"connector": _NODE}}),
-    Step("volume-detach", "POST", f"{_VOLUME}/action", {
-        "os-detach": {"attachment_id": "{attachment-create}"}}),
-    Step("", "POST", f"{_VOLUME}/action", {"os-detach": None}),  # that one had been deleted
-    _admin("volume-force-detach", "POST", f"{_VOLUME}/action", {
-        "os-force_detach": {"attachment_id": None, "connector": _NODE}}),
-    _admin("volume-reset-status", "POST", f"{_VOLUME}/action",
-           {"os-reset_status": {"status": "available", "attach_status": "detached"}}),
-    _admin("quota-class-update", "PUT", "/os-quota-class-sets/default",
-           {"quota_class_set": {"volumes": 10, "gigabytes": 1000}}),
-    _admin("quota-class-show", "GET", "/os-quota-class-sets/default"),
-    _admin("quota-update", "PUT", _QUOTAS, {
-        "quota_set": {"volumes": 20, "gigabytes": 2000, "gigabytes_shared": 500}}),
-    Step("quota-show", "GET", f"{_QUOTAS}?usage=True"),
-    Step("quota-defaults", "GET", f"{_QUOTAS}/defaults"),
-    _admin("quota-delete", "DELETE", _QUOTAS),
-    _admin("", "POST", "/types", {"volume_type": {"name": "plain"}}),
-    Step("volume-retype", "POST", f"{_VOLUME}/action", {
-        "os-retype": {"new_type": "plain", "migration_policy": "never"}}),
-    Step("volume-set-bootable", "POST", f"{_VOLUME}/action", {
-        "os-set_bootable": {"bootable": True}}),
-    Step("volume-update-readonly", "POST", f"{_VOLUME}/action", {
-        "os-update_readonly_flag": {"readonly": True}}),
-    Step("image-metadata-set", "POST", f"{_VOLUME}/action", {
-        "os-set_image_metadata": {"metadata": {"os_type": "linux", "hw_disk_bus": "scsi"}}}),
-    Step("image-metadata-unset", "POST", f"{_VOLUME}/action", {
-        "os-unset_image_metadata": {"key": "hw_disk_bus"}}),
-    Step("image-metadata-show", "POST", f"{_VOLUME}/action", {"os-show_image_metadata": None}),
-    _admin("service-list", "GET", "/os-services"),
-    _admin("service-disable-with-reason", "PUT", "/os-services/disable-log-reason",
-           {**_SERVICE, "disabled_reason": "A disk is replaced"}),
-    _admin("service-disable", "PUT", "/os-services/disable", _SERVICE),
-    _admin("service-enable", "PUT", "/os-services/enable", _SERVICE),
-    _admin("service-freeze", "PUT", "/os-services/freeze", {"host": "here@fake"}),
-    _admin("service-thaw", "PUT", "/os-services/thaw", {"host": "here@fake"}),
-    _admin("service-set-log", "PUT", "/os-services/set-log", {
-        "level": "DEBUG", "binary": "cinder-volume", "server": "here@fake",
-        "prefix": "attachd.manager.ha.recovery"}),
-    _admin("service-get-log", "PUT", "/os-services/get-log", {
-        "binary": "*", "server": "", "prefix": "attachd.manager.ha.recovery"}),
-    _admin("host-list", "GET", "/os-hosts"),
-    _admin("host-show", "GET", "/os-hosts/here@fake"),
-    _admin("cluster-list", "GET", "/clusters"),
-    _admin("cluster-list-detail", "GET", "/clusters/detail"),
-    _admin("cleanup", "POST", "/workers/cleanup", {"host": "here@fake", "is_up": True}),
-    _admin("pools", "GET", "/scheduler-stats/get_pools"),
-    _admin("pools-detail", "GET", "/scheduler-stats/get_pools?detail=True"),
-    _admin("capabilities", "GET", "/capabilities/here@fake"),
-    Step("limits", "GET", "/limits"),
-    Step("extension", "GET", "/extensions/os-vol-host-attr"),
-    Step("extensions", "GET", "/extensions"),
-    Step("availability-zones", "GET", "/os-availability-zone"),
-    Step("resource-filters", "GET", "/resource_filters"),
-    Step("messages", "GET", "/messages"),
-    Step("message-show", "GET", "/messages/{message}"),
-    Step("volume-copy", "POST", "/volumes", {
-        "volume": {"source_volid": "{volume-create}", "name": "copy"}}),
-    Step("copied", "GET", "/volumes/{volume-copy}"),
-    _admin("volume-force-delete", "POST", f"{_VOLUME}/action", {"os-force_delete": {}}),
-    Step("versions", "GET", "//"),
-    Step("version", "GET", "//v3/"),
-]  # fmt: skip
-
+STORY = [_step(**step) for step in _STORY["steps"]]
 
 _UNSHOWN = {"", "available", "copied", "volume-copy"}
 """Steps whose answers are no samples."""
@@ -256,12 +74,12 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
     """
     ask = ask or sent
     ids: dict[str, str] = {"message": _add_message()}
-    fake_agent.report_agent(_HOST, devices=_DEVICES)
+    fake_agent.report_agent("compute-2", devices=_STORY["devices"])
     stand_ins = {_SERVER: _SERVER}
     for step in STORY:
         body = _filled(step.body, ids)
         with (
-            mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI),
+            mock.patch.object(api.backend.driver, "grant", return_value=_STORY["connection"]),
             mock.patch.object(agent_api, "reconcile", fake_agent.act_as_agent),
         ):
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))
@@ -274,7 +92,6 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
 
 
 def _add_message() -> str:
-    """Let something have gone wrong."""
     volume_id, request_id = (f"{uuid.uuid4()}" for _ in range(2))
     news = messages.NewMessage(
         volume_id, wsgi_api.PROJECT, messages.CREATE, messages.NOT_CREATED, f"req-{request_id}"
