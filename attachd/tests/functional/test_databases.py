@@ -4,7 +4,11 @@
 All unit tests that take a database from ``kind`` are repeated here on each server.
 """
 
+from collections.abc import Iterator
+import functools
+import importlib
 import importlib.util
+import pkgutil
 import unittest
 
 import sqlalchemy as sa
@@ -19,44 +23,10 @@ from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
-from attachd.tests.unit.db import (
-    test_idempotency_keys,
-    test_inspect,
-    test_messages,
-    test_migration,
-    test_models,
-    test_quotas,
-)
-from attachd.tests.unit.db.agents import test_orphan_devices as test_agents_orphan_devices
-from attachd.tests.unit.db.agents import test_store as test_agents_store
-from attachd.tests.unit.db.agents import test_transitions as test_agents_transitions
-from attachd.tests.unit.db.attachments import (
-    test_async_requests as test_attachments_async_requests,
-)
-from attachd.tests.unit.db.attachments import test_duplicates as test_attachments_duplicates
-from attachd.tests.unit.db.attachments import test_events as test_attachments_events
-from attachd.tests.unit.db.attachments import test_legacy as test_attachments_legacy
-from attachd.tests.unit.db.attachments import test_legacy_claims
-from attachd.tests.unit.db.attachments import test_queries as test_attachments_queries
-from attachd.tests.unit.db.attachments import test_store as test_attachments_store
-from attachd.tests.unit.db.attachments import test_transitions as test_attachments_transitions
-from attachd.tests.unit.db.cluster import test_leases as test_cluster_leases
-from attachd.tests.unit.db.cluster import test_members as test_cluster_members
-from attachd.tests.unit.db.cluster import test_services as test_cluster_services
-from attachd.tests.unit.db.engine import test_compiled as test_engine_compiled
-from attachd.tests.unit.db.engine import test_paging as test_engine_paging
-from attachd.tests.unit.db.engine import test_retry as test_engine_retry
-from attachd.tests.unit.db.engine import test_session as test_engine_session
-from attachd.tests.unit.db.secrets import test_rotation as test_secrets_rotation
-from attachd.tests.unit.db.types import test_default_types as test_types_default_types
-from attachd.tests.unit.db.types import test_qos_specs as test_types_qos_specs
-from attachd.tests.unit.db.types import test_store as test_types_store
-from attachd.tests.unit.db.volumes import test_clone_source as test_volumes_clone_source
-from attachd.tests.unit.db.volumes import test_metadata as test_volumes_metadata
-from attachd.tests.unit.db.volumes import test_queries as test_volumes_queries
-from attachd.tests.unit.db.volumes import test_store as test_volumes_store
-from attachd.tests.unit.db.volumes import test_updates as test_volumes_updates
-from attachd.tests.unit.objects import test_rows
+from attachd.tests.unit import db as db_tests
+from attachd.tests.unit import objects as object_tests
+from attachd.tests.unit.db import test_migration, test_quotas
+from attachd.tests.unit.db.engine import test_compiled
 from attachd.tests.wait import wait_until
 
 ENDING = {
@@ -72,80 +42,24 @@ ENDING = {
     ),
 }
 """How to find and to end the connections of others to the same database."""
-SERVERS = ("mariadb", "postgresql")
-REPEATED = [
-    test_agents_transitions.AgentTransitionsTest,
-    test_agents_orphan_devices.OrphanDevicesTest,
-    test_agents_store.DeleteTest,
-    test_agents_store.AgentsTest,
-    test_agents_store.ListAssignedTest,
-    test_engine_session.TransactionTest,
-    test_attachments_queries.QueriesTest,
-    test_attachments_transitions.VolumeChangesTest,
-    test_attachments_store.CompleteTest,
-    test_attachments_store.FinishDisconnectTest,
-    test_attachments_store.MoveWithoutVolumeTest,
-    test_attachments_store.MoveTest,
-    test_attachments_store.ReadTest,
-    test_attachments_store.ReserveTest,
-    test_volumes_clone_source.CloneSourceTest,
-    test_types_default_types.DefaultTypesTest,
-    test_attachments_async_requests.ConnectTest,
-    test_attachments_async_requests.DisconnectTest,
-    test_attachments_async_requests.WithdrawTest,
-    test_attachments_events.RecordTest,
-    test_attachments_events.SequenceTest,
-    test_attachments_events.PurgeTest,
-    test_idempotency_keys.IdempotencyKeysTest,
-    test_idempotency_keys.CreateTest,
-    test_volumes_metadata.ImageMetadataTest,
-    test_cluster_leases.LeasesTest,
-    test_attachments_legacy.AttachTest,
-    test_attachments_legacy.ParentTest,
-    test_attachments_legacy.ConnectionTest,
-    test_attachments_legacy.DetachingTest,
-    test_attachments_legacy.ReserveTest,
-    test_legacy_claims.FindHoldTest,
-    test_legacy_claims.LaterTest,
-    test_legacy_claims.ModeTest,
-    test_messages.MessagesTest,
-    test_models.ColumnsTest,
-    test_engine_paging.ConditionsTest,
-    test_engine_paging.PagesTest,
-    test_inspect.InspectTest,
-    test_engine_compiled.CompiledStatementTest,
-    test_cluster_members.MembersTest,
-    test_types_qos_specs.ConnectTest,
-    test_types_qos_specs.RowsTest,
-    test_types_qos_specs.TypesTest,
-    test_quotas.CreateTest,
-    test_quotas.ExtendTest,
-    test_quotas.RetypeTest,
-    test_quotas.LimitsTest,
-    test_quotas.LoweringTest,
-    test_quotas.TypesTest,
-    test_quotas.UsageTest,
-    test_engine_retry.MissingTablesTest,
-    test_secrets_rotation.RotationTest,
-    test_models.EncryptedTest,
-    test_cluster_services.ServicesTest,
-    test_attachments_queries.ListSharingTest,
-    test_attachments_queries.ListUsersTest,
-    test_types_store.AccessTest,
-    test_attachments_duplicates.ReserveTest,
-    test_types_store.TypesTest,
-    test_volumes_updates.ReadOnlyTest,
-    test_volumes_updates.RetypeTest,
-    test_volumes_updates.SharedTargetsTest,
-    test_volumes_store.CreateTest,
-    test_volumes_metadata.MetadataTest,
-    test_volumes_queries.QueriesTest,
-    test_volumes_store.MoveTest,
-    test_volumes_store.ResetTest,
-    test_volumes_store.ReadTest,
-    test_rows.RowsTest,
-]
-"""Not test_migration's: in MariaDB, tables are not part of a transaction."""
+
+
+# In MariaDB, tables are not part of a transaction; the statements of CostTest are SQLite's.
+NOT_REPEATED = (test_migration.StepsTest, test_migration.UpgradeTest, test_quotas.CostTest)
+
+
+def _unit_tests() -> Iterator[type[unittest.TestCase]]:
+    """Find the classes of unit tests that take a database from ``kind``."""
+    for package in (db_tests, object_tests):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for case in vars(importlib.import_module(found.name)).values():
+                if (
+                    hasattr(case, "kind")
+                    and case.__module__ == found.name
+                    and case not in NOT_REPEATED
+                    and unittest.defaultTestLoader.getTestCaseNames(case)
+                ):
+                    yield case
 
 
 def _repeat(case: type[unittest.TestCase], kind: str) -> None:
@@ -157,12 +71,12 @@ def _repeat(case: type[unittest.TestCase], kind: str) -> None:
     globals()[name] = type(name, (case,), {"kind": kind, "__module__": __name__})
 
 
-for _kind in SERVERS:
-    for _case in REPEATED:
+for _case in list(_unit_tests()):
+    for _kind in ("mariadb", "postgresql"):
         _repeat(_case, _kind)
 
 
-class PreparedWithMysqlclient(test_engine_compiled.CompiledStatementTest):
+class PreparedWithMysqlclient(test_compiled.CompiledStatementTest):
     kind = "mariadb"
 
     def setUp(self):
@@ -361,20 +275,18 @@ class TypeDeletionOnMariadb(unittest.TestCase):
     def test_type_delete_and_volume_create_at_once_exclude_each_other(self):
         # The second one sees the result of the first: the foreign key waits for it.
         for _ in range(10):
-            failed = self._race(types.create({"name": "t"})["id"])
+            type_id = types.create({"name": "t"})["id"]
+            values = {"project_id": "p", "size_gib": 1, "volume_type_id": type_id}
+            outcomes = concurrency.run_at_once(
+                functools.partial(types.delete, type_id),
+                functools.partial(volumes.create, {**values, "state": "deleting"}, {}),
+            )
+            failed = {type(error) for error in outcomes if isinstance(error, Exception)}
+            if failed == {exception.TypeInUse}:
+                (volume,) = db_rows.list_volumes()
+                volumes.move(volume["id"], volumes.Event.DELETED)
+                types.delete(type_id)
             self.assertIn(failed, [{exception.TypeInUse}, {exception.VolumeTypeNotFound}])
-
-    def _race(self, type_id):
-        values = {"project_id": "p", "size_gib": 1, "state": "deleting", "volume_type_id": type_id}
-        outcomes = concurrency.run_at_once(
-            lambda: types.delete(type_id), lambda: volumes.create(values, {})
-        )
-        failed = {type(each) for each in outcomes if isinstance(each, Exception)}
-        if failed == {exception.TypeInUse}:
-            (volume,) = db_rows.list_volumes()
-            volumes.move(volume["id"], volumes.Event.DELETED)
-            types.delete(type_id)
-        return failed
 
 
 class TypeDeletionOnPostgresql(TypeDeletionOnMariadb):
