@@ -16,6 +16,7 @@ import attachd
 from attachd.tests.contract import test_recorded_answers
 from attachd.tests.contract.answers import differences, normal, over_http, recording, scenarios
 from attachd.tests.contract.answers.playing import Player
+from attachd.tests.fixtures import lifetime
 from attachd.tests.wait import TIMEOUT
 
 ID = "0d2a3b9c-95b8-4a0a-9d39-3c4c4bd0c7f0"
@@ -92,9 +93,7 @@ class NormalTest(unittest.TestCase):
 class DifferencesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = lifetime.temp_dir(self)
         self.found = differences.between(
             "volumes/life/show",
             {"status": 200, "body": {"volume": {"name": "n", "size": 1}}},

@@ -141,11 +141,9 @@ class ContractsTest(_Case):
     def setUp(self):
         super().setUp()
         if self.introduced:
-            patched = mock.patch.multiple(
-                manager_api, VERSION=self.version, _INTRODUCED=self.introduced
+            self.enterContext(
+                mock.patch.multiple(manager_api, VERSION=self.version, _INTRODUCED=self.introduced)
             )
-            patched.start()
-            self.addCleanup(patched.stop)
 
     def test_message_to_older_manager_is_understood_or_refused(self):
         for version in self.history:

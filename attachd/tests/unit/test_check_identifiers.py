@@ -6,10 +6,10 @@ import importlib
 import io
 from pathlib import Path
 import sys
-import tempfile
 import unittest
 
 import attachd
+from attachd.tests.fixtures import lifetime
 
 TOOLS = Path(attachd.__file__).parent.parent / "tools"
 
@@ -25,9 +25,7 @@ class CheckIdentifiersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.check_identifiers = importlib.import_module("check_identifiers")
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = lifetime.temp_dir(self)
 
     def check(self, source, module="module"):
         """Return the exit code and the refused identifiers of a module."""

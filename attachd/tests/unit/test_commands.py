@@ -8,7 +8,6 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
@@ -16,6 +15,7 @@ import fixtures
 
 from attachd import commands, exception
 from attachd.agent.connectors.qemu import processes
+from attachd.tests.fixtures import lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -119,9 +119,7 @@ class ExecuteTest(unittest.TestCase):
             commands.execute(["sleep", "600"], 0.1)  # slow, it does not end sooner
 
     def test_nobody_waits_for_what_a_killed_command_has_left_behind(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        note = Path(folder.name) / "group"
+        note = lifetime.temp_dir(self) / "group"
         script = 'sleep 600 & echo $$ > "$0.new"; mv "$0.new" "$0"; wait'
         real = subprocess.Popen.communicate
 
@@ -169,7 +167,7 @@ class RunLongTest(unittest.TestCase):
     """Who runs something long is killed."""
 
     def test_the_command_ends_too(self):
-        folder = self.useTemporary()
+        folder = lifetime.temp_dir(self)
         caller = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", _CALLER, str(folder / "pid")],
             stdout=subprocess.PIPE,
@@ -186,12 +184,6 @@ class RunLongTest(unittest.TestCase):
         self.assertTrue(self.lives(process))
         caller.kill()
         wait_until(lambda: not self.lives(process))
-
-    def useTemporary(self):  # noqa: N802  as fixtures calls it
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        return Path(temporary.path)
 
     def lives(self, process):
         """Whether it runs, and is still the one that was started."""

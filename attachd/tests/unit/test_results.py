@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 import subprocess
 import sys
-import tempfile
 import textwrap
 import unittest
 from unittest import mock
@@ -19,7 +18,7 @@ from testtools import content
 
 import attachd
 from attachd.tests import selection, wait
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import lifetime, requirements
 
 TOP = Path(attachd.__file__).parent.parent
 TOOLS = TOP / "tools"
@@ -40,9 +39,7 @@ class ResultsTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.results = importlib.import_module("results")
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.top = Path(folder.name)
+        self.top = lifetime.temp_dir(self)
         (self.top / "tests").mkdir()
         (self.top / "tests" / "__init__.py").touch()
         (self.top / ".stestr.conf").write_text(_CONFIGURATION)
@@ -162,9 +159,8 @@ class FullTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.full = importlib.import_module("full")
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.enterContext(mock.patch.object(self.full, "RECORDS", Path(folder.name) / "full"))
+        folder = lifetime.temp_dir(self)
+        self.enterContext(mock.patch.object(self.full, "RECORDS", folder / "full"))
 
     def run_parts(self, *parts):
         printed = io.StringIO()

@@ -198,12 +198,8 @@ class FreeCapacityTest(unittest.TestCase):
         self.assertEqual(0, scheduler.free_capacity({"report": {**THIN, "free_gib": 0.0}}))
 
 
-class CandidatesTest(unittest.TestCase):
+class CandidatesTest(api_context.ApiContextCase):
     """Candidates from the reports in the database."""
-
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
 
     def test_candidate_has_reported_or_default_names(self):
         api_context.report_backend("here@shelf")
@@ -251,10 +247,9 @@ class CandidatesTest(unittest.TestCase):
         scheduler.check_free_capacity("elsewhere@fake#fake", 10**6)
 
 
-class FrozenTest(unittest.TestCase):
+class FrozenTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("h@a")
         services.freeze(api_context.BINARY, "h@a")
 

@@ -4,8 +4,6 @@ import gc
 import io
 import logging
 import os
-from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 import weakref
@@ -14,14 +12,13 @@ from oslo_config import cfg
 
 from attachd import service
 from attachd.conf import CONF
+from attachd.tests.fixtures import lifetime
 
 
 class PrepareTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = lifetime.temp_dir(self)
         CONF.clear()  # another test of this process may have parsed a command line
         # The test runner's own handlers and levels come back afterwards.
         root = logging.getLogger()

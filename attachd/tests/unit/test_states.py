@@ -112,12 +112,8 @@ def _expected(
     return STATUS_OF[next((name for name in RANKS if name in names), "detached")], attach_status
 
 
-class TransitionsTest(unittest.TestCase):
+class TransitionsTest(databases.DatabaseCase):
     """Each state and each event, through the functions that move rows."""
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self)
 
     def test_events_of_attachments_and_volumes_are_disjoint(self):
         self.assertEqual(set(Event), set(ATTACHMENT_ARROWS) | set(VOLUME_ARROWS))

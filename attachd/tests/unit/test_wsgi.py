@@ -2,12 +2,11 @@
 """The module that WSGI servers import."""
 
 import os
-from pathlib import Path
 import subprocess
 import sys
-import tempfile
 import unittest
 
+from attachd.tests.fixtures import lifetime
 from attachd.tests.wait import TIMEOUT
 
 ASK = """
@@ -23,9 +22,7 @@ print(b"".join(application(environ, lambda status, headers: print(status))).deco
 
 class ImportTest(unittest.TestCase):
     def run_with(self, configuration, code=ASK):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = Path(folder.name) / "attachd.conf"
+        path = lifetime.temp_dir(self) / "attachd.conf"
         path.write_text(configuration, encoding="utf-8")
         return subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code],

@@ -17,9 +17,7 @@ class ReportTest(fake_host.FakeHostCase):
     def setUp(self):
         super().setUp()
         self.clock = 1000.0
-        patched = mock.patch.object(heartbeat, "monotonic", lambda: self.clock)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(heartbeat, "monotonic", lambda: self.clock))
         self.reporter = HostReporter(self.host, Options(multipath=True))
 
     def report(self, *entries):

@@ -4,7 +4,6 @@
 import dataclasses
 from pathlib import Path
 import socket
-import tempfile
 import unittest
 from unittest import mock
 
@@ -15,7 +14,7 @@ from attachd.agent import block_device, host
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Step
-from attachd.tests.fixtures import fake_host
+from attachd.tests.fixtures import fake_host, lifetime
 
 INFO = {"driver_volume_type": "memory", "target": "t1"}
 
@@ -23,14 +22,9 @@ INFO = {"driver_volume_type": "memory", "target": "t1"}
 class HostTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.connector = fake_host.FileConnector(self.folder())
-        self.top = self.folder()
+        self.connector = fake_host.FileConnector(lifetime.temp_dir(self))
+        self.top = lifetime.temp_dir(self)
         self.host = self.make()
-
-    def folder(self):
-        made = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(made.cleanup)
-        return Path(made.name)
 
     def make(self, connector_type="file"):
         with mock.patch.object(host, "make_connector", return_value=self.connector) as self.chosen:

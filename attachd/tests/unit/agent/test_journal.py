@@ -4,7 +4,6 @@
 import contextlib
 import json
 import os
-from pathlib import Path
 import resource
 import subprocess
 import sys
@@ -12,11 +11,10 @@ import threading
 import unittest
 from unittest import mock
 
-import fixtures
-
 from attachd import exception
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.journal import Entry, Journal, Owner, Step
+from attachd.tests.fixtures import lifetime
 from attachd.tests.wait import TIMEOUT
 
 _WRITER = """
@@ -55,10 +53,7 @@ class JournalTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        self.folder = Path(temporary.path) / "host"
+        self.folder = lifetime.temp_dir(self) / "host"
         self.journal = Journal(self.folder)
 
     def test_written_entry_is_read(self):

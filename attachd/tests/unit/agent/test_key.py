@@ -3,21 +3,19 @@
 
 import os
 from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.agent import key
 from attachd.tests import concurrency
+from attachd.tests.fixtures import lifetime
 
 
 class KeyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / "host" / "agent.key"
+        self.path = lifetime.temp_dir(self) / "host" / "agent.key"
 
     def test_key_is_created_once_and_private(self):
         first = key.load_or_create(self.path)

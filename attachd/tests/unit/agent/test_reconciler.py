@@ -25,9 +25,7 @@ class ReconcilerCase(fake_host.FakeHostCase):
 
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(manager_api, "process_pending")
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(manager_api, "process_pending"))
         self.reconciler = self.make_reconciler()
 
     def make_reconciler(self):

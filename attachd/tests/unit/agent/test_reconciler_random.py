@@ -29,9 +29,7 @@ class RandomTest(ReconcilerCase):
         self.moves = []
         for name, existing in (("complete", True), ("release", False)):
             watched = self.watched(name, getattr(agent_transitions, name), present=existing)
-            patched = mock.patch.object(agent_transitions, name, watched)
-            patched.start()
-            self.addCleanup(patched.stop)
+            self.enterContext(mock.patch.object(agent_transitions, name, watched))
 
     def watched(self, name, real, *, present):
         """Check the host at each report of a transition."""

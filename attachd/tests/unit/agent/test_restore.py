@@ -4,14 +4,12 @@
 from pathlib import Path
 import unittest
 
-import fixtures
-
 from attachd.agent import restore
 from attachd.agent.connectors.base import Device
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.agent.restore import Verdict
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import lifetime, requirements
 
 
 class RestoringTest(unittest.TestCase):
@@ -21,10 +19,7 @@ class RestoringTest(unittest.TestCase):
         super().setUp()
         requirements.require_root(self)
         requirements.share_mounts(self)
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        self.folder = Path(temporary.path)
+        self.folder = lifetime.temp_dir(self)
         self.host = Host(Identity("h", "iqn.2026-01.test:h"), self.folder / "host", "user-space")
         self.progress = []
 

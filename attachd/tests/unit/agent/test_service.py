@@ -26,9 +26,7 @@ CONTEXT = RequestContext(overwrite=False)
 class AgentTest(fake_host.FakeHostCase):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(manager_api, "process_pending")
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(manager_api, "process_pending"))
         override(self, "report_interval", 1, group="agent")
         # Of a slow host nobody says that it hangs.
         self.enterContext(mock.patch("attachd.agent.worker_pool.DEFAULT_TIMEOUT", TIMEOUT))
@@ -48,9 +46,7 @@ class AgentTest(fake_host.FakeHostCase):
     def pass_time(self):
         """Let those who are at work have been at it for an hour."""
         later = time.monotonic() + 3600
-        patched = mock.patch("attachd.agent.worker_pool.monotonic", lambda: later)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch("attachd.agent.worker_pool.monotonic", lambda: later))
 
     def state(self, attachment_id):
         return db_rows.get_attachment(attachment_id)["state"]

@@ -21,9 +21,9 @@ class WorkerPoolTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.clock = 1000.0
-        patched = mock.patch("attachd.periodics.time", mock.Mock(monotonic=lambda: self.clock))
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(
+            mock.patch("attachd.periodics.time", mock.Mock(monotonic=lambda: self.clock))
+        )
         self.reconcile = mock.Mock(return_value=None)
         self.pool = WorkerPool(self.reconcile, threads=2)
         self.addCleanup(self.pool.stop, TIMEOUT)
@@ -125,9 +125,7 @@ class ConcurrencyLimiterTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.clock = 1000.0
-        patched = mock.patch.object(worker_pool, "monotonic", lambda: self.clock)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(worker_pool, "monotonic", lambda: self.clock))
         self.limiter = worker_pool.ConcurrencyLimiter(2)
 
     def stuck_ids(self, seconds=60):

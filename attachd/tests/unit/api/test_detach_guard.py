@@ -16,10 +16,9 @@ from attachd.tests.fixtures import api_context, conf_fixture, db_rows
 SERVER = "11111111-2222-3333-4444-555555555555"
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.compute = mock.Mock()
         self.compute.volume_use.return_value = nova.VolumeUse(None, "no such server")
         self.find = self.enterContext(

@@ -34,9 +34,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
-        patched = mock.patch.object(endpoint, "REGISTER", [])
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(endpoint, "REGISTER", []))
 
     def declare(self, handler, path="/snacks/{snack_id}", **more):
         endpoint.endpoint("POST", path, **more)(handler)

@@ -4,21 +4,19 @@
 import datetime
 import json
 from pathlib import Path
-import tempfile
 import unittest
 
 import attachd
 from attachd import exception
 from attachd.api import filters
 from attachd.api import microversions as mv
-from attachd.tests.fixtures import api_context
+from attachd.tests.fixtures import api_context, lifetime
 from attachd.tests.fixtures.conf_fixture import override
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.member, self.admin = (
             api_context.make_context(),
             api_context.make_context(*api_context.ADMIN),
@@ -28,9 +26,7 @@ class Case(unittest.TestCase):
 
     def say(self, text):
         """Configure an operator's file with this content."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = Path(folder.name) / "filters.json"
+        path = lifetime.temp_dir(self) / "filters.json"
         path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
         override(self, "resource_query_filters_file", str(path), group="api")
         filters.reset()

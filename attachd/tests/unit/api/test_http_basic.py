@@ -3,8 +3,6 @@
 
 import base64
 import os
-from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 
@@ -13,7 +11,7 @@ import bcrypt
 from attachd import exception
 from attachd.api import http_basic
 from attachd.conf import CONF
-from attachd.tests.fixtures import conf_fixture, wsgi_api
+from attachd.tests.fixtures import conf_fixture, lifetime, wsgi_api
 
 
 def encoded(name="alice", password="öffne dich"):
@@ -24,10 +22,9 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.users = Path(folder.name, "htpasswd")
-        roles = Path(folder.name, "roles.yaml")
+        folder = lifetime.temp_dir(self)
+        self.users = folder / "htpasswd"
+        roles = folder / "roles.yaml"
         conf_fixture.override(self, "http_basic_user_file", str(self.users), group="api")
         conf_fixture.override(self, "http_basic_roles_file", str(roles), group="api")
         made = bcrypt.hashpw("öffne dich".encode(), bcrypt.gensalt(4)).decode()
@@ -119,10 +116,9 @@ class UsersCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.users = Path(folder.name, "htpasswd")
-        self.roles = Path(folder.name, "roles.yaml")
+        folder = lifetime.temp_dir(self)
+        self.users = folder / "htpasswd"
+        self.roles = folder / "roles.yaml"
         self.write(self.users, f"# who\n\nalice:{hashed(ALICE)}\nroot:{hashed(b'toor')}\n")
         self.write(self.roles, ROLES)
 

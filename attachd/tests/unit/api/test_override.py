@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the override of the check with Nova."""
 
-import unittest
-
 import webob
 
 from attachd import exception
@@ -13,10 +11,9 @@ SERVER = "11111111-2222-3333-4444-555555555555"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 
 
-class OverrideTest(unittest.TestCase):
+class OverrideTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.ctx = api_context.make_context(*api_context.ADMIN)
         volume = db_rows.add_volume()["id"]
         self.held = override.AttachmentRef(

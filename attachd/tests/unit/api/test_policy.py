@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of rules, personas and their enforcement."""
 
-from pathlib import Path
-import tempfile
 import time
 import unittest
 from unittest import mock
@@ -13,6 +11,7 @@ from attachd import exception
 from attachd.api import endpoint, policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.tests.fixtures import lifetime
 
 RULE = "volume:attachment_create"
 
@@ -30,9 +29,7 @@ def target(project="p"):
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = Path(folder.name) / "policy.yaml"
+        self.file = lifetime.temp_dir(self) / "policy.yaml"
         CONF([], project="attachd", default_config_files=[])
         policy.get_enforcer()  # registers the options
         CONF.set_override("policy_file", str(self.file), group="oslo_policy")
@@ -107,9 +104,7 @@ class FilesTest(Case):
         """Move the clock past the next check of the files."""
         now = getattr(self, "_now", time.monotonic()) + seconds
         self._now = now
-        passing = mock.patch.object(policy.time, "monotonic", return_value=now)
-        passing.start()
-        self.addCleanup(passing.stop)
+        self.enterContext(mock.patch.object(policy.time, "monotonic", return_value=now))
 
     def _guest_may(self):
         return policy.allows(context("guest"), RULE, target())

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the validation of policy files."""
 
-from pathlib import Path
-import tempfile
 import unittest
 
 from oslo_policy import policy as oslo_policy
@@ -10,6 +8,7 @@ from oslo_policy import policy as oslo_policy
 from attachd import exception
 from attachd.api import policy, policy_files
 from attachd.conf import CONF
+from attachd.tests.fixtures import lifetime
 
 DEFAULTS = [
     oslo_policy.RuleDefault("admin", "role:admin"),
@@ -59,9 +58,7 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = lifetime.temp_dir(self)
         self.file = self.folder / "policy.yaml"
 
     def check(self, text, *more):

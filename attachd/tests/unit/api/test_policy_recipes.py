@@ -2,13 +2,12 @@
 """Tests of the recipes of doc/source/admin/policy.rst."""
 
 from pathlib import Path
-import tempfile
 import unittest
 
 from attachd.api import policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.tests.fixtures import guides
+from attachd.tests.fixtures import guides, lifetime
 
 GUIDE = Path(__file__).parents[4] / "doc/source/admin/policy.rst"
 CREATE, DELETE = "volume:attachment_create", "volume:attachment_delete"
@@ -31,9 +30,7 @@ class Case(unittest.TestCase):
             for each in guides.parse_blocks(GUIDE)
             if each.language == "yaml"
         }
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = Path(folder.name) / "policy.yaml"
+        self.file = lifetime.temp_dir(self) / "policy.yaml"
         CONF([], project="attachd", default_config_files=[])
         policy.get_enforcer()  # registers the options
         CONF.set_override("policy_file", str(self.file), group="oslo_policy")

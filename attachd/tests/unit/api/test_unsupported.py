@@ -22,10 +22,9 @@ class UnsupportedResourceTest(unittest.TestCase):
             self.assertFalse(each.path.startswith(urls), each.path)
 
 
-class UnsupportedActionTest(unittest.TestCase):
+class UnsupportedActionTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.handlers = {
             each.action: each.handler
             for each in endpoint.load()

@@ -14,9 +14,7 @@ from attachd.cli import clouds
 class CloudTest(unittest.TestCase):
     def cloud(self, *words, **variables):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
-        patch = mock.patch.dict(os.environ, {**kept, **variables}, clear=True)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.dict(os.environ, {**kept, **variables}, clear=True))
         cloud = clouds.Cloud()
         self.addCleanup(cloud.close)
         parser = argparse.ArgumentParser(allow_abbrev=False)

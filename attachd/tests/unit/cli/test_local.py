@@ -4,8 +4,6 @@
 import dataclasses
 import json
 import os
-from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 
@@ -13,6 +11,7 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.cli import local
 from attachd.client import Attached, LocalAttachment
+from attachd.tests.fixtures import lifetime
 from attachd.tests.unit.cli import programs
 
 ATTACHED = Attached(
@@ -40,12 +39,8 @@ LISTED = LocalAttachment(
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        patch = mock.patch.object(local, "Client", autospec=True)
-        self.made = patch.start()
-        self.addCleanup(patch.stop)
+        self.folder = lifetime.temp_dir(self)
+        self.made = self.enterContext(mock.patch.object(local, "Client", autospec=True))
         self.client = self.made.return_value
         self.client.attach.return_value = ATTACHED
         self.client.attached.return_value = [LISTED]
@@ -53,9 +48,7 @@ class Case(unittest.TestCase):
         self.become(0)
 
     def become(self, user):
-        patch = mock.patch.object(os, "geteuid", return_value=user)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(os, "geteuid", return_value=user))
 
     def run_it(self, *words, code=0):
         settings = {**programs.SETTINGS, "ATTACHD_HOST_FOLDER": f"{self.folder}"}

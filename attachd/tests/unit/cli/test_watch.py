@@ -59,9 +59,7 @@ class EventWatcherTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.clock = Clock()
-        patch = mock.patch.object(watch_module, "time", self.clock)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(watch_module, "time", self.clock))
 
     def watcher(self, *answers, seconds=None, took=0.0):
         self.storage = Storage(self.clock, *answers, seconds=took)

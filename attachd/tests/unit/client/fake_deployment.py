@@ -308,9 +308,7 @@ class AttachCase(unittest.TestCase):
         self.deployment = FakeDeployment(self)
         self.log = self.deployment.log
         self.volume = self.deployment.volume(name="disk")
-        patch = mock.patch.object(attach, "check_mountpoint")
-        self.check = patch.start()
-        self.addCleanup(patch.stop)
+        self.check = self.enterContext(mock.patch.object(attach, "check_mountpoint"))
 
     def attach(self, **options):
         return self.deployment.client.attach(self.volume, **{**OPTIONS, **options})

@@ -24,9 +24,7 @@ class DetachTest(unittest.TestCase):
         self.deployment = FakeDeployment(self)
         self.log = self.deployment.log
         self.volume = self.deployment.volume()
-        patch = mock.patch.object(attach, "check_mountpoint")
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(attach, "check_mountpoint"))
         self.attach()
 
     def attach(self):

@@ -4,9 +4,7 @@
 import fcntl
 import io
 import os
-from pathlib import Path
 import signal
-import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -14,7 +12,7 @@ from unittest import mock
 from attachd.agent import key
 from attachd.agent.journal import Entry, Journal, Owner
 from attachd.cmd import agent
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.agent import test_journal
 
@@ -23,9 +21,7 @@ class MainTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         requirements.require_root(self)
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name) / "host"
+        self.folder = lifetime.temp_dir(self) / "host"
         override(self, "state_path", str(self.folder), group="agent")
         override(self, "host", "compute-1", group="agent")
         override(self, "connector_type", "user-space", group="agent")
@@ -38,9 +34,7 @@ class MainTest(unittest.TestCase):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
 
     def patch(self, name, *args, **kwargs):
-        patch = mock.patch(name, *args, **kwargs)
-        self.addCleanup(patch.stop)
-        return patch.start()
+        return self.enterContext(mock.patch(name, *args, **kwargs))
 
     def run_until(self, number):
         self.agent.start.side_effect = lambda: signal.raise_signal(number)

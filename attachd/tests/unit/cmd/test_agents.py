@@ -4,13 +4,11 @@
 import csv
 import io
 import json
-from pathlib import Path
-import tempfile
 import unittest
 
 from attachd import exception
 from attachd.db.agents import store as db
-from attachd.tests.fixtures import databases, db_rows, fake_agent, forked_command
+from attachd.tests.fixtures import databases, db_rows, fake_agent, forked_command, lifetime
 
 
 class AgentTest(unittest.TestCase):
@@ -24,9 +22,7 @@ class AgentTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         url = databases.use(self)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = Path(folder.name) / "attachd.conf"
+        self.file = lifetime.temp_dir(self) / "attachd.conf"
         self.file.write_text(f"[database]\nconnection = {url}\n", encoding="utf-8")
 
     def run_(self, *arguments):

@@ -4,7 +4,6 @@
 import io
 from pathlib import Path
 import stat
-import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -12,16 +11,14 @@ from unittest import mock
 from attachd.api import noauth
 from attachd.cmd import all_in_one
 from attachd.conf import CONF
-from attachd.tests.fixtures import conf_fixture
+from attachd.tests.fixtures import conf_fixture, lifetime
 from attachd.tests.wait import TIMEOUT
 
 
 class FolderTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name) / "state"
+        self.folder = lifetime.temp_dir(self) / "state"
 
     def own(self):
         return all_in_one._lock_folder(self.folder)

@@ -5,15 +5,13 @@ import contextlib
 import csv
 import io
 import json
-from pathlib import Path
-import tempfile
 import unittest
 
 from attachd.cmd import audit
 from attachd.db import migration
 from attachd.manager.audit.rules import REPAIRED, Difference, Kind
 from attachd.manager.audit.runner import AuditResult
-from attachd.tests.fixtures import databases, forked_command
+from attachd.tests.fixtures import databases, forked_command, lifetime
 
 
 class CommandTest(unittest.TestCase):
@@ -26,18 +24,17 @@ class CommandTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        folder = lifetime.temp_dir(self)
         databases.use_without_tables(self, "sqlite")
         migration.upgrade()
         url = databases.CONF.database.connection
-        self.file = Path(folder.name) / "attachd.conf"
+        self.file = folder / "attachd.conf"
         self.configuration = (
-            f"[DEFAULT]\nstate_path = {folder.name}\nenabled_backends = files\n"
+            f"[DEFAULT]\nstate_path = {folder}\nenabled_backends = files\n"
             f"[database]\nconnection = {url}\n"
             "[files]\ndriver = file\nfile_loop_devices = never\n"
         )
-        self.volumes = Path(folder.name) / "files" / "volumes"
+        self.volumes = folder / "files" / "volumes"
 
     def run_audit(self, *arguments, more=""):
         self.file.write_text(self.configuration + more, encoding="utf-8")

@@ -6,9 +6,7 @@ import contextlib
 import csv
 import io
 import json
-from pathlib import Path
 import re
-import tempfile
 import unittest
 from unittest import mock
 
@@ -16,7 +14,7 @@ from attachd.cmd import inspect
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import members, services
-from attachd.tests.fixtures import databases, db_rows, forked_command, processes
+from attachd.tests.fixtures import databases, db_rows, forked_command, lifetime, processes
 
 
 class Parsed(unittest.TestCase):
@@ -182,9 +180,7 @@ class TypedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         url = databases.use(self)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = Path(folder.name) / "attachd.conf"
+        self.file = lifetime.temp_dir(self) / "attachd.conf"
         self.file.write_text(f"[database]\nconnection = {url}\n", encoding="utf-8")
 
     def run_(self, *words):

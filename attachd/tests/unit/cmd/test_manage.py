@@ -5,10 +5,8 @@ import argparse
 import contextlib
 import io
 import os
-from pathlib import Path
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
@@ -16,7 +14,7 @@ import yaml
 
 from attachd.cmd import manage
 from attachd.db import migration
-from attachd.tests.fixtures import databases, forked_command
+from attachd.tests.fixtures import databases, forked_command, lifetime
 
 _MANAGE = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
 
@@ -48,9 +46,7 @@ class ManageTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.url = databases.create(self, "sqlite")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = Path(folder.name) / "attachd.conf"
+        self.file = lifetime.temp_dir(self) / "attachd.conf"
 
     def _run(self, *arguments, url=None):
         self.file.write_text(f"[database]\nconnection = {url or self.url}\n", encoding="utf-8")

@@ -24,9 +24,7 @@ class MainTest(unittest.TestCase):
         self.patch("sys.argv", ["attachd-manager", "--config-file", "some.conf"])
 
     def patch(self, name, *args):
-        patch = mock.patch(name, *args)
-        self.addCleanup(patch.stop)
-        return patch.start()
+        return self.enterContext(mock.patch(name, *args))
 
     def refused(self):
         with mock.patch("sys.stderr", io.StringIO()) as errors:

@@ -4,8 +4,6 @@
 import datetime
 import json
 import os
-from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 
@@ -14,7 +12,7 @@ from attachd.db.cluster import services
 from attachd.db.secrets import key_file
 from attachd.db.types import store as types
 from attachd.rpc import manager_api
-from attachd.tests.fixtures import databases, forked_command
+from attachd.tests.fixtures import databases, forked_command, lifetime
 
 BACKEND = "[DEFAULT]\nenabled_backends = one\n[one]\ndriver = fake\n"
 SUCCESS, WARNING, FAILURE = 0, 1, 2
@@ -31,9 +29,7 @@ class StatusTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.url = databases.use_without_tables(self, "sqlite")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = lifetime.temp_dir(self)
         self.keys = self.folder / "secrets.keys"
         key_file.create(str(self.keys))
 

@@ -3,8 +3,6 @@
 
 import datetime
 import os
-from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 
@@ -19,7 +17,7 @@ from attachd.db import models
 from attachd.db.cluster import services
 from attachd.db.engine import session
 from attachd.rpc import manager_api, transport
-from attachd.tests.fixtures import conf_fixture, databases, db_rows, key_files
+from attachd.tests.fixtures import conf_fixture, databases, db_rows, key_files, lifetime
 from attachd.tests.wait import TIMEOUT
 
 RABBIT = "oslo_messaging_rabbit"
@@ -54,10 +52,8 @@ class StorageTest(CheckTest):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.set("state_path", folder.name)
+        self.folder = lifetime.temp_dir(self)
+        self.set("state_path", str(self.folder))
 
     def use(self, driver, **options):
         name = f"status-{driver}"
@@ -204,10 +200,9 @@ class ClockTest(CheckTest):
                 self.assert_result(Code.WARNING, upgrade_checks.clock(None), word)
 
 
-class SecretsTest(unittest.TestCase):
+class SecretsTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.file = key_files.use(self)
 
     def check(self, expected):
@@ -254,11 +249,7 @@ class SecretsTest(unittest.TestCase):
         self.check(Code.SUCCESS)
 
 
-class ManagersTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        databases.use(self)
-
+class ManagersTest(databases.DatabaseCase):
     def _check(self, **contracts):
         for host, contract in contracts.items():
             services.report(

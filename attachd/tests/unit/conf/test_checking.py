@@ -3,7 +3,6 @@
 
 from importlib import metadata
 from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 
@@ -11,6 +10,7 @@ from oslo_config import cfg, types
 
 from attachd import conf
 from attachd.conf import checking, opts
+from attachd.tests.fixtures import lifetime
 
 _GENERATOR = Path(__file__).parents[4] / "etc" / "attachd" / "config-generator.conf"
 
@@ -34,9 +34,7 @@ def wrong_value(option):
 class CheckingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = Path(folder.name) / "attachd.conf"
+        self.file = lifetime.temp_dir(self) / "attachd.conf"
 
     def read(self, text):
         """Return a configuration that has read only this file."""

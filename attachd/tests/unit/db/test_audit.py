@@ -2,7 +2,6 @@
 """Reads of an audit, and the status that it repairs."""
 
 import datetime
-import unittest
 from unittest import mock
 import uuid
 
@@ -13,10 +12,9 @@ from attachd.states import VolumeStatus
 from attachd.tests.fixtures import databases, db_rows
 
 
-class AuditTest(unittest.TestCase):
+class AuditTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.volume = db_rows.add_volume()
         self.attachment = db_rows.add_attachment(self.volume["id"], "attached")
         self.other = db_rows.add_volume(host="here@other#pool")

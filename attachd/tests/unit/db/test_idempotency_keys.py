@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Idempotency keys: one resource and one answer each, also for concurrent requests."""
 
-import unittest
-
 from attachd import exception
 from attachd.db import idempotency_keys, models
 from attachd.db.attachments import store as attachments
@@ -14,13 +12,7 @@ from attachd.tests.fixtures import databases, db_rows
 DIGEST, OTHER, PRINT = "d" * 64, "e" * 64, "f" * 64
 
 
-class Case(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class Case(databases.DatabaseCase):
     def claim(self, digest=DIGEST, kept_for=60):
         return idempotency_keys.claim(digest, PRINT, kept_for)
 

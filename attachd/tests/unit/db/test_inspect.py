@@ -2,7 +2,6 @@
 """Rows for operators: all kinds, inner states, and no secrets."""
 
 import datetime
-import unittest
 
 from attachd import exception
 from attachd.db import inspect, models
@@ -14,12 +13,9 @@ from attachd.tests.fixtures import databases, db_rows
 HOUR = datetime.timedelta(hours=1)
 
 
-class InspectTest(unittest.TestCase):
-    kind = "sqlite"
-
+class InspectTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume = db_rows.add_volume(multiattach=True)["id"]
         self.now = models.now()
         old = self.now - 3 * HOUR

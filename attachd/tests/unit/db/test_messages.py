@@ -2,7 +2,6 @@
 """Messages to users: stored, listed and purged."""
 
 import datetime
-import unittest
 
 import sqlalchemy as sa
 
@@ -13,12 +12,9 @@ from attachd.db.engine.paging import Page
 from attachd.tests.fixtures import databases, db_rows
 
 
-class MessagesTest(unittest.TestCase):
-    kind = "sqlite"
-
+class MessagesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume = models.new_id()
 
     def create(self, project=db_rows.PROJECT, kept_for=60, **values):

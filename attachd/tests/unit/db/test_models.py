@@ -14,13 +14,7 @@ from attachd.db.secrets.encryption import decrypted
 from attachd.tests.fixtures import databases, db_rows, key_files
 
 
-class ColumnsTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class ColumnsTest(databases.DatabaseCase):
     def test_json_is_read_as_stored(self):
         deep = []
         for _ in range(200):
@@ -85,12 +79,9 @@ SECRET = "s" * 64
 COLUMNS = ("connection_info", "secret")
 
 
-class EncryptedTest(unittest.TestCase):
-    kind = "sqlite"
-
+class EncryptedTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.file = key_files.use(self)
 
     def add(self):

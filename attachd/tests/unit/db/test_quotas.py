@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits, usage, and the enforcement of quotas."""
 
-import unittest
-
 from attachd import exception
 from attachd.conf import CONF, quota
 from attachd.db import quotas
@@ -15,15 +13,7 @@ from attachd.tests.fixtures import databases, db_rows
 NONE = {"volumes": ResourceUsage(0), "gigabytes": ResourceUsage(0)}
 
 
-class Case(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
-
-class LimitsTest(Case):
+class LimitsTest(databases.DatabaseCase):
     def test_project_limit_overrides_class_limit(self):
         quotas.set_class_limits("default", {"volumes": 3, "gigabytes": 4})
         quotas.set_class_limits("gold", {"volumes": 99})
@@ -68,7 +58,7 @@ class LimitsTest(Case):
         self.assertEqual(10, found["snapshots"])
 
 
-class UsageTest(Case):
+class UsageTest(databases.DatabaseCase):
     def test_usage_counts_volumes_in_every_state(self):
         for state in ("creating", "ready", "error", "deleting", "error_deleting"):
             db_rows.add_volume(state, size_gib=2)
@@ -101,7 +91,7 @@ class UsageTest(Case):
         )
 
 
-class LoweringTest(Case):
+class LoweringTest(databases.DatabaseCase):
     def test_set_limits_below_usage_is_refused(self):
         gold = types.create({"name": "gold"})["id"]
         db_rows.add_volume("extending", size_gib=2, new_size_gib=3, volume_type_id=gold)
@@ -124,7 +114,7 @@ class LoweringTest(Case):
         self.assertEqual({"volumes": 0}, quotas.project_limits(db_rows.PROJECT))
 
 
-class TypesTest(Case):
+class TypesTest(databases.DatabaseCase):
     SET = {"volumes_gold": 1, "gigabytes_gold": 2, "snapshots_gold": 3, "volumes_golden": 4}
 
     def setUp(self):
@@ -171,12 +161,9 @@ PROJECT = db_rows.PROJECT
 HOST = {"project_id": PROJECT, "host": "here@fake#pool"}
 
 
-class QuotaClaimsCase(unittest.TestCase):
-    kind = "sqlite"
-
+class QuotaClaimsCase(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.gold = types.create({"name": "gold"})["id"]
 
     def create(self, size=1, **values):

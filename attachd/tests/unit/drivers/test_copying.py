@@ -4,14 +4,13 @@
 import errno
 import fcntl
 import os
-from pathlib import Path
 import secrets
-import tempfile
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.drivers import copying
+from attachd.tests.fixtures import lifetime
 
 MIB = 2**20
 
@@ -19,10 +18,9 @@ MIB = 2**20
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.source = Path(folder.name, "source")
-        self.target = Path(folder.name, "target")
+        folder = lifetime.temp_dir(self)
+        self.source = folder / "source"
+        self.target = folder / "target"
         self.source.touch()
         self.enterContext(mock.patch.object(copying, "_TICK_NS", 5_000_000))
 

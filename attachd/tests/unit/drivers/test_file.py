@@ -3,13 +3,12 @@
 
 from pathlib import Path
 import stat
-import tempfile
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.drivers import base, file, loop
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.unit.drivers import configured
 from attachd.tests.wait import TIMEOUT
 
@@ -21,10 +20,9 @@ SECOND = base.Export("57f9a6e4-53b8-4ac9-8f12-a44ca4a5bd02", {"host": "here"})
 class FileDriverCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name) / "files"
-        self.devices = Path(folder.name) / "devices"
+        folder = lifetime.temp_dir(self)
+        self.folder = folder / "files"
+        self.devices = folder / "devices"
 
     def driver(self, loop_devices="never"):
         driver = configured.driver(
@@ -39,9 +37,7 @@ class FileDriverCase(unittest.TestCase):
 
 class SetupTest(FileDriverCase):
     def deny_loop_devices(self):
-        denied = mock.patch.object(loop, "unavailable", return_value="not permitted")
-        denied.start()
-        self.addCleanup(denied.stop)
+        self.enterContext(mock.patch.object(loop, "unavailable", return_value="not permitted"))
 
     def test_default_folder_is_below_state_path(self):
         driver = configured.driver(file.FileDriver)

@@ -26,11 +26,11 @@ class ExampleTest(unittest.TestCase):
         end = next(n for n, line in enumerate(lines) if line and not line.startswith(" "))
         found = {}
         exec(textwrap.dedent("\n".join(lines[:end])), found)
-        patched = mock.patch.object(
-            command, "run", return_value=commands.CommandResult(0, "iqn.x\n", "")
+        self.run_tool = self.enterContext(
+            mock.patch.object(
+                command, "run", return_value=commands.CommandResult(0, "iqn.x\n", "")
+            )
         )
-        self.run_tool = patched.start()
-        self.addCleanup(patched.stop)
         self.driver = configured.driver(found["BoxDriver"])
 
     def test_example_driver_methods_can_be_called(self):

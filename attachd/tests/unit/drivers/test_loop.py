@@ -6,13 +6,12 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-import tempfile
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.drivers import loop
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.wait import TIMEOUT
 
 SIZE = 2**20
@@ -30,11 +29,10 @@ class LoopTest(unittest.TestCase):
         requirements.require_root(self)
         self.enterContext(mock.patch.object(loop, "_DETACH_SECONDS", TIMEOUT))
         requirements.require_device(self, "/dev/loop-control")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.file = Path(folder.name) / "file"
+        folder = lifetime.temp_dir(self)
+        self.file = folder / "file"
         self.file.write_bytes(bytes(SIZE))
-        self.link = Path(folder.name) / "link"
+        self.link = folder / "link"
         os.link(self.file, self.link)
         for path in (self.file, self.link):
             self.addCleanup(loop.detach, path)

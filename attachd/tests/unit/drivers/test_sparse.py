@@ -2,14 +2,13 @@
 """Sparse files of volumes: creation, privacy, growth and copies."""
 
 import os
-from pathlib import Path
 import stat
-import tempfile
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.drivers import base, sparse
+from attachd.tests.fixtures import lifetime
 
 COPY = base.VolumeRef("7f4f0a56-57a4-4d6b-9f0b-7a8b6f8f1c22", 2)
 VOLUME = base.VolumeRef("0d6f6a5a-6f8b-4b8e-9d8e-0a3c1f7f5c11", 1)
@@ -18,9 +17,8 @@ VOLUME = base.VolumeRef("0d6f6a5a-6f8b-4b8e-9d8e-0a3c1f7f5c11", 1)
 class SparseFilesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.files = sparse.SparseFiles(Path(folder.name) / "deep" / "volumes")
+        folder = lifetime.temp_dir(self)
+        self.files = sparse.SparseFiles(folder / "deep" / "volumes")
         self.files.prepare()
 
     def test_volume_files_are_private(self):

@@ -2,7 +2,6 @@
 """Connects: the row before, the driver, the row after; see also test_attach_*.py."""
 
 import functools
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -14,13 +13,11 @@ from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
-class AttachTest(unittest.TestCase):
+class AttachTest(backends.BackendCase):
     """One volume, one attachment."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume(provider={"lun": 7})["id"]
         self.attachment_id = db_rows.add_attachment(self.volume_id)["id"]
 
@@ -133,13 +130,11 @@ class AttachTest(unittest.TestCase):
         self.assertEqual([], self.driver.driver_calls)
 
 
-class DuplicateRequestTest(unittest.TestCase):
+class DuplicateRequestTest(backends.BackendCase):
     """The same call a second time."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume()["id"]
 
     def _attach(self, attachment_id, connector=CONNECTOR):
@@ -222,13 +217,8 @@ BOUND = (
 )
 
 
-class OtherAttachmentsTest(unittest.TestCase):
+class OtherAttachmentsTest(backends.BackendCase):
     """Two attachments of one volume."""
-
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
 
     def _volume(self, state, server=SERVER, **volume):
         """Return ids of a volume, of an attachment in ``state``, and of a reserved one."""
@@ -305,12 +295,7 @@ class OtherAttachmentsTest(unittest.TestCase):
         self.assertEqual("attaching", db_rows.get_volume(volume_id)["status"])
 
 
-class ModeCase(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
-
+class ModeCase(backends.BackendCase):
     def attach(self, attachment_id, connector=CONNECTOR):
         row = db_rows.get_attachment(attachment_id)
         return attach.attach(self.backend, attachment_id, row["volume_id"], connector)

@@ -2,7 +2,6 @@
 """Connects that fail, or lose their row; part of manager/attach.py."""
 
 import tempfile
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -15,11 +14,9 @@ from attachd.tests.fixtures import backends, conf_fixture, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
-class _AttachCase(unittest.TestCase):
+class _AttachCase(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume()["id"]
         self.attachment_id = db_rows.add_attachment(self.volume_id)["id"]
 

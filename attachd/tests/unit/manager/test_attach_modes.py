@@ -7,7 +7,6 @@ This concerns connect, retry, recovery and detach.
 from collections.abc import Callable
 import contextlib
 from typing import Any
-import unittest
 
 from attachd import exception
 from attachd.db.attachments import store as attachments_db
@@ -20,13 +19,11 @@ from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
-class GrantedModesTest(unittest.TestCase):
+class GrantedModesTest(backends.BackendCase):
     """A volume with one writer; the allowed mode changes while its connect is in doubt."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         specs = {"multiattach": "<is> True", "mode": "RO"}
         self.type_id = types.create({"name": "one-writer", "extra_specs": specs})["id"]
 

@@ -4,7 +4,6 @@
 from pathlib import Path
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -17,7 +16,7 @@ from attachd.drivers import fake, file
 from attachd.manager import attach, backends
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import backends as made
-from attachd.tests.fixtures import databases, db_rows, key_files
+from attachd.tests.fixtures import databases, db_rows, key_files, lifetime
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.fixtures.db_rows import CONNECTOR
 from attachd.tests.wait import TIMEOUT
@@ -28,9 +27,8 @@ class LoadTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        override(self, "state_path", folder.name)
+        folder = lifetime.temp_dir(self)
+        override(self, "state_path", str(folder))
         override(self, "host", "here")
 
     def _enable(self, **drivers):
@@ -204,12 +202,11 @@ class LiveExportsTest(unittest.TestCase):
         self.assertEqual([], backends.live_exports([{"state": "attached", "connector": None}]))
 
 
-class SecretTest(unittest.TestCase):
+class SecretTest(databases.DatabaseCase):
     """Exports and connections with secrets."""
 
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.file = key_files.use(self)
         self.row = db_rows.get_attachment(
             db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]

@@ -2,7 +2,6 @@
 """Disconnects from each state; manager/detach.py."""
 
 import dataclasses
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -15,13 +14,11 @@ from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
-class DetachTest(unittest.TestCase):
+class DetachTest(backends.BackendCase):
     """The host's access is revoked, then the row is removed."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
 
     def _detach(self, attachment_id):
@@ -111,12 +108,11 @@ class DetachTest(unittest.TestCase):
         self.assertEqual("attaching", db_rows.get_volume(self.volume_id)["status"])
 
 
-class AllowedStatesTest(unittest.TestCase):
+class AllowedStatesTest(backends.BackendCase):
     """The caller allows only some states, and the state may have changed."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         self.volume_id = db_rows.add_volume(multiattach=True)["id"]
 
     def _detach(self, state, seen):
@@ -139,13 +135,11 @@ class AllowedStatesTest(unittest.TestCase):
         self.assertEqual([], self.backend.driver.driver_calls)
 
 
-class ForceDetachTest(unittest.TestCase):
+class ForceDetachTest(backends.BackendCase):
     """An administrator deletes an attachment by force."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume(multiattach=True)["id"]
 
     def _force(self, attachment_id):
@@ -185,13 +179,11 @@ class ForceDetachTest(unittest.TestCase):
         self.assertEqual(1, len(self._messages()))
 
 
-class FailingRevokeTest(unittest.TestCase):
+class FailingRevokeTest(backends.BackendCase):
     """The backend does not revoke access."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume()["id"]
         self.attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         attach.attach(self.backend, self.attachment_id, self.volume_id, CONNECTOR)

@@ -19,13 +19,11 @@ from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
-class EndpointTest(unittest.TestCase):
+class EndpointTest(backends.BackendCase):
     """Each method as oslo.messaging calls it."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.endpoint = Endpoint(self.backend)
         self.context = context.RequestContext(project_id=db_rows.PROJECT)
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of the older calls: initialize, terminate, detach."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.attachments import legacy
 from attachd.manager import detach, legacy_connections
@@ -13,11 +11,9 @@ SERVER = "11111111-1111-4111-8111-111111111111"
 OTHER_SERVER = "22222222-2222-4222-8222-222222222222"
 
 
-class Case(unittest.TestCase):
+class Case(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume(provider={"lun": 7})["id"]
 
     def multiattach(self):

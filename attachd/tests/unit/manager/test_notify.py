@@ -17,11 +17,9 @@ from attachd.tests.fixtures import backends, captured_notifications, db_rows
 from attachd.tests.fixtures.conf_fixture import override
 
 
-class Case(unittest.TestCase):
+class Case(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.notifications = captured_notifications.use(self)
 
     def _add(self, state, **values):
@@ -148,11 +146,9 @@ class AttachmentEventTest(Case):
         self.assertEqual("available", message["payload"]["status"])
 
 
-class MessagesTest(unittest.TestCase):
+class MessagesTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         # As the context that an RPC call of the API sets in the thread.
         asked = context.RequestContext(request_id="req-1", overwrite=True)
         self.addCleanup(setattr, oslo_context._request_store, "context", None)

@@ -31,9 +31,7 @@ class ManagerServiceTest(unittest.TestCase):
         transport.reset_after_fork()
         self.addCleanup(transport.reset_after_fork)
         self.backend = backends.use(self)
-        patch = mock.patch("attachd.manager.backends.load", return_value=[self.backend])
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch("attachd.manager.backends.load", return_value=[self.backend]))
         # On a slow machine, work must not count as unfinished.
         self.enterContext(mock.patch.object(manager_service, "STOP_TIMEOUT", TIMEOUT))
         self.manager = ManagerService()

@@ -20,10 +20,9 @@ from attachd.tests.fixtures import backends, conf_fixture, db_rows, metric_sampl
 from attachd.tests.wait import TIMEOUT
 
 
-class LoadTest(unittest.TestCase):
+class LoadTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         metric_samples.use(self)
 
     def test_instrument_without_metrics_and_traces_changes_nothing(self):
@@ -110,10 +109,9 @@ class Served:
         return "done"
 
 
-class InstrumentDriverTest(unittest.TestCase):
+class InstrumentDriverTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         metric_samples.use(self)
 
     def value(self, name, **labels):
@@ -173,10 +171,9 @@ class InstrumentDriverTest(unittest.TestCase):
         self.assertEqual(1.0, self.value("attachd_steps_total", outcome="ok", **labels))
 
 
-class ReportSectionsTest(unittest.TestCase):
+class ReportSectionsTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         begin = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "setup"))
         send = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "register_section"))
         telemetry.add_report_sections([self.backend])

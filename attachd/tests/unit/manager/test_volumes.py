@@ -3,7 +3,6 @@
 
 from pathlib import Path
 import threading
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -16,12 +15,7 @@ from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class _VolumeCase(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
-
+class _VolumeCase(backends.BackendCase):
     def _add(self, state, **values):
         return db_rows.add_volume(state, owner=backends.HOST, **values)["id"]
 
@@ -302,11 +296,7 @@ class ExtendTest(_VolumeCase):
         self.assertEqual("error_extending", db_rows.get_volume(volume_id)["status"])
 
 
-class RecordResultTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-
+class RecordResultTest(backends.BackendCase):
     def test_get_in_state_returns_only_row_in_expected_state(self):
         volume_id = db_rows.add_volume("creating")["id"]
         self.assertEqual(volume_id, volumes.get_in_state(volume_id, VolumeState.CREATING)["id"])

@@ -10,10 +10,9 @@ from attachd.notifications import types
 from attachd.tests.fixtures import api_context, captured_notifications
 
 
-class TypesTest(unittest.TestCase):
+class TypesTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.notifications = captured_notifications.use(self)
         self.row = api_context.add_type(extra_specs={"a": "b"})
 

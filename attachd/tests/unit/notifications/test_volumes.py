@@ -24,10 +24,9 @@ BORN = datetime.datetime.fromisoformat("2026-01-31T12:00:00")
 SECRETS = ("connector", "connection_info", "secret", "initiator", "5" * 32)
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.notifications = captured_notifications.use(self)
         volumes._recent.clear()
         self.volume = db_rows.add_volume(name="disk", created_at=BORN, launched_at=BORN)

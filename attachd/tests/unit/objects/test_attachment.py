@@ -17,12 +17,11 @@ def _plain(row):
     return {(name, value) for name, value in row.items() if isinstance(value, str)}
 
 
-class AttachmentTest(unittest.TestCase):
+class AttachmentTest(databases.DatabaseCase):
     """Each method is one call of the database."""
 
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.context = context.RequestContext(user_id="u", project_id=db_rows.PROJECT)
         self.volume_id = db_rows.add_volume()["id"]
 

@@ -3,7 +3,6 @@
 functional/test_databases.py."""
 
 import datetime
-import unittest
 
 from attachd.db.attachments import store as attachments
 from attachd.db.volumes import store as volumes
@@ -13,14 +12,11 @@ from attachd.tests.fixtures import databases, db_rows
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001  rows have no zone
 
 
-class RowsTest(unittest.TestCase):
+class RowsTest(databases.DatabaseCase):
     """from_row() takes values as they are, so they have to be what fields would make of them."""
-
-    kind = "sqlite"
 
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume = db_rows.add_volume(
             multiattach=True,
             shared_targets=True,

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods of volumes, on a real database."""
 
-import unittest
-
 from attachd import context, exception
 from attachd.objects import Volume
 from attachd.objects.volume import backend_of
@@ -10,12 +8,11 @@ from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows
 
 
-class VolumeTest(unittest.TestCase):
+class VolumeTest(databases.DatabaseCase):
     """Each method is one call of the database."""
 
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.context = context.RequestContext(user_id="u", project_id=db_rows.PROJECT)
 
     def _create(self, **values):

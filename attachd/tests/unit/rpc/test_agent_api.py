@@ -21,9 +21,9 @@ class RequestTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
-        patched = mock.patch.object(transport, "get_topic_client", return_value=self.client)
-        self.made = patched.start()
-        self.addCleanup(patched.stop)
+        self.made = self.enterContext(
+            mock.patch.object(transport, "get_topic_client", return_value=self.client)
+        )
 
     def test_client_has_topic_host_timeout_and_version(self):
         override(self, "work_timeout", 7, group="agent")

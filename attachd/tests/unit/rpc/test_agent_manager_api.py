@@ -30,9 +30,9 @@ class AgentManagerApiTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
-        patched = mock.patch.object(transport, "get_topic_client", return_value=self.client)
-        self.made = patched.start()
-        self.addCleanup(patched.stop)
+        self.made = self.enterContext(
+            mock.patch.object(transport, "get_topic_client", return_value=self.client)
+        )
 
     def test_module_has_only_listed_methods(self):
         functions = inspect.getmembers(agent_manager_api, inspect.isfunction)

@@ -165,9 +165,7 @@ class OlderManagersTest(_RpcCase):
             "set_log_levels": IntroducedIn("1.2"),
             "get_log_levels": IntroducedIn("1.2"),
         }
-        patched = mock.patch.multiple(manager_api, VERSION="1.3", _INTRODUCED=introduced)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.multiple(manager_api, VERSION="1.3", _INTRODUCED=introduced))
 
     def pin(self, version):
         override(self, "attachd_manager", version, group="upgrade_levels")

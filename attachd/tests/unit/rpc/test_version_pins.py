@@ -3,7 +3,6 @@
 
 import datetime
 import tempfile
-import unittest
 from unittest import mock
 
 from oslo_config import cfg
@@ -32,10 +31,9 @@ def report(host, contract=None, objects=None):
     )
 
 
-class VersionPinsTest(unittest.TestCase):
+class VersionPinsTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.enterContext(mock.patch.object(version_pins, "CACHE_TTL", 3600.0))
         version_pins.clear_cache()
         self.addCleanup(version_pins.clear_cache)

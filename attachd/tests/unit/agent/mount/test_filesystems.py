@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """File systems made on plain files, which the tools take as well; functional/ has real devices."""
 
-from pathlib import Path
 import subprocess
 import unittest
 import uuid
 
-import fixtures
-
 from attachd import exception
 from attachd.agent.mount import filesystems, probe
-from attachd.tests.fixtures import fake_host, requirements
+from attachd.tests.fixtures import fake_host, lifetime, requirements
 
 _MIB = 2**20
 
@@ -23,10 +20,7 @@ class FilesystemsTest(unittest.TestCase):
         for tool in ("blkid", "mkfs.ext4", "mkfs.minix", "setpriv", "tune2fs", "wipefs"):
             requirements.require_tool(self, tool)
         fake_host.hide_other_processes(self)
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        self.path = Path(temporary.path) / "device"
+        self.path = lifetime.temp_dir(self) / "device"
         self.path.write_bytes(bytes(8 * _MIB))
         self.device = str(self.path)
         self.uuid = str(uuid.uuid4())

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """File systems of entries, on plain files; the functional tests mount and kill."""
 
-from pathlib import Path
 import unittest
 from unittest import mock
 import uuid
-
-import fixtures
 
 from attachd import commands, exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.mount import filesystems, format_and_mount, probe
-from attachd.tests.fixtures import fake_host, requirements
+from attachd.tests.fixtures import fake_host, lifetime, requirements
 
 _MIB = 2**20
 
@@ -25,13 +22,11 @@ class PlacingTest(unittest.TestCase):
         for tool in ("blkid", "mkfs.ext4", "setpriv", "wipefs"):
             requirements.require_tool(self, tool)
         fake_host.hide_other_processes(self)
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        self.path = Path(temporary.path) / "device"
+        temporary = lifetime.temp_dir(self)
+        self.path = temporary / "device"
         self.path.write_bytes(bytes(8 * _MIB))
         self.device = str(self.path)
-        self.journal = Journal(Path(temporary.path) / "host")
+        self.journal = Journal(temporary / "host")
         self.progress = []
 
     def test_mount_volume_makes_requested_filesystem(self):

@@ -5,13 +5,12 @@ import os
 from pathlib import Path
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 import unittest
 
 from attachd.agent.mount import mountinfo
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.wait import TIMEOUT, wait_until
 
 _LINE = (
@@ -79,9 +78,7 @@ class DeadMountTest(unittest.TestCase):
         requirements.share_mounts(self)
         requirements.require_device(self, "/dev/fuse")
         tool = requirements.require_tool(self, "qemu-storage-daemon")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        volume = Path(folder.name).resolve() / "volume"
+        volume = lifetime.temp_dir(self).resolve() / "volume"
         volume.write_bytes(bytes(2**20))
         self.mountpoint = volume.parent / "mount"
         self.mountpoint.touch()

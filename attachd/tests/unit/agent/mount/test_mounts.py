@@ -8,6 +8,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.mount import mounts
+from attachd.tests.fixtures import lifetime
 
 
 class MountsTest(unittest.TestCase):
@@ -15,10 +16,7 @@ class MountsTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        self.folder = Path(temporary.path)
+        self.folder = lifetime.temp_dir(self)
         self.device = str(self.folder / "device")
         Path(self.device).write_bytes(bytes(2**20))
 

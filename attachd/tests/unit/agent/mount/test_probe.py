@@ -6,11 +6,9 @@ import subprocess
 import unittest
 from unittest import mock
 
-import fixtures
-
 from attachd import exception
 from attachd.agent.mount import probe
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import lifetime, requirements
 
 _GIB, _MIB, _KIB = 2**30, 2**20, 2**10
 _SMALLER = {"_MAX_READ_ALL": 16 * _MIB, "_FIRST": 8 * _MIB, "_LAST": 2 * _MIB}
@@ -25,14 +23,9 @@ class ContentsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         requirements.require_tool(self, "blkid")
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        self.folder = Path(temporary.path)
+        self.folder = lifetime.temp_dir(self)
         self.progress = []
-        smaller = mock.patch.multiple(probe, **_SMALLER)
-        smaller.start()
-        self.addCleanup(smaller.stop)
+        self.enterContext(mock.patch.multiple(probe, **_SMALLER))
 
     def test_device_of_zeros_is_empty(self):
         for size in (512, 64 * _KIB, 3 * _MIB + 512, _LARGE):

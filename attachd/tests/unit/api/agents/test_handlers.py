@@ -10,10 +10,9 @@ from attachd.api.agents import handlers
 from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 
-class HandlersTest(unittest.TestCase):
+class HandlersTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         for host in ("node-2", "node-1"):
             fake_agent.report_agent(host)
 

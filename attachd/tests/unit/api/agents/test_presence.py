@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the checks of agents."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.db.agents import store as db
@@ -12,11 +10,7 @@ HOST = "node-1"
 ELSE = "Do without it."
 
 
-class PresenceTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class PresenceTest(api_context.ApiContextCase):
     def test_connector_has_name_of_host(self):
         reported = {"host": "node-1.example", "initiator": "iqn.x", "mountpoint": "/dev/vdb"}
         fake_agent.report_agent(HOST, connector=reported)

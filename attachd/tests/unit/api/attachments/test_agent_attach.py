@@ -19,10 +19,9 @@ OWN = (1, 0)
 SERVER = "11111111-2222-3333-4444-555555555555"
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         fake_agent.report_agent(HOST)
         self.ctx = api_context.make_context(*api_context.ADMIN)
         self.volume = Volume.get(self.ctx, db_rows.add_volume()["id"])

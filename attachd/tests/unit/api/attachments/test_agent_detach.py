@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of detaching with an agent: agent and manager are fakes, the database is real."""
 
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -18,10 +17,9 @@ WITH_DEVICE = ("connected", "attached", "withdrawing")
 WITHOUT_DEVICE = sorted(set(AttachmentState) - {"held", *WITH_DEVICE})
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         fake_agent.report_agent(HOST)
         self.ctx = api_context.make_context()
         for name in ("reconcile", "request_reconcile"):

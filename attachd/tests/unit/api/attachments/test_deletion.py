@@ -132,10 +132,9 @@ class IsForceRequestedTest(unittest.TestCase):
         self.assertFalse(deletion.is_force_requested(request("force=maybe", **plain)))
 
 
-class ForceDeleteTest(unittest.TestCase):
+class ForceDeleteTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.detach = self.enterContext(mock.patch.object(manager_api, "force_detach"))
         self.detach.return_value = []
         self.ctx = api_context.make_context(*api_context.ADMIN)

@@ -225,10 +225,9 @@ class ExpiryTest(unittest.TestCase):
             lifecycle.expiry_time(requested, OWN)
 
 
-class NotifyTest(unittest.TestCase):
+class NotifyTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.notifications = captured_notifications.use(self)
         self.volume = db_rows.add_volume()["id"]
 

@@ -42,11 +42,7 @@ def row(**values):
     }
 
 
-class ViewTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class ViewTest(api_context.ApiContextCase):
     def test_summary_has_four_keys(self):
         self.assertEqual(
             {"id": "a1", "status": "reserved", "instance": None, "volume_id": "v1"},
@@ -208,11 +204,7 @@ class RedactTest(unittest.TestCase):
         self.assertIsNone(view.redact(None))
 
 
-class SecretVisibilityTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class SecretVisibilityTest(api_context.ApiContextCase):
     def may_see(self, *roles, project=db_rows.PROJECT, service=()):
         ctx = api_context.make_context(*roles)
         ctx.service_roles = list(service)
@@ -241,10 +233,9 @@ class SecretVisibilityTest(unittest.TestCase):
 KEY = "1" * 64
 
 
-class SharedConnectionTest(unittest.TestCase):
+class SharedConnectionTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.own, self.same, self.others = (
             db_rows.add_attachment(
                 db_rows.add_volume(project_id=project)["id"],

@@ -35,10 +35,9 @@ class ClustersTest(unittest.TestCase):
                 act(given)
 
 
-class CleanupTest(unittest.TestCase):
+class CleanupTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("h@a")
         api_context.report_backend("h@down", up=False, report=None)
         api_context.report_backend("other@a", binary="attachd-agent", report=None)

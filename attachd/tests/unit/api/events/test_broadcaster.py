@@ -5,7 +5,6 @@ import datetime
 import itertools
 import os
 import threading
-import unittest
 from unittest import mock
 
 import sqlalchemy as sa
@@ -21,10 +20,9 @@ from attachd.tests.unit.api.events.feeding import add_event, end
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class BroadcasterTest(unittest.TestCase):
+class BroadcasterTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self)
         override(self, "interval", 0.02, group="events")
         self.broadcaster = broadcaster.Broadcaster()
         self.enterContext(self.broadcaster.subscribed())

@@ -19,10 +19,9 @@ from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.api.events.feeding import add_event, end
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         override(self, "interval", 0.02, group="events")
         # The broadcaster of the process may have events of another test's database.
         self.broadcaster = own = broadcaster.Broadcaster()
@@ -143,11 +142,7 @@ class DeclaredTest(unittest.TestCase):
         self.assertEqual(set(parameters.QUERY_PARAMETERS), set(declared[0].doc.parameters))
 
 
-class TimelineTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class TimelineTest(api_context.ApiContextCase):
     def test_timeline_is_ordered_and_limited_to_project(self):
         attachment_id = add_event(2)
         result = handlers.timeline(api_context.make_context(), attachment_id)["timeline"]

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the query parameters of a watch."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.events import parameters
 from attachd.db.attachments import events
@@ -19,11 +17,7 @@ ROW = {
 }
 
 
-class EventQueryTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class EventQueryTest(api_context.ApiContextCase):
     def read(self, *roles, last_seen=None, **query):
         return parameters.read(api_context.make_context(*roles), query, last_seen)
 

@@ -3,7 +3,6 @@
 
 import datetime
 import json
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -15,10 +14,9 @@ from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.api.events.feeding import add_event, end
 
 
-class StreamTest(unittest.TestCase):
+class StreamTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         override(self, "interval", 0.02, group="events")
         self.broadcaster = broadcaster.Broadcaster()
         self.addCleanup(end, self.broadcaster)

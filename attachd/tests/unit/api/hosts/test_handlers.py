@@ -10,10 +10,9 @@ from attachd.db.cluster.services import ProjectUsage
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class HostsTest(unittest.TestCase):
+class HostsTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("h@a")
         api_context.report_backend("h@b", availability_zone="other")
         api_context.report_backend("h@off")

@@ -13,13 +13,7 @@ from attachd.db.quotas import ResourceUsage
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
-
-class ExtensionsTest(Case):
+class ExtensionsTest(api_context.ApiContextCase):
     def test_extensions_are_listed_and_shown(self):
         listed = handlers.extensions()["extensions"]
         aliases = [each["alias"] for each in listed]
@@ -33,7 +27,7 @@ class ExtensionsTest(Case):
             handlers.extension("os-snapshot-actions")
 
 
-class ZonesTest(Case):
+class ZonesTest(api_context.ApiContextCase):
     def zones(self):
         return {
             each["zoneName"]: each["zoneState"]["available"]
@@ -50,11 +44,7 @@ class ZonesTest(Case):
         self.assertEqual({"east": False, "west": True}, self.zones())
 
 
-class LimitsTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class LimitsTest(api_context.ApiContextCase):
     def used(self, *roles, version=mv.LATEST, **query):
         shown = handlers.limits(api_context.make_context(*roles), query, version)["limits"]
         self.assertEqual([], shown["rate"])

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of messages to users."""
 
-import unittest
-
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.messages import handlers
@@ -10,10 +8,9 @@ from attachd.db import messages
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class HandlersTest(unittest.TestCase):
+class HandlersTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.own = self.add()
         self.strange = self.add(api_context.OTHER_PROJECT)
 
@@ -103,11 +100,7 @@ ROW = {
 }
 
 
-class ViewTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class ViewTest(api_context.ApiContextCase):
     def test_ids_become_text(self):
         shown = handlers.message_view(ROW, api_context.make_links())
         said = "extend volume:The backend could not extend the volume. Have an administrator reset"

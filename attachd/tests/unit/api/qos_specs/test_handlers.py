@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the endpoints of QoS specs."""
 
-import unittest
-
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.qos_specs import handlers
@@ -10,11 +8,7 @@ from attachd.db.types import qos_specs
 from attachd.tests.fixtures import api_context
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class Case(api_context.ApiContextCase):
     def create(self, name="gold", **specs):
         body = {"qos_specs": {"name": name, **specs}}
         return handlers.create(body, api_context.make_links())["qos_specs"]
@@ -89,10 +83,9 @@ class ListTest(Case):
             self.index(colour="red")
 
 
-class AssociationsTest(unittest.TestCase):
+class AssociationsTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.one = qos_specs.create("gold", "front-end", {})["id"]
         self.type_id = api_context.add_type("fast")["id"]
         self.query = {"vol_type_id": self.type_id}

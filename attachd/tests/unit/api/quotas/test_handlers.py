@@ -11,10 +11,9 @@ from attachd.db.types import store as types
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.ctx = api_context.make_context(*api_context.ADMIN)
 
     def show(self, *roles, project=db_rows.PROJECT, **query):
@@ -122,11 +121,7 @@ class DeleteTest(Case):
         self.assertEqual(-1, self.show()["volumes"])
 
 
-class ClassesTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class ClassesTest(api_context.ApiContextCase):
     def update(self, name, **body):
         return handlers.update_class(name, {"quota_class_set": body})["quota_class_set"]
 

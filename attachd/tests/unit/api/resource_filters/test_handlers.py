@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the list of filters."""
 
-import unittest
 from unittest import mock
 
 from attachd.api import filters
@@ -9,11 +8,7 @@ from attachd.api.resource_filters import handlers
 from attachd.tests.fixtures import api_context
 
 
-class ResourceFiltersTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class ResourceFiltersTest(api_context.ApiContextCase):
     def listed(self, **query):
         found = handlers.index(query)["resource_filters"]
         return {each["resource"]: each["filters"] for each in found}

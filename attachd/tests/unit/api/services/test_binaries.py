@@ -22,10 +22,9 @@ class NamesTest(unittest.TestCase):
         self.assertLessEqual({"cinder-volume", "attachd-manager", "cinder-api"}, set(binaries.ALL))
 
 
-class ManagersTest(unittest.TestCase):
+class ManagersTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("h@a")
         api_context.report_backend("h@b")
         api_context.report_backend("i@a")

@@ -10,10 +10,9 @@ from attachd.db.cluster import services
 from attachd.tests.fixtures import api_context
 
 
-class ServicesTest(unittest.TestCase):
+class ServicesTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("h@a")
         api_context.report_backend("h@b")
         api_context.report_backend("other@a", binary="attachd-agent", report=None)
@@ -66,10 +65,9 @@ class ServicesTest(unittest.TestCase):
 ALL = (handlers.freeze, handlers.thaw, handlers.failover, handlers.failover_host)
 
 
-class FreezeTest(unittest.TestCase):
+class FreezeTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("h@a")
         self.admin = api_context.make_context(*api_context.ADMIN)
 
@@ -121,10 +119,9 @@ class CapabilitiesTest(unittest.TestCase):
             handlers.show_capabilities("h@z")
 
 
-class PoolsTest(unittest.TestCase):
+class PoolsTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("h@a")
         api_context.report_backend(
             "h@b", report={**api_context.BACKEND_REPORT, "capabilities": {}}

@@ -2,7 +2,6 @@
 """Tests of log levels."""
 
 import logging
-import unittest
 from unittest import mock
 
 from oslo_log import log
@@ -15,10 +14,9 @@ from attachd.tests.fixtures.conf_fixture import override
 PREFIX = "attachd.tests.logs"
 
 
-class LogsTest(unittest.TestCase):
+class LogsTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         override(self, "host", "h")
         self.logger = log.getLogger(PREFIX).logger
         self.logger.setLevel("ERROR")

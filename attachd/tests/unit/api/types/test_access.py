@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the access of projects to private volume types."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.types import access
 from attachd.tests.fixtures import api_context
 
 
-class AccessTest(unittest.TestCase):
+class AccessTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.admin = api_context.make_context(*api_context.ADMIN)
         self.hidden = api_context.add_type("hidden", is_public=False)["id"]
         self.public = api_context.add_type("gold")["id"]

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Default types of projects."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.types import default_types
 from attachd.tests.fixtures import api_context
 
 
-class DefaultTypesTest(unittest.TestCase):
+class DefaultTypesTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.admin = api_context.make_context(*api_context.ADMIN)
         self.gold = api_context.add_type("gold")["id"]
         self.hidden = api_context.add_type("hidden", is_public=False)["id"]

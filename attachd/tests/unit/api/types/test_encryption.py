@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the encryption of volume types, which is not supported."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.types import encryption
 from attachd.tests.fixtures import api_context
 
 
-class EncryptionTest(unittest.TestCase):
+class EncryptionTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.admin = api_context.make_context(*api_context.ADMIN)
         self.gold = api_context.add_type("gold")["id"]
 

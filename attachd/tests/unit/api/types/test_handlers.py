@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the endpoints of volume types."""
 
-import unittest
-
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.types import handlers
@@ -14,10 +12,9 @@ from attachd.tests.fixtures.conf_fixture import override
 PUBLIC = "os-volume-type-access:is_public"
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.admin = api_context.make_context(*api_context.ADMIN)
 
     def create(self, **fields):
@@ -125,10 +122,9 @@ class DeleteTest(Case):
             handlers.delete(self.admin, volume_type["id"])
 
 
-class ListTest(unittest.TestCase):
+class ListTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.add_type("gold", extra_specs={"multiattach": "<is> True", "inner": "x"})
         api_context.add_type("silver")
         self.qos = qos_specs.create("fast", "both", {})

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the lookup of volume types and default types."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.types import lookup
 from attachd.db.types import default_types
@@ -11,10 +9,9 @@ from attachd.tests.fixtures import api_context, db_rows
 from attachd.tests.fixtures.conf_fixture import override
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.gold = api_context.add_type("gold")
         self.hidden = api_context.add_type("hidden", is_public=False)
         self.member, self.admin = (

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the extra specs of volume types."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.types import specs
 from attachd.tests.fixtures import api_context, db_rows
@@ -10,10 +8,9 @@ from attachd.tests.fixtures import api_context, db_rows
 SPECS = {"multiattach": "<is> True", "inner": "x"}
 
 
-class SpecsTest(unittest.TestCase):
+class SpecsTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.type_id = api_context.add_type(extra_specs=SPECS)["id"]
         self.admin = api_context.make_context(*api_context.ADMIN)
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of volume types as answers show them, by caller."""
 
-import unittest
-
 from attachd.api.types import view
 from attachd.tests.fixtures import api_context
 
@@ -18,11 +16,7 @@ ROW = {
 KEYS = {"id", "name", "description", "is_public"}
 
 
-class ViewTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class ViewTest(api_context.ApiContextCase):
     def shown(self, *roles):
         return view.detail(ROW, view.Viewer.from_context(api_context.make_context(*roles)))
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the actions of volumes."""
 
-import unittest
 from unittest import mock
 
 import webob
@@ -14,11 +13,7 @@ from attachd.objects import Volume
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class ResetStatusTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class ResetStatusTest(api_context.ApiContextCase):
     def reset(self, volume, *roles, **claims):
         ctx = api_context.make_context(*(roles or api_context.ADMIN))
         actions.reset_status(ctx, volume["id"], claims)
@@ -61,10 +56,9 @@ class ResetStatusTest(unittest.TestCase):
             self.reset(db_rows.add_volume(), *api_context.MEMBER, status="error")
 
 
-class ForceDeleteTest(unittest.TestCase):
+class ForceDeleteTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def test_force_delete_in_any_status_succeeds(self):
@@ -91,11 +85,7 @@ class ForceDeleteTest(unittest.TestCase):
             actions.force_delete(api_context.make_context(), volume_id, webob.Request.blank("/"))
 
 
-class BootableTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class BootableTest(api_context.ApiContextCase):
     def test_set_bootable_sets_and_clears_flag(self):
         volume_id = db_rows.add_volume()["id"]
         for said, expected in (("true", True), (False, False), ("on", True), ("0", False)):
@@ -113,11 +103,7 @@ class BootableTest(unittest.TestCase):
             actions.set_bootable(api_context.make_context("reader"), volume_id, {"bootable": True})
 
 
-class ReadonlyTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class ReadonlyTest(api_context.ApiContextCase):
     def test_update_readonly_flag_sets_and_clears_flag(self):
         volume_id = db_rows.add_volume()["id"]
         for said, expected in (("True", "True"), (False, "False"), (True, "True")):
@@ -143,10 +129,9 @@ class ReadonlyTest(unittest.TestCase):
                 act(api_context.make_context(), volume_id, body)
 
 
-class ImageMetadataTest(unittest.TestCase):
+class ImageMetadataTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.ctx = api_context.make_context()
         self.volume_id = db_rows.add_volume()["id"]
 
@@ -197,10 +182,9 @@ class ImageMetadataTest(unittest.TestCase):
                 act()
 
 
-class ExtendTest(unittest.TestCase):
+class ExtendTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend()
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
@@ -256,11 +240,7 @@ class ExtendTest(unittest.TestCase):
         self.assertEqual("extending", self.extend(volume, 3)["status"])
 
 
-class CompletionTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class CompletionTest(api_context.ApiContextCase):
     def refused(self, state):
         volume_id = db_rows.add_volume(state, new_size_gib=5)["id"]
         before = db_rows.get_volume(volume_id)
@@ -286,10 +266,9 @@ class CompletionTest(unittest.TestCase):
 SEVERAL = {"multiattach": "<is> True"}
 
 
-class RetypeTest(unittest.TestCase):
+class RetypeTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend()
         self.plain = api_context.add_type("plain")
         self.volume = db_rows.add_volume(volume_type_id=self.plain["id"], availability_zone="nova")
@@ -363,10 +342,9 @@ class RetypeTest(unittest.TestCase):
 ANY = ("available", "in-use")
 
 
-class CheckRetypeTest(unittest.TestCase):
+class CheckRetypeTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend()
         self.plain = api_context.add_type("plain")["id"]
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of a volume's row when messages to its backend are sent, and when they fail."""
 
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -15,10 +14,9 @@ from attachd.tests.fixtures import api_context, db_rows
 AWAY = exception.Unavailable(reason="The message queue does not answer. Try again later.")
 
 
-class BackendCallsTest(unittest.TestCase):
+class BackendCallsTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.ctx = api_context.make_context()
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
@@ -124,11 +122,7 @@ class BackendCallsTest(unittest.TestCase):
         self.assertEqual([], self.manager_api.mock_calls)
 
 
-class QuotaErrorFirstTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class QuotaErrorFirstTest(api_context.ApiContextCase):
     def ask(self, error=None):
         with backend_calls.quota_error_first(db_rows.PROJECT, quotas.deltas_of_create(None, 5)):
             if error:

@@ -9,10 +9,9 @@ from attachd.tests.fixtures import api_context, db_rows
 from attachd.tests.fixtures.conf_fixture import override
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("here@shelf")
         self.ctx = api_context.make_context()
 
@@ -134,10 +133,9 @@ class TypesTest(Case):
         self.assertIs(False, self.new(multiattach=False)["multiattach"])
 
 
-class SourcesTest(unittest.TestCase):
+class SourcesTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend("here@shelf")
         api_context.report_backend("there@shelf")
         self.ctx = api_context.make_context()

@@ -2,7 +2,6 @@
 """Tests of the filters of lists of volumes."""
 
 import datetime
-import unittest
 
 from attachd import exception
 from attachd.api import filters as register
@@ -15,10 +14,9 @@ from attachd.tests.fixtures import api_context, db_rows
 OWN = {"project_id": db_rows.PROJECT}
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.member = api_context.make_context()
         self.admin = api_context.make_context(*api_context.ADMIN)
 

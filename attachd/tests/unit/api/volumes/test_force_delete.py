@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the deletion of volumes by force."""
 
-import unittest
 from unittest import mock
 
 import webob
@@ -13,10 +12,9 @@ from attachd.objects import Volume
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class ForceDeleteTest(unittest.TestCase):
+class ForceDeleteTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
         self.enterContext(mock.patch.object(force_delete, "manager_api", self.manager_api))
         self.manager_api.detach.side_effect = self.detached

@@ -18,10 +18,9 @@ from attachd.states import Event
 from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         api_context.report_backend()
         self.ctx = api_context.make_context()
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
@@ -104,10 +103,9 @@ class UpdateTest(Case):
         )
 
 
-class ApplyUpdateTest(unittest.TestCase):
+class ApplyUpdateTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.notifications = captured_notifications.use(self)
         self.volume = db_rows.add_volume(name="disk")["id"]
 
@@ -127,10 +125,9 @@ class ApplyUpdateTest(unittest.TestCase):
         self.assertEqual(["disk", "new"], names)
 
 
-class ListCase(unittest.TestCase):
+class ListCase(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.ctx = api_context.make_context()
 
     def add(self, name, **values):
@@ -297,10 +294,9 @@ class SummaryTest(ListCase):
         self.assertEqual({"total_count": 0, "total_size": 0, "metadata": {}}, self.summary())
 
 
-class DeleteTest(unittest.TestCase):
+class DeleteTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def delete(self, volume_id, *roles, version=mv.LATEST, **query):
@@ -368,9 +364,7 @@ class DeleteTest(unittest.TestCase):
 class EncryptionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(load, "get")
-        self.loaded = patched.start()
-        self.addCleanup(patched.stop)
+        self.loaded = self.enterContext(mock.patch.object(load, "get"))
 
     def test_show_encryption_has_no_key(self):
         self.assertEqual(

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of which volumes a caller may act on."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.volumes import load, policy
 from attachd.db.engine import paging, session
@@ -11,10 +9,9 @@ from attachd.db.volumes import queries as volume_queries
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class LoadTest(unittest.TestCase):
+class LoadTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.own_id = db_rows.add_volume()["id"]
         self.other_id = db_rows.add_volume(project_id=api_context.OTHER_PROJECT)["id"]
 

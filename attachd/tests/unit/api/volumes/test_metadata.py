@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the metadata of volumes and its conditional writes."""
 
-import unittest
-
 import webob
 
 from attachd import exception
@@ -11,10 +9,9 @@ from attachd.api.volumes import metadata
 from attachd.tests.fixtures import api_context, db_rows
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.ctx = api_context.make_context()
         self.volume = db_rows.add_volume()["id"]
         metadata.merge(self.ctx, self.volume, {"metadata": {"a": "1", "b": "2"}})

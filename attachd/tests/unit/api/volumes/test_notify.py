@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of notifications of volumes without a manager."""
 
-import unittest
-
 from attachd import exception
 from attachd.api.volumes import notify
 from attachd.objects import Volume
 from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
 
-class NotifyTest(unittest.TestCase):
+class NotifyTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
-        api_context.use(self)
         self.notifications = captured_notifications.use(self)
         row = db_rows.add_volume(name="before")
         self.volume = Volume.get(api_context.make_context(), row["id"])

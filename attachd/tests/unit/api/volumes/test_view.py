@@ -2,7 +2,6 @@
 """Tests of volumes as answers show them, by caller and microversion."""
 
 import datetime
-import unittest
 
 from attachd.api import microversions as mv
 from attachd.api.volumes import view
@@ -56,11 +55,7 @@ def attachment(state="attached", **values):
     }
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        api_context.use(self)
-
+class Case(api_context.ApiContextCase):
     def viewer(self, version=mv.LATEST, *roles, ext_version=None):
         return view.Viewer.from_context(
             api_context.make_context(*roles), version, api_context.make_links(), ext_version

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that only the reports of hosts have."""
 
-import unittest
-
 from attachd.db.agents import orphan_devices
 from attachd.db.attachments import store as attachments
 from attachd.states import Event
@@ -11,12 +9,9 @@ from attachd.tests.fixtures import databases, db_rows, fake_agent
 GONE = "11111111-2222-4333-8444-555555555555"
 
 
-class OrphanDevicesTest(unittest.TestCase):
-    kind = "sqlite"
-
+class OrphanDevicesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume = db_rows.add_volume()["id"]
         fake_agent.report_agent("node-1")
 

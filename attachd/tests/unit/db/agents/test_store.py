@@ -3,7 +3,6 @@
 
 import datetime
 import threading
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -27,13 +26,7 @@ SAID = {
 }
 
 
-class AgentsTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class AgentsTest(databases.DatabaseCase):
     def test_create_registers_host_once_and_keeps_key(self):
         self.assertTrue(db.create(HOST, KEY))
         self.assertFalse(db.create(HOST, "another key"))
@@ -97,12 +90,9 @@ class AgentsTest(unittest.TestCase):
         self.assertEqual(["a", "b", "c"], [row["host"] for row in db.list_all()])
 
 
-class ListAssignedTest(unittest.TestCase):
-    kind = "sqlite"
-
+class ListAssignedTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume = db_rows.add_volume(size_gib=3, shared_targets=True)["id"]
 
     def add(self, state, agent=HOST):
@@ -140,12 +130,9 @@ STARTED = 0.3
 """Seconds that somebody has to begin something that waits; it may as well begin later."""
 
 
-class DeleteTest(unittest.TestCase):
-    kind = "sqlite"
-
+class DeleteTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         fake_agent.report_agent(AGENT_REMOVAL_HOST)
 
     def known(self):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of an agent about its attachments, and reports that are refused."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.attachments import async_requests
@@ -19,13 +17,7 @@ MOVES = {
 """What each function takes besides host and generation, after the states that it is said in."""
 
 
-class AgentTransitionsTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class AgentTransitionsTest(databases.DatabaseCase):
     def attachment(self, state, **values):
         volume = db_rows.add_volume()["id"]
         values = {"agent": HOST, "generation": 3, **values}

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests stored in rows for later execution, and their refusals."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.attachments import async_requests, duplicates
 from attachd.states import AttachmentState
@@ -11,13 +9,7 @@ from attachd.tests.fixtures import databases, db_rows
 SERVER = "11111111-1111-1111-1111-111111111111"
 
 
-class Case(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class Case(databases.DatabaseCase):
     def attachment(self, state="reserved", volume=None, **values):
         volume = volume or db_rows.add_volume()["id"]
         return db_rows.add_attachment(volume, state, instance_uuid=SERVER, **values)

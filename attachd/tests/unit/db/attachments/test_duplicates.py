@@ -89,13 +89,7 @@ class FindDuplicateTest(unittest.TestCase):
                 self.assertIsNone(duplicates.find_duplicate(unsaid, [row(**{name: None})]))
 
 
-class ReserveTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class ReserveTest(databases.DatabaseCase):
     def test_reserve_repeated_returns_same_attachment(self):
         wanted = {
             "project_id": db_rows.PROJECT,

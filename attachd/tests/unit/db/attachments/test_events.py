@@ -3,7 +3,6 @@
 
 import datetime
 import itertools
-import unittest
 from unittest import mock
 
 import sqlalchemy as sa
@@ -23,12 +22,9 @@ from attachd.tests.fixtures import databases, db_rows
 WHO = {"project_id": db_rows.PROJECT, "user_id": "u"}
 
 
-class Case(unittest.TestCase):
-    kind = "sqlite"
-
+class Case(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume_id = db_rows.add_volume()["id"]
 
     def events(self):

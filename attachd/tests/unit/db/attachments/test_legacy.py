@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds, pending detaches, connections, and legacy attachments."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.attachments import connect_rules, legacy
 from attachd.db.attachments import rows as attachment_rows
@@ -34,12 +32,9 @@ def begin(locked):
     }
 
 
-class Case(unittest.TestCase):
-    kind = "sqlite"
-
+class Case(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume_id = db_rows.add_volume()["id"]
 
     def multiattach(self):

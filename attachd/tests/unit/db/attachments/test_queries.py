@@ -2,7 +2,6 @@
 """Lists of attachments: filters, columns, cost, and shared connections."""
 
 import datetime
-import unittest
 
 from attachd import exception
 from attachd.db.attachments import queries as attachment_queries
@@ -12,12 +11,9 @@ from attachd.states import AttachmentState
 from attachd.tests.fixtures import databases, db_rows
 
 
-class QueriesTest(unittest.TestCase):
-    kind = "sqlite"
-
+class QueriesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.one = db_rows.add_volume(multiattach=True)["id"]
         self.two = db_rows.add_volume(multiattach=True)["id"]
         self.first = db_rows.add_attachment(self.one, "attached", instance_uuid="i1")["id"]
@@ -120,13 +116,7 @@ class QueriesTest(unittest.TestCase):
 KEY, OTHER_KEY = "1" * 64, "2" * 64
 
 
-class Case(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class Case(databases.DatabaseCase):
     def attached(self, key=KEY, state="attached", volume=None, **values):
         volume = volume or db_rows.add_volume(multiattach=True)["id"]
         return db_rows.add_attachment(volume, state, connection_key=key, **values)

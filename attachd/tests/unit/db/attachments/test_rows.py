@@ -52,12 +52,9 @@ class DescribeTest(unittest.TestCase):
             self.assertEqual(named, attachment_rows.describe(each))
 
 
-class ListHoldingTest(unittest.TestCase):
-    kind = "sqlite"
-
+class ListHoldingTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume_id = db_rows.add_volume()["id"]
 
     def found(self):

@@ -15,14 +15,8 @@ from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests.fixtures import backends, databases, db_rows
 
 
-class Case(unittest.TestCase):
+class Case(databases.DatabaseCase):
     """A test with a database, which functional/test_databases.py replaces by others."""
-
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
 
     def _reserve(self, volume_id, instance=None):
         values = {"project_id": db_rows.PROJECT, "instance_uuid": instance}

@@ -11,13 +11,7 @@ from attachd.tests.fixtures import databases, db_rows
 SERVER = "11111111-1111-4111-8111-111111111111"
 
 
-class VolumeChangesTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class VolumeChangesTest(databases.DatabaseCase):
     def volume(self, *states, **values):
         """Make a volume; return its id and those of its attachments."""
         volume_id = db_rows.add_volume(multiattach=True, **values)["id"]

@@ -2,7 +2,6 @@
 """Leases of volumes, as rows and transactions see them."""
 
 import threading
-import unittest
 
 import sqlalchemy as sa
 
@@ -21,14 +20,11 @@ from attachd.tests.wait import TIMEOUT
 _V = models.volumes
 
 
-class LeasesTest(unittest.TestCase):
+class LeasesTest(databases.DatabaseCase):
     """Two processes and one volume; repeated by functional/test_databases.py."""
-
-    kind = "sqlite"
 
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         for each in ("us", "them"):
             members.join(each, f"{each}:1")
         self.volume_id = db_rows.add_volume()["id"]

@@ -2,7 +2,6 @@
 """The living manager processes."""
 
 import datetime
-import unittest
 
 import sqlalchemy as sa
 
@@ -12,14 +11,8 @@ from attachd.db.engine import session
 from attachd.tests.fixtures import databases
 
 
-class MembersTest(unittest.TestCase):
+class MembersTest(databases.DatabaseCase):
     """A few of them, by the clock of the database; repeated by functional/test_databases.py."""
-
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
 
     def seen(self):
         return {row["id"]: row["seen_at"] for row in members.list_living()}

@@ -3,7 +3,6 @@
 
 import datetime
 import functools
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -20,13 +19,7 @@ def report(host="h@b", **values):
     services.report(binary="attachd-manager", host=host, **{**given, **values})
 
 
-class ServicesTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class ServicesTest(databases.DatabaseCase):
     def _row(self, host="h@b"):
         (row,) = services.page({"host": host})
         return row

@@ -78,12 +78,9 @@ def is_asked(element):
 SAMPLES = {str: "x", int: 1, datetime.datetime: MOMENT}
 
 
-class CompiledStatementTest(unittest.TestCase):
-    kind = "sqlite"
-
+class CompiledStatementTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume = db_rows.add_volume(provider={"a": [1]}, multiattach=True)["id"]
         self.params = {"match_id": self.volume}
 

@@ -2,7 +2,6 @@
 """Pages of a list, in any order, while the list changes."""
 
 import datetime
-import unittest
 
 import sqlalchemy as sa
 
@@ -15,12 +14,9 @@ V = models.volumes
 START = datetime.datetime(2026, 1, 1)  # noqa: DTZ001 - the tables' times have no zone
 
 
-class PagesTest(unittest.TestCase):
-    kind = "sqlite"
-
+class PagesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         # Two of each name, two of each moment, some without a name.
         for number in range(12):
             name = None if number % 4 == 0 else f"n{number % 3}"
@@ -123,13 +119,7 @@ class PagesTest(unittest.TestCase):
             self.assertEqual(1, session.counters().statements - before)
 
 
-class ConditionsTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class ConditionsTest(databases.DatabaseCase):
     def _ids(self, *conditions):
         with session.reader() as connection:
             return set(connection.execute(sa.select(V.c.id).where(*conditions)).scalars())

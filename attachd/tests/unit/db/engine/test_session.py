@@ -40,13 +40,7 @@ class Gone(Exception):
     """What a test raises in the middle of a transaction."""
 
 
-class TransactionTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class TransactionTest(databases.DatabaseCase):
     def test_transaction_is_visible_after_commit_only(self):
         with session.writer() as connection:
             insert(connection, "one")

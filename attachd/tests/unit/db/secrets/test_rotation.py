@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Re-encryption step by step; functional/test_key_rotation.py runs it beside services."""
 
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -13,18 +12,13 @@ from attachd.tests.fixtures import databases, db_rows, key_files
 INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "p" * 8}}
 
 
-class RotationTest(unittest.TestCase):
-    kind = "sqlite"
-
+class RotationTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.file = key_files.use(self)
         self.path = str(self.file)
         self.volume = db_rows.add_volume(multiattach=True)["id"]
-        patch = mock.patch.object(rotation, "BATCH", 2)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(rotation, "BATCH", 2))
 
     def add(self, number):
         secret = f"{number:032}"

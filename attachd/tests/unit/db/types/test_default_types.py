@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Default types of projects."""
 
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -10,12 +9,9 @@ from attachd.db.types import store as types
 from attachd.tests.fixtures import databases
 
 
-class DefaultTypesTest(unittest.TestCase):
-    kind = "sqlite"
-
+class DefaultTypesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.fast = types.create({"name": "fast"})
         self.slow = types.create({"name": "slow"})
 

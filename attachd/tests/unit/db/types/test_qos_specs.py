@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """QoS specs, and the volume types with them."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.attachments import transitions as steps
 from attachd.db.attachments.statements import LOCK_VOLUME_TO_CONNECT
@@ -13,12 +11,9 @@ from attachd.db.types import store as types
 from attachd.tests.fixtures import databases, db_rows
 
 
-class Case(unittest.TestCase):
-    kind = "sqlite"
-
+class Case(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.row = qos_specs.create("gold", "both", {"a": "1"})
         self.gold = self.row["id"]
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volume types, their extra specs and access lists."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.engine import session
 from attachd.db.engine.paging import Page
@@ -10,12 +8,9 @@ from attachd.db.types import store as types
 from attachd.tests.fixtures import databases, db_rows
 
 
-class TypesTest(unittest.TestCase):
-    kind = "sqlite"
-
+class TypesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.fast = types.create({"name": "fast", "extra_specs": {"a": "1"}})
 
     def test_get_by_id_and_by_name_returns_type(self):
@@ -136,12 +131,9 @@ class TypesTest(unittest.TestCase):
         self.assertRaises(exception.VolumeTypeNotFound, types.delete, "gone")
 
 
-class AccessTest(unittest.TestCase):
-    kind = "sqlite"
-
+class AccessTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.hidden = types.create({"name": "hidden", "is_public": False})["id"]
 
     def test_add_and_remove_access_change_list(self):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clones and their sources."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
@@ -10,12 +8,9 @@ from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows
 
 
-class CloneSourceTest(unittest.TestCase):
-    kind = "sqlite"
-
+class CloneSourceTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.source = db_rows.add_volume(size_gib=2)["id"]
 
     def copy(self, source=None, **values):

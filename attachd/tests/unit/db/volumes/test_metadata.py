@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata and image metadata of a volume."""
 
-import unittest
-
 from attachd import exception
 from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
@@ -10,12 +8,9 @@ from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 
 
-class MetadataTest(unittest.TestCase):
-    kind = "sqlite"
-
+class MetadataTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume_id = db_rows.add_volume()["id"]
         self.other = db_rows.add_volume()["id"]
         volume_metadata.merge(self.other, {"a": "untouched"})
@@ -83,12 +78,9 @@ class MetadataTest(unittest.TestCase):
             self.assertRaises(exception.VolumeNotFound, function, "gone", argument)
 
 
-class ImageMetadataTest(unittest.TestCase):
-    kind = "sqlite"
-
+class ImageMetadataTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.volume_id = db_rows.add_volume()["id"]
         self.other = db_rows.add_volume()["id"]
         volume_metadata.merge_image_metadata(self.other, {"os_type": "untouched"})

@@ -2,7 +2,6 @@
 """Lists of volumes: filters, sums, and their cost."""
 
 import datetime
-import unittest
 
 from attachd import exception
 from attachd.db import models
@@ -14,12 +13,9 @@ from attachd.db.volumes import queries as volume_queries
 from attachd.tests.fixtures import databases, db_rows
 
 
-class QueriesTest(unittest.TestCase):
-    kind = "sqlite"
-
+class QueriesTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.type_id = types.create({"name": "fast"})["id"]
         self.a = db_rows.add_volume(name="a", size_gib=2, bootable=True, host="h@b#p")["id"]
         self.b = db_rows.add_volume(

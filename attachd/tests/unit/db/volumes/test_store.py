@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creating, reading, moving and resetting volumes."""
 
-import unittest
-
 from attachd import exception, states
 from attachd.db.engine import session
 from attachd.db.types import store as types
@@ -14,14 +12,8 @@ OWNED = {VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING}
 ON_REMOVAL = {Event.DELETE, Event.DELETED}
 
 
-class Case(unittest.TestCase):
+class Case(databases.DatabaseCase):
     """A test with a database, which functional/test_databases.py replaces by others."""
-
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
 
     def _assert_derived(self, volume_id):
         row = db_rows.get_volume(volume_id)
@@ -242,13 +234,7 @@ class ResetTest(Case):
         self.assertRaises(exception.VolumeNotFound, volumes.reset, "gone", "error", None)
 
 
-class CreateTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class CreateTest(databases.DatabaseCase):
     def _insert(self, **values):
         given = {"project_id": db_rows.PROJECT, "size_gib": 3, "host": "h@b#p"}
         return volumes.create({**given, **values}, values.get("metadata", {}))

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates of a volume without its backend."""
 
-import unittest
-
 from attachd import exception
 from attachd.db import quotas
 from attachd.db.types import store as types
@@ -12,13 +10,7 @@ from attachd.tests.fixtures import databases, db_rows
 SEVERAL = {"multiattach": "<is> True"}
 
 
-class ReadOnlyTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class ReadOnlyTest(databases.DatabaseCase):
     def metadata(self, volume_id):
         return db_rows.get_volume(volume_id)["admin_metadata"]
 
@@ -45,13 +37,7 @@ class ReadOnlyTest(unittest.TestCase):
             volume_updates.set_read_only("gone")
 
 
-class SharedTargetsTest(unittest.TestCase):
-    kind = "sqlite"
-
-    def setUp(self):
-        super().setUp()
-        databases.use(self, self.kind)
-
+class SharedTargetsTest(databases.DatabaseCase):
     def test_set_shared_targets_changes_differing_volumes_of_backend(self):
         changed = [db_rows.add_volume(shared_targets=each)["id"] for each in (True, None)]
         kept = db_rows.add_volume(shared_targets=False)["id"]
@@ -70,12 +56,9 @@ class SharedTargetsTest(unittest.TestCase):
         self.assertIsNone(db_rows.get_volume(volume_id)["updated_at"])
 
 
-class RetypeTest(unittest.TestCase):
-    kind = "sqlite"
-
+class RetypeTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self, self.kind)
         self.old = types.create({"name": "old"})["id"]
         self.new = types.create({"name": "new", "extra_specs": SEVERAL})["id"]
         self.volume_id = self.add()

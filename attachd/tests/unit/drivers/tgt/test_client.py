@@ -22,9 +22,7 @@ class TgtdTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.tgtd = client.Tgtd("/run/socket", 3, 7.5)
-        patched = mock.patch.object(command, "run", return_value=DONE)
-        self.run_tool = patched.start()
-        self.addCleanup(patched.stop)
+        self.run_tool = self.enterContext(mock.patch.object(command, "run", return_value=DONE))
 
     def test_tgtadm_has_control_port_socket_and_timeout(self):
         self.tgtd.delete_target(5)
@@ -86,9 +84,7 @@ class HostsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.tgtd = client.Tgtd("/run/socket", 3, 7.5)
-        patched = mock.patch.object(client, "Control", autospec=True)
-        self.control = patched.start()
-        self.addCleanup(patched.stop)
+        self.control = self.enterContext(mock.patch.object(client, "Control", autospec=True))
         self.ask = self.control.return_value.ask
 
     def test_control_has_socket_path_and_timeout(self):

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests over the control socket, and their answers."""
 
-from pathlib import Path
 import socket
 import struct
-import tempfile
 import threading
 import unittest
 
 from attachd import exception
 from attachd.drivers.tgt import control_socket
 from attachd.drivers.tgt.control_socket import Code, Mode, Operation, Request
+from attachd.tests.fixtures import lifetime
 from attachd.tests.wait import TIMEOUT
 
 SHOW = Request(Mode.TARGET, Operation.SHOW)
@@ -21,9 +20,7 @@ class ControlTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / "s"
+        self.path = lifetime.temp_dir(self) / "s"
         self.control = control_socket.Control(f"{self.path}", TIMEOUT)
         self.received = b""
 

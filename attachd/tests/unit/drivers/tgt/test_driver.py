@@ -2,7 +2,6 @@
 """Order of the requests of the tgt driver to tgtd, and its refusals."""
 
 import dataclasses
-import tempfile
 import unittest
 from unittest import mock
 
@@ -10,6 +9,7 @@ from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.tgt import client, names, parser
 from attachd.drivers.tgt.driver import TgtDriver
+from attachd.tests.fixtures import lifetime
 from attachd.tests.unit.drivers import configured
 from attachd.tests.wait import TIMEOUT
 
@@ -46,10 +46,9 @@ def user(host="a", mode="rw"):
 class TgtDriverCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        folder = lifetime.temp_dir(self)
         self.driver = configured.driver(
-            TgtDriver, tgt_volumes_dir=folder.name, tgt_timeout=TIMEOUT
+            TgtDriver, tgt_volumes_dir=str(folder), tgt_timeout=TIMEOUT
         )
         self.driver.create(VOLUME)
         self.tgtd = mock.create_autospec(client.Tgtd, instance=True)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The desired state of a host, and the results that its agent reports."""
 
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -16,10 +15,9 @@ CONTEXT = RequestContext(overwrite=False)
 INFO = {"driver_volume_type": "iscsi", "data": {"target_portal": "p", "auth_password": "s"}}
 
 
-class _Case(unittest.TestCase):
+class _Case(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.volume = db_rows.add_volume(size_gib=3, shared_targets=True)["id"]
 
     def add(self, state, **values):
@@ -109,9 +107,7 @@ class RecordConnectedTest(_Case):
 class RecordDisconnectedTest(_Case):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(manager_api, "process_pending")
-        self.process_pending = patched.start()
-        self.addCleanup(patched.stop)
+        self.process_pending = self.enterContext(mock.patch.object(manager_api, "process_pending"))
 
     def test_record_disconnected_calls_manager(self):
         attachment_id = self.add("withdrawing")

@@ -25,9 +25,9 @@ class AgentRpcServerTest(unittest.TestCase):
         self.server = mock.Mock()
         self.started = threading.Event()
         self.server.start.side_effect = lambda **_: self.started.set()
-        patched = mock.patch("attachd.rpc.transport.get_server", return_value=self.server)
-        self.made = patched.start()
-        self.addCleanup(patched.stop)
+        self.made = self.enterContext(
+            mock.patch("attachd.rpc.transport.get_server", return_value=self.server)
+        )
         self.agent_server = AgentRpcServer()
 
     def test_servers_of_one_machine_share_a_queue(self):
@@ -77,14 +77,11 @@ METHODS = {
 """The calls of agents: state before, call, state after."""
 
 
-class _Case(unittest.TestCase):
+class _Case(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        databases.use(self)
         self.endpoint = AgentEndpoint()
-        patched = mock.patch.object(manager_api, "process_pending")
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enterContext(mock.patch.object(manager_api, "process_pending"))
         self.volume = db_rows.add_volume()["id"]
 
     def add(self, state, **values):

@@ -2,7 +2,6 @@
 """Devices in reports of agents, compared with the rows."""
 
 import datetime
-import unittest
 from unittest import mock
 import uuid
 
@@ -13,10 +12,9 @@ from attachd.manager.audit.rules import Kind
 from attachd.tests.fixtures import backends, conf_fixture, db_rows
 
 
-class HostsTest(unittest.TestCase):
+class HostsTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         self.enterContext(mock.patch.object(hosts, "_POLL_INTERVAL", 0.0))
         # Agents report in time on a slow machine too; a test that needs a silent one changes this.
         conf_fixture.override(self, "report_interval", 3600, "agent")

@@ -2,7 +2,6 @@
 """The course of an audit; functional tests check its results with real backends."""
 
 import datetime
-import unittest
 from unittest import mock
 import uuid
 
@@ -17,11 +16,9 @@ from attachd.tests.fixtures import backends, db_rows
 GIB = 2**30
 
 
-class AuditTest(unittest.TestCase):
+class AuditTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume = db_rows.add_volume()
         self.ref = base.VolumeRef(self.volume["id"], 1)
         self.driver.create(self.ref)

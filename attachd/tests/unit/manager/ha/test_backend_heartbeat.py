@@ -2,7 +2,6 @@
 """The heartbeat of a backend: setup and reports."""
 
 import json
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -13,13 +12,11 @@ from attachd.tests.fixtures import backends, conf_fixture, db_rows
 from attachd.tests.wait import TIMEOUT
 
 
-class BackendHeartbeatTest(unittest.TestCase):
+class BackendHeartbeatTest(backends.BackendCase):
     """Consecutive runs."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.heartbeat = BackendHeartbeat(self.backend)
 
     def _reported(self):
@@ -101,12 +98,11 @@ class BackendHeartbeatTest(unittest.TestCase):
         self.assertEqual(2, purge.call_count)
 
 
-class RunTest(unittest.TestCase):
+class RunTest(backends.BackendCase):
     """Runs in a thread."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         self.heartbeat = BackendHeartbeat(self.backend)
 
     def test_run_ends_at_stop(self):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports that are granted again after a backend was restarted."""
 
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -13,13 +12,11 @@ from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
-class EnsureExportsTest(unittest.TestCase):
+class EnsureExportsTest(backends.BackendCase):
     """A backend was restarted and has lost its exports."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.ids = []
         for _ in range(3):
             volume_id = db_rows.add_volume()["id"]
@@ -48,13 +45,11 @@ class EnsureExportsTest(unittest.TestCase):
         self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())
 
 
-class EnsureExportsTaskTest(unittest.TestCase):
+class EnsureExportsTaskTest(backends.BackendCase):
     """Consecutive runs of the task."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.task = ensure_exports.EnsureExportsTask(self.backend)
 
     def _attached(self):
@@ -130,13 +125,11 @@ class EnsureExportsTaskTest(unittest.TestCase):
         self.assertEqual({attachment_id}, self.driver.granted())
 
 
-class GrantAgainTest(unittest.TestCase):
+class GrantAgainTest(backends.BackendCase):
     """A backend has lost its exports."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume_id = db_rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
 
     def test_grant_again_uses_same_arguments(self):

@@ -15,11 +15,7 @@ class Task(periodic_task.PeriodicTask):
         raise NotImplementedError
 
 
-class RunTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-
+class RunTest(backends.BackendCase):
     def test_run_logs_traceback_only_of_unforeseen_error(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         for error, traced in ((gone, False), (RuntimeError("odd"), True)):

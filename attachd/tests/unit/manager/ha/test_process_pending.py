@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations that a row requests, for callers that do not wait."""
 
-import unittest
 from unittest import mock
 
 from attachd.db import messages
@@ -12,11 +11,9 @@ from attachd.rpc import agent_api
 from attachd.tests.fixtures import backends, db_rows
 
 
-class ProcessPendingTest(unittest.TestCase):
+class ProcessPendingTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.volume = db_rows.add_volume()["id"]
         self.attachment_id = db_rows.add_attachment(self.volume)["id"]
 

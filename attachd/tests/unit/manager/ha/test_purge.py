@@ -2,7 +2,6 @@
 """Old rows and expired reservations are removed, others are kept."""
 
 import datetime
-import unittest
 from unittest import mock
 
 from attachd.db import idempotency_keys, messages, models
@@ -15,11 +14,7 @@ from attachd.states import Event
 from attachd.tests.fixtures import backends, databases, db_rows
 
 
-class PurgeTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        databases.use(self)
-
+class PurgeTest(databases.DatabaseCase):
     def fill(self):
         idempotency_keys.claim("d", "f", 60)
         row = {"id": models.new_id(), "project_id": db_rows.PROJECT, "volume_id": models.new_id()}
@@ -45,10 +40,9 @@ class PurgeTest(unittest.TestCase):
         self.assertEqual(0, messages.purge())
 
 
-class ExpireReservationsTest(unittest.TestCase):
+class ExpireReservationsTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         self.volume_id = db_rows.add_volume()["id"]
         self.past = models.now() - datetime.timedelta(seconds=1)
         self.notify = self.enterContext(mock.patch("attachd.notifications.volume"))

@@ -26,13 +26,8 @@ from attachd.tests.fixtures.db_rows import CONNECTOR
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class KilledTest(unittest.TestCase):
+class KilledTest(backends.BackendCase):
     """A manager is killed at each step; the next one finishes its work."""
-
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
 
     def _kill_at_each_step(self, prepare: Callable[[], crash_injection.Work]) -> Iterator[str]:
         return crash_injection.crash_at_each_step(self, self.backend, prepare)
@@ -137,13 +132,8 @@ class KilledTest(unittest.TestCase):
         return functools.partial(volumes.extend, self.backend, self.volume_id)
 
 
-class RecoverAllTest(unittest.TestCase):
+class RecoverAllTest(backends.BackendCase):
     """Selection of rows, and failures of recovery."""
-
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
 
     def test_recover_all_touches_only_rows_of_backend(self):
         for host in ("here@fake2#pool", "there@fake#pool", "here@fak", None):
@@ -259,13 +249,11 @@ class WithdrawingTest(unittest.TestCase):
         self.assertEqual(([], ["revoke"]), (db_rows.list_attachments(), backend.driver.methods))
 
 
-class RecoverStaleTest(unittest.TestCase):
+class RecoverStaleTest(backends.BackendCase):
     """A running manager finds lost messages by the age of rows."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         # A new row stays new, however long a test takes.
         self.enterContext(mock.patch.object(recovery, "GRACE_PERIOD", 3600.0))
         self.long_ago = models.now() - datetime.timedelta(seconds=recovery.GRACE_PERIOD + 1)
@@ -365,13 +353,11 @@ class RecoverStaleTest(unittest.TestCase):
         self.assertIsNone(db_rows.get_volume(left)["lease_holder"])
 
 
-class RecoveryLoopTest(unittest.TestCase):
+class RecoveryLoopTest(backends.BackendCase):
     """Consecutive runs of the loop."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
         self.loop = RecoveryLoop(self.backend)
 
     def test_recovery_loop_recovers_all_again_after_backend_was_down(self):

@@ -4,7 +4,6 @@
 from collections.abc import Callable, Iterator
 import contextlib
 import functools
-import unittest
 
 from attachd import exception
 from attachd.db.attachments import legacy
@@ -16,13 +15,8 @@ from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 SERVER = "11111111-1111-4111-8111-111111111111"
 
 
-class KilledTest(unittest.TestCase):
+class KilledTest(backends.BackendCase):
     """An operation is finished or was never begun, and can be repeated."""
-
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
 
     def _kill_at_each_step(self, prepare: Callable[[], crash_injection.Work]) -> Iterator[str]:
         return crash_injection.crash_at_each_step(self, self.backend, prepare)

@@ -6,12 +6,12 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
 from attachd.manager.ha import volume_lock
+from attachd.tests.fixtures import lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
 
 _OTHER = f"""
@@ -31,9 +31,7 @@ class VolumeLockTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name) / "locks"
+        self.folder = lifetime.temp_dir(self) / "locks"
         self.path = f"{self.folder}/one"
         self.order = []
 
