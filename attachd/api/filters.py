@@ -8,10 +8,10 @@ value.
 
 from collections.abc import Mapping, Sequence
 import datetime
+import functools
 import json
 from pathlib import Path
 import re
-import threading
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -149,7 +149,7 @@ def allowed(ctx: RequestContext, resource: Resource, version: mv.Version) -> fro
 
 def for_members(resource: Resource) -> tuple[str, ...]:
     """Return the filters of a list that callers other than administrators may use."""
-    by_resource = _file.by_resource()
+    by_resource = _by_resource()
     return resource.default if by_resource is None else by_resource.get(resource.name, ())
 
 
@@ -158,34 +158,19 @@ def load() -> None:
 
     :raises ConfigurationError: naming the mistake
     """
-    _file.by_resource()
+    _by_resource()
 
 
-class _File:
-    """The content of the operator's file, read once by each process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read = False
-        self._by_resource: Mapping[str, tuple[str, ...]] | None = None
-
-    def by_resource(self) -> Mapping[str, tuple[str, ...]] | None:
-        """Return the known filters by resource; None without a file."""
-        if not self._read:
-            with self._lock:
-                path = CONF.api.resource_query_filters_file
-                self._by_resource = None if path is None else read(Path(path))
-                self._read = True
-        return self._by_resource
-
-
-_file = _File()
+@functools.cache
+def _by_resource() -> Mapping[str, tuple[str, ...]] | None:
+    """Return the content of the operator's file, the known filters; None without a file."""
+    path = CONF.api.resource_query_filters_file
+    return None if path is None else read(Path(path))
 
 
 def reset() -> None:
     """Read the file again at the next use; for tests that change the configuration."""
-    global _file  # noqa: PLW0603  one set of filters per process is the point
-    _file = _File()
+    _by_resource.cache_clear()
 
 
 def read(path: Path) -> Mapping[str, tuple[str, ...]]:
