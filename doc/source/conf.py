@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sphinx configuration of the documentation; read by sphinx-build."""
 
+import importlib
 from importlib import metadata
 from pathlib import Path
+import sys
 
 from attachd.api.openapi import document
-from attachd.cmd import state_diagram
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+state_diagram = importlib.import_module("state_diagram")
 
 extensions = [
     "openstackdocstheme",

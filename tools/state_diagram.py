@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the table of states for the documentation; ``python -m attachd.cmd.state_diagram``."""
+"""Draw the table of states for the documentation; doc/source/conf.py includes the page."""
 
 from collections.abc import Iterator, Mapping
 import sys
