@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 import weakref
 
 import oslo_messaging as messaging
@@ -318,11 +318,10 @@ class InProcessDriver:
         target: messaging.Target,
         ctxt: dict[str, Any],
         message: dict[str, Any],
-        version: float,  # noqa: ARG002  all messages are enveloped
-        retry: int | None = None,  # noqa: ARG002  see send
+        version: float,
+        retry: int | None = None,
     ) -> None:
-        """Deliver a notification to present listeners; unlike a broker, keep none for later."""
-        self._deliver(target, Message(_pack(ctxt, message)))
+        """Drop a notification: its listeners are other processes."""
 
     def listen(
         self,
@@ -339,20 +338,11 @@ class InProcessDriver:
         self,
         targets_and_priorities: Sequence[tuple[messaging.Target, str]],
         pool: str | None,
-        batch_size: int,  # noqa: ARG002  notifications come one at a time
-        batch_timeout: float | None,  # noqa: ARG002
-    ) -> Listener:
-        """Create the queues of a listener to notifications."""
-        if pool:
-            raise NotImplementedError("inprocess:// has no pools of listeners")
-        queues = [
-            each
-            for target, priority in targets_and_priorities
-            for each in self._broker.declare(
-                self._exchange(target), [f"{target.topic}.{priority}"], None
-            )
-        ]
-        return Listener(self._broker, queues)
+        batch_size: int,
+        batch_timeout: float | None,
+    ) -> NoReturn:
+        """Refuse listeners to notifications: they are other processes."""
+        raise NotImplementedError("inprocess:// has no listeners to notifications")
 
     def require_features(self, requeue: bool = False) -> None:  # noqa: FBT001, FBT002  as theirs
         """Refuse listeners that put messages back into their queue."""
