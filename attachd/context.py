@@ -18,12 +18,14 @@ class RequestContext(oslo_context.RequestContext):
     """Identity, roles and request id; crosses RPC as a small dict.
 
     :ivar policy_cache: decisions of policy in this request; used only by the policy module
+    :ivar ext_version: the requested version of attachd's own API; None: its fields are not shown
     """
 
     def __init__(self, *args: Any, authorizer: Authorizer = _no_authorizer, **kw: Any) -> None:
         super().__init__(*args, **kw)
         self._authorizer = authorizer
         self.policy_cache: Any = None
+        self.ext_version: tuple[int, int] | None = None
 
     def authorize(self, rule: str, target: Any = None) -> None:
         """Check that policy allows the caller ``rule`` on ``target``.

@@ -181,6 +181,7 @@ class Root:
         requested: mv.RequestedVersions,
     ) -> None:
         context = self._identify(request.environ, match.url_project)
+        context.ext_version = requested.ext_version
         serialization.check_segments(match.values)
         made = endpoint.Links(request, match.url_project)
         call = Call(
@@ -190,7 +191,6 @@ class Root:
             made,
             requested.volume,
             {},
-            ext_version=requested.ext_version,
         )
         request.environ[telemetry_middleware.ENVIRON_KEY] = match.candidates[0].path
         chosen = request.environ[telemetry_middleware.ENVIRON_KEY] = endpoint.select(

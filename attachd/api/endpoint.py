@@ -20,8 +20,7 @@
 
 A handler takes, by name, any of these arguments: the variable parts of its path; ``ctx``;
 ``body``, validated by its schema (of an action: the value of its key); ``query``, a dictionary of
-strings; ``version``, the microversion; ``ext_version``, the version of attachd's own API, or
-None if the request did not ask for it; ``links``; ``request`` and ``response``, for headers and
+strings; ``version``, the microversion; ``links``; ``request`` and ``response``, for headers and
 for another status than the declared one; ``idempotency_claim``, the right to create the resource
 of an idempotency key, or None without a key; ``async_response``, the caller's preference for an
 asynchronous response (``Prefer: respond-async``), or None. A handler returns what is sent as
@@ -74,7 +73,7 @@ NOUNS = (
 
 _ARGUMENTS = frozenset(
     {
-        *("ctx", "body", "query", "version", "ext_version", "links", "request", "response"),
+        *("ctx", "body", "query", "version", "links", "request", "response"),
         *("idempotency_claim", "async_response"),
     }
 )
@@ -129,10 +128,10 @@ class Endpoint:
 
     def is_in(self, call: "Call") -> bool:
         """Return whether the endpoint exists in the requested versions."""
+        ext_version = call.ctx.ext_version
         is_there = self.since <= call.version <= self.until
         return is_there and (
-            self.ext_since is None
-            or (call.ext_version is not None and call.ext_version >= self.ext_since)
+            self.ext_since is None or (ext_version is not None and ext_version >= self.ext_since)
         )
 
 
@@ -236,7 +235,6 @@ class Call:
     version: mv.Version
     variables: dict[str, str]
     body: Any = None
-    ext_version: mv.Version | None = None
 
 
 REGISTER: list[Endpoint] = []
@@ -404,7 +402,6 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
         "ctx": call.ctx,
         "body": call.body,
         "version": call.version,
-        "ext_version": call.ext_version,
         "links": call.links,
         "request": call.request,
         "response": call.response,
@@ -423,7 +420,8 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
     if selected.idempotent is None or (key := idempotency.read_key(call.request)) is None:
         return run(None)
     request = (selected.operation, call.variables, call.request.query_string, call.body)
-    use = idempotency.KeyUse.from_request(call.ctx, key, *request, call.version, call.ext_version)
+    versions = (call.version, call.ctx.ext_version)
+    use = idempotency.KeyUse.from_request(call.ctx, key, *request, *versions)
     return idempotency.run_once(call.ctx, call.response, use, selected.idempotent, run)
 
 

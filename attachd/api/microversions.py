@@ -8,8 +8,8 @@ A handler compares the requested version with a name of the table::
 
 The versions of the Block Storage API are those of Cinder, so that its clients work unchanged.
 attachd's own API has versions of its own, requested in the same header beside the others:
-``OpenStack-API-Version: volume 3.71, attachd 1.0``.  A handler that differs by it takes the
-argument ``ext_version``.
+``OpenStack-API-Version: volume 3.71, attachd 1.0``.  A handler that differs by it
+reads ``ctx.ext_version``.
 
 Source: the Block Storage API's REST API version history; the microversion specification of the
 OpenStack API working group.

@@ -14,7 +14,6 @@ from oslo_log import log
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.api.attachments import agent_detach, lifecycle, view
-from attachd.api.attachments.lifecycle import ExtVersion
 from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
@@ -37,14 +36,13 @@ _LEAVING: Final = frozenset(
 _NOT_ATTACHED: Final = frozenset(AttachmentState) - {AttachmentState.ATTACHED}
 
 
-def check_fields(requested: Mapping[str, Any], ext_version: ExtVersion) -> None:
+def check_fields(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
     """Check a request that names a host.
 
     :param requested: ``attachment`` of the body, as its schema lets it through
-    :param ext_version: the requested version of attachd's own API
     :raises InvalidInput: attachd's own API is not requested, or a connector is given as well
     """
-    if ext_version is None:
+    if ctx.ext_version is None:
         raise _invalid_host(requested, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if requested.get("connector"):
         raise _invalid_host(
@@ -63,7 +61,6 @@ def attach(
     ctx: RequestContext,
     volume: Volume,
     requested: Mapping[str, Any],
-    ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference | None,
 ) -> lifecycle.AttachmentBody:
@@ -86,17 +83,17 @@ def attach(
             presence.check_nowhere_else(volume.id, requested[HOST_FIELD])
         values = {**requested, "connector": connector}
         attachment = lifecycle.get_or_create(
-            ctx, volume, values, ext_version, idempotency_claim, requested[HOST_FIELD]
+            ctx, volume, values, idempotency_claim, requested[HOST_FIELD]
         )
     state = AttachmentState(attachment.state)
     if state is AttachmentState.ATTACHED:
-        return view.show(ctx, attachment, ext_version)
+        return view.show(ctx, attachment)
     if state in _LEAVING:
         raise _deleted_conflict(attachment)
     if async_response is not None:
-        return _connect_async(ctx, attachment, ext_version, idempotency_claim, async_response)
+        return _connect_async(ctx, attachment, idempotency_claim, async_response)
     _connect(ctx, attachment, idempotency_claim)
-    return _attach_on_host(ctx, attachment, ext_version, idempotency_claim)
+    return _attach_on_host(ctx, attachment, idempotency_claim)
 
 
 def _connect(
@@ -114,17 +111,14 @@ def _connect(
 def _connect_async(
     ctx: RequestContext,
     attachment: Attachment,
-    ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference,
 ) -> lifecycle.AttachmentBody:
     if AttachmentState(attachment.state) in ESTABLISHED:
-        return lifecycle.accept(
-            ctx, attachment, ext_version, async_response, lifecycle.notify_agent
-        )
+        return lifecycle.accept(ctx, attachment, async_response, lifecycle.notify_agent)
     try:
         return lifecycle.connect_shared(
-            ctx, attachment, attachment.connector or {}, ext_version, async_response
+            ctx, attachment, attachment.connector or {}, async_response
         )
     except Exception:
         lifecycle.abandon(attachment, idempotency_claim)
@@ -132,10 +126,7 @@ def _connect_async(
 
 
 def _attach_on_host(
-    ctx: RequestContext,
-    attachment: Attachment,
-    ext_version: ExtVersion,
-    idempotency_claim: IdempotencyClaim | None,
+    ctx: RequestContext, attachment: Attachment, idempotency_claim: IdempotencyClaim | None
 ) -> lifecycle.AttachmentBody:
     """Have the agent make the device; return the attachment as it is then."""
     try:
@@ -156,7 +147,7 @@ def _attach_on_host(
         raise _deleted_conflict(attachment) from error
     if AttachmentState(current.state) in _LEAVING:
         raise _deleted_conflict(attachment)
-    return view.show(ctx, current, ext_version)
+    return view.show(ctx, current)
 
 
 def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:

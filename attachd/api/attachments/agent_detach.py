@@ -66,7 +66,6 @@ def disconnect_async(
     ctx: RequestContext,
     attachment: Attachment,
     allowed_states: detach_guard.AllowedStates,
-    ext_version: lifecycle.ExtVersion,
     async_response: AsyncPreference,
 ) -> lifecycle.AttachmentBody:
     """Do as lifecycle.disconnect_async(), after the host has released the device.
@@ -74,16 +73,14 @@ def disconnect_async(
     :raises AgentUnavailable: the agent cannot be asked; nothing was changed
     """
     if attachment.agent is None:
-        return lifecycle.disconnect_async(
-            ctx, attachment, allowed_states, ext_version, async_response
-        )
+        return lifecycle.disconnect_async(ctx, attachment, allowed_states, async_response)
 
     def disconnect(current: Attachment) -> lifecycle.AttachmentBody:
         if not _may_have_device(current):
             allowed = detach_guard.without_device(allowed_states)
-            return lifecycle.disconnect_async(ctx, current, allowed, ext_version, async_response)
+            return lifecycle.disconnect_async(ctx, current, allowed, async_response)
         _withdraw(current, allowed_states)
-        return lifecycle.accept(ctx, current, ext_version, async_response, lifecycle.notify_agent)
+        return lifecycle.accept(ctx, current, async_response, lifecycle.notify_agent)
 
     return _retry_on_transition(ctx, attachment, disconnect)
 

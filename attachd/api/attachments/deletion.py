@@ -14,7 +14,6 @@ import webob
 
 from attachd import notifications
 from attachd.api import detach_guard, override, validation
-from attachd.api import microversions as mv
 from attachd.api.attachments import agent_detach, lifecycle, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.conf import CONF
@@ -55,7 +54,6 @@ def delete_async(
     ctx: RequestContext,
     request: webob.Request,
     attachment: Attachment,
-    ext_version: mv.Version | None,
     async_response: AsyncPreference,
 ) -> dict[str, Any]:
     """Record that an attachment is to be deleted; return it as it is until then."""
@@ -64,9 +62,7 @@ def delete_async(
     if rows is not None:
         return dict(view.list_summaries(rows))
     allowed_states = _allowed_states(ctx, request, attachment, allowed_states)
-    return dict(
-        agent_detach.disconnect_async(ctx, attachment, allowed_states, ext_version, async_response)
-    )
+    return dict(agent_detach.disconnect_async(ctx, attachment, allowed_states, async_response))
 
 
 def _allowed_states(

@@ -51,23 +51,17 @@ SORT_KEYS = MappingProxyType(
 )
 
 
-def parse(
-    ctx: RequestContext,
-    query: Mapping[str, str],
-    version: mv.Version,
-    ext_version: mv.Version | None = None,
-) -> Filters:
+def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) -> Filters:
     """Return the filters of a request, with the caller's project.
 
-    :param ext_version: the requested version of attachd's own API
     :raises BadRequest: there is an unknown filter
     :raises InvalidInput: the value of a filter is invalid
     """
-    known = EXT_FILTERS if ext_version is not None else {}
+    known = EXT_FILTERS if ctx.ext_version is not None else {}
     usual = {name: value for name, value in query.items() if name not in known}
     requested = register.requested(ctx, register.ATTACHMENT, usual, version)
     requested |= {name: query[name] for name in known if name in query}
-    if ext_version is not None:
+    if ctx.ext_version is not None:
         _check_states(requested)
     project_id = paging.project(ctx, query)
     named = requested.pop("project_id", None) or project_id

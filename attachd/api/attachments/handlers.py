@@ -73,10 +73,10 @@ def _replay_answer(
     shown = kept["attachment"]
     if attachment.agent is not None:
         # The caller who repeats the request needs the outcome of the agent's work since then.
-        current = view.show(ctx, attachment, mv.EXT_BASE)["attachment"]
+        current = view.show(ctx, attachment)["attachment"]
         return {"attachment": {name: current[name] for name in shown}}  # type: ignore[literal-required]
     if shown[_CONNECTION] is None:
-        current = view.show(ctx, attachment, None)["attachment"]
+        current = view.show(ctx, attachment)["attachment"]
         shown = {**shown, _CONNECTION: current["connection_info"]}
     return {"attachment": shown}
 
@@ -96,7 +96,6 @@ IDEMPOTENCY_SPEC: Final = idempotency.IdempotencySpec(_keep_answer, _replay_answ
 def create(
     ctx: RequestContext,
     body: dict[str, Any],
-    ext_version: mv.Version | None,
     idempotency_claim: idempotency.IdempotencyClaim | None = None,
     async_response: AsyncPreference | None = None,
 ) -> lifecycle.AttachmentBody:
@@ -108,21 +107,19 @@ def create(
     requested = body["attachment"]
     host = requested.get("connector")
     if agent_attach.HOST_FIELD in requested:
-        agent_attach.check_fields(requested, ext_version)
+        agent_attach.check_fields(ctx, requested)
     elif host:
         schema.check_connector(host)
     volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
     ctx.authorize(policy.CREATE, volume)
     if agent_attach.HOST_FIELD in requested:
         ctx.authorize(policy.CREATE_ON_HOST, volume)
-        return agent_attach.attach(
-            ctx, volume, requested, ext_version, idempotency_claim, async_response
-        )
-    attachment = lifecycle.get_or_create(ctx, volume, requested, ext_version, idempotency_claim)
+        return agent_attach.attach(ctx, volume, requested, idempotency_claim, async_response)
+    attachment = lifecycle.get_or_create(ctx, volume, requested, idempotency_claim)
     if not host:
-        return view.show(ctx, attachment, ext_version)
+        return view.show(ctx, attachment)
     try:
-        return lifecycle.connect_shared(ctx, attachment, host, ext_version, async_response)
+        return lifecycle.connect_shared(ctx, attachment, host, async_response)
     except Exception:
         # No manager has taken the reservation up, and the caller does not learn its id.
         lifecycle.abandon(attachment, idempotency_claim)
@@ -141,7 +138,6 @@ def update(
     ctx: RequestContext,
     attachment_id: str,
     body: dict[str, Any],
-    ext_version: mv.Version | None,
     async_response: AsyncPreference | None = None,
 ) -> dict[str, view.Detail]:
     """Connect a reserved attachment; the answer shows the state before, as in create()."""
@@ -151,9 +147,7 @@ def update(
     ctx.authorize(policy.UPDATE, attachment)
     lifecycle.check_no_agent(attachment)
     denied_rule = lifecycle.reconnect_denied_rule(ctx, attachment)
-    return lifecycle.connect_exclusive(
-        ctx, attachment, host, denied_rule, ext_version, async_response
-    )
+    return lifecycle.connect_exclusive(ctx, attachment, host, denied_rule, async_response)
 
 
 @action(
@@ -176,13 +170,11 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE_DOC)
-def show(
-    ctx: RequestContext, attachment_id: str, ext_version: mv.Version | None
-) -> dict[str, view.Detail]:
+def show(ctx: RequestContext, attachment_id: str) -> dict[str, view.Detail]:
     """Return one attachment, with all that is needed to connect to the volume."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
-    return view.show(ctx, attachment, ext_version)
+    return view.show(ctx, attachment)
 
 
 @endpoint(
@@ -193,16 +185,11 @@ def show(
     doc=EndpointDoc({"attachments": list[view.Summary]}, _LIST_PARAMETERS),
 )
 def index(
-    ctx: RequestContext,
-    query: Mapping[str, str],
-    version: mv.Version,
-    ext_version: mv.Version | None,
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
 ) -> dict[str, list[view.Summary]]:
     """List attachments, newest first: one statement a page, without links to the next page."""
     page = paging.read(query, filters.SORT_KEYS)
-    return view.list_summaries(
-        attachment_queries.page(filters.parse(ctx, query, version, ext_version), page)
-    )
+    return view.list_summaries(attachment_queries.page(filters.parse(ctx, query, version), page))
 
 
 @endpoint(
@@ -213,20 +200,15 @@ def index(
     doc=EndpointDoc({"attachments": list[view.Detail | view.ExtDetail]}, _LIST_PARAMETERS),
 )
 def detail(
-    ctx: RequestContext,
-    query: Mapping[str, str],
-    version: mv.Version,
-    ext_version: mv.Version | None,
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
 ) -> dict[str, Sequence[view.Detail]]:
     """List attachments, newest first, with all that is needed to connect.
 
     One statement a page, and a second one under attachd 1.0.
     """
     page = paging.read(query, filters.SORT_KEYS)
-    rows = attachment_queries.page_with_secrets(
-        filters.parse(ctx, query, version, ext_version), page
-    )
-    return view.list_details(ctx, rows, ext_version)
+    rows = attachment_queries.page_with_secrets(filters.parse(ctx, query, version), page)
+    return view.list_details(ctx, rows)
 
 
 @endpoint(
@@ -240,7 +222,6 @@ def delete(
     ctx: RequestContext,
     attachment_id: str,
     request: webob.Request,
-    ext_version: mv.Version | None,
     async_response: AsyncPreference | None = None,
 ) -> dict[str, Any]:
     """Remove the host's access; return the volume's remaining attachments.
@@ -254,11 +235,11 @@ def delete(
     ctx.authorize(policy.DELETE, attachment)
     if by_force:
         ctx.authorize(policy.FORCE, attachment)
-    shared = None if ext_version is None else view.SharedConnection(ctx, attachment)
+    shared = None if ctx.ext_version is None else view.SharedConnection(ctx, attachment)
     if by_force:
         remaining = deletion.force_delete(ctx, request, attachment)
     elif async_response is not None:
-        return deletion.delete_async(ctx, request, attachment, ext_version, async_response)
+        return deletion.delete_async(ctx, request, attachment, async_response)
     else:
         remaining = deletion.delete(
             ctx, request, attachment, detach_guard.check(ctx, request, attachment)

@@ -35,7 +35,6 @@ from attachd.states import INACTIVE, AttachmentState
 LOG = log.getLogger(__name__)
 
 Connector = dict[str, Any]
-ExtVersion = view.ExtVersion
 AttachmentBody = dict[str, view.Detail]
 DOC: Final = view.ONE_DOC._replace(faults=(409, 504))
 AttachmentsBody = dict[str, list[view.Summary]]
@@ -46,21 +45,19 @@ def get_or_create(
     ctx: RequestContext,
     volume: Volume,
     requested: Mapping[str, Any],
-    ext_version: tuple[int, int] | None,
     idempotency_claim: IdempotencyClaim | None = None,
     agent: str | None = None,
 ) -> Attachment:
     """Reserve a volume, or return the attachment that an earlier run of the request has made.
 
     :param requested: ``attachment`` of the body, as its schema lets it through
-    :param ext_version: the requested version of attachd's own API
     :param idempotency_claim: of the request's key
     :param agent: the host whose agent makes the device; None: the caller does
     :raises: as Attachment.reserve()
     """
     earlier = find_earlier(ctx, idempotency_claim)
     return earlier or _reserve(
-        ctx, volume, requested, expiry_time(requested, ext_version), idempotency_claim, agent
+        ctx, volume, requested, expiry_time(ctx, requested), idempotency_claim, agent
     )
 
 
@@ -186,21 +183,18 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
     connect_rules.decide_mode(row, {}, (), mode)
 
 
-def expiry_time(
-    requested: Mapping[str, Any], ext_version: tuple[int, int] | None
-) -> datetime.datetime | None:
+def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.datetime | None:
     """Return when a new reservation expires; None: never.
 
     [api]reservation_ttl is the default and the limit; callers under attachd 1.0 can ask for less.
     The manager removes expired reservations (manager/expiry.py).
 
     :param requested: ``attachment`` of the body, as its schema lets it through
-    :param ext_version: the requested version of attachd's own API
     :raises InvalidInput: the time is too long, or not allowed in this request
     """
     maximum = CONF.api.reservation_ttl
     mode = requested.get(EXPIRES_IN)
-    if EXPIRES_IN in requested and ext_version is None:
+    if EXPIRES_IN in requested and ctx.ext_version is None:
         raise _invalid_expiry(mode, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if mode is not None and requested.get("connector"):
         raise _invalid_expiry(
@@ -240,7 +234,6 @@ def connect_shared(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
-    ext_version: ExtVersion,
     async_response: AsyncPreference | None,
 ) -> AttachmentBody:
     """Connect, also if the same server has other connections; the answer shows the state before.
@@ -252,9 +245,9 @@ def connect_shared(
         note = functools.partial(
             async_requests.connect_shared, attachment.id, attachment.volume_id, connector
         )
-        return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
+        return _connect_async(ctx, attachment, connector, async_response, note)
     answer = manager_api.attach(ctx, attachment, connector)
-    return view.show_connected(ctx, attachment, answer, connector, ext_version)
+    return view.show_connected(ctx, attachment, answer, connector)
 
 
 def connect_exclusive(
@@ -262,7 +255,6 @@ def connect_exclusive(
     attachment: Attachment,
     connector: Connector,
     denied_rule: str | None,
-    ext_version: ExtVersion,
     async_response: AsyncPreference | None,
 ) -> AttachmentBody:
     """Do as :func:`connect_shared`, if a volume that is not multiattach has no other connection.
@@ -272,16 +264,15 @@ def connect_exclusive(
     if async_response is not None:
         what = (attachment.id, attachment.volume_id, connector, denied_rule)
         note = functools.partial(async_requests.connect_exclusive, *what)
-        return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
+        return _connect_async(ctx, attachment, connector, async_response, note)
     answer = manager_api.attach_exclusive(ctx, attachment, connector, denied_rule)
-    return view.show_connected(ctx, attachment, answer, connector, ext_version)
+    return view.show_connected(ctx, attachment, answer, connector)
 
 
 def _connect_async(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
-    ext_version: ExtVersion,
     async_response: AsyncPreference,
     note: Callable[[], None],
 ) -> AttachmentBody:
@@ -290,8 +281,8 @@ def _connect_async(
     except duplicates.AlreadyConnected as repeated:
         row = repeated.row
         answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
-        return view.show_connected(ctx, attachment, answer, connector, ext_version)
-    return accept(ctx, attachment, ext_version, async_response)
+        return view.show_connected(ctx, attachment, answer, connector)
+    return accept(ctx, attachment, async_response)
 
 
 def disconnect(
@@ -315,7 +306,6 @@ def disconnect_async(
     ctx: RequestContext,
     attachment: Attachment,
     allowed_states: Collection[str] | None,
-    ext_version: ExtVersion,
     async_response: AsyncPreference,
 ) -> AttachmentBody:
     """Record that an attachment is to be disconnected; return it as it is until then.
@@ -323,7 +313,7 @@ def disconnect_async(
     :raises: as async_requests.disconnect()
     """
     async_requests.disconnect(attachment.id, attachment.volume_id, allowed_states)
-    return accept(ctx, attachment, ext_version, async_response)
+    return accept(ctx, attachment, async_response)
 
 
 Notifier = Callable[[RequestContext, Attachment], None]
@@ -342,12 +332,11 @@ def notify_agent(ctx: RequestContext, attachment: Attachment) -> None:
 def accept(
     ctx: RequestContext,
     attachment: Attachment,
-    ext_version: ExtVersion,
     async_response: AsyncPreference,
     notify: Notifier = _request_pending,
 ) -> AttachmentBody:
     """Notify the manager or agent of pending work; return the attachment as it is until then."""
-    shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
+    shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id))
     try:
         notify(ctx, attachment)
     except (exception.Unavailable, exception.AgentUnavailable) as error:

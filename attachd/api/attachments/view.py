@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attachments as answers show them: the same from 3.27 to the latest microversion.
 
-Functions with an argument ``ext_version`` add the fields of attachd 1.0.  Secrets of connections
-are shown only to callers that policy allows to see them.
+Requests under attachd 1.0 get its fields.  Secrets of connections are shown only to callers that
+policy allows to see them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +27,6 @@ from attachd.states import AttachmentKind, AttachmentState
 LOG = log.getLogger(__name__)
 
 Row = Mapping[str, Any]
-ExtVersion = tuple[int, int] | None
-"""The requested version of attachd's own API."""
 
 
 class Summary(TypedDict):
@@ -188,38 +186,30 @@ def _readable_detail(row: Row) -> Detail:
         return detail({**row, "connection_info": None})
 
 
-def show(
-    ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
-) -> dict[str, Detail]:
+def show(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
     """Return one attachment, with secrets if the caller may see them.
 
     :raises SecretUnreadable: its connection cannot be decrypted
     """
     row = _row(attachment, _DETAIL)
-    return _show(ctx, row, detail(row), ext_version)
+    return _show(ctx, row, detail(row))
 
 
-def show_accepted(
-    ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
-) -> dict[str, Detail]:
+def show_accepted(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
     """Return an attachment with pending work, as :func:`show`."""
     row = _row(attachment, _DETAIL)
-    return _show(ctx, row, _readable_detail(row), ext_version)
+    return _show(ctx, row, _readable_detail(row))
 
 
-def _show(
-    ctx: RequestContext, row: Row, full: Detail, ext_version: ExtVersion
-) -> dict[str, Detail]:
-    (full,) = _with_ext_fields(
-        ctx, ext_version, [row], [_redacted(SecretVisibility(ctx), row, full)]
-    )
+def _show(ctx: RequestContext, row: Row, full: Detail) -> dict[str, Detail]:
+    (full,) = _with_ext_fields(ctx, [row], [_redacted(SecretVisibility(ctx), row, full)])
     return {"attachment": full}
 
 
 def _with_ext_fields(
-    ctx: RequestContext, ext_version: ExtVersion, rows: Sequence[Row], details: Sequence[Detail]
+    ctx: RequestContext, rows: Sequence[Row], details: Sequence[Detail]
 ) -> Sequence[Detail]:
-    if ext_version is None:
+    if ctx.ext_version is None:
         return details
     sharing = sharing_ids(ctx, rows)
     return [
@@ -252,17 +242,13 @@ def show_connected(
     attachment: Attachment,
     answer: manager_api.Connected,
     connector: Mapping[str, Any],
-    ext_version: ExtVersion,
 ) -> dict[str, Detail]:
     """Return an attachment with its state before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
     current = {**row, **answer, "connector": connector, **_host_fields(connector)}
     before = detail({**row, "connection_info": None})
     full: Detail = {**before, "connection_info": _connection_info(current)}
-    (full,) = _with_ext_fields(
-        ctx, ext_version, [current], [_redacted(SecretVisibility(ctx), row, full)]
-    )
-    return {"attachment": full}
+    return _show(ctx, current, full)
 
 
 def _host_fields(connector: Mapping[str, Any]) -> Row:
@@ -288,13 +274,11 @@ def list_sharing(connection: SharedConnection) -> dict[str, Any]:
     }
 
 
-def list_details(
-    ctx: RequestContext, rows: Sequence[Row], ext_version: ExtVersion
-) -> dict[str, Sequence[Detail]]:
+def list_details(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, Sequence[Detail]]:
     """Return a list in full, with secrets where the caller may see them."""
     visibility = SecretVisibility(ctx)
     details = [_redacted(visibility, row, _readable_detail(row)) for row in rows]
-    return {"attachments": _with_ext_fields(ctx, ext_version, rows, details)}
+    return {"attachments": _with_ext_fields(ctx, rows, details)}
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")

@@ -52,7 +52,6 @@ def create(
     body: Body,
     version: view.Version,
     links: view.Links,
-    ext_version: view.ExtVersion,
     idempotency_claim: idempotency.IdempotencyClaim | None = None,
 ) -> Body:
     """Store a volume at the backend that fits best, and have that backend create it."""
@@ -61,22 +60,14 @@ def create(
     else:
         values = functools.partial(create_params.build, ctx, body["volume"])
         volume = backend_calls.create_once(ctx, idempotency_claim, values)
-    return {
-        "volume": view.created(volume, view.Viewer.from_context(ctx, version, links, ext_version))
-    }
+    return {"volume": view.created(volume, view.Viewer.from_context(ctx, version, links))}
 
 
 @endpoint("GET", ITEM, policy=policy.GET, doc=EndpointDoc({"volume": view.Detail}))
-def show(
-    ctx: RequestContext,
-    volume_id: str,
-    version: view.Version,
-    links: view.Links,
-    ext_version: view.ExtVersion,
-) -> Body:
+def show(ctx: RequestContext, volume_id: str, version: view.Version, links: view.Links) -> Body:
     """Return one volume."""
     volume = load.get(ctx, volume_id, policy.GET)
-    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
+    viewer = view.Viewer.from_context(ctx, version, links)
     return {"volume": view.detail(*load.with_details(volume), viewer)}
 
 
@@ -88,18 +79,13 @@ def show(
     doc=EndpointDoc({"volume": view.VolumeDetail}),
 )
 def update(
-    ctx: RequestContext,
-    volume_id: str,
-    body: Body,
-    version: view.Version,
-    links: view.Links,
-    ext_version: view.ExtVersion,
+    ctx: RequestContext, volume_id: str, body: Body, version: view.Version, links: view.Links
 ) -> Body:
     """Change name, description or all metadata."""
     volume = load.get_writable(ctx, volume_id, policy.UPDATE)
     _apply_update(volume, body["volume"])
     volume = load.get(ctx, volume_id, policy.UPDATE)
-    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
+    viewer = view.Viewer.from_context(ctx, version, links)
     return {"volume": view.updated(volume, load.attachments(volume), viewer)}
 
 
@@ -149,17 +135,11 @@ _SUMMARY_DOC: Final = EndpointDoc(
 
 
 @endpoint("GET", "/volumes", policy=policy.GET_ALL, doc=_LIST_DOC)
-def index(
-    ctx: RequestContext,
-    query: Query,
-    version: mv.Version,
-    links: view.Links,
-    ext_version: view.ExtVersion,
-) -> Body:
+def index(ctx: RequestContext, query: Query, version: mv.Version, links: view.Links) -> Body:
     """Return ids and names, and under attachd 1.0 the number of attachments of each volume."""
-    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
+    viewer = view.Viewer.from_context(ctx, version, links)
     rows, answer = _page(ctx, query, viewer, "/volumes")
-    if ext_version is None:
+    if ctx.ext_version is None:
         return {
             "volumes": [view.summary(volume, viewer) for volume in load.from_rows(ctx, rows)],
             **answer,
@@ -169,15 +149,9 @@ def index(
 
 
 @endpoint("GET", "/volumes/detail", policy=policy.GET_ALL, doc=_DETAIL_DOC)
-def detail(
-    ctx: RequestContext,
-    query: Query,
-    version: mv.Version,
-    links: view.Links,
-    ext_version: view.ExtVersion,
-) -> Body:
+def detail(ctx: RequestContext, query: Query, version: mv.Version, links: view.Links) -> Body:
     """Return volumes in full."""
-    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
+    viewer = view.Viewer.from_context(ctx, version, links)
     rows, answer = _page(ctx, query, viewer, "/volumes/detail")
     details = load.from_rows_with_details(ctx, rows)
     return {"volumes": [view.detail(*data, viewer) for data in details], **answer}

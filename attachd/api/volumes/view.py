@@ -18,7 +18,6 @@ from attachd.states import AttachmentState
 Row = Mapping[str, Any]
 Pairs = Mapping[str, str]
 Version = mv.Version
-ExtVersion = mv.Version | None
 Links = endpoint.Links
 
 
@@ -134,7 +133,7 @@ class Viewer:
     :ivar project: whether they may see the projects of volumes
     :ivar image_metadata: whether they may see the image metadata of volumes
     :ivar host_names: whether they may see the hosts of attachments
-    :ivar ext_version: the version of attachd's own API; None: its fields are not shown
+    :ivar extended: whether the fields of attachd's own API are shown
     """
 
     version: mv.Version
@@ -145,12 +144,10 @@ class Viewer:
     project: bool
     image_metadata: bool
     host_names: bool
-    ext_version: ExtVersion
+    extended: bool
 
     @classmethod
-    def from_context(
-        cls, ctx: RequestContext, version: mv.Version, links: Links, ext_version: ExtVersion
-    ) -> Self:
+    def from_context(cls, ctx: RequestContext, version: mv.Version, links: Links) -> Self:
         """Ask policy once, for all volumes of an answer."""
         target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
         return cls(
@@ -162,7 +159,7 @@ class Viewer:
             project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, target),
             image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, target),
             host_names=bool(ctx.is_admin) or "service" in ctx.roles,
-            ext_version=ext_version,
+            extended=ctx.ext_version is not None,
         )
 
 
@@ -280,7 +277,7 @@ def _shared_targets(volume: Volume, version: Version) -> bool | None:
 def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
     """Return those that are attached; under attachd 1.0 all, and how many are attached."""
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
-    if viewer.ext_version is None:
+    if not viewer.extended:
         return {"attachments": [_attachment(row, viewer) for row in attached]}
     shown = [{**_attachment(row, viewer), **_ext_fields(row)} for row in rows]
     return {"attachments": shown, "attachment_count": len(attached)}

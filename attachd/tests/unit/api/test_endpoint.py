@@ -23,7 +23,7 @@ def call(body=None, version=mv.LATEST, query="", **variables):
     return endpoint.Call(
         request=request,
         response=webob.Response(),
-        ctx=mock.Mock(),
+        ctx=mock.Mock(ext_version=None),
         links=mock.Mock(),
         version=version,
         variables=variables,
@@ -79,7 +79,7 @@ class ChooseTest(Case):
         asking = call()
         with self.assertRaises(exception.VersionNotFound):
             endpoint.select([ext_version], asking)
-        asking.ext_version = mv.EXT_BASE
+        asking.ctx.ext_version = mv.EXT_BASE
         self.assertIs(ext_version, endpoint.select([ext_version], asking))
 
     def test_microversion_selects_endpoint(self):
@@ -116,12 +116,11 @@ class ChooseTest(Case):
 
 class AnswerTest(Case):
     def test_handler_gets_arguments_that_it_names(self):
-        def handler(snack_id, ctx, body, query, version, ext_version, links, request, response):
+        def handler(snack_id, ctx, body, query, version, links, request, response):
             return locals()
 
         chosen = self.declare(handler, body={"type": "object"})
         asked = call({"x": 1}, query="a=b", snack_id="s1")
-        asked.ext_version = mv.EXT_BASE
         endpoint.select([chosen], asked)
         expected = {
             "snack_id": "s1",
@@ -129,7 +128,6 @@ class AnswerTest(Case):
             "body": {"x": 1},
             "query": {"a": "b"},
             "version": mv.LATEST,
-            "ext_version": mv.EXT_BASE,
             "links": asked.links,
             "request": asked.request,
             "response": asked.response,

@@ -23,7 +23,7 @@ class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
         fake_agent.report_agent(HOST)
-        self.ctx = api_context.make_context(*api_context.ADMIN)
+        self.ctx = api_context.make_context(*api_context.ADMIN, ext_version=OWN)
         self.volume = Volume.get(self.ctx, db_rows.add_volume()["id"])
         for name in ("reconcile", "request_reconcile"):
             self.patch(attachd.rpc.agent_api, name)
@@ -55,7 +55,7 @@ class Case(api_context.ApiContextCase):
     def ask(self, idempotency_claim=None, async_response=None, ctx=None, **fields):
         body = {"volume_uuid": self.volume.id, "host": HOST, **fields}
         return agent_attach.attach(
-            ctx or self.ctx, self.volume, body, OWN, idempotency_claim, async_response
+            ctx or self.ctx, self.volume, body, idempotency_claim, async_response
         )["attachment"]
 
     def state(self):
@@ -64,30 +64,35 @@ class Case(api_context.ApiContextCase):
 
 
 class CheckFieldsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.ctx = mock.Mock(ext_version=OWN)
+
     def test_check_fields_without_attachd_version_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "host.*attachd 1.0"):
-            agent_attach.check_fields({"host": HOST}, None)
+            agent_attach.check_fields(mock.Mock(ext_version=None), {"host": HOST})
         for connector in ({}, {"connector": None}, {"connector": {}}):
-            agent_attach.check_fields({"host": HOST, **connector}, OWN)
+            agent_attach.check_fields(self.ctx, {"host": HOST, **connector})
 
     def test_check_fields_with_host_and_connector_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "connector.*attachment.host"):
-            agent_attach.check_fields({"host": HOST, "connector": {"host": "x"}}, OWN)
+            agent_attach.check_fields(self.ctx, {"host": HOST, "connector": {"host": "x"}})
 
 
 class CreateOnHostTest(Case):
     """POST /attachments with a host."""
 
-    def create(self, ext_version=OWN, ctx=None, **fields):
+    def create(self, *roles, ext_version=OWN, **fields):
         body = {"attachment": {"volume_uuid": self.volume.id, "host": HOST, **fields}}
-        return handlers.create(ctx or self.ctx, body, ext_version)["attachment"]
+        ctx = api_context.make_context(*(roles or api_context.ADMIN), ext_version=ext_version)
+        return handlers.create(ctx, body)["attachment"]
 
     def test_create_with_host_enforces_create_on_host_rule(self):
         self.assertEqual("attached", self.create()["status"])
         with self.assertRaisesRegex(exception.Forbidden, policy.CREATE_ON_HOST):
-            self.create(ctx=api_context.make_context())
+            self.create(*api_context.MEMBER)
         with self.assertRaisesRegex(exception.Forbidden, f"{policy.CREATE} "):
-            self.create(ctx=api_context.make_context("service"))
+            self.create("service")
 
     def test_create_with_invalid_host_field_loads_no_volume(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attachment.host"):

@@ -21,7 +21,7 @@ class Case(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
         fake_agent.report_agent(HOST)
-        self.ctx = api_context.make_context()
+        self.ctx = api_context.make_context(ext_version=(1, 0))
         for name in ("reconcile", "request_reconcile"):
             self.patch(attachd.rpc.agent_api, name)
         for name in ("detach", "process_pending"):
@@ -227,7 +227,7 @@ class AsyncTest(Case):
 
     def disconnect(self, attachment, allowed_states=None):
         return agent_detach.disconnect_async(
-            self.ctx, attachment, allowed_states, (1, 0), self.async_response
+            self.ctx, attachment, allowed_states, self.async_response
         )
 
     def test_async_disconnect_notifies_agent_without_waiting(self):

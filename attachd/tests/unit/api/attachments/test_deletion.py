@@ -30,7 +30,7 @@ class DeleteTest(unittest.TestCase):
             self.enterContext(mock.patch.object(module, "detach_guard", self.detach_guard))
         self.cancel = self.enterContext(mock.patch.object(lifecycle, "cancel"))
         self.manager_api = self.enterContext(mock.patch.object(lifecycle, "manager_api"))
-        self.ctx = mock.Mock()
+        self.ctx = mock.Mock(ext_version=None)
         self.request = webob.Request.blank("/")
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
@@ -39,7 +39,7 @@ class DeleteTest(unittest.TestCase):
         self.detach_guard.check.return_value = SEEN
 
     def delete(self):
-        return handlers.delete(self.ctx, "a1", self.request, None)
+        return handlers.delete(self.ctx, "a1", self.request)
 
     def request_force(self):
         """Make the request ask for force; return the replaced force_delete()."""
@@ -81,7 +81,8 @@ class DeleteTest(unittest.TestCase):
         view = self.enterContext(mock.patch.object(handlers, "view"))
         view.list_sharing.return_value = answer
         self.attachment.wire_state = "attached"
-        self.assertEqual(answer, handlers.delete(self.ctx, "a1", self.request, (1, 0)))
+        self.ctx.ext_version = (1, 0)
+        self.assertEqual(answer, self.delete())
         names = [name for name, _args, _kwargs in view.mock_calls]
         self.assertEqual(["SharedConnection", "list_sharing"], names)
 

@@ -14,7 +14,8 @@ LAST_OLD = mv.Version(3, 33)
 
 
 def read(query, version=mv.LATEST, ext_version=None, *, is_admin=False):
-    return filters.parse(mock.Mock(is_admin=is_admin, project_id="p"), query, version, ext_version)
+    ctx = mock.Mock(is_admin=is_admin, project_id="p", ext_version=ext_version)
+    return filters.parse(ctx, query, version)
 
 
 class FiltersTest(unittest.TestCase):

@@ -32,6 +32,7 @@ class Case(unittest.TestCase):
         patched |= {"notify_completed": lifecycle, "Attachment": handlers}
         replace(self, patched)
         self.ctx = self.calls.ctx
+        self.ctx.ext_version = None
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
         self.manager_api.attach_exclusive.return_value = CONNECTED
@@ -39,7 +40,7 @@ class Case(unittest.TestCase):
 
 class UpdateTest(Case):
     def test_update_connects_exclusively(self):
-        shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
+        shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}})
         self.assertEqual("reserved", shown["attachment"]["status"])
         self.manager_api.attach_exclusive.assert_called_once_with(
             self.ctx,
@@ -52,12 +53,12 @@ class UpdateTest(Case):
     def test_update_of_attachment_with_agent_is_refused(self):
         self.attachment.agent = "node-1"
         with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
-            handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
+            handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}})
         self.manager_api.attach_exclusive.assert_not_called()
 
     def test_update_with_invalid_connector_loads_nothing(self):
         with self.assertRaises(exception.InvalidInput):
-            handlers.update(self.ctx, "a1", {"attachment": {"connector": {"x": 1}}}, None)
+            handlers.update(self.ctx, "a1", {"attachment": {"connector": {"x": 1}}})
         self.Attachment.get.assert_not_called()
 
 
@@ -79,7 +80,7 @@ class CompleteTest(Case):
 
 class ShowTest(Case):
     def test_show_authorises_on_attachment(self):
-        self.assertEqual("v1", handlers.show(self.ctx, "a1", None)["attachment"]["volume_id"])
+        self.assertEqual("v1", handlers.show(self.ctx, "a1")["attachment"]["volume_id"])
         self.ctx.authorize.assert_called_once_with(policy.SHOW, self.attachment)
 
 
@@ -94,13 +95,14 @@ class CreateTest(unittest.TestCase):
         patched = dict.fromkeys(("manager_api", "get_or_create", "abandon"), lifecycle)
         replace(self, {"Volume": handlers, **patched})
         self.ctx = self.calls.ctx
+        self.ctx.ext_version = None
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.volume = self.Volume.get.return_value
         self.get_or_create.return_value = self.attachment
         self.manager_api.attach.return_value = CONNECTED
 
     def create(self, **fields):
-        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}}, None)
+        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}})
 
     def test_create_without_connector_only_reserves(self):
         for connector in ({}, {"connector": {}}, {"connector": None}):
@@ -108,7 +110,7 @@ class CreateTest(unittest.TestCase):
                 shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
                 self.assertEqual({}, shown["connection_info"])
                 requested = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
-                self.get_or_create.assert_called_with(self.ctx, self.volume, requested, None, None)
+                self.get_or_create.assert_called_with(self.ctx, self.volume, requested, None)
         self.manager_api.attach.assert_not_called()
 
     def test_create_authorises_then_reserves_then_connects(self):
@@ -156,28 +158,29 @@ class ListsTest(unittest.TestCase):
         self.db = self.enterContext(mock.patch.object(handlers, "attachment_queries"))
         self.db.page.return_value = [test_view.row()]
         self.db.page_with_secrets.return_value = [test_view.row()]
-        self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[])
+        self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[], ext_version=None)
 
     def test_index_reads_no_secrets(self):
-        (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
+        (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST)["attachments"]
         self.assertEqual({"id", "status", "instance", "volume_id"}, set(shown))
         self.db.page_with_secrets.assert_not_called()
         parsed, page = self.db.page.call_args.args
         self.assertEqual(({"project_id": "p"}, 5), (parsed, page.limit))
 
     def test_detail_reads_one_query(self):
-        (shown,) = handlers.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
+        (shown,) = handlers.detail(self.ctx, {}, mv.LATEST)["attachments"]
         self.assertIn("connection_info", shown)
         self.db.page_with_secrets.assert_called_once()
 
     def test_index_and_detail_take_ext_filters(self):
         query = {"agent": "node1"}
+        self.ctx.ext_version = mv.EXT_BASE
         for list_, parsed in (
             (handlers.index, self.db.page),
             (handlers.detail, self.db.page_with_secrets),
         ):
             parsed.return_value = []
-            list_(self.ctx, query, mv.LATEST, mv.EXT_BASE)
+            list_(self.ctx, query, mv.LATEST)
             self.assertEqual({"project_id": "p", **query}, parsed.call_args.args[0])
 
 

@@ -43,7 +43,7 @@ class GetOrCreateTest(Case):
         self.ctx, self.volume = mock.Mock(), mock.Mock()
 
     def make(self, **requested):
-        return lifecycle.get_or_create(self.ctx, self.volume, requested, None)
+        return lifecycle.get_or_create(self.ctx, self.volume, requested)
 
     def test_get_or_create_passes_request_and_denied_rule(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
@@ -57,7 +57,7 @@ class GetOrCreateTest(Case):
 
     def test_get_or_create_passes_agent(self):
         requested = {"connector": {"host": "h"}}
-        lifecycle.get_or_create(self.ctx, self.volume, requested, None, None, "h")
+        lifecycle.get_or_create(self.ctx, self.volume, requested, None, "h")
         self.assertEqual("h", self.Attachment.reserve.call_args.args[-1])
 
     def test_get_or_create_of_read_only_volume_for_writing_is_refused(self):
@@ -196,7 +196,7 @@ class ExpiryTest(unittest.TestCase):
         self.addCleanup(timeutils.clear_time_override)
 
     def _seconds(self, requested, ext_version=OWN):
-        moment = lifecycle.expiry_time(requested, ext_version)
+        moment = lifecycle.expiry_time(mock.Mock(ext_version=ext_version), requested)
         return None if moment is None else (moment - self.now).total_seconds()
 
     def test_expiry_time_without_limit_is_none(self):
@@ -213,16 +213,16 @@ class ExpiryTest(unittest.TestCase):
     def test_expiry_time_above_limit_is_refused(self):
         conf_fixture.override(self, "reservation_ttl", 600, "api")
         with self.assertRaisesRegex(exception.InvalidInput, "expires_in.*601.*600 seconds"):
-            lifecycle.expiry_time({"expires_in": 601}, OWN)
+            self._seconds({"expires_in": 601})
 
     def test_expiry_time_without_attachd_version_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "OpenStack-API-Version: attachd 1.0"):
-            lifecycle.expiry_time({"expires_in": 60}, None)
+            self._seconds({"expires_in": 60}, None)
 
     def test_expiry_time_with_connector_is_refused(self):
         requested = {"expires_in": 60, "connector": {"host": "here"}}
         with self.assertRaisesRegex(exception.InvalidInput, "connected at once"):
-            lifecycle.expiry_time(requested, OWN)
+            self._seconds(requested)
 
 
 class NotifyTest(api_context.ApiContextCase):
@@ -289,11 +289,11 @@ class ConnectionTest(unittest.TestCase):
         self.attachment = mock.Mock(id="a1", volume_id="v1", agent="h", connector=CONNECTOR)
 
     def call_shared(self, async_response):
-        return lifecycle.connect_shared(self.ctx, self.attachment, CONNECTOR, None, async_response)
+        return lifecycle.connect_shared(self.ctx, self.attachment, CONNECTOR, async_response)
 
     def call_exclusive(self, async_response):
         return lifecycle.connect_exclusive(
-            self.ctx, self.attachment, CONNECTOR, "a:rule", None, async_response
+            self.ctx, self.attachment, CONNECTOR, "a:rule", async_response
         )
 
     def test_sync_connect_calls_manager_and_records_nothing(self):
@@ -334,7 +334,7 @@ class ConnectionTest(unittest.TestCase):
         self.async_response.accept.assert_called_once_with("attachments", "a1")
 
     def test_accept_for_agent_notifies_agent(self):
-        send = (self.ctx, self.attachment, None, self.async_response, lifecycle.notify_agent)
+        send = (self.ctx, self.attachment, self.async_response, lifecycle.notify_agent)
         self.assertIs(self.view.show_accepted.return_value, lifecycle.accept(*send))
         self.agent_api.request_reconcile.assert_called_once_with(self.ctx, "h", "a1")
         self.manager_api.process_pending.assert_not_called()
@@ -351,6 +351,6 @@ class ConnectionTest(unittest.TestCase):
     def test_refused_async_connect_sends_no_message(self):
         self.disconnect.side_effect = exception.InvalidTransition("no")
         with self.assertRaisesRegex(exception.InvalidTransition, "no"):
-            lifecycle.disconnect_async(self.ctx, self.attachment, None, None, self.async_response)
+            lifecycle.disconnect_async(self.ctx, self.attachment, None, self.async_response)
         self.manager_api.process_pending.assert_not_called()
         self.async_response.accept.assert_not_called()

@@ -82,9 +82,7 @@ class ViewTest(api_context.ApiContextCase):
         attached = row(state="attached", kind="legacy")
         self.assertIsNone(view.detail(attached)["connection_info"])
         self.assertEqual({}, view.detail(row(state="attached"))["connection_info"])
-        (shown,) = view.list_details(api_context.make_context("reader"), [attached], None)[
-            "attachments"
-        ]
+        (shown,) = view.list_details(api_context.make_context("reader"), [attached])["attachments"]
         self.assertIsNone(shown["connection_info"])
 
     def test_enforce_multipath_comes_from_connector(self):
@@ -95,9 +93,7 @@ class ViewTest(api_context.ApiContextCase):
         before = Attachment.from_row(None, row())
         answer = {"connection_info": ISCSI, "mode": "ro"}
         ctx = api_context.make_context()
-        shown = view.show_connected(ctx, before, answer, {"host": "h", **MULTIPATH}, None)[
-            "attachment"
-        ]
+        shown = view.show_connected(ctx, before, answer, {"host": "h", **MULTIPATH})["attachment"]
         self.assertEqual(
             ("reserved", "null", ""),
             (shown["status"], shown["attach_mode"], shown["attached_at"]),
@@ -113,8 +109,8 @@ class ViewTest(api_context.ApiContextCase):
             db_rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
             for _each in range(2)
         )
-        ctx = api_context.make_context("reader")
-        shown = view.show(ctx, Attachment.get(ctx, attachment["id"]), (1, 0))["attachment"]
+        ctx = api_context.make_context("reader", ext_version=(1, 0))
+        shown = view.show(ctx, Attachment.get(ctx, attachment["id"]))["attachment"]
         expected = {
             "project_id": db_rows.PROJECT,
             "attached_host": "compute-1",
@@ -126,17 +122,18 @@ class ViewTest(api_context.ApiContextCase):
             "shared_connections_by_attachment": [other["id"]],
         }
         self.assertEqual(expected, {key: shown[key] for key in expected})
-        plain = view.show(ctx, Attachment.get(ctx, attachment["id"]), None)["attachment"]
+        ctx.ext_version = None
+        plain = view.show(ctx, Attachment.get(ctx, attachment["id"]))["attachment"]
         self.assertEqual(set(expected), set(shown) - set(plain))
 
     def test_show_connected_shows_host_of_connector(self):
         volume = db_rows.add_volume()["id"]
-        ctx = api_context.make_context()
+        ctx = api_context.make_context(ext_version=(1, 0))
         before = Attachment.get(ctx, db_rows.add_attachment(volume)["id"])
         answer = {"connection_info": ISCSI, "mode": "rw"}
         for values, mountpoint in (({}, "na"), ({"mountpoint": "/dev/vdc"}, "/dev/vdc")):
             connector = {"host": "compute-7", **values}
-            shown = view.show_connected(ctx, before, answer, connector, (1, 0))["attachment"]
+            shown = view.show_connected(ctx, before, answer, connector)["attachment"]
             self.assertEqual(
                 ("compute-7", mountpoint), (shown["attached_host"], shown["mountpoint"])
             )
@@ -152,7 +149,7 @@ class ViewTest(api_context.ApiContextCase):
         self.assertEqual(
             ["a1", "a2"], [each["id"] for each in view.list_summaries(page)["attachments"]]
         )
-        full = view.list_details(api_context.make_context(), page, None)["attachments"]
+        full = view.list_details(api_context.make_context(), page)["attachments"]
         self.assertIn("connection_info", full[0])
 
     def test_connection_info_for_reader_has_no_secrets(self):
@@ -162,7 +159,7 @@ class ViewTest(api_context.ApiContextCase):
             (("member", "reader"), (True, False)),
             (("admin",), (True, True)),
         ):
-            full = view.list_details(api_context.make_context(*roles), page, None)["attachments"]
+            full = view.list_details(api_context.make_context(*roles), page)["attachments"]
             seen = tuple("auth_password" in each["connection_info"] for each in full)
             self.assertEqual(expected, seen, roles)
             self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})

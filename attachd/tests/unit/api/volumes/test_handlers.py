@@ -26,9 +26,7 @@ class Case(api_context.ApiContextCase):
         self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def call(self, handler, *arguments, ctx=None):
-        return handler(ctx or self.ctx, *arguments, mv.LATEST, api_context.make_links(), None)[
-            "volume"
-        ]
+        return handler(ctx or self.ctx, *arguments, mv.LATEST, api_context.make_links())["volume"]
 
 
 class CreateTest(Case):
@@ -141,7 +139,8 @@ class ListCase(api_context.ApiContextCase):
         volume.fire(Event.DELETED)
 
     def list(self, handler=handlers.detail, version=mv.LATEST, own=None, **query):
-        return handler(self.ctx, query, version, api_context.make_links(), own)
+        self.ctx.ext_version = own
+        return handler(self.ctx, query, version, api_context.make_links())
 
     def names(self, **query):
         return "".join(each["name"] for each in self.list(**query)["volumes"])

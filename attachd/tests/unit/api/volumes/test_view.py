@@ -58,7 +58,9 @@ def attachment(state="attached", **values):
 class Case(api_context.ApiContextCase):
     def viewer(self, version=mv.LATEST, *roles, ext_version=None):
         return view.Viewer.from_context(
-            api_context.make_context(*roles), version, api_context.make_links(), ext_version
+            api_context.make_context(*roles, ext_version=ext_version),
+            version,
+            api_context.make_links(),
         )
 
     def detail(
