@@ -269,8 +269,8 @@ class OnMariadb(Pages):
 
     def test_time_filters_read_matching_rows_only(self):
         def own(ctx, **query):
-            ctx.ext_version = mv.EXT_BASE
-            return attachment_lists.index(ctx, query, mv.LATEST)["attachments"]
+            with mock.patch.object(ctx, "ext_version", mv.EXT_BASE):
+                return attachment_lists.index(ctx, query, mv.LATEST)["attachments"]
 
         found = {"created_at": 59, "updated_at": 59}
         for name, text in OWN_ATTACHMENT_FILTERS.items():
