@@ -25,8 +25,7 @@ def list_volumes(backend: str) -> list[Row]:
         .where(models.on_backend(backend))
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )
-    with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement)]
+    return session.fetch_all(statement)
 
 
 @retried
@@ -37,18 +36,13 @@ def list_attachments(backend: str) -> list[Row]:
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(models.on_backend(backend))
     )
-    with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement)]
+    return session.fetch_all(statement)
 
 
 @retried
 def list_attachments_of_volume(volume_id: str) -> list[Row]:
     """Return the attachments of a volume, secrets included."""
-    with session.reader() as connection:
-        result = connection.execute(
-            sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
-        )
-        return [dict(row._mapping) for row in result]
+    return session.fetch_all(sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id))
 
 
 def list_living_ids() -> set[str]:
@@ -64,11 +58,7 @@ def seconds_unchanged(row: Row) -> float:
 @retried
 def find_volume(volume_id: str) -> Row | None:
     """Return a volume of any backend, or None if there is none."""
-    with session.reader() as connection:
-        result = connection.execute(
-            sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id)
-        ).one_or_none()
-    return None if result is None else dict(result._mapping)
+    return session.fetch_one(sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id))
 
 
 @retried

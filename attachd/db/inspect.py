@@ -46,9 +46,7 @@ def list_attachments(query: AttachmentFilters) -> list[Row]:
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
         .limit(query.limit)
     )
-    with session.reader() as connection:
-        result = connection.execute(statement.where(*_conditions(query)))
-        return [dict(row._mapping) for row in result]
+    return session.fetch_all(statement.where(*_conditions(query)))
 
 
 def _conditions(query: AttachmentFilters) -> list[sa.ColumnElement[bool]]:
@@ -72,12 +70,10 @@ def _conditions(query: AttachmentFilters) -> list[sa.ColumnElement[bool]]:
 @retried
 def get_attachment(attachment_id: str) -> Row:
     """Return an attachment of any kind, without secrets; raises AttachmentNotFound."""
-    with session.reader() as connection:
-        statement = sa.select(*PUBLIC_COLUMNS).where(_ATTACHMENTS.c.id == attachment_id)
-        row = connection.execute(statement).one_or_none()
+    row = session.fetch_one(sa.select(*PUBLIC_COLUMNS).where(_ATTACHMENTS.c.id == attachment_id))
     if row is None:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
-    return dict(row._mapping)
+    return row
 
 
 @retried
@@ -91,11 +87,10 @@ def get_volume(volume_id: str) -> Row:
         .outerjoin(_MEMBERS, _MEMBERS.c.id == _VOLUMES.c.lease_holder)
         .where(_VOLUMES.c.id == volume_id)
     )
-    with session.reader() as connection:
-        row = connection.execute(statement).one_or_none()
+    row = session.fetch_one(statement)
     if row is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
-    return dict(row._mapping)
+    return row
 
 
 @retried

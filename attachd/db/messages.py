@@ -151,11 +151,10 @@ def get(message_id: str, project_id: str | None) -> Row:
     statement = sa.select(_MESSAGES).where(_MESSAGES.c.id == message_id)
     if project_id is not None:
         statement = statement.where(_MESSAGES.c.project_id == project_id)
-    with session.reader() as connection:
-        row = connection.execute(statement).one_or_none()
+    row = session.fetch_one(statement)
     if row is None:
         raise exception.MessageNotFound(message_id=message_id)
-    return dict(row._mapping)
+    return row
 
 
 @retried

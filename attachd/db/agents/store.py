@@ -158,8 +158,7 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
     )
     if attachment_id is not None:
         statement = statement.where(_ATTACHMENTS.c.id == attachment_id)
-    with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement)]
+    return session.fetch_all(statement)
 
 
 _MAX_LISTED: Final = 10

@@ -234,5 +234,4 @@ def _fetch_sequence(connection: sa.Connection, statement: sa.Select[Any]) -> Seq
 
 
 def _list(statement: sa.Select[Any]) -> list[Row]:
-    with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement)]
+    return session.fetch_all(statement)

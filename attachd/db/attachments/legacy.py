@@ -50,8 +50,7 @@ def list_rows(volume_id: str) -> list[Row]:
         .where(_ATTACHMENTS.c.volume_id == volume_id)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
-    with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement)]
+    return session.fetch_all(statement)
 
 
 @retried

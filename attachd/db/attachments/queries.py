@@ -221,6 +221,4 @@ def list_users_of(keys: Collection[str], project_id: str | None) -> list[AnyRow]
     )
     if project_id is not None:
         statement = statement.where(users.c.project_id == project_id)
-    with session.reader() as connection:
-        result = connection.execute(statement.order_by(users.c.created_at, users.c.id))
-        return [dict(row._mapping) for row in result]
+    return list(session.fetch_all(statement.order_by(users.c.created_at, users.c.id)))

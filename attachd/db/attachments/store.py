@@ -312,11 +312,7 @@ def list_live(backend: str) -> list[Row]:
 
 
 def _list(statement: sa.Select[Any]) -> list[Row]:
-    with session.reader() as connection:
-        result = connection.execute(
-            statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
-        )
-        return [dict(row._mapping) for row in result]
+    return session.fetch_all(statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id))
 
 
 _VOLUMES = models.volumes
@@ -342,5 +338,4 @@ def list_expired_reservations(backend: str) -> list[Row]:
         .order_by(_ATTACHMENTS.c.expires_at)
         .limit(EXPIRY_BATCH)
     )
-    with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement)]
+    return session.fetch_all(statement)

@@ -61,8 +61,4 @@ def expire(process_id: str, seen_at: datetime.datetime | None = None) -> bool:
 @retried
 def list_living() -> list[Row]:
     """Return all processes that count as alive, oldest first."""
-    with session.reader() as connection:
-        result = connection.execute(
-            sa.select(_MEMBERS).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id)
-        )
-        return [dict(row._mapping) for row in result]
+    return session.fetch_all(sa.select(_MEMBERS).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id))

@@ -140,8 +140,7 @@ def page(filters: Filters) -> list[Row]:
     statement = (
         sa.select(_SERVICES).filter_by(**filters).order_by(_SERVICES.c.binary, _SERVICES.c.host)
     )
-    with session.reader() as connection:
-        rows = [dict(row._mapping) for row in connection.execute(statement)]
+    rows = session.fetch_all(statement)
     return [{**row, "alive": row["seen_at"] >= alive_since()} for row in rows]
 
 

@@ -380,6 +380,19 @@ def reader() -> sa.Connection:
     return _connect(_engines().reader)
 
 
+def fetch_all(statement: sa.Select[Any]) -> list[dict[str, Any]]:
+    """Return the rows that a statement reads."""
+    with reader() as connection:
+        return [dict(row) for row in connection.execute(statement).mappings()]
+
+
+def fetch_one(statement: sa.Select[Any]) -> dict[str, Any] | None:
+    """Return the row that a statement reads; None: there is none."""
+    with reader() as connection:
+        row = connection.execute(statement).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
 @contextlib.contextmanager
 def writer() -> Iterator[sa.Connection]:
     """Check out a connection for one transaction, committed at the end unless an exception is

@@ -19,11 +19,9 @@ _VOLUME_TYPES = models.volume_types
 @retried
 def list_all() -> list[Row]:
     """Return all rows, sorted by project."""
-    with session.reader() as connection:
-        result = connection.execute(
-            sa.select(_DEFAULT_VOLUME_TYPES).order_by(_DEFAULT_VOLUME_TYPES.c.project_id)
-        )
-        return [dict(row._mapping) for row in result]
+    return session.fetch_all(
+        sa.select(_DEFAULT_VOLUME_TYPES).order_by(_DEFAULT_VOLUME_TYPES.c.project_id)
+    )
 
 
 @retried
@@ -32,15 +30,12 @@ def get(project_id: str) -> Row:
 
     :raises DefaultTypeNotFound: it has none
     """
-    with session.reader() as connection:
-        row = connection.execute(
-            sa.select(_DEFAULT_VOLUME_TYPES).where(
-                _DEFAULT_VOLUME_TYPES.c.project_id == project_id
-            )
-        ).one_or_none()
+    row = session.fetch_one(
+        sa.select(_DEFAULT_VOLUME_TYPES).where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id)
+    )
     if row is None:
         raise exception.DefaultTypeNotFound(project_id=project_id)
-    return dict(row._mapping)
+    return row
 
 
 @retried
@@ -51,9 +46,7 @@ def get_type(project_id: str | None) -> Row | None:
         .join(_DEFAULT_VOLUME_TYPES, _DEFAULT_VOLUME_TYPES.c.volume_type_id == _VOLUME_TYPES.c.id)
         .where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id)
     )
-    with session.reader() as connection:
-        row = connection.execute(statement).one_or_none()
-    return None if row is None else dict(row._mapping)
+    return session.fetch_one(statement)
 
 
 @retried

@@ -57,13 +57,10 @@ def get(qos_specs_id: str) -> Row:
 
     :raises QosSpecsNotFound: there is none
     """
-    with session.reader() as connection:
-        row = connection.execute(
-            sa.select(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id)
-        ).one_or_none()
+    row = session.fetch_one(sa.select(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id))
     if row is None:
         raise exception.QosSpecsNotFound(qos_specs_id=qos_specs_id)
-    return dict(row._mapping)
+    return row
 
 
 @retried
@@ -162,9 +159,7 @@ def list_types(qos_specs_id: str) -> list[Row]:
     statement = sa.select(_VOLUME_TYPES.c.id, _VOLUME_TYPES.c.name).where(
         _VOLUME_TYPES.c.qos_specs_id == qos_specs_id
     )
-    with session.reader() as connection:
-        result = connection.execute(statement.order_by(_VOLUME_TYPES.c.name))
-        return [dict(row._mapping) for row in result]
+    return session.fetch_all(statement.order_by(_VOLUME_TYPES.c.name))
 
 
 @retried

@@ -97,11 +97,10 @@ def _get_one(condition: paging.Condition, name: str, project_id: str | None) -> 
     statement = sa.select(_VOLUME_TYPES).where(condition)
     if project_id is not None:
         statement = statement.where(_visible_to(project_id))
-    with session.reader() as connection:
-        row = connection.execute(statement).one_or_none()
+    row = session.fetch_one(statement)
     if row is None:
         raise exception.VolumeTypeNotFound(volume_type_id=name)
-    return dict(row._mapping)
+    return row
 
 
 def _visible_to(project_id: str | None) -> paging.Condition:

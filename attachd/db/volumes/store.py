@@ -256,8 +256,7 @@ def list_recoverable(backend: str, holder: str) -> list[Row]:
         )
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )
-    with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(statement)]
+    return session.fetch_all(statement)
 
 
 _VOLUME_METADATA = models.volume_metadata
