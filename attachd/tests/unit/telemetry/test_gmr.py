@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guru meditation reports; tests/functional has those of real processes."""
+"""Guru Meditation Reports; tests/functional has those of real processes."""
 
 import os
 import pathlib
@@ -11,6 +11,7 @@ from unittest import mock
 from oslo_utils import timeutils
 
 from attachd.conf import CONF
+import attachd.db.engine.session  # noqa: F401  registers [database]connection
 from attachd.telemetry import gmr
 from attachd.tests.fixtures import conf_fixture, lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -32,6 +33,15 @@ class ReportTest(unittest.TestCase):
         signal.raise_signal(signal.SIGUSR2)
         (file,) = self.folder.glob("test-*_gurumeditation_*")
         return file.read_text(encoding="utf-8")
+
+    def _end_watch(self, trigger, threads_before):
+        """End the thread of oslo.reports, which has no stop: it fails without its file."""
+        with mock.patch.object(threading, "excepthook") as failed:
+            trigger.unlink()
+            for thread in set(threading.enumerate()).difference(threads_before):
+                thread.join(TIMEOUT)
+                self.assertFalse(thread.is_alive())
+        failed.assert_called_once()
 
     def test_report_contains_registered_sections_and_threads(self):
         gmr.register_section("What a test does", lambda: ["one line", "another"])
@@ -95,6 +105,8 @@ class ReportTest(unittest.TestCase):
         trigger.touch()
         self.enterContext(mock.patch.object(gmr._State, "watching", 0))
         conf_fixture.override(self, "file_event_handler", str(trigger), "oslo_reports")
+        conf_fixture.override(self, "file_event_handler_interval", 0, "oslo_reports")
+        self.addCleanup(self._end_watch, trigger, threading.enumerate())
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         gmr.setup("test")
 
