@@ -77,12 +77,12 @@ class Candidate:
     available_gib: float
 
 
-def select_backend(wanted: RequestSpec) -> Destination:
+def select_backend(request: RequestSpec) -> Destination:
     """Select the suitable backend with the most free capacity.
 
     :raises NoValidBackend: with the reason
     """
-    return select(wanted, candidates())
+    return select(request, list_candidates())
 
 
 def check_free_capacity(host: str | None, more_gib: int) -> None:
@@ -93,17 +93,17 @@ def check_free_capacity(host: str | None, more_gib: int) -> None:
     :raises NoValidBackend: naming the capacity that is left
     """
     backend = (host or "").partition("#")[0]
-    for candidate in candidates():
+    for candidate in list_candidates():
         if candidate.host == backend and candidate.usable:
             _filter_capacity(more_gib, [candidate])
 
 
-def select_on_host(host: str | None, wanted: RequestSpec) -> Destination:
+def select_on_host(host: str | None, request: RequestSpec) -> Destination:
     """Return the destination at ``host@backend#pool``, as for a clone of a volume there.
 
     :raises NoValidBackend: with the reason
     """
-    return select(wanted, _only(host))
+    return select(request, _only(host))
 
 
 def check_extra_specs(
@@ -114,13 +114,13 @@ def check_extra_specs(
     :param host: ``host@backend#pool``
     :raises NoValidBackend: with the reason
     """
-    wanted = RequestSpec(0, extra_specs, availability_zone)
-    _filter_capabilities(extra_specs, _filter_availability_zone(wanted, _only(host)))
+    request = RequestSpec(0, extra_specs, availability_zone)
+    _filter_capabilities(extra_specs, _filter_availability_zone(request, _only(host)))
 
 
 def _only(host: str | None) -> list[Candidate]:
     backend = (host or "").partition("#")[0]
-    found = [each for each in candidates() if each.host == backend]
+    found = [candidate for candidate in list_candidates() if candidate.host == backend]
     if not found:
         raise exception.NoValidBackend(reason="its backend has not reported yet.")
     return found
@@ -136,7 +136,7 @@ def check_not_frozen(host: str | None) -> None:
         raise exception.BackendFrozen
 
 
-def candidates() -> list[Candidate]:
+def list_candidates() -> list[Candidate]:
     """Return all backends with their last reports, less later promises; costs 2 statements."""
     rows = services.page({"binary": BINARY})
     promised = volume_queries.allocated_since({row["host"]: row["seen_at"] for row in rows})
@@ -152,18 +152,19 @@ def candidates() -> list[Candidate]:
     ]
 
 
-def select(wanted: RequestSpec, remaining: Sequence[Candidate]) -> Destination:
-    """Select from ``remaining``, as :func:`select_backend` does.
+def select(request: RequestSpec, candidates: Sequence[Candidate]) -> Destination:
+    """Select from ``candidates``, as :func:`select_backend` does.
 
     :raises NoValidBackend: with the reason
     """
-    left = _filter_usable(remaining)
-    left = _filter_availability_zone(wanted, left)
-    left = _filter_capabilities(wanted.extra_specs, left)
-    left = _filter_capacity(wanted.size_gib, left)
-    most = max(candidate.available_gib for candidate in left)
+    suitable = _filter_usable(candidates)
+    suitable = _filter_availability_zone(request, suitable)
+    suitable = _filter_capabilities(request.extra_specs, suitable)
+    suitable = _filter_capacity(request.size_gib, suitable)
+    most = max(candidate.available_gib for candidate in suitable)
     # A random one of equals: otherwise all API processes would select the first.
-    picked = random.choice([each for each in left if each.available_gib == most])  # noqa: S311
+    best = [candidate for candidate in suitable if candidate.available_gib == most]
+    picked = random.choice(best)  # noqa: S311
     pool = picked.capabilities["pool_name"]
     return Destination(f"{picked.host}#{pool}", picked.availability_zone)
 
@@ -213,47 +214,53 @@ def is_true(value: object) -> bool:
     return strutils.bool_from_string(value)
 
 
-def _filter_usable(remaining: Sequence[Candidate]) -> list[Candidate]:
-    if not remaining:
+def _filter_usable(candidates: Sequence[Candidate]) -> list[Candidate]:
+    if not candidates:
         raise exception.NoValidBackend(reason="no backend has reported yet.")
-    left = [candidate for candidate in remaining if candidate.usable]
-    if not left:
+    suitable = [candidate for candidate in candidates if candidate.usable]
+    if not suitable:
         raise exception.NoValidBackend(reason="all backends are down, disabled or frozen.")
-    return left
+    return suitable
 
 
 def _filter_availability_zone(
-    wanted: RequestSpec, remaining: Sequence[Candidate]
+    request: RequestSpec, candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    zones = {name for name in [wanted.availability_zone] if name}
-    if spec := wanted.extra_specs.get(ZONES_SPEC):
+    zones = {name for name in [request.availability_zone] if name}
+    if spec := request.extra_specs.get(ZONES_SPEC):
         allowed = {name.strip() for name in spec.split(",")}
         zones = zones & allowed if zones else allowed
         if not zones:
             raise exception.NoValidBackend(
-                reason=f"its type is not for the availability zone {wanted.availability_zone}."
+                reason=f"its type is not for the availability zone {request.availability_zone}."
             )
-    left = [each for each in remaining if not zones or each.availability_zone in zones]
-    if not left:
-        known = ", ".join(sorted({each.availability_zone for each in remaining}))
+    suitable = [
+        candidate for candidate in candidates if not zones or candidate.availability_zone in zones
+    ]
+    if not suitable:
+        known = ", ".join(sorted({candidate.availability_zone for candidate in candidates}))
         raise exception.NoValidBackend(
             reason=f"the availability zone {' or '.join(sorted(zones))} has no backend that "
             f"is up; such zones are: {known}."
         )
-    return left
+    return suitable
 
 
 def _filter_capabilities(
-    extra_specs: Mapping[str, str | None], remaining: Sequence[Candidate]
+    extra_specs: Mapping[str, str | None], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    left = [each for each in remaining if has_capabilities(each.capabilities, extra_specs)]
-    if not left:
+    suitable = [
+        candidate
+        for candidate in candidates
+        if has_capabilities(candidate.capabilities, extra_specs)
+    ]
+    if not suitable:
         specs = dict(_required_capabilities(extra_specs))
         LOG.info("No backend has all of %s", specs)
         missing = [
             key
             for key, spec in specs.items()
-            if not any(_has(each.capabilities, key, spec) for each in remaining)
+            if not any(_has(candidate.capabilities, key, spec) for candidate in candidates)
         ]
         reason = (
             f"no backend that is up has what its type asks for: {', '.join(sorted(missing))}."
@@ -261,18 +268,18 @@ def _filter_capabilities(
             else f"no backend that is up has all of {', '.join(sorted(specs))} together."
         )
         raise exception.NoValidBackend(reason=reason)
-    return left
+    return suitable
 
 
 def _required_capabilities(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
-    wanted = multiattach.parse(extra_specs)
+    sharing = multiattach.parse(extra_specs)
     for key, spec in extra_specs.items():
         name = key.removeprefix(_SCOPE)
         if ":" not in name and name not in multiattach.KEYS and spec is not None:
             yield name, spec
-    if wanted.multiattach:
+    if sharing.multiattach:
         yield multiattach.MULTIATTACH, _TRUE
-    if wanted.mode is multiattach.Mode.RO:
+    if sharing.mode is multiattach.Mode.RO:
         yield "read_only_enforced", _TRUE
 
 
@@ -288,15 +295,15 @@ def _has(capabilities: Mapping[str, Any], key: str, spec: str) -> bool:
     return offer is not None and matches_spec(offer, spec)
 
 
-def _filter_capacity(size_gib: int, remaining: Sequence[Candidate]) -> list[Candidate]:
-    left = [candidate for candidate in remaining if candidate.available_gib >= size_gib]
-    if not left:
-        most = max(candidate.available_gib for candidate in remaining)
+def _filter_capacity(size_gib: int, candidates: Sequence[Candidate]) -> list[Candidate]:
+    suitable = [candidate for candidate in candidates if candidate.available_gib >= size_gib]
+    if not suitable:
+        most = max(candidate.available_gib for candidate in candidates)
         raise exception.NoValidBackend(
             reason=f"{size_gib} GiB are asked for and the most that a fitting backend has left "
             f"is {max(0, math.floor(most))} GiB."
         )
-    return left
+    return suitable
 
 
 def matches_spec(offer: object, spec: str) -> bool:
@@ -310,7 +317,7 @@ def matches_spec(offer: object, spec: str) -> bool:
     Source: the Block Storage service's administration guide, capabilities of back ends.
     """
     if isinstance(offer, list | tuple):
-        return any(matches_spec(each, spec) for each in offer)
+        return any(matches_spec(value, spec) for value in offer)
     verb, _, operand = spec.strip().partition(" ")
     compare = _OPERATORS.get(verb)
     if compare is not None:
