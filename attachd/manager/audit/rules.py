@@ -23,11 +23,11 @@ class Kind(enum.StrEnum):
     SESSION = "session"
     MISSING_EXPORT = "missing-export"
     STATUS = "status"
-    HALF_WAY = "half-way"
+    INTERRUPTED = "interrupted"
     VOLUME_WITHOUT_DATA = "volume-without-data"
     DATA_WITHOUT_VOLUME = "data-without-volume"
     SIZE = "size"
-    ELSEWHERE = "elsewhere"
+    WRONG_BACKEND = "wrong-backend"
     ORPHAN_ACCOUNT = "orphan-account"
     MISSING_DEVICE = "missing-device"
     ORPHAN_DEVICE = "orphan-device"
@@ -85,7 +85,7 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "Store the status that follows from the volume's own state and its attachments.",
             safe=True,
         ),
-        Kind.HALF_WAY: Meaning(
+        Kind.INTERRUPTED: Meaning(
             "The manager that worked on it has died.",
             "None: a running manager of this backend finishes or undoes it. Is there one?",
             safe=False,
@@ -107,7 +107,7 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "Find out which size is right: extend the volume, or correct its row.",
             safe=False,
         ),
-        Kind.ELSEWHERE: Meaning(
+        Kind.WRONG_BACKEND: Meaning(
             "The database says that this volume is at another backend.",
             "Find out which of them is right. An audit does not repair this.",
             safe=False,
@@ -119,7 +119,7 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
         ),
         Kind.MISSING_DEVICE: Meaning(
             "The host has lost the device, and its agent could not restore it.",
-            "None: the agent tries with each report. Look at its error, and at its log.",
+            "None: the agent tries with each report. Its error and its log have the reason.",
             safe=False,
         ),
         Kind.ORPHAN_DEVICE: Meaning(

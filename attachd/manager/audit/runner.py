@@ -61,7 +61,7 @@ class AuditResult:
 class _Snapshot:
     """What database and backend have of one volume.
 
-    :ivar row: of the volume, whichever backend it names; None: there is none
+    :ivar row: of the volume, also if it names another backend; None: there is none
     :ivar size: bytes that the backend has of it; None: none
     :ivar status: the stored status and the derived one
     """
@@ -164,7 +164,7 @@ def _confirm(backend: Backend, volume_id: str, repair_with: Repair | None) -> li
     before = _Snapshot(volume_id, db.find_volume(volume_id), rows, (), None)
     if _is_abandoned(before, db.list_living_ids()):
         # Its lease is left to the manager that will finish it; the rest is compared after that.
-        return [_difference(backend, volume_id, _half_way(before))]
+        return [_difference(backend, volume_id, _interrupted(before))]
     try:
         with backend.lock(volume_id):
             return _resolve(backend, volume_id, repair_with)
@@ -209,7 +209,7 @@ def _find(backend: Backend, snapshot: _Snapshot) -> Iterator[Finding]:
     row = snapshot.row
     if row is not None and not _is_here(backend, row):
         if snapshot.exported or snapshot.size is not None:
-            yield Kind.ELSEWHERE, f"It is here, and its row says {row['host']}."
+            yield Kind.WRONG_BACKEND, f"It is here, and its row says {row['host']}."
         return
     yield from rules.find_unexpected(backend.driver, snapshot.exports)
     missing = rules.find_missing(backend.driver, snapshot.exports)
@@ -270,8 +270,8 @@ def _in_progress(snapshot: _Snapshot) -> list[str]:
     return clauses
 
 
-def _half_way(snapshot: _Snapshot) -> Finding:
-    return Kind.HALF_WAY, f"{'; '.join(_in_progress(snapshot))}; and no manager works on it."
+def _interrupted(snapshot: _Snapshot) -> Finding:
+    return Kind.INTERRUPTED, f"{'; '.join(_in_progress(snapshot))}; and no manager works on it."
 
 
 def _repair(backend: Backend, snapshot: _Snapshot, findings: Sequence[Finding]) -> str:

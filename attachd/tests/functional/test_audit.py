@@ -270,7 +270,7 @@ class TgtTest(AuditCase):
         db_rows.change_attachment(self.own["id"], state="disconnecting")
         db_rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
         found = runner.repair(self.backend).differences
-        self.assertEqual([(Kind.HALF_WAY, "")], [(each.kind, each.outcome) for each in found])
+        self.assertEqual([(Kind.INTERRUPTED, "")], [(each.kind, each.outcome) for each in found])
         self.assertIn(f"{self.own['id']} is disconnecting", found[0].found)
 
 

@@ -135,7 +135,7 @@ class AuditCommandTest(testtools.TestCase):
         self.manager.kill()
         self.tgtd.go_on()
         for arguments in ((), ("--repair",)):
-            self.assertEqual((DIFFERENT, [("half-way", None)]), self.kinds(*arguments))
+            self.assertEqual((DIFFERENT, [("interrupted", None)]), self.kinds(*arguments))
         self.start_manager()
         left = consistency.wait_until_consistent(
             lambda: [*consistency.find_unfinished(self.deployment.database), *self.differences()]

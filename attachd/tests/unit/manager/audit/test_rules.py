@@ -9,7 +9,7 @@ from attachd.manager.audit import rules
 from attachd.manager.audit.rules import MEANINGS, ExportComparison, Kind
 
 VOLUME = base.VolumeRef("v", 1)
-DATA = {Kind.VOLUME_WITHOUT_DATA, Kind.DATA_WITHOUT_VOLUME, Kind.SIZE, Kind.ELSEWHERE}
+DATA = {Kind.VOLUME_WITHOUT_DATA, Kind.DATA_WITHOUT_VOLUME, Kind.SIZE, Kind.WRONG_BACKEND}
 
 
 def export(name, mode="rw"):

@@ -84,7 +84,7 @@ class AuditTest(backends.BackendCase):
 
     def test_repair_of_volume_of_other_backend_does_nothing(self):
         db_rows.change_volume(self.ref.id, host="here@other#pool")
-        self.assertEqual([(Kind.ELSEWHERE, self.ref.id, "")], self.found(runner.repair))
+        self.assertEqual([(Kind.WRONG_BACKEND, self.ref.id, "")], self.found(runner.repair))
         self.assertEqual({self.row["id"]}, self.driver.granted())
 
     def test_repair_of_missing_short_or_unknown_data_does_nothing(self):
@@ -104,15 +104,15 @@ class AuditTest(backends.BackendCase):
         db_rows.change_attachment(self.row["id"], state="disconnecting")
         dead = str(uuid.uuid4())
         db_rows.change_volume(self.ref.id, lease_holder=dead, status="detaching")
-        self.assertEqual([(Kind.HALF_WAY, self.ref.id, "")], self.found(runner.repair))
+        self.assertEqual([(Kind.INTERRUPTED, self.ref.id, "")], self.found(runner.repair))
         self.assertEqual(dead, db_rows.get_volume(self.ref.id)["lease_holder"])
 
-    def test_compare_operation_not_started_is_half_way_after_timeout(self):
+    def test_compare_operation_not_started_is_interrupted_after_timeout(self):
         deleting = db_rows.add_volume("deleting")
         self.assertEqual([], self.found())
         old = models.now() - datetime.timedelta(hours=1)
         db_rows.change_volume(deleting["id"], created_at=old, updated_at=old)
-        self.assertEqual([(Kind.HALF_WAY, deleting["id"], "")], self.found())
+        self.assertEqual([(Kind.INTERRUPTED, deleting["id"], "")], self.found())
 
     def test_repair_corrects_status(self):
         db_rows.change_volume(self.ref.id, status="available")
