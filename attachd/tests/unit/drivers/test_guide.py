@@ -10,10 +10,22 @@ from unittest import mock
 import attachd
 from attachd import commands, exception
 from attachd.drivers import base, command
+from attachd.tests.contract import backends
+from attachd.tests.fixtures import requirements
 from attachd.tests.unit.drivers import configured
 
 GUIDE = Path(attachd.__file__).parents[1] / "doc/source/contributor/writing-a-driver.rst"
 VOLUME = base.VolumeRef("volume", 1)
+
+
+def _execute_example(title):
+    """Execute the first Python block after a title; return its names."""
+    block = GUIDE.read_text().split(title)[1].split(".. code-block:: python\n")[1]
+    lines = block.splitlines()
+    end = next(n for n, line in enumerate(lines) if line and not line.startswith(" "))
+    found = {}
+    exec(textwrap.dedent("\n".join(lines[:end])), found)
+    return found
 
 
 class ExampleTest(unittest.TestCase):
@@ -21,11 +33,7 @@ class ExampleTest(unittest.TestCase):
         super().setUp()
         if not GUIDE.is_file():
             self.skipTest("the documentation is not installed")
-        block = GUIDE.read_text().split("A small driver\n")[1].split(".. code-block:: python\n")[1]
-        lines = block.splitlines()
-        end = next(n for n, line in enumerate(lines) if line and not line.startswith(" "))
-        found = {}
-        exec(textwrap.dedent("\n".join(lines[:end])), found)
+        found = _execute_example("A small driver\n")
         self.run_tool = self.enterContext(
             mock.patch.object(
                 command, "run", return_value=commands.CommandResult(0, "iqn.x\n", "")
@@ -85,3 +93,14 @@ class ExampleTest(unittest.TestCase):
         self.assertEqual(["ro"], removed)
         keys = {self.driver.connection_key(VOLUME, each) for each in (first, second)}
         self.assertEqual(1, len(keys))
+
+    def test_example_driver_refuses_connector_of_example_backend(self):
+        self.enterContext(mock.patch.object(requirements, "require_tool"))
+        box = _execute_example("The contract suite\n")["Box"](self)
+        self.assertIsInstance(box, backends.Backend)
+        for connector in box.unusable_connectors:
+            self.assertRaises(exception.InvalidInput, self.driver.check_connector, connector)
+            with self.assertRaises(exception.BackendError) as caught:
+                self.driver.grant(VOLUME, base.Export("attachment", connector))
+            self.assertTrue(caught.exception.final)
+        self.assertFalse(self.run_tool.called)
