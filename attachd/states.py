@@ -224,8 +224,8 @@ def derive(
     attaching before detaching before reserved.  Failed connects that surely left no access do not
     count; uncertain ones count if there are no others.
 
-    :param leaving: number of attached ones that are about to be detached, without saying which;
-        the volume is in use as long as one of them stays, and detaching otherwise
+    :param pending_detaches: number of attached ones that are about to be detached, without saying
+        which; the volume is in use as long as one of them stays, and detaching otherwise
     """
     counted = [a for a in attachments if a not in INACTIVE]
     certain = {a.wire for a in counted if a not in ACCESS_UNKNOWN and a is not _A.HELD}

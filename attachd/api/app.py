@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The WSGI application of the API and its route table; built by wsgi.api and by tests.
+"""The WSGI application of the API and its route table; built by wsgi.make() and by tests.
 
 From outside to inside: request ids and the fallback for unexpected errors, proxy headers, health
 check, authentication, then pecan with its one controller, which looks up the endpoint in the
@@ -87,7 +87,7 @@ class _Node:
 class RouteTable:
     """The route table; literal parts of a path take precedence over variable ones.
 
-    :param missing: endpoints that also match all URLs below theirs
+    :param catch_all: endpoints that also match all URLs below theirs
     """
 
     def __init__(

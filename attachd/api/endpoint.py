@@ -150,7 +150,7 @@ class Links:
         self._project = f"/{url_project}" if url_project else ""
 
     def build(self, collection: str, identity: str) -> list[Link]:
-        """Return the links of one resource: ``of("volumes", volume.id)``."""
+        """Return the links of one resource: ``build("volumes", volume.id)``."""
         path = f"{self._project}/{collection}/{identity}"
         base = root_url(self._request)
         return [

@@ -115,7 +115,7 @@ def _requests_details(environ: Environ) -> bool:
 def _details(*, healthy: bool) -> dict[str, Any]:
     """Return the detailed response.
 
-    :param well: whether the short response is OK
+    :param healthy: whether the short response is OK
     """
     known = health()
     results = [known.database(), known.broker(), *known.backends()]

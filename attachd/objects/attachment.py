@@ -77,11 +77,11 @@ class Attachment(base.AttachdObject):
         """Reserve the volume; raises what the statement in db raises.
 
         :param mode: "rw", "ro", or None: as much as is allowed
-        :param denied: the policy rule that forbids the caller to share the volume; "" if the
-            caller may
+        :param denied_rule: the policy rule that forbids the caller to share the volume; None if
+            the caller may
         :param connector: of the connect that follows at once, if one does; a duplicate request has
             the same
-        :param claim: of the idempotency key of the request
+        :param idempotency_claim: of the key of the request
         :param expires_at: when the reservation expires unless it is connected; None: never
         :param agent: the host whose agent makes the device; None: the caller does
         """

@@ -64,7 +64,7 @@ class Volume(base.AttachdObject):
     ) -> "Volume":
         """Store a volume that the backend ``values["host"]`` has yet to create.
 
-        :param claim: of the idempotency key of the request
+        :param idempotency_claim: of the key of the request
         """
         metadata = values.get("metadata", {})
         if idempotency_claim is None:

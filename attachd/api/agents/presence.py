@@ -51,7 +51,7 @@ def check_nowhere_else(volume_id: str, host: str) -> None:
 def check(host: str, alternative: str) -> None:
     """Check that the agent of a host can do its part.
 
-    :param else_do: a sentence for the message: what can be done without the agent
+    :param alternative: a sentence for the message: what can be done without the agent
     :raises AgentUnavailable: it does not report, or was removed
     """
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletion of attachments: after the check of guard.py, or by force.
+"""Deletion of attachments: after the check of api/detach_guard.py, or by force.
 
 Where the host has an agent, it releases the device first (agent_detach.py).  A deletion by force
 is logged, notified, and recorded as a message to the volume's owner.  The manager writes that

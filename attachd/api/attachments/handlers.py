@@ -121,7 +121,8 @@ def create(
     try:
         return lifecycle.connect_shared(ctx, attachment, host, async_response)
     except Exception:
-        # No manager has taken the reservation up, and the caller does not learn its id.
+        # The caller does not learn the id of the reservation. If a manager has started to connect,
+        # abandon() leaves the attachment as it is: the state is no longer `reserved`.
         lifecycle.abandon(attachment, idempotency_claim)
         raise
 

@@ -104,7 +104,7 @@ def _reserve(
 
 
 def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str | None:
-    """Return the rule that denies sharing the volume, when a failed connect is repeated; or "".
+    """Return the rule that denies sharing the volume, when a failed connect is repeated; or None.
 
     A failed attachment no longer holds the volume, so policy is asked again.  A reservation was
     checked when it was made.
@@ -165,9 +165,9 @@ def sharing_denied_rule(ctx: RequestContext, volume: Volume) -> str | None:
     """
     if not volume.multiattach:
         return None
-    mode = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
+    required = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
     owner = {"project_id": volume.project_id, "user_id": volume.user_id}
-    return next((rule for rule in mode if not rules.allows(ctx, rule, owner)), None)
+    return next((rule for rule in required if not rules.allows(ctx, rule, owner)), None)
 
 
 def check_requested_mode(volume: Volume, mode: str | None) -> None:
@@ -187,27 +187,27 @@ def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.d
     """Return when a new reservation expires; None: never.
 
     [api]reservation_ttl is the default and the limit; callers under attachd 1.0 can ask for less.
-    The manager removes expired reservations (manager/expiry.py).
+    The manager removes expired reservations (manager/ha/purge.py).
 
     :param requested: ``attachment`` of the body, as its schema lets it through
     :raises InvalidInput: the time is too long, or not allowed in this request
     """
     maximum = CONF.api.reservation_ttl
-    mode = requested.get(EXPIRES_IN)
+    seconds = requested.get(EXPIRES_IN)
     if EXPIRES_IN in requested and ctx.ext_version is None:
-        raise _invalid_expiry(mode, "It needs the header OpenStack-API-Version: attachd 1.0.")
-    if mode is not None and requested.get("connector"):
+        raise _invalid_expiry(seconds, "It needs the header OpenStack-API-Version: attachd 1.0.")
+    if seconds is not None and requested.get("connector"):
         raise _invalid_expiry(
-            mode, "An attachment that is connected at once does not expire: leave it out."
+            seconds, "An attachment that is connected at once does not expire: leave it out."
         )
-    if mode is not None and 0 < maximum < mode:
-        raise _invalid_expiry(mode, f"Reservations last {maximum} seconds, at most.")
-    seconds = mode or maximum
-    return timeutils.utcnow() + datetime.timedelta(seconds=seconds) if seconds else None
+    if seconds is not None and 0 < maximum < seconds:
+        raise _invalid_expiry(seconds, f"Reservations last {maximum} seconds, at most.")
+    lifetime = seconds or maximum
+    return timeutils.utcnow() + datetime.timedelta(seconds=lifetime) if lifetime else None
 
 
-def _invalid_expiry(mode: Any, reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field=f"attachment.{EXPIRES_IN}", value=mode, reason=reason)
+def _invalid_expiry(seconds: Any, reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field=f"attachment.{EXPIRES_IN}", value=seconds, reason=reason)
 
 
 def check_no_agent(attachment: Attachment) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas as answers show them; api/info/limits.py uses this too."""
+"""Quotas as answers show them; also used for /limits."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, TypedDict

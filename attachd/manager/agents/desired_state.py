@@ -66,7 +66,7 @@ def _connection_info(row: agents.Row, *, required: bool) -> dict[str, Any]:
 def record_connected(attachment_id: str, host: str, generation: int, device: str) -> None:
     """Record that a host has the device, and send a notification if that is new.
 
-    :raises: as agent_moves.complete()
+    :raises: as agent_transitions.complete()
     """
     before = [row["state"] for row in agents.list_assigned(host, attachment_id)]
     row = agent_transitions.complete(attachment_id, host, generation, device)
@@ -81,7 +81,7 @@ def record_disconnected(
 
     The manager does so even if the caller that requested the detach is dead.
 
-    :raises: as agent_moves.release()
+    :raises: as agent_transitions.release()
     """
     row = agent_transitions.release(attachment_id, host, generation)
     released = Attachment(id=row["id"], volume_id=row["volume_id"], volume_host=row["volume_host"])

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator
 import functools
 from pathlib import Path
+import re
 import statistics
 import tokenize
 from typing import NamedTuple
@@ -242,3 +243,31 @@ class OrderTest(unittest.TestCase):
             if "SPDX-License-Identifier: Apache-2.0" not in head:
                 bare.append(_where(path))
         self.assertEqual([], bare)
+
+
+class DocstringsTest(unittest.TestCase):
+    def test_docstrings_describe_existing_parameters(self):
+        found = [
+            f"{path}:{function.lineno}: :param {name}:"
+            for path in _sources()
+            for function in _statements(ast.parse(path.read_bytes()))
+            if isinstance(function, Function)
+            for name in re.findall(r":param (\w+):", ast.get_docstring(function) or "")
+            if name not in {argument.arg for argument in _arguments(function.args)}
+        ]
+        self.assertEqual([], found)
+
+    def test_named_source_files_exist(self):
+        known = [f"/{path.relative_to(PACKAGE.parent)}" for path in PACKAGE.rglob("*.py")]
+        found = [
+            f"{path}: {name}"
+            for path in _product_sources()
+            for name in re.findall(r"[\w/]+\.py\b", path.read_text())
+            if not any(one.endswith(f"/{name}") for one in known)
+        ]
+        self.assertEqual([], found)
+
+
+def _arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
+    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    yield from filter(None, (arguments.vararg, arguments.kwarg))
