@@ -36,7 +36,7 @@ class _Refusal:
         if not self.came:
             self.came = True
             self.seen = self._read_state()
-        raise exception.BackendError("Somebody else works on it.")
+        raise exception.BackendError("Another process has taken over.")
 
 
 class FencedTest(DriverCase):
@@ -132,7 +132,7 @@ class FencedTest(DriverCase):
                 self.assertEqual(self.expected(volume, beside), self.listed(volume), number)
             self.revoked(volume, export)
 
-    def test_a_grant_that_nobody_repeats_is_revoked(self):
+    def test_interrupted_grant_that_is_not_repeated_is_revoked(self):
         volume, export = self.volume(), self.export()
         for number in self.refused(lambda: self.driver.grant(volume, export)):
             self.driver.revoke(volume, export, [])

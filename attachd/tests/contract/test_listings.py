@@ -174,7 +174,7 @@ class EvictedTest(DriverCase):
         self.driver.grant(volume, changed)
         self.assert_left(volume, changed, *beside)
 
-    def test_evict_of_an_unknown_volume_or_of_nobody_is_a_success(self):
+    def test_evict_of_unknown_volume_or_no_host_succeeds(self):
         self.driver.revoke_all_except(base.VolumeRef(f"{uuid.uuid4()}", 1), [])
         volume, export = self.volume(), self.export()
         self.granted(volume, export)

@@ -158,14 +158,14 @@ class Delivery:
         self.assertTrue(workers[0].seen)
         self.assertTrue(workers[1].seen)
 
-    def test_a_message_to_nobody_is_undeliverable(self):
+    def test_message_without_receiver_is_undeliverable(self):
         with self.assertRaises(messaging.MessageUndeliverable):
             self.call("echo", value=1)
         with self.assertRaises(messaging.MessageUndeliverable):
             self.client().cast(self.context, "echo", value=1)
 
-    def test_a_message_that_need_not_arrive_may_go_to_nobody(self):
-        target = messaging.Target(topic=CONF.rpc.topic, server="nobody")
+    def test_optional_message_without_receiver_is_dropped(self):
+        target = messaging.Target(topic=CONF.rpc.topic, server="missing")
         # There is no server, so no slow machine matters.
         client = messaging.get_rpc_client(transport.get_transport(), target, timeout=0.3)
         client.cast({}, "echo", value=1)
@@ -229,7 +229,7 @@ class Time:
         wait_until(lambda: len(endpoint.seen) == 200)
         self.assertEqual(list(range(200)), endpoint.seen)
 
-    def test_a_cast_that_fails_disturbs_nobody(self):
+    def test_failing_cast_does_not_affect_others(self):
         self.serve(threads=1)
         self.client().cast(self.context, "weird")
         self.assertEqual(1, self.call("echo", value=1))

@@ -216,9 +216,9 @@ def all_crashes(recorded: Mapping[type[Call], Sequence[Point]]) -> list[Death]:
 
 
 def each_step(deaths: Sequence[Death], seed: int) -> list[Death]:
-    """Choose some, so that each step comes up, in one of the calls that take it.
+    """Choose deaths so that each step occurs once, in one of the calls that take it.
 
-    A step is what a point is next to, whichever call it is in and however often it comes there.
+    A step is the function next to a point; its call and its repetitions do not matter.
     """
     chance = random.Random(seed)
     steps: dict[tuple[str, str, str], list[Death]] = {}

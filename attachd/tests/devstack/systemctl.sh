@@ -49,7 +49,7 @@ function unit_value {
 function unit_runs {
     local pid
     pid=$(cat "$UNITS/$1.pid" 2>/dev/null) || return 1
-    # Nobody may be there to bury it.
+    # No parent may be there to reap it.
     grep -qs '^State:\s*[^ZX[:space:]]' "/proc/$pid/status"
 }
 
@@ -65,7 +65,7 @@ function unit_start {
     done < <(unit_value "$unit" Environment | xargs -n 1)
     "${before[@]}"
     [[ "${command[0]}" == /* ]]
-    # With an id of its own, by which whatever it starts is found.
+    # With an id of its own, by which its children are found.
     setsid env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         "${environment[@]}" "${command[@]}" >>"$UNITS/$unit.log" 2>&1 </dev/null &
     # The second is there for the test, also when the unit was stopped.

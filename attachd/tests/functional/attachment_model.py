@@ -39,8 +39,8 @@ class Faults:
 class Attachment:
     """One attachment; ``reachable`` is whether the backend lets the host in.
 
-    ``host`` is the one that was let in, if any; ``at`` is where somebody said that it is, who
-    attached by the older calls.
+    ``host`` is the host with access, if any; ``at`` is the one that the
+    caller of os-attach named.
     """
 
     id: str

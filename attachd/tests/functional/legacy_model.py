@@ -238,7 +238,7 @@ class Volume(attachment_model.Volume):
             each.serves, each.server = attachment.id, attachment.server
 
     def leave(self, attachment: Attachment | None, faults: Faults) -> int:
-        """Detach one, or whichever there is."""
+        """Detach an attachment, or the only one."""
         chosen = attachment
         if chosen is None:
             used = self.used()

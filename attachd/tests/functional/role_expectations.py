@@ -18,9 +18,9 @@ TOKENS_BY_ROLE: Final[Mapping[str, str]] = {
     "member": f"alice:{wsgi_api.PROJECT}:member,reader",
     "reader": f"rita:{wsgi_api.PROJECT}:reader",
     "service": f"nova:{wsgi_api.PROJECT}:service",
-    "nobody": f"norman:{wsgi_api.PROJECT}:",
+    "no_role": f"norman:{wsgi_api.PROJECT}:",
 }
-"""Tokens of those in the project that things belong to, by what they are, the least last."""
+"""Tokens of users of the project that owns the resources, by role."""
 
 OTHER_PROJECT_MEMBER: Final = f"mallory:{OTHER_PROJECT}:member,reader"
 """The token of a member of another project."""
@@ -34,7 +34,7 @@ BY_CHECK: Final[Mapping[str, frozenset[str]]] = {
     f"{policy.ADMIN} or {policy.SERVICE}": frozenset({"admin", "service"}),
     policy.ALLOW_ALL: frozenset(TOKENS_BY_ROLE),
 }
-"""Who in the own project is allowed what, by the default of its rule."""
+"""Roles that the default of a rule permits in the own project."""
 
 BY_RULE: Final[Mapping[str, frozenset[str]]] = {
     "context_is_admin": frozenset({"admin"}),

@@ -121,7 +121,7 @@ class AccountTest(unittest.TestCase):
 
     def test_rabbitmq_agent_account_is_sufficient_for_an_agent(self):
         endpoint, agent = Listener(), Listener()
-        self.served(endpoint, "desk", CONF.agent.manager_topic)
+        self.served(endpoint, "manager", CONF.agent.manager_topic)
         account = self.account_transport()
         self.served(agent, HOST, CONF.agent.topic, account)
         target = messaging.Target(

@@ -178,10 +178,10 @@ class FailureTest(Case):
         self.assertEqual(set(), self.driver.granted())
 
     def test_connect_without_manager_fails_at_once(self):
-        volume = db_rows.add_volume(host="elsewhere@nobody#pool")
+        volume = db_rows.add_volume(host="host@absent#pool")
         identity = self.create(volume)
         refused = self.update(identity, host(1), status=503)
-        self.assertIn("elsewhere@nobody", refused.fault)
+        self.assertIn("host@absent", refused.fault)
         self.assertEqual("reserved", self.shown(identity)["status"])
         self.delete(identity)
 

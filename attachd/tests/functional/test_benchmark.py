@@ -213,7 +213,7 @@ class BenchmarkTest(unittest.TestCase):
         self.assertIn("must be 1 or more", done.stderr)
 
     def test_benchmark_without_broker_exits_with_message(self):
-        no_role = "rabbit://nobody:secret@127.0.0.1:1/nowhere"
+        no_role = "rabbit://unknown:secret@127.0.0.1:1/missing"
         done = self._run(
             *("--rounds", "1", "--rabbit", no_role), status=2, command=FOLDER / "machine_speed.py"
         )

@@ -28,7 +28,7 @@ driver = tgt
 {options}
 """
 
-# The extension calls sudo whoever it is: root may use it anyway.
+# The extension calls sudo for root, too.
 _SUDO = '#!/bin/sh\nexec "$@"\n'
 
 # A file that a host with open-iscsi has, and no iscsiadm, for one command only.

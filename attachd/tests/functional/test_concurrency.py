@@ -139,7 +139,7 @@ class ConcurrencyTest(ApiRaceCase):
         for each in clients:
             self.assertLessEqual(each.statuses, ALLOWED)
         holds = sorted(itertools.chain.from_iterable(each.holds for each in clients))
-        self.assertGreater(len(holds), CLIENTS, "hardly anybody held the volume")
+        self.assertGreater(len(holds), CLIENTS, "too few clients held the volume")
         for one, other in itertools.pairwise(holds):
             self.assertLessEqual(one.until, other.since, (one, other))
         self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
@@ -152,7 +152,9 @@ class ConcurrencyTest(ApiRaceCase):
         self.assert_consistent(volume_id)
         for each in clients:
             each.leave()
-            self.assertLessEqual(each.statuses, ALLOWED - {400, 404}, "nobody is in another's way")
+            self.assertLessEqual(
+                each.statuses, ALLOWED - {400, 404}, "a client interfered with another"
+            )
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
 

@@ -204,10 +204,10 @@ class RefusalsTest(Case):
 
     def test_refused_connect_leaves_nothing_and_is_refused_again(self):
         volume = db_rows.add_volume()
-        refused = exception.NotMultiattach(volume_id="v", holder="somebody")
+        refused = exception.NotMultiattach(volume_id="v", holder="server s")
         with mock.patch.object(manager_api, "attach", side_effect=refused):
             first = self.attach(volume, connector=HOST)
-        self.assert_refused(409, "somebody", first)
+        self.assert_refused(409, "server s", first)
         self.assertEqual([], db_rows.list_attachments())
         self.assert_replayed(first, self.attach(volume, connector=HOST))
 

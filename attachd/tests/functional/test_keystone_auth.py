@@ -95,7 +95,7 @@ class TokenTest(Case):
 
     def test_token_roles_decide_what_is_allowed(self):
         reader = self.keystone.token(self.keystone.user("rita", "reader"))
-        no_role = self.keystone.token(self.keystone.user("nobody", "auditor"))
+        no_role = self.keystone.token(self.keystone.user("no-role", "auditor"))
         admin = self.keystone.token(self.keystone.admin)
         wanted = {"volume": {"size": 1}}
         for token, reads, writes, rules in (

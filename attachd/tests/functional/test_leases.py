@@ -157,7 +157,7 @@ class LeasesOnSqlite(unittest.TestCase):
         self.wait_until(lambda: ["holds", name] in [line[:2] for line in self.said()])
         since = len(self.said())
         time.sleep(0.5)  # for what must not happen: a slow machine only sees less of it
-        self.assertEqual([], self.said()[since:], "nobody else gets it")
+        self.assertEqual([], self.said()[since:], "no other process gets it")
 
     def assert_never_two(self):
         said = self.said()

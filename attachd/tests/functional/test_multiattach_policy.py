@@ -96,7 +96,7 @@ class Case(unittest.TestCase):
     def servers(self, volume):
         return sorted(each["server_id"][0] for each in self.api.volume(volume)["attachments"])
 
-    def assert_nobody_joins(self, volume):
+    def assert_second_attach_refused(self, volume):
         """Try all calls that would add an attachment to an attached volume."""
         before = self.servers(volume), self.api.volume(volume)["status"]
         self.assert_denied(self.reserve(volume, 7))
@@ -169,7 +169,7 @@ class SwitchTest(Case):
         self.acted(by_the_older, "attach", **attachment)
         self.switch(RULE)
         for volume in (by_the_newer, by_the_older):
-            self.assert_nobody_joins(volume)
+            self.assert_second_attach_refused(volume)
         # A host that has it asks once more; a server that moves is no other one.
         self.assertEqual(200, self.initialize(by_the_older, "node-1").status)
         moved = self.reserved(by_the_newer, 1, connector={"host": "node-2"})
@@ -224,7 +224,7 @@ class BootableTest(Case):
         first = self.attach(volume, 1)
         self.attach(other, 1)
         self.switch(BOOTABLE)
-        self.assert_nobody_joins(volume)
+        self.assert_second_attach_refused(volume)
         self.attach(other, 2)
         self.assertEqual(200, self.connect(first, "node-1").status)
         self.assertEqual([], self.delete(first))

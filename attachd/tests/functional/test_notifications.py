@@ -47,7 +47,7 @@ flush_timeout = {flush}
 """
 
 
-def nobody(test):
+def refusing(test):
     """Return the URL of a broker that does not exist."""
     # A port that is bound, and refuses connections.
     bound = socket.socket()
@@ -154,7 +154,7 @@ class LifeTest(DeploymentCase):
         self.assertEqual([], self.lost(server) + self.lost(manager))
 
     def test_notifications_without_broker_are_counted_as_lost(self):
-        deployment = self.deploy(nobody(self), retry=0)
+        deployment = self.deploy(refusing(self), retry=0)
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
         volume_id = live(sdk.block_storage(self, deployment.url))
@@ -185,7 +185,7 @@ class EndTest(DeploymentCase):
             self.assertEqual(expected, self.lost(process))
 
     def test_notifications_lost_at_gunicorn_shutdown_are_logged(self):
-        self.end(Deployment.start_gunicorn, nobody(self))
+        self.end(Deployment.start_gunicorn, refusing(self))
 
     def test_notifications_lost_at_uwsgi_shutdown_are_logged(self):
         self.end(Deployment.start_uwsgi, silent(self))

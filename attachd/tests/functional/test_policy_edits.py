@@ -73,7 +73,7 @@ class EditsTest(Case):
     def test_invalid_policy_file_changes_nothing_and_is_logged(self):
         self.write(f"'{LIST}': '!'\n")
         self.wait_for(403)
-        broken = (": [", f"'{LIST}': 'everybody'", f"'{LIST}': 'everybody:x'", f"'{LIST}':")
+        broken = (": [", f"'{LIST}': 'allusers'", f"'{LIST}': 'allusers:x'", f"'{LIST}':")
         for number, text in enumerate(broken, 1):
             self.write(text)
             wait_until(
@@ -100,7 +100,7 @@ class EditsTest(Case):
 
 class StartTest(Case):
     def test_broken_policy_file_prevents_start(self):
-        self.policy.write_text(f"'{LIST}': 'rule:nobody'\n")
+        self.policy.write_text(f"'{LIST}': 'rule:absent'\n")
         process = processes.Process(
             self,
             processes.script("attachd-all-in-one"),
@@ -112,7 +112,7 @@ class StartTest(Case):
         self.assertRegex(
             process.output,
             f"attachd-all-in-one: The policy file {self.policy} is invalid: the rule {LIST} "
-            "refers to the unknown rule nobody",
+            "refers to the unknown rule absent",
         )
 
     def test_broken_policy_file_prevents_start_of_web_servers(self):

@@ -100,12 +100,12 @@ class RestoringTest(UserSpaceDeviceCase):
 
     def test_restore_without_api_connects_nothing(self):
         def silent(_entry):
-            raise TimeoutError("nobody answers")
+            raise TimeoutError("no answer")
 
         entry = self.attached()
         self.reboot(entry)
         (found,) = restore.restore_host(self.host, silent, self.progress.append)
-        self.assertRegex(found.error, "was not connected.*nobody answers.*attachd local-restore")
+        self.assertRegex(found.error, "was not connected.*no answer.*attachd local-restore")
         self.assertEqual([], self.tgtd.sessions())
         self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
 

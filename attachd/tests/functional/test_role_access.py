@@ -42,7 +42,7 @@ class RulesTest(Case):
             with self.subTest(rule.name):
                 expected = role_expectations.allowed_roles(rule.name)
                 for project in (wsgi_api.PROJECT, role_expectations.OTHER_PROJECT):
-                    target = {"project_id": project, "user_id": "somebody"}
+                    target = {"project_id": project, "user_id": "other-user"}
                     found = {
                         name
                         for name, token in role_expectations.TOKENS_BY_ROLE.items()

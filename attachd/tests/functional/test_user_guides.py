@@ -99,7 +99,7 @@ class AuditorTest(Case):
             method,
             f"{self.service.url}/v3/{path}",
             headers={
-                "X-Auth-Token": f"somebody:{project}:{roles}",
+                "X-Auth-Token": f"user:{project}:{roles}",
                 "OpenStack-API-Version": "volume 3.71, attachd 1.0",
             },
             timeout=TIMEOUT,

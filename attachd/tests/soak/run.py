@@ -195,7 +195,7 @@ class _Run:
         for volume in (*stage.ordinary, *stage.shared):
             self._calls().check_volume(volume)
         found += [
-            f"nobody knows of {each}: {listed[each]}" for each in listed if each not in believed
+            f"no client has {each}: {listed[each]}" for each in listed if each not in believed
         ]
         for attachment, belief in believed.items():
             found += _difference(attachment, belief, listed.get(attachment))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module at a time, path by path as under attachd/; for whoever changes that module."""
+"""Unit tests: a file for each module, with the same path as under attachd/."""

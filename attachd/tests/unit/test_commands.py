@@ -57,7 +57,7 @@ class RunTest(unittest.TestCase):
 class StartTest(fixtures.TestWithFixtures):
     """Daemons."""
 
-    def test_a_daemon_is_nobodys_child_and_has_none_of_our_files(self):
+    def test_daemon_has_no_parent_and_no_open_files_of_caller(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         reading, writing = os.pipe()
         self.addCleanup(os.close, reading)
@@ -74,7 +74,7 @@ class StartTest(fixtures.TestWithFixtures):
         self.assertEqual(0o600, (folder / "log").stat().st_mode & 0o777)
         self.assertEqual(number, os.getsid(number))
         self.assertRaises(ChildProcessError, os.waitpid, number, os.WNOHANG)
-        # Nobody but us has the other end: a daemon that had it would keep the pipe open.
+        # Only this process has the other end: a daemon that had it would keep the pipe open.
         os.close(writing)
         self.assertEqual(b"", os.read(reading, 1))
 
@@ -118,7 +118,7 @@ class ExecuteTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.HostError, r"'sleep 600' did not end in 0\.1 s"):
             commands.execute(["sleep", "600"], 0.1)  # slow, it does not end sooner
 
-    def test_nobody_waits_for_what_a_killed_command_has_left_behind(self):
+    def test_execute_killed_command_does_not_wait_for_its_children(self):
         note = lifetime.temp_dir(self) / "group"
         script = 'sleep 600 & echo $$ > "$0.new"; mv "$0.new" "$0"; wait'
         real = subprocess.Popen.communicate
@@ -132,7 +132,7 @@ class ExecuteTest(unittest.TestCase):
             self.assertRaisesRegex(exception.HostError, "did not end in 3 s"),
         ):
             commands.execute(["sh", "-c", script, str(note)], 3)
-        # It is still there, so nobody has waited for it.
+        # It is still there, so execute() has not waited for it.
         os.killpg(int(note.read_text()), signal.SIGKILL)
 
     def test_what_is_waited_for_no_longer_is_killed(self):

@@ -28,9 +28,9 @@ class AuthorizeTest(unittest.TestCase):
     def test_authorize_with_object_uses_its_project_and_user(self):
         rules = _Rules("rule")
         ctx = context.RequestContext(user_id="u", project_id="p", authorizer=rules)
-        ctx.authorize("rule", SimpleNamespace(project_id="other", user_id="someone"))
+        ctx.authorize("rule", SimpleNamespace(project_id="other", user_id="other-user"))
         self.assertEqual(
-            [("rule", {"project_id": "other", "user_id": "someone"})], rules.questions
+            [("rule", {"project_id": "other", "user_id": "other-user"})], rules.questions
         )
 
     def test_authorize_without_object_uses_project_of_caller(self):

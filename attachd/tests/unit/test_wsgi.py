@@ -51,7 +51,7 @@ class ImportTest(unittest.TestCase):
 
     def test_application_starts_without_database_and_message_queue(self):
         broken = (
-            "[DEFAULT]\ntransport_url = rabbit://nobody@127.0.0.1:1/\n"
+            "[DEFAULT]\ntransport_url = rabbit://unknown@127.0.0.1:1/\n"
             "[database]\nconnection = sqlite:////nowhere/x.sqlite\n"
         )
         self.assertIn("300 Multiple Choices", self.run_with(broken).stdout)

@@ -77,7 +77,7 @@ class DeviceTest(fixtures.TestWithFixtures):
             self.addCleanup(loop_devices.detach, image, lock=0)
         self.assertEqual(2**20, block_device.size(path))
         self.assertFalse(block_device.is_read_only(path))
-        # The device would remember it, whatever file it is over next.
+        # The device would stay read-only with its next file.
         self.addCleanup(commands.run, "blockdev", "--setrw", path)
         block_device.make_read_only(path)
         self.assertTrue(block_device.is_read_only(path))

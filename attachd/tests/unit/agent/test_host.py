@@ -139,10 +139,10 @@ class HostTest(unittest.TestCase):
 
     def test_disconnect_without_presence_check_trusts_path(self):
         made = self.host.connect(self.entry())
-        puzzled = exception.HostError(reason="Nobody can tell.")
+        unknown = exception.HostError(reason="The device is unknown.")
         with (
             Path(made.device.path).open("rb"),
-            mock.patch.object(self.connector, "is_present", side_effect=puzzled),
+            mock.patch.object(self.connector, "is_present", side_effect=unknown),
             self.assertRaises(exception.DeviceBusy),
         ):
             self.host.disconnect(made)

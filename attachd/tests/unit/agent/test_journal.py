@@ -127,7 +127,7 @@ class JournalTest(unittest.TestCase):
             self.assertRaisesRegex(exception.HostError, "locks/v cannot be written"),
             self.journal.volume_lock("v"),
         ):
-            self.fail("nobody can have it")
+            self.fail("the lock was acquired")
         for act in (self.journal.write, self.journal.remove):
             self.assertRaisesRegex(exception.HostError, "cannot be written", act, Entry("v"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host has one key, which it draws once and shows to nobody else."""
+"""A host generates its key once, and only its owner can read it."""
 
 import os
 from pathlib import Path

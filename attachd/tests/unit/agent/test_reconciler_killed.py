@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever dies at which step of what is due at a host, the next one finishes it."""
+"""An agent killed at any step of a reconcile; the next one finishes it."""
 
 import contextlib
 import functools
@@ -35,7 +35,7 @@ class Death:
 
 
 def dying(connector, step, act):
-    """Let something be done until its n-th step; returns what was passed on the way."""
+    """Run ``act`` and kill it before a step; returns the steps that it has passed."""
     death = Death(step)
     places = [(Journal, "write"), (Journal, "remove")]
     places += [(connector, verb) for verb in ("connect", "disconnect")]

@@ -83,13 +83,13 @@ class SharedTest(test_reconciler.ReconcilerCase):
     def test_unknown_sharing_is_retried(self):
         first, attachment = self.attached(), self.attached()
         self.withdraw(attachment)
-        puzzled = exception.HostError(reason="Nobody can tell.")
+        unknown = exception.HostError(reason="The device is unknown.")
         with (
-            mock.patch.object(self.connector, "is_present", side_effect=puzzled),
-            self.assertRaisesRegex(exception.HostError, "Nobody can tell"),
+            mock.patch.object(self.connector, "is_present", side_effect=unknown),
+            self.assertRaisesRegex(exception.HostError, "The device is unknown"),
         ):
             self.reconciler.reconcile(attachment)
-        self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(attachment)[::2])
+        self.assertEqual(("withdrawing", "The device is unknown."), self.seen(attachment)[::2])
         self.reconciler.reconcile(attachment)
         self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.connector.devices()))
 

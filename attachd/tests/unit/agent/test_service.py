@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent reports for ever, whatever fails, and works beside that."""
+"""An agent reports also after failures, and works at the same time."""
 
 import contextlib
 import threading
@@ -28,7 +28,7 @@ class AgentTest(fake_host.FakeHostCase):
         super().setUp()
         self.enterContext(mock.patch.object(manager_api, "process_pending"))
         override(self, "report_interval", 1, group="agent")
-        # Of a slow host nobody says that it hangs.
+        # A slow test machine must not count as one that hangs.
         self.enterContext(mock.patch("attachd.agent.worker_pool.DEFAULT_TIMEOUT", TIMEOUT))
         self.enterContext(mock.patch.object(agent_service, "SHUTDOWN_TIMEOUT", TIMEOUT))
         self.agent = self.make_agent()

@@ -161,7 +161,7 @@ class UnsupportedTest(RouteTableTest):
 
 
 def identify(environ, url_project):
-    if environ.get("HTTP_X_AUTH_TOKEN") == "nobody":
+    if environ.get("HTTP_X_AUTH_TOKEN") == "invalid":
         raise exception.Unauthorized(reason="who?")
     return RequestContext(project_id=url_project, request_id=environ["openstack.request_id"])
 
@@ -240,7 +240,7 @@ class HeadersTest(DispatchCase):
         self.assertEqual("volume 3.71, attachd 1.0", answer.headers["openstack-api-version"])
 
     def test_unauthorized_has_no_compute_request_id(self):
-        answer = self.request("GET", "/snacks/s1", token="nobody")
+        answer = self.request("GET", "/snacks/s1", token="invalid")
         self.assertEqual(401, answer.status)
         self.assertNotIn("x-compute-request-id", answer.headers)
 

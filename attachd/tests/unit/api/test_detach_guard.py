@@ -83,7 +83,7 @@ class CheckTest(Case):
     def test_harmless_attachment_is_allowed_in_harmless_states_only(self):
         for state in ("reserved", "connect_failed"):
             self.assertEqual({"reserved", "connect_failed"}, self.check(self.attached(state)))
-            self.assertIsNone(self.check(self.attached(state, instance_uuid=None)), "nobody minds")
+            self.assertIsNone(self.check(self.attached(state, instance_uuid=None)))
         self.compute.volume_use.assert_not_called()
 
     def test_attachment_released_by_nova_is_allowed_in_any_state(self):
@@ -188,11 +188,11 @@ class VolumeTest(Case):
         self.check()
 
     def test_harmless_attachments_are_allowed_in_harmless_states_only(self):
-        nobodys = self.attached(instance_uuid=None).id
+        without_server = self.attached(instance_uuid=None).id
         failed, reserved = self.attached("connect_failed").id, self.attached("reserved").id
         expected = dict.fromkeys((failed, reserved), detach_guard.HARMLESS)
         self.assertEqual(expected, self.check())
-        self.assertEqual({}, self.check(nobodys))
+        self.assertEqual({}, self.check(without_server))
 
     def test_volume_released_by_nova_is_allowed_in_any_state(self):
         self.assertEqual({}, self.check(self.attached().id))

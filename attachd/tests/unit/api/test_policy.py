@@ -23,7 +23,7 @@ def context(*roles, project="p", **more):
 
 
 def target(project="p"):
-    return {"project_id": project, "user_id": "somebody"}
+    return {"project_id": project, "user_id": "other-user"}
 
 
 class Case(unittest.TestCase):

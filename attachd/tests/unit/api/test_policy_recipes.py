@@ -52,7 +52,7 @@ class Case(unittest.TestCase):
             service_roles=list(service_roles),
         )
         asked.is_admin = policy.is_admin(asked)
-        target = {"project_id": "p", "user_id": "somebody"}
+        target = {"project_id": "p", "user_id": "other-user"}
         return {rule for rule in rules if policy.allows(asked, rule, target)}
 
 

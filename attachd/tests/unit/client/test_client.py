@@ -218,10 +218,10 @@ class RestoreTest(AttachCase):
         self.assertIn("connector disconnect broke.", self.deployment.said[-1])
 
     def test_restore_reports_unknown_device_with_command(self):
-        found = Finding(Verdict.UNKNOWN, path="/dev/x", advice="kill 1", error="Nobody knows.")
+        found = Finding(Verdict.UNKNOWN, path="/dev/x", advice="kill 1", error="Unknown.")
         with mock.patch("attachd.agent.restore.check_host", lambda _host: [found]):
             self.restore()
-        self.assertIn("/dev/x: Nobody knows. End it by: kill 1", self.deployment.said)
+        self.assertIn("/dev/x: Unknown. End it by: kill 1", self.deployment.said)
 
     def test_restore_finishes_interrupted_attach(self):
         self.deployment.client.detach(self.volume)

@@ -67,7 +67,7 @@ class UsageTest(databases.DatabaseCase):
             {"volumes": ResourceUsage(5), "gigabytes": ResourceUsage(10)},
             quotas.usage(db_rows.PROJECT),
         )
-        self.assertEqual(NONE, quotas.usage("nobody"))
+        self.assertEqual(NONE, quotas.usage("unknown"))
 
     def test_usage_counts_growth_as_reserved(self):
         db_rows.add_volume("extending", size_gib=2, new_size_gib=5)

@@ -102,7 +102,7 @@ class PlacingTest(unittest.TestCase):
 
     def test_unmount_volume_keeps_device_that_is_another_now(self):
         entry = self.half_made()
-        self.path.write_bytes(b"of somebody else, without a signature" + bytes(_MIB))
+        self.path.write_bytes(b"data of others, without a signature" + bytes(_MIB))
         before = self.path.read_bytes()
         entry = format_and_mount.unmount_volume(self.journal, entry, present=False)
         self.assertEqual((before, None), (self.path.read_bytes(), entry.formatting))

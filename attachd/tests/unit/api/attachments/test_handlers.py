@@ -141,8 +141,8 @@ class CreateTest(unittest.TestCase):
             self.create(connector=CONNECTOR)
 
     def test_create_with_unavailable_manager_abandons_reservation(self):
-        self.manager_api.attach.side_effect = exception.Unavailable(reason="nobody there")
-        with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
+        self.manager_api.attach.side_effect = exception.Unavailable(reason="no manager")
+        with self.assertRaisesRegex(exception.Unavailable, "no manager"):
             self.create(connector=CONNECTOR)
         self.abandon.assert_called_once_with(self.attachment, None)
 

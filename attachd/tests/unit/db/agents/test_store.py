@@ -127,7 +127,7 @@ class ListAssignedTest(databases.DatabaseCase):
 
 AGENT_REMOVAL_HOST = "node-1"
 STARTED = 0.3
-"""Seconds that somebody has to begin something that waits; it may as well begin later."""
+"""Seconds within which another thread starts to wait; a later start is harmless."""
 
 
 class DeleteTest(databases.DatabaseCase):

@@ -320,23 +320,23 @@ class ParentTest(Case):
             self.connect(parent_id=attachment_id),
             self.connect(OTHER_CONNECTOR, parent_id=other),
         )
-        _nobodys = self.connect()
+        _orphan = self.connect()
         self.assertEqual({one}, self.closed(attachment_id))
 
     def test_last_detach_closes_connections_without_parent(self):
         self.multiattach()
         attachment_id = self.attach()["id"]
-        nobodys = self.connect()
-        self.assertEqual({nobodys}, self.closed(attachment_id))
+        orphan = self.connect()
+        self.assertEqual({orphan}, self.closed(attachment_id))
         self.hold()
         self.assertEqual(set(), self.closed(attachment_id))
 
     def test_detach_of_reservation_closes_no_other_connection(self):
         self.multiattach()
         attachment_id = self.attach()["id"]
-        nobodys = self.connect()
+        orphan = self.connect()
         db_rows.add_attachment(self.volume_id, "attached", user_id="u")
-        self.assertEqual({nobodys}, self.closed(attachment_id))
+        self.assertEqual({orphan}, self.closed(attachment_id))
 
     def test_detach_keeps_connection_of_other_user(self):
         self.multiattach()

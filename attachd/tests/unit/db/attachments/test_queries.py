@@ -175,7 +175,7 @@ class ListSharingTest(Case):
         other = self.attached(None, kind="legacy", connector=None)
         connection = {"kind": "connection", "volume": other["volume_id"], "state": "connected"}
         self.attached(parent_id=other["id"], **connection)
-        self.attached(**{**connection, "volume": None})  # It serves nobody that is known.
+        self.attached(**{**connection, "volume": None})  # It has no parent.
         expected = {attachment_id["id"]: [other["id"]], other["id"]: [attachment_id["id"]]}
         self.assertEqual(expected, self.beside(attachment_id, other))
         self.assertEqual([attachment_id["id"], other["id"]], self.users(other))

@@ -208,10 +208,10 @@ class LeasesTest(databases.DatabaseCase):
         self.assertEqual(("them", 1), self.stored())
 
     def test_is_free_and_is_orphaned_match_by_holder(self):
-        nobodys, ours = self.volume_id, self.add_volume("us")
+        unleased, ours = self.volume_id, self.add_volume("us")
         self.add_volume("them")
         dead = self.add_volume("dead")
-        self.assertEqual({nobodys, ours, dead}, self.matching(leases.is_free("us")))
+        self.assertEqual({unleased, ours, dead}, self.matching(leases.is_free("us")))
         self.assertEqual({dead}, self.matching(leases.has_dead_holder()))
         members.expire("them")
         members.expire("us")

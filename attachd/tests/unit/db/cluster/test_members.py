@@ -18,7 +18,7 @@ class MembersTest(databases.DatabaseCase):
         return {row["id"]: row["seen_at"] for row in members.list_living()}
 
     def move_back(self, process_id, seconds):
-        """Let a process have been seen that much earlier, whatever clock tells it."""
+        """Move the last heartbeat of a process back, by the clock of the row."""
         table = models.members
         earlier = self.seen()[process_id] - datetime.timedelta(seconds=seconds)
         with session.writer() as connection:

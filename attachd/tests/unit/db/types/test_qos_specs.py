@@ -107,7 +107,7 @@ class TypesTest(Case):
 
 
 class ConnectTest(Case):
-    """Whoever takes a volume for a connect learns what its hosts are to limit."""
+    """A volume that is locked for a connect has the limits for its hosts."""
 
     def setUp(self):
         super().setUp()

@@ -172,7 +172,7 @@ class DesiredStateTest(_Case):
             with self.assertRaises(exception.Forbidden):
                 self.ask("desired_state", host, key, attachment_id=attachment_id)
         with self.assertRaises(exception.AgentNotFound):
-            self.ask("desired_state", "nobody", KEY, attachment_id=attachment_id)
+            self.ask("desired_state", "unknown", KEY, attachment_id=attachment_id)
 
     def test_desired_state_of_missing_attachment_is_none(self):
         self.assertIsNone(self.ask("desired_state", attachment_id="gone"))
@@ -195,7 +195,7 @@ class ResultsTest(_Case):
         proofs = (
             (exception.Forbidden, {"key": OTHER_KEY}),
             (exception.Forbidden, {"key": agents.digest(KEY)}),
-            (exception.AgentNotFound, {"host": "nobody"}),
+            (exception.AgentNotFound, {"host": "unknown"}),
             (exception.InvalidTransition, {"host": OTHER, "key": OTHER_KEY}),
         )
         for method, (state, _arguments, _after) in METHODS.items():

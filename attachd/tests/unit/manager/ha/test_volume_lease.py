@@ -142,7 +142,7 @@ class VolumeLeaseTest(_LeaseCase):
         def late():
             try:
                 with self.lease():
-                    refused.append("nobody")
+                    refused.append("not refused")
             except exception.Unavailable as error:
                 refused.append(str(error))
 

@@ -43,7 +43,7 @@ class LoopTest(fixtures.TestWithFixtures):
         commands.run("blockdev", "--setro", loop.path)
         self.addCleanup(commands.run, "blockdev", "--setrw", loop.path)
         loop_devices.detach(self.image, lock=self.lock)
-        # Somebody else may have taken the device meanwhile.
+        # Another process may use the device meanwhile.
         again = loop_devices.attach(self.image, writable=True, lock=self.lock)
         self.assertEqual([again], loop_devices.list_over(self.image))
 

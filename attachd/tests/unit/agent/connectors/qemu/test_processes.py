@@ -39,7 +39,7 @@ class ProcessTest(fixtures.TestWithFixtures):
         self.assertFalse(found.wait(0.01))  # it waits for input that never comes
         self.assertTrue(found.end(signal.SIGKILL, TIMEOUT))
         self.assertEqual([], self.found())
-        # Nobody has asked for its exit code yet, but it has ended.
+        # It has ended, and its parent has not read its exit code.
         self.assertTrue(found.wait(0))
         self.child.wait()
         self.assertTrue(found.end(signal.SIGKILL, 0))
