@@ -249,7 +249,7 @@ class BackendError(AttachdError):
     """A backend call failed.
 
     :ivar final: True if the request surely had no effect, so that nothing has to be undone; False
-        if only a retry, or an undo, can tell
+        if only a retry, or an undo, shows it
     """
 
     msg_fmt = "Backend error: %(reason)s"
@@ -506,7 +506,7 @@ class AgentUnavailable(Conflict):
     """The agent of a host does not report, so nothing can be attached or detached there."""
 
     msg_fmt = (
-        "The agent of host %(host)s has not been heard of %(since)s. Start attachd-agent there, "
+        "The agent of host %(host)s has not reported %(since)s. Start attachd-agent there, "
         "and repeat the call."
     )
 

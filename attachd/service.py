@@ -48,7 +48,7 @@ def prepare(
     messaging.set_transport_defaults(EXCHANGE)
     messaging.TransportURL(CONF)  # registers the options of transports
     logging.register_options(CONF)
-    # os-brick says several times at each look at a device that it looks at it.
+    # os-brick logs each check of a device several times.
     quiet = ["futurist=WARN", "os_brick=WARN"]
     logging.set_defaults(default_log_levels=[*logging.get_default_log_levels(), *quiet])
     for name, value in (defaults or {}).items():

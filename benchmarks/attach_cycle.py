@@ -243,7 +243,7 @@ def _sources(
 
 
 def _idle(sources: Sequence[counters.Source]) -> dict[str, str]:
-    """Tell how busy whoever counts is with something else."""
+    """Return how busy whoever counts is with something else."""
     before = _counted(sources)
     time.sleep(IDLE)
     noise = counters.difference(before, _counted(sources))

@@ -26,7 +26,7 @@ def size(path: str) -> int:
 
 
 def is_read_only(path: str) -> bool:
-    """Tell whether a device refuses writes; a file never does.
+    """Return whether a device refuses writes; a file never does.
 
     :raises HostError: it is gone
     """
@@ -108,7 +108,7 @@ def parent_disk(path: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Tell whether there is a block device or a file."""
+    """Return whether there is a block device or a file."""
     return Path(path).is_block_device() or Path(path).is_file()
 
 

@@ -144,7 +144,7 @@ class Host:
         return self._connector_of(entry).extend(entry.connection_info, entry.options, entry.device)
 
     def is_present(self, entry: Entry) -> bool:
-        """Tell whether the device of an entry is there."""
+        """Return whether the device of an entry is there."""
         if entry.device is None or entry.connection_info is None:
             return False
         return self._connector_of(entry).is_present(entry.connection_info, entry.device)
@@ -153,7 +153,7 @@ class Host:
         """Check that the device of an entry is not in use, also if the entry does not know it.
 
         :raises DeviceBusy: it is in use; the message names the users
-        :raises HostError: the host cannot tell
+        :raises HostError: the host cannot determine it
         """
         if entry.device is not None and self._may_be_present(entry):
             open_handles.check_unused(entry.device.path)
@@ -163,20 +163,20 @@ class Host:
                 open_handles.check_unused(path)
 
     def is_shared(self, entry: Entry, other: Entry) -> bool:
-        """Tell whether two entries have the same device, and it is there.
+        """Return whether two entries have the same device, and it is there.
 
         Paths are not enough: after a reboot the path of one entry may be the device of the other.
 
         :param entry: it may know no device, such as after a crash
         :param other: its device is compared with the connection of ``entry``
-        :raises HostError: the host cannot tell
+        :raises HostError: the host cannot determine it
         """
         if not self.is_present(other):
             return False
         return self.is_present(dataclasses.replace(entry, device=other.device))
 
     def _may_be_present(self, entry: Entry) -> bool:
-        """Tell whether the path in an entry is valid: after a reboot it may be another disk."""
+        """Return whether the path in an entry is valid: after a reboot it may be another disk."""
         try:
             return self.is_present(entry)
         except exception.HostError:
@@ -194,7 +194,7 @@ class Host:
 def _find_moved_device(entry: Entry) -> list[str]:
     """Return the path in an entry if the same disk is there, though the connector misses it.
 
-    A connector may look in the wrong place, such as below the address of a portal that has a name.
+    A connector may search the wrong place, such as below the address of a portal that has a name.
     """
     if entry.device is None:
         return []

@@ -294,12 +294,12 @@ class Reconciler:
         return self._host.disconnect(entry, force=True)
 
     def _is_shared(self, entry: Entry, others: list[Entry]) -> bool:
-        """Tell whether another attachment of the volume has the same device, and keeps it."""
+        """Return whether another attachment of the volume has the same device, and keeps it."""
         staying = [other for other in others if other.step not in TEARDOWN_STEPS]
         return any(self._host.is_shared(entry, other) for other in staying)
 
     def _has_usable_device(self, entry: Entry) -> bool:
-        """Tell whether there is a complete device: after a failed disconnect it may not be."""
+        """Return whether there is a complete device: after a failed disconnect it may not be."""
         return entry.step not in TEARDOWN_STEPS and self._host.is_present(entry)
 
 

@@ -73,7 +73,7 @@ class Agent:
         self._serving = False
         self._stopping = threading.Event()
         self._last_error: str | None = None
-        # Apart from long work: an agent without reports counts as down.
+        # Apart from other work: an agent without reports counts as down.
         self._thread = threading.Thread(target=self._run_heartbeat, name="report", daemon=True)
 
     def start(self) -> None:

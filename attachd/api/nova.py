@@ -32,7 +32,7 @@ _OK: Final = 200
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _HINT: Final = (
-    "Look at [nova] and [keystone_authtoken]: whether both services ask the same Identity."
+    "Check [nova] and [keystone_authtoken]: whether both services ask the same Identity."
 )
 _REFUSALS: Final[Mapping[int, str]] = {
     401: f"it does not accept the token of this request. {_HINT}",
@@ -158,7 +158,7 @@ def _explain(error: Exception) -> str:
         return "it takes longer to answer than [nova] allows it to."
     if isinstance(error, auth_exceptions.CatalogException):
         where = ", ".join(f"{name} {value}" for name, value in _endpoint_filter().items() if value)
-        return f"the service catalogue has no endpoint of it with {where}. Look at [nova]."
+        return f"the service catalogue has no endpoint of it with {where}. Check [nova]."
     return f"it cannot be reached ({type(error).__name__})."
 
 
@@ -166,7 +166,7 @@ def _read(status: int, content: bytes) -> VolumeUse:
     """Parse a response; a 404 may come from another server than Nova, and proves nothing then."""
     if status == _FORBIDDEN:
         raise exception.Forbidden(
-            "Compute does not tell this caller whether a server uses the volume, so the "
+            "Compute does not answer this caller whether a server uses the volume, so the "
             "attachment cannot be deleted."
         )
     if status not in {_OK, _NOT_FOUND}:

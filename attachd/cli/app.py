@@ -131,6 +131,6 @@ def main() -> int:
     try:
         return Attachd(words).run(words)
     except exceptions.SDKException as error:
-        # Options of a cloud are looked at before there is a program to tell of it.
+        # The options of a cloud are checked before there is a program that could report an error.
         sys.stderr.write(f"{NAME}: {error}\n")
         return 1

@@ -68,7 +68,7 @@ _LIST = (
         "--unchanged-for",
         type=durations.age,
         metavar="AGE",
-        help="only those of which nothing was heard for 30m or longer",
+        help="only those without a change for 30m or longer",
     ),
     option(
         "--all-projects", action="store_true", help="also those of other projects (admin only)"

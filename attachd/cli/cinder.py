@@ -55,7 +55,7 @@ def do_local_detach(client: Any, args: argparse.Namespace) -> None:
 
 @_takes(options.LIST)
 def do_local_list(client: Any, args: argparse.Namespace) -> None:
-    """Lists what is attached to this host, or was left half-way."""
+    """Lists what is attached to this host, and interrupted operations."""
     _print(local.attached(cloud(client), args), long=args.long)
 
 

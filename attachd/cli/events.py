@@ -39,7 +39,7 @@ TYPES: Final = (
 )
 """Types of events."""
 TIMED_OUT: Final = 1
-FORGOTTEN: Final = 3
+HISTORY_REMOVED: Final = 3
 """Exit code if the events since a revision are purged."""
 
 _PLAIN: Final = re.compile(r"[\w.:@/+-]+", re.ASCII)
@@ -172,7 +172,7 @@ class WatchAttachments(Command):
         except exceptions.HttpException as error:
             if error.status_code != http.HTTPStatus.GONE:
                 raise
-            return self._complain(FORGOTTEN, f"{error.details}")
+            return self._complain(HISTORY_REMOVED, f"{error.details}")
 
     def _watch(self, parsed: argparse.Namespace) -> int:
         for event in _events(BlockStorage(self.connection), parsed):

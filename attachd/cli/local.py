@@ -143,7 +143,7 @@ class GetConnector(ShowOne):
 class LocalAttach(ShowOne):
     """Attach a volume to this host, and show its device.
 
-    It takes root. If it fails, nothing is left of it, or it says what.
+    It takes root. If it fails, it undoes its changes, or names those that remain.
     """
 
     arguments = options.ATTACH
@@ -169,10 +169,10 @@ class LocalDetach(Command):
 
 
 class LocalList(Lister):
-    """List what is attached to this host, or was left half-way.
+    """List what is attached to this host, and interrupted operations.
 
-    Step is what was begun last, Present whether the device is there, and Status what the service
-    says of the attachment.
+    Step is the last step that was started, Present whether the device is there, and Status the
+    status of the attachment in the service.
     """
 
     arguments = options.LIST
@@ -185,8 +185,8 @@ class LocalList(Lister):
 class LocalRestore(Lister):
     """Attach again what was attached to this host before it was started anew.
 
-    What was left half-way is finished or taken back. It takes root. Error tells why something
-    could not be attached; then the exit code is 1.
+    Interrupted operations are finished or undone. It takes root. Error says why a volume could
+    not be attached; then the exit code is 1.
     """
 
     _failed = False

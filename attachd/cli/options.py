@@ -116,8 +116,8 @@ CONNECTOR = (
     option(
         "--nic",
         metavar="INTERFACE",
-        help="the network interface whose address the storage is told; default: the one that "
-        "leads out of this host",
+        help="the network interface whose address is sent to the storage; default: the kernel's "
+        "routes decide",
     ),
 )
 HOST = (

@@ -72,7 +72,7 @@ class Attacher:
         """
         entry = self._find_earlier(volume, request)
         if entry is None:
-            self._check_elsewhere(volume)
+            self._check_not_attached(volume)
             check_mountpoint(request.mountpoint)
             entry = self._reserve(self._new(volume, request))
         elif _was_attached(entry):
@@ -124,7 +124,7 @@ class Attacher:
             return _refreshed(entry, remote)
         return dataclasses.replace(entry, mkfs=request.mkfs)
 
-    def _check_elsewhere(self, volume: Volume) -> None:
+    def _check_not_attached(self, volume: Volume) -> None:
         """Check that no other program has attached the volume to this host."""
         name = self._host.identity.name
         for each in self._service.attachments(volume):

@@ -113,7 +113,7 @@ class AttachmentSelector:
     ) -> exception.LocalConflict:
         places = [
             f"attachment {each.id} is of "
-            + (f"host {each.host}" if each.host else "no host that the service tells")
+            + (f"host {each.host}" if each.host else "a host that the service does not name")
             for each in others
         ]
         return exception.LocalConflict(

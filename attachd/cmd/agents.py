@@ -85,4 +85,4 @@ def _shown(row: agents.Row) -> agents.Row:
 def _remove() -> None:
     remove = agents.force_delete if CONF.subject.force else agents.delete
     remove(CONF.subject.host_name)
-    print(f"Host {CONF.subject.host_name} is forgotten, and its key with it.")
+    print(f"Host {CONF.subject.host_name} is removed, with its key.")

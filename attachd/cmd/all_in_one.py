@@ -232,8 +232,8 @@ def _configure(folder: Path, files: list[str]) -> None:
     encryption.start()
     if not CONF.debug:
         logging.getLogger().setLevel(logging.WARNING)
-        for said_better_elsewhere in ("waitress.queue", "stevedore"):
-            logging.getLogger(said_better_elsewhere).setLevel(logging.ERROR)
+        for redundant in ("waitress.queue", "stevedore"):
+            logging.getLogger(redundant).setLevel(logging.ERROR)
 
 
 def _serve(folder: Path, host: str, port: int) -> int:

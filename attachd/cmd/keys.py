@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-manage key: the encryption keys of secrets; read by manage.py.
 
-A key is printed only where the command asks for one to copy elsewhere.
+A key is printed only if the command asks for it.
 """
 
 import argparse

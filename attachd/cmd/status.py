@@ -90,7 +90,7 @@ class Checks(upgradecheck.UpgradeCommands):
         except exception.DefaultTypeMissing as error:
             return Result(Code.FAILURE, str(error))
         except exception.AttachdError:
-            return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
+            return Result(Code.SUCCESS, "Not checked: the database does not answer.")
         return Result(Code.SUCCESS)
 
     _upgrade_checks = tuple(
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks and print the results.
 
     :param argv: the command line without the program's name
-    :returns: the exit code: 0 ready, 1 look at the warnings, 2 not ready, 255 the check failed
+    :returns: the exit code: 0 ready, 1 there are warnings, 2 not ready, 255 the check failed
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not any(each.startswith(("--config-file", "--config-dir")) for each in arguments):

@@ -93,14 +93,14 @@ def _not_ours() -> str:
     try:
         owner = folder.stat().st_uid
     except OSError as error:
-        return f"The backends were not looked at: {folder} is missing ({error.strerror})."
+        return f"The backends were not checked: {folder} is missing ({error.strerror})."
     if owner == os.geteuid():
         return ""
     try:
         name = pwd.getpwuid(owner).pw_name
     except KeyError:
         name = f"the user {owner}"
-    return f"The backends were not looked at: {folder} is {name}'s, so run this as {name}."
+    return f"The backends were not checked: {folder} is {name}'s, so run this as {name}."
 
 
 def queue(_checks: object) -> Result:
@@ -127,7 +127,7 @@ def queue(_checks: object) -> Result:
 def _of_servers(url: messaging.TransportURL) -> Iterator[str]:
     guests = {each.hostname for each in url.hosts if each.username == "guest"}
     if guests - {"127.0.0.1", "::1", "localhost"}:
-        yield "[DEFAULT] transport_url has the user guest, whom RabbitMQ lets in locally only."
+        yield "[DEFAULT] transport_url has the user guest, which RabbitMQ accepts locally only."
     if not url.virtual_host:
         yield (
             "[DEFAULT] transport_url names no virtual host: others in the default one can read "
@@ -169,7 +169,7 @@ def clock(_checks: object) -> Result:
     try:
         ahead, reports = clock_skew.database_offset(), clock_skew.future_reports()
     except exception.AttachdError:
-        return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
+        return Result(Code.SUCCESS, "Not checked: the database does not answer.")
     found = []
     if abs(ahead) > SECONDS_APART:
         where = "ahead of" if ahead > 0 else "behind"
@@ -227,9 +227,9 @@ def managers(_checks: object) -> Result:
     try:
         spoken = services.versions()
     except exception.AttachdError:
-        return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
+        return Result(Code.SUCCESS, "Not checked: the database does not answer.")
     older = [
-        f"{host} ({each.contract or 'not told'})"
+        f"{host} ({each.contract or 'unknown'})"
         for host, each in sorted(spoken.items())
         if each.alive and _is_former(each.contract)
     ]
@@ -239,7 +239,7 @@ def managers(_checks: object) -> Result:
         Code.WARNING,
         f"This code speaks version {manager_api.VERSION} of the RPC contract, and these managers "
         f"an older one: {', '.join(older)}. Until they are upgraded, [upgrade_levels] "
-        "attachd_manager must not be newer than any of them; auto knows of those that tell.",
+        "attachd_manager must not be newer than any of them; auto respects those that report it.",
     )
 
 

@@ -43,7 +43,7 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "nic",
-        help="The network interface whose address backends are told. None: the host decides.",
+        help="The network interface whose address backends get. None: the kernel's routes decide.",
     ),
     cfg.BoolOpt("multipath", default=False, help="Whether to use all paths to a volume."),
     cfg.BoolOpt(

@@ -124,15 +124,15 @@ def find_unknown_options(
     written = [*_in_files(conf), *_in_variables(environment)]
     sections = {value for _place, _group, name, value in written if name == "auth_section"}
     foreign = _FOREIGN | set(conf.config_source) | sections
-    written = [each for each in written if each[1] not in foreign]
+    written = [item for item in written if item[1] not in foreign]
     known: Known = {}
-    for known in _ever_more(_registered(conf)):
+    for known in _known_by_library(_registered(conf)):
         drivers = _drivers_of(written, known)
         if all(name in drivers.get(group, known.get(group, ())) for _, group, name, _ in written):
             return []
     drivers = _groups_of_drivers(written, known)
-    found = [_stranger(each, drivers, known) for each in written]
-    return list(dict.fromkeys(each for each in found if each))
+    found = [_unknown_option(item, drivers, known) for item in written]
+    return list(dict.fromkeys(item for item in found if item))
 
 
 _Written = tuple[str, str, str, str]
@@ -142,7 +142,7 @@ _Written = tuple[str, str, str, str]
 def _files(conf: cfg.ConfigOpts) -> Iterator[str]:
     yield from conf.config_file or ()
     for folder in conf.config_dir or ():
-        yield from (str(each) for each in sorted(Path(folder).glob("*.conf")))
+        yield from (str(path) for path in sorted(Path(folder).glob("*.conf")))
 
 
 def _in_files(conf: cfg.ConfigOpts) -> Iterator[_Written]:
@@ -166,11 +166,11 @@ def _registered(conf: cfg.ConfigOpts) -> dict[str, frozenset[str]]:
     return {**groups, DEFAULT: frozenset(conf) - groups.keys()}
 
 
-def _ever_more(registered: Known) -> Iterator[Known]:
+def _known_by_library(registered: Known) -> Iterator[Known]:
     """Yield the known options after each library, with their deprecated names."""
     yield registered
     names = {group: set(options) for group, options in registered.items()}
-    points = {each.name: each for each in metadata.entry_points(group="oslo.config.opts")}
+    points = {point.name: point for point in metadata.entry_points(group="oslo.config.opts")}
     for point in (points[name] for name in _LIBRARIES if name in points):
         for group, options in point.load()():
             for option in options:
@@ -201,15 +201,15 @@ def _groups_of_drivers(written: Sequence[_Written], known: Known) -> Known:
     return {**nothing, **_drivers_of(written, known)}
 
 
-def _stranger(each: _Written, drivers: Known, known: Known) -> UnknownOption | None:
-    place, group, name, _value = each
+def _unknown_option(item: _Written, drivers: Known, known: Known) -> UnknownOption | None:
+    place, group, name, _value = item
     names = drivers.get(group, known.get(group))
     if names is None:
         return UnknownOption(place, group, None, _near_group(group, known))
-    return _among(names, place, group, name, known)
+    return _unknown_in_group(names, place, group, name, known)
 
 
-def _among(
+def _unknown_in_group(
     names: frozenset[str], place: str, group: str, name: str, known: Known
 ) -> UnknownOption | None:
     if name in names:
@@ -219,9 +219,9 @@ def _among(
 
 def _near_option(names: frozenset[str], group: str, name: str, known: Known) -> str | None:
     """Find the same name in another group, or a similar one in this group."""
-    elsewhere = sorted(each for each, options in known.items() if name in options)
-    if elsewhere:
-        return f"[{elsewhere[0]}]{name}"
+    groups = sorted(other for other, options in known.items() if name in options)
+    if groups:
+        return f"[{groups[0]}]{name}"
     near = difflib.get_close_matches(name, sorted(names), 1)
     return f"[{group}]{near[0]}" if near else None
 

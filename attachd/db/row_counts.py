@@ -141,12 +141,12 @@ def _count_late(table: Any, states: Any, long_ago: datetime.datetime) -> Any:
 def _others() -> sa.Select[Any]:
     """Count agents, living agents, processes, and events without a revision."""
     oldest = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
-    everyone = sa.select(sa.func.count()).select_from(_AGENTS)
-    alive = everyone.where(_AGENTS.c.seen_at >= oldest)
+    agents = sa.select(sa.func.count()).select_from(_AGENTS)
+    alive = agents.where(_AGENTS.c.seen_at >= oldest)
     processes = sa.select(sa.func.count()).select_from(_MEMBERS)
     events = sa.select(sa.func.count()).select_from(_EVENTS).where(_EVENTS.c.revision.is_(None))
     return sa.select(
-        everyone.scalar_subquery(),
+        agents.scalar_subquery(),
         alive.scalar_subquery(),
         processes.scalar_subquery(),
         events.scalar_subquery(),

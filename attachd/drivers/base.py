@@ -75,7 +75,7 @@ class Export:
     :ivar secret: 32 random hexadecimal digits for the connection, stored before the driver is
         called, so that a repeated call gets the same; exports of one volume that share a
         connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like.  Only
-        :meth:`Driver.grant` gets it: elsewhere it is empty
+        :meth:`Driver.grant` gets it: for other methods it is empty
     """
 
     attachment_id: str
@@ -229,7 +229,7 @@ class Driver(abc.ABC):
         :param export: its connector may lack what the backend needs: a final error
         :returns: JSON-able; secrets may be in ``data``, and nowhere else: not in an error's
             message, not in a log
-        :raises BackendError: final=True if surely not reachable, False if only a retry can tell
+        :raises BackendError: final=True if surely not reachable, False if only a retry shows it
 
         Source: CSI specification, ControllerPublishVolume; Block Storage API, attachments 3.27.
         """

@@ -117,7 +117,7 @@ def _copy_data(reading: int, writing: int) -> None:
         end = os.lseek(reading, start, os.SEEK_HOLE)
         while start < end:
             chunk = os.pread(reading, min(_CHUNK, end - start), start)
-            if not chunk:  # it has become shorter, which its mark will tell
+            if not chunk:  # it has become shorter, which changes its mark
                 return
             base.check_fencing()
             start += os.pwrite(writing, chunk, start)

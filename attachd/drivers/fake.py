@@ -33,7 +33,7 @@ Script = Callable[[Call], None]
 
 
 class FakeDriver(base.Driver):
-    """Grants and revokes at once, unless told to be slow or to fail.
+    """Grants and revokes at once, unless its options or a script make it slow or fail.
 
     Its ``driver_volume_type`` is "fake".  Nova's fake virtualization driver knows that name;
     os-brick does not and refuses it, as it should: there is nothing a host could connect to.

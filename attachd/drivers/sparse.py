@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes as sparse files in a folder; for the drivers that export such files.
 
-A volume occupies only the blocks that were written, and reads as zeros elsewhere.  A change is on
+A volume occupies only the blocks that were written, and the rest reads as zeros.  A change is on
 disk when a method returns: the file and its folder are synchronized.
 """
 

@@ -69,7 +69,7 @@ def terminate(
 
     :param connector: of the host; None: all hosts
     :param attachment_ids: only connections that serve one of these attachments, or none at all;
-        None: whichever attachment they serve
+        None: connections of all attachments, or of none
     :param connection_ids: only these; None: all
     :returns: how many connections were closed
     :raises: as manager_api.terminate_connections()

@@ -153,7 +153,8 @@ def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -
     """Store the result and return the row; None if another process has changed the row."""
     volume_id = lease.token.volume_id
     if values.get("error"):
-        LOG.warning("Volume %s: %s: %s", volume_id, event.value, values["error"])
+        step = event.name.lower().replace("_", " ")  # such as "create failed"
+        LOG.warning("Volume %s: %s: %s", volume_id, step, values["error"])
     try:
         return db.move(volume_id, event, values, lease.token)
     except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):

@@ -173,10 +173,10 @@ class BackendCircuitBreaker:
         with self._lock:
             if self._silent_since is None:
                 self._silent_since = now
-            silence = now - self._silent_since
-            if silence > OPEN_AFTER and self.waiting >= CONF.rpc.max_calls_unresponsive:
+            unanswered = now - self._silent_since
+            if unanswered > OPEN_AFTER and self.waiting >= CONF.rpc.max_calls_unresponsive:
                 raise exception.Unavailable(
-                    reason=f"Backend {self._backend} has answered nothing for {silence:.0f} "
+                    reason=f"Backend {self._backend} has answered nothing for {unanswered:.0f} "
                     f"seconds, and {self.waiting} calls wait for it already. Nothing has been "
                     "done; try again later."
                 )

@@ -92,7 +92,7 @@ class Probe(Generic[T]):
         error: Exception | None = None
         try:
             value = self._ask()
-        except Exception as found:  # noqa: BLE001  it is what is told
+        except Exception as found:  # noqa: BLE001  it is the answer
             error = found
         with self._changed:
             now = time.monotonic()

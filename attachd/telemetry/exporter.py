@@ -26,7 +26,7 @@ PAUSE = 2.0
 """Seconds between two attempts to get the port, and between two reads of external totals."""
 
 Totals = Callable[[], Mapping[prometheus_client.Counter, float]]
-"""Returns counters of this process that are kept elsewhere."""
+"""Returns counters of this process that are counted outside of prometheus_client."""
 
 
 class _Build:

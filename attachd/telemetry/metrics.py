@@ -247,7 +247,7 @@ def _log_failure(error: Exception) -> None:
 
 
 def sync_external(totals: Mapping[prometheus_client.Counter, float]) -> None:
-    """Update counters from totals that are counted elsewhere, and may restart at 0.
+    """Update counters from totals of another source, and may restart at 0.
 
     Called by one thread, that of the exporter.
     """

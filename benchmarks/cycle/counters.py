@@ -134,7 +134,7 @@ class RabbitMq(Source):
         )
         received = re.search(r"messages_received_total\s*=>\s*(\d+)", done.stdout)
         if received is None:
-            raise NotCountable("rabbitmqctl does not tell: " + (done.stderr or done.stdout)[:200])
+            raise NotCountable("rabbitmqctl failed: " + (done.stderr or done.stdout)[:200])
         messages = int(received.group(1))
         return {CALLS: messages // 2, "messages to the broker": messages}
 

@@ -72,7 +72,7 @@ class HostConnector(abc.ABC):
         """Return what a backend needs to know of this host.
 
         :param host: its name
-        :raises HostError: the host cannot tell, such as for lack of an initiator name
+        :raises HostError: the properties are unknown, such as for lack of an initiator name
         """
 
     @abc.abstractmethod
@@ -81,7 +81,7 @@ class HostConnector(abc.ABC):
 
         A device of an ``access_mode`` "ro" refuses writes.
 
-        :raises HostError: there is no device, and as far as the host can tell nothing is left
+        :raises HostError: there is no device, and as far as the host knows, nothing remains
         """
 
     @abc.abstractmethod
@@ -108,13 +108,13 @@ class HostConnector(abc.ABC):
 
     @abc.abstractmethod
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
-        """Tell whether the device is there, and is this volume."""
+        """Return whether the device is there, and is this volume."""
 
     def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:  # noqa: ARG002
         """Return the paths of the devices of a connection whose device is not recorded.
 
         Needed only where the kernel lets a device be removed while it is in use.
 
-        :raises HostError: the host cannot tell
+        :raises HostError: the host cannot determine it
         """
         return []

@@ -62,7 +62,7 @@ class BrickConnector(HostConnector):
 
     @staticmethod
     def has_library() -> bool:
-        """Tell whether os-brick is installed, without importing it."""
+        """Return whether os-brick is installed, without importing it."""
         return importlib.util.find_spec("os_brick") is not None
 
     def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
@@ -108,7 +108,7 @@ class BrickConnector(HostConnector):
         device = Device(path, {**device_info, IDENTITY: block_device.identity(path)})
         if info.get("access_mode") == "ro":
             try:
-                # Not every disk tells the kernel that it refuses writes.
+                # Not every disk reports to the kernel that it refuses writes.
                 block_device.make_read_only(device.path)
             except exception.HostError:
                 self.disconnect(info, options, device)

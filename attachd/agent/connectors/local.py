@@ -11,7 +11,7 @@ PROTOCOL: Final = "local"
 
 
 def is_local(info: ConnectionInfo) -> bool:
-    """Tell whether a connection is a device of this host."""
+    """Return whether a connection is a device of this host."""
     return str(info.get("driver_volume_type")).lower() == PROTOCOL
 
 
@@ -57,7 +57,7 @@ def extend(info: ConnectionInfo) -> int:
 
 
 def is_present(info: ConnectionInfo, device: Device) -> bool:
-    """Tell whether the device is there."""
+    """Return whether the device is there."""
     return info.get("device_path") == device.path and block_device.exists(device.path)
 
 

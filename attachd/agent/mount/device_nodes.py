@@ -69,7 +69,7 @@ class DeviceNode:
     file: tuple[int, int] | None
 
     def matches(self, other: FileStat) -> bool:
-        """Tell whether a file is this device or file."""
+        """Return whether a file is this device or file."""
         if self.number is not None:
             return other.block_device == self.number
         return other.block_device is None and other.file == self.file

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make file systems on devices without data; format_and_mount.py decides on which.
 
-A file system gets a UUID that its journal entry determines.  So after a crash a process can tell
-the remnant of an interrupted mkfs, or its finished result, from any other data.
+A file system gets a UUID that its journal entry determines.  So after a crash a process can
+distinguish the remnant of an interrupted mkfs, or its finished result, from any other data.
 """
 
 from collections.abc import Sequence
@@ -57,12 +57,12 @@ def mkfs_command(fs_type: str) -> str:
 
 
 def is_type(found: str, fs_type: str) -> bool:
-    """Tell whether a type that blkid has found is what mkfs.TYPE makes."""
+    """Return whether a type that blkid has found is what mkfs.TYPE makes."""
     return found == _BLKID_NAMES.get(fs_type, fs_type)
 
 
 def is_own_remnant(device: str, fs_type: str, uuid: str) -> bool:
-    """Tell whether a device that was empty has only a remnant of making a file system.
+    """Return whether a device that was empty has only a remnant of making a file system.
 
     :param fs_type: of the file system that was begun
     :param uuid: of it
@@ -141,7 +141,7 @@ def _flush(device: str) -> None:
 
 
 def _was_mounted(device: str, fs_type: str) -> bool:
-    """Tell whether a file system has been mounted since it was made, if it records that."""
+    """Return whether a file system has been mounted since it was made, if it records that."""
     if not fs_type.startswith("ext"):
         return False
     with open(device, "rb") as file:  # noqa: PTH123  a device, not a path to somewhere

@@ -38,7 +38,7 @@ class Mount:
     source: str
 
     def is_of_device(self, device: int, *, root: Path = Path("/")) -> bool:
-        """Tell whether it is a mount of a block device.
+        """Return whether it is a mount of a block device.
 
         :param device: its number
         :param root: of the process that the mount was read from

@@ -98,7 +98,7 @@ def mount(device: str, mountpoint: str, *, mode: str) -> None:
 
 
 def is_mounted(device: str, mountpoint: str) -> bool:
-    """Tell whether a device is what is mounted at a mountpoint."""
+    """Return whether a device is what is mounted at a mountpoint."""
     current = mountinfo.find_at(mountpoint)
     return current is not None and _is_of(current, device)
 
@@ -142,7 +142,7 @@ def unmount(mountpoint: str, *, device: str | None = None) -> None:
 
 
 def _is_mounted_as(device: str, mountpoint: str, mode: str) -> bool:
-    """Tell whether a device is mounted at a mountpoint in a mode.
+    """Return whether a device is mounted at a mountpoint in a mode.
 
     :raises HostError: another device, or another mode, is mounted there
     """
@@ -157,7 +157,7 @@ def _is_mounted_as(device: str, mountpoint: str, mode: str) -> bool:
     if current.read_only != (mode == "ro"):
         now = "read-only" if current.read_only else "for writing"
         raise exception.HostError(
-            reason=f"{device} is mounted at {mountpoint} {now}, and mode {mode} is wanted. "
+            reason=f"{device} is mounted at {mountpoint} {now}, and mode {mode} is requested. "
             "Unmount it, then repeat the command."
         )
     return True
@@ -210,7 +210,7 @@ def _mount_options(device: str, fs_type: str, mode: str) -> list[str]:
 
 
 def _needs_recovery(device: str) -> bool:
-    """Tell whether the journal of an ext3 or ext4 file system has to be replayed."""
+    """Return whether the journal of an ext3 or ext4 file system has to be replayed."""
     try:
         with Path(device).open("rb") as file:
             file.seek(_EXT_SUPERBLOCK)
@@ -228,4 +228,4 @@ def _mount_error(device: str, mountpoint: str, options: list[str], stderr: str) 
             "be replayed, and without that it is not whole. Have a host that may write mount and "
             "unmount it once, then repeat the command."
         )
-    return f"{what} The kernel's messages (dmesg) may tell more."
+    return f"{what} The kernel's messages (dmesg) may have the reason."

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The users of a device or a mount of this host; checked before either is removed.
 
-The result may be outdated a moment later.  It tells the operator which processes to end; the
+The result may be outdated a moment later.  It names the processes to end; the
 kernel refuses to remove what is busy in any case.
 
 psutil and lsof are not used: their calls of stat() wait for the file server of a dead mount.

@@ -61,7 +61,7 @@ def detect(device: str) -> Contents | None:
     if result.exit_code == _AMBIVALENT:
         return Contents(None, "", "signatures of several kinds (see wipefs --no-act)")
     if result.exit_code:
-        raise exception.HostError(reason=f"blkid cannot tell what is on {device}: {result}.")
+        raise exception.HostError(reason=f"blkid cannot determine what is on {device}: {result}.")
     values = dict(line.partition("=")[::2] for line in result.stdout.splitlines())
     return _parse_contents(values)
 
@@ -133,7 +133,7 @@ class _ProgressReporter:
     def report(self, fraction: float) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + 1
-            self._progress(f"Looking for data on {self._device}: {fraction:.0%}")
+            self._progress(f"Searching for data on {self._device}: {fraction:.0%}")
 
 
 def _find_data(file: int, reporter: _ProgressReporter) -> int | None:

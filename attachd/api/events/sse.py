@@ -2,7 +2,7 @@
 """Server-sent events: a response that lasts as long as its client stays connected.
 
 Each event has its revision as its id, which browsers and libraries send back as Last-Event-ID when
-they reconnect.  Without events, the id alone is sent as a heartbeat: it tells the client up to
+they reconnect.  Without events, the id alone is sent as a heartbeat: it shows the client up to
 which revision events were read, and detects a client that has disconnected.
 """
 

@@ -169,7 +169,7 @@ def other_holders(locked: LockedVolume, request: Request) -> list[Row]:
     * the attachments of the same server: it has two while it moves to another host.  If it has
       more of a multiattach volume, some of them are for another purpose, and all rows count.
       CONNECT_EXCLUSIVE counts also the server's connections, of an ordinary volume;
-    * by the older calls, which name no consumer, whatever may be part of the same attach: see
+    * for the older calls, which name no consumer, those that may belong to the same attach: see
       :func:`_others_of_connection` and :func:`_others_of_legacy_attachment`.
     """
     volume, current = locked.volume, locked.attachment

@@ -123,15 +123,15 @@ class TargetManager:
             self.tgtd.forbid(target.tid, each)
         self._end_sessions(target.tid, initiators)
         left: parser.Target | None = target
-        while left and (strangers := self._strangers(left, users)):
-            behind = left.accounts[left.accounts.index(strangers[0]) + 1 :]
-            self.tgtd.unbind_account(target.tid, strangers[0], behind)
+        while left and (extra := self._extra_accounts(left, users)):
+            behind = left.accounts[left.accounts.index(extra[0]) + 1 :]
+            self.tgtd.unbind_account(target.tid, extra[0], behind)
             # What was behind it may be in another order now.
             left = next(iter(self.tgtd.named(target.name)), None)
         for user in users - set(left.accounts if left else ()):
             self.tgtd.bind_account(target.tid, user)
 
-    def _strangers(self, target: parser.Target, users: set[str]) -> list[str]:
+    def _extra_accounts(self, target: parser.Target, users: set[str]) -> list[str]:
         sentinel = self.sentinels
         return [
             each for each in target.accounts if each not in users and not each.startswith(sentinel)

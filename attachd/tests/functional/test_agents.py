@@ -315,7 +315,7 @@ class AgentsTest(AgentCase):
             wait_until(lambda: self.deployment.agent(self.host.name)["state"] == "down")
             answer = self.deployment.detach(attachment_id)
             self.assertEqual(409, answer.status_code, answer.text)
-            self.assertIn(f"agent of host {self.host.name} has not been heard of", answer.text)
+            self.assertIn(f"agent of host {self.host.name} has not reported", answer.text)
             self.assertEqual("attached", self.status(attachment_id))
             other = self.deployment.attach(self.deployment.create_volume(), self.host.name)
             self.assertEqual(409, other.status_code, other.text)

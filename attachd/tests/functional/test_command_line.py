@@ -214,7 +214,7 @@ class AttachmentsTest(HostCliCase):
         shown = json.loads(self.attachd("agent-show", "node1", "-f", "json"))
         self.assertEqual(("node1", []), (shown["host"], shown["devices"]))
         said = self.attachd("attachment-create", "data", "--on", "node1", code=1)
-        self.assertIn("has not been heard of yet", said)
+        self.assertIn("has not reported yet", said)
         self.attachd("agent-delete", "node1")
         said = self.attachd("attachment-create", "data", "--on", "node1", code=1)
         self.assertIn("No agent of host node1 is known", said)

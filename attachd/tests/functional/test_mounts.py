@@ -73,13 +73,13 @@ class MountTest(LoopDeviceCase):
         mounts.mount(device, folder, mode="ro")
         with self.assertRaises(OSError):
             (Path(folder) / "file").write_text("data")
-        with self.assertRaisesRegex(exception.HostError, "read-only, and mode rw is wanted"):
+        with self.assertRaisesRegex(exception.HostError, "read-only, and mode rw is requested"):
             mounts.mount(device, folder, mode="rw")
 
     def test_mount_writable_of_read_only_mounted_device_is_refused(self):
         device, folder = self.formatted(), self.place()
         mounts.mount(device, folder, mode="rw")
-        with self.assertRaisesRegex(exception.HostError, "for writing, and mode ro is wanted"):
+        with self.assertRaisesRegex(exception.HostError, "for writing, and mode ro is requested"):
             mounts.mount(device, folder, mode="ro")
 
     def test_mount_writable_of_read_only_device_is_refused(self):

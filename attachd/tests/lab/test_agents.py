@@ -137,7 +137,7 @@ class AgentsTest(deployment.AgentCase):
         deployment.wait_for(lambda: not service.is_alive(self.a))
         refused = service.ask_to_attach(third, self.a)
         self.assertEqual(http.client.CONFLICT, refused.status, refused)
-        self.assertIn(f"The agent of host {self.a.name} has not been heard", refused.message)
+        self.assertIn(f"The agent of host {self.a.name} has not reported", refused.message)
         self.assertEqual(1, len(self.a.guest.sessions()))
 
         service.queue.pass_on()

@@ -78,7 +78,7 @@ def list_running(directory: Path) -> list[processes.Process]:
 
 
 def is_ready(directory: Path) -> bool:
-    """Tell whether the file is the volume by now."""
+    """Return whether the file is the volume by now."""
     try:
         # The daemon writes it, as the last step of its start.
         pid = (directory / "pid").read_text().strip()
@@ -145,7 +145,7 @@ def kill(directory: Path) -> None:
 def resize(directory: Path) -> int:
     """Let the daemon read the size of the volume; returns it in bytes.
 
-    QEMU's iSCSI initiator reads the capacity when it is told to resize, and takes that size
+    QEMU's iSCSI initiator reads the capacity at a resize, and takes that size
     regardless of the one in the command: it cannot resize a unit.
 
     :raises HostError: the daemon does not answer, or refuses
@@ -178,7 +178,7 @@ def remove_files(directory: Path, *, lock: int) -> None:
 
 
 def is_fuse_mounted(path: Path) -> bool:
-    """Tell whether a file system is mounted at a path, without access to the path itself."""
+    """Return whether a file system is mounted at a path, without access to the path itself."""
     return any(mount.mountpoint == f"{path}" for mount in mountinfo.list_mounts())
 
 

@@ -139,7 +139,7 @@ def _flush(directory: Path, timeout: float) -> None:
 
 
 def _has_daemon(directory: Path, paths: Sequence[VolumePath]) -> bool:
-    """Tell whether exactly one daemon runs, and it exports one of these paths."""
+    """Return whether exactly one daemon runs, and it exports one of these paths."""
     lines = [storage_daemon.command_line(directory, path) for path in paths]
     daemons = storage_daemon.list_running(directory)
     return len(daemons) == 1 and any(list(daemons[0].line[-len(line) :]) == line for line in lines)

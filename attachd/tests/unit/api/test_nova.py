@@ -162,7 +162,7 @@ class VolumeUseTest(Case):
 
     def test_denied_query_is_forbidden(self):
         self.fake.respond_with(403)
-        with self.assertRaisesRegex(exception.Forbidden, "Compute does not tell"):
+        with self.assertRaisesRegex(exception.Forbidden, "Compute does not answer this caller"):
             self.volume_use()
 
     def test_silent_server_times_out(self):

@@ -77,7 +77,9 @@ class ForeignTest(Case):
 
     def test_detach_attachment_without_host_needs_device(self):
         made = db_rows.add_attachment(self.volume)["id"]
-        with self.assertRaisesRegex(exception.LocalConflict, "no host"):
+        with self.assertRaisesRegex(
+            exception.LocalConflict, "a host that the service does not name"
+        ):
             self.detach(attachment_id=made)
         self.detach(attachment_id=made, device_info={"path": "/dev/x"})
         self.assertEqual(set(), self.ids())

@@ -77,7 +77,7 @@ class AgentTest(unittest.TestCase):
             db_rows.add_volume()["id"], "attached", agent="node-1"
         )["id"]
         self.assertIn(attachment_id, self.refused("remove", "node-1"))
-        self.assertIn("is forgotten", self.done("remove", "node-1", "--force"))
+        self.assertIn("is removed", self.done("remove", "node-1", "--force"))
         self.assertIn("No agent of host node-1", self.refused("remove", "node-1"))
 
     def test_agent_add_with_invalid_host_name_is_refused(self):

@@ -95,7 +95,7 @@ class StatusTest(unittest.TestCase):
         code, checks = self._check()
         self.assertEqual((WARNING, WARNING), (code, checks["Managers"]["result"]))
         details = checks["Managers"]["details"].replace("\n", " ")
-        self.assertIn("b@old (0.9), c@silent (not told).", details)
+        self.assertIn("b@old (0.9), c@silent (unknown).", details)
 
     def test_check_of_needless_version_pin_succeeds(self):
         migration.upgrade()
@@ -153,10 +153,10 @@ class StatusTest(unittest.TestCase):
         migration.upgrade()
         policy = self.folder / "policy.yaml"
         configuration = f"{BACKEND}[oslo_policy]\npolicy_file = {policy}\n"
-        policy.write_text("'volume:get': 'rule:nobody'", encoding="utf-8")
+        policy.write_text("'volume:get': 'rule:absent'", encoding="utf-8")
         code, checks = self._check(configuration)
         self.assertEqual((FAILURE, FAILURE), (code, checks["Policy"]["result"]))
-        for word in (str(policy), "volume:get", "rule nobody"):
+        for word in (str(policy), "volume:get", "rule absent"):
             self.assertIn(word, checks["Policy"]["details"].replace("\n", " "))
 
     def test_check_of_unknown_policy_rule_warns(self):

@@ -70,7 +70,7 @@ class StorageTest(CheckTest):
         )
 
     def test_storage_check_of_unreachable_tgtd_fails_with_reason(self):
-        path = str(self.folder / "nobody")
+        path = str(self.folder / "unknown")
         result = self.use("tgt", tgt_control_socket=path, tgt_timeout=TIMEOUT)
         self.assert_result(Code.FAILURE, result, "status-tgt", "tgtadm")
 
@@ -277,7 +277,7 @@ class ManagersTest(databases.DatabaseCase):
         with mock.patch.object(services, "versions", side_effect=gone):
             found = self._check()
         self.assertEqual(Code.SUCCESS, found.code)
-        self.assertIn("Not looked at", found.details)
+        self.assertIn("Not checked", found.details)
 
 
 class PinTest(unittest.TestCase):

@@ -55,7 +55,7 @@ class ContentsTest(unittest.TestCase):
         device = self.device(8 * _MIB)
         with mock.patch.object(probe.time, "monotonic", side_effect=range(100)):
             probe.check_empty(device, self.progress.append)
-        self.assertIn(f"Looking for data on {device}: 50%", self.progress)
+        self.assertIn(f"Searching for data on {device}: 50%", self.progress)
 
     def test_detect_names_signature(self):
         swap = self.device(_MIB)

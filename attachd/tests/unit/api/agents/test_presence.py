@@ -32,7 +32,7 @@ class PresenceTest(api_context.ApiContextCase):
 
     def test_new_agent_raises_agent_unavailable(self):
         db.create(HOST, fake_agent.KEY)
-        with self.assertRaisesRegex(exception.AgentUnavailable, "has not been heard of yet"):
+        with self.assertRaisesRegex(exception.AgentUnavailable, "has not reported yet"):
             presence.connector(HOST)
 
     def test_check_adds_alternative_to_error(self):
