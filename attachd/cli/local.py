@@ -115,9 +115,9 @@ def client(cloud: connection.Connection, parsed: argparse.Namespace, progress: P
     if os.geteuid() != 0:
         what = "the rights of root (run it with sudo)"
         raise exception.MissingRequirements(host=identity.name, what=what)
-    folder = Path(parsed.state_dir or options.host_folder())
+    state_path = Path(parsed.state_path or options.host_state_path())
     return Client(
-        cloud, Host(identity, folder, connector_type=parsed.connector_type), progress=progress
+        cloud, Host(identity, state_path, connector_type=parsed.connector_type), progress=progress
     )
 
 

@@ -18,8 +18,8 @@ from oslo_utils import strutils
 
 from attachd.agent.journal import DEFAULT_STATE_PATH
 
-FOLDER_VARIABLE = "ATTACHD_HOST_FOLDER"
-"""Environment variable with the folder of this host's journal."""
+STATE_PATH_VARIABLE = "ATTACHD_HOST_STATE_PATH"
+"""Environment variable with the directory of this host's journal."""
 
 _FILE_SYSTEM = re.compile(r"[a-z0-9][a-z0-9.]*")
 
@@ -53,15 +53,15 @@ def file_system(text: str) -> str:
 
 
 def absolute(text: str) -> str:
-    """Return a path as an absolute one: another process may use it in another folder."""
+    """Return an absolute path: a process in another working directory may use it."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return str(Path(text).absolute())
 
 
-def host_folder() -> str:
-    """Return the default folder of the journal."""
-    return os.environ.get(FOLDER_VARIABLE) or str(DEFAULT_STATE_PATH)
+def host_state_path() -> str:
+    """Return the default directory of the journal."""
+    return os.environ.get(STATE_PATH_VARIABLE) or str(DEFAULT_STATE_PATH)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,12 +139,12 @@ HOST = (
         "by the kernel where it can; default: auto",
     ),
     option(
-        "--state-dir",
+        "--state-path",
         metavar="DIR",
         default=None,
         type=absolute,
-        help="the folder where this host notes what is attached; default: "
-        f"${FOLDER_VARIABLE}, or {DEFAULT_STATE_PATH}",
+        help="the directory where this host records what is attached; default: "
+        f"${STATE_PATH_VARIABLE}, or {DEFAULT_STATE_PATH}",
     ),
 )
 ATTACH = (

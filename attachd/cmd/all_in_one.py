@@ -52,7 +52,7 @@ file_folder = {folder}
 """
 
 KEY_FILE = "secrets.key"
-"""File in the folder; created by the first start."""
+"""File in the directory; created by the first start."""
 
 GREETING = """\
 attachd listens on {url}/ and keeps everything in {folder}
@@ -108,7 +108,7 @@ delete every volume.  Use --host 127.0.0.1 unless that is what you want.
 PROJECT = "0" * 32
 """The project of a request that names none, as of the openstack command with these settings."""
 UNUSABLE = frozenset("$?\n")
-"""Characters not allowed in the folder's name: configuration files and database URLs use them."""
+"""Characters with a meaning in configuration files and database URLs, not allowed in the path."""
 LAST_PORT = 65535
 SHUTDOWN_TIMEOUT = 65.0
 """Seconds that the manager has to finish its operations."""
@@ -128,7 +128,7 @@ def main() -> int:
     os.umask(0o077)
     arguments = _parser().parse_args()
     _stay_on_one_processor()
-    folder = arguments.state_dir.absolute()
+    folder = arguments.state_path.absolute()
     try:
         with _lock_folder(folder):
             _configure(folder, arguments.config_file)
@@ -166,11 +166,11 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=_port, default=8776, help="the port, 0 for any free one: %(default)s"
     )
     parser.add_argument(
-        "--state-dir",
+        "--state-path",
         type=Path,
         default=_default_folder(),
         metavar="DIR",
-        help="the folder for database and volumes, made if it is missing: %(default)s",
+        help="the directory for database and volumes, created if it is missing: %(default)s",
     )
     parser.add_argument(
         "--config-file",
@@ -190,7 +190,7 @@ def _port(text: str) -> int:
 
 
 def _default_folder() -> Path:
-    """Return attachd's state folder as the XDG Base Directory Specification defines it."""
+    """Return attachd's state directory as the XDG Base Directory Specification defines it."""
     configured = Path(os.environ.get("XDG_STATE_HOME", ""))
     base = configured if configured.is_absolute() else Path.home() / ".local" / "state"
     return base / "attachd"
@@ -198,7 +198,7 @@ def _default_folder() -> Path:
 
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Create the folder and lock it: two processes in one folder would corrupt their data."""
+    """Create the directory and lock it: two processes in it would corrupt their data."""
     if unusable := set(str(folder)) & UNUSABLE:
         raise StartError(
             f"cannot use {str(folder)!r}: its name has {' and '.join(map(repr, unusable))}"

@@ -98,7 +98,7 @@ def all_in_one(folder: Path, driver: str) -> Iterator[Running]:
         str(Path(__file__).with_name("counted.py")),
         str(counter),
         "attachd.cmd.all_in_one",
-        *("--port", "0", "--state-dir", str(folder / "state"), "--config-file", str(settings)),
+        *("--port", "0", "--state-path", str(folder / "state"), "--config-file", str(settings)),
     ]
     log = folder / "all-in-one.log"
     with _process(command, log) as process:

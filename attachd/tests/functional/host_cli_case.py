@@ -43,7 +43,7 @@ class HostCliCase(testtools.TestCase):
         self.url = f"{self.service.url}/v3"
         self.storage = sdk.block_storage(self, self.service.url)
         self.environment = processes.environment(
-            ATTACHD_HOST_FOLDER=f"{self.folder / 'host'}",
+            ATTACHD_HOST_STATE_PATH=f"{self.folder / 'host'}",
             HOME=f"{self.folder}",
             PATH=cli_commands.command_path(self),
             OS_AUTH_TYPE="none",

@@ -252,7 +252,7 @@ class RefusalTest(unittest.TestCase):
         self.state = lifetime.temp_dir(self) / "state"
 
     def refused(self, *arguments):
-        code, output, errors = run("--port=0", f"--state-dir={self.state}", *arguments)
+        code, output, errors = run("--port=0", f"--state-path={self.state}", *arguments)
         self.assertEqual((1, ""), (code, output), errors)
         self.assertEqual(1, errors.count("\n"), errors)
         self.assertTrue(errors.startswith("attachd-all-in-one: "), errors)
@@ -282,7 +282,7 @@ class RefusalTest(unittest.TestCase):
 
     def test_all_in_one_with_ambiguous_directory_name_exits_with_message(self):
         for name in ("$HOME", "what?"):
-            self.assertIn(name, self.refused(f"--state-dir={self.state / name}"))
+            self.assertIn(name, self.refused(f"--state-path={self.state / name}"))
 
     def test_all_in_one_with_read_only_directory_exits_with_message(self):
         if os.geteuid() == 0:

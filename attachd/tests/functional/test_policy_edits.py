@@ -105,7 +105,7 @@ class StartTest(Case):
             self,
             processes.script("attachd-all-in-one"),
             "--port=0",
-            f"--state-dir={self.folder / 'state'}",
+            f"--state-path={self.folder / 'state'}",
             f"--config-file={self.configuration}",
         )
         self.assertEqual(1, process.wait())

@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
         self.enterContext(mock.patch.object(os, "geteuid", return_value=user))
 
     def run_it(self, *words, code=0):
-        settings = {**programs.SETTINGS, "ATTACHD_HOST_FOLDER": f"{self.folder}"}
+        settings = {**programs.SETTINGS, "ATTACHD_HOST_STATE_PATH": f"{self.folder}"}
         done = programs.run(*words, connection="the cloud", settings=settings)
         self.assertEqual(code, done.code, done.err)
         self.said = done.err
@@ -75,7 +75,7 @@ class AttachTest(Case):
     def test_attach_creates_host_from_options(self):
         self.run_it(
             *("local-attach", "data", "--hostname", "node1", "--initiator", "iqn.2026-01.x:1"),
-            *("--connector-type", "user-space", "--state-dir", f"{self.folder}/own"),
+            *("--connector-type", "user-space", "--state-path", f"{self.folder}/own"),
         )
         cloud, host = self.made.call_args.args
         self.assertEqual("the cloud", cloud)
@@ -83,7 +83,7 @@ class AttachTest(Case):
         self.assertEqual("user-space", host.connector.TYPE)
         self.assertEqual(self.folder / "own", host.journal.state_path)
 
-    def test_attach_without_state_dir_uses_environment(self):
+    def test_attach_without_state_path_uses_environment(self):
         self.run_it("local-attach", "data")
         self.assertEqual(self.folder, self.made.call_args.args[1].journal.state_path)
 

@@ -42,8 +42,8 @@ class SpellingTest(unittest.TestCase):
             (["--hostname", "node1"], "hostname", "node1"),
             (["--initiator", "iqn.2026-01.example:1"], "initiator", "iqn.2026-01.example:1"),
             (["--connector-type", "user-space"], "connector_type", "user-space"),
-            (["--state-dir", "/var/x"], "state_dir", "/var/x"),
-            (["--state_dir", "/var/x"], "state_dir", "/var/x"),
+            (["--state-path", "/var/x"], "state_path", "/var/x"),
+            (["--state_path", "/var/x"], "state_path", "/var/x"),
         ):
             with self.subTest(words=words):
                 found = parsed(options.ATTACH, "data", *words)
@@ -82,7 +82,7 @@ class SpellingTest(unittest.TestCase):
                 "hostname": None,
                 "initiator": None,
                 "connector_type": "auto",
-                "state_dir": None,
+                "state_path": None,
             },
             found,
         )
@@ -115,11 +115,11 @@ class RefusalTest(unittest.TestCase):
 
 
 class StateDirTest(unittest.TestCase):
-    def test_state_dir_is_read_from_environment(self):
-        with mock.patch.dict(os.environ, {options.FOLDER_VARIABLE: "/var/x"}):
-            self.assertEqual("/var/x", options.host_folder())
+    def test_state_path_is_read_from_environment(self):
+        with mock.patch.dict(os.environ, {options.STATE_PATH_VARIABLE: "/var/x"}):
+            self.assertEqual("/var/x", options.host_state_path())
 
-    def test_state_dir_without_environment_is_default(self):
+    def test_state_path_without_environment_is_default(self):
         with mock.patch.dict(os.environ):
-            os.environ.pop(options.FOLDER_VARIABLE, None)
-            self.assertEqual(str(journal.DEFAULT_STATE_PATH), options.host_folder())
+            os.environ.pop(options.STATE_PATH_VARIABLE, None)
+            self.assertEqual(str(journal.DEFAULT_STATE_PATH), options.host_state_path())
