@@ -105,7 +105,6 @@ class LogrotateTest(unittest.TestCase):
                 ATTACHD_CONFIG_FILES="/dev/null",
                 # As the guide's drop-in has it.
                 OS_DEFAULT__LOG_FILE=str(log),
-                OS_DEFAULT__WATCH_LOG_FILE="true",
             ),
             text=True,
         )
