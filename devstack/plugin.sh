@@ -100,7 +100,7 @@ function attachd_configure_api {
     configure_keystone_authtoken_middleware \
         "$ATTACHD_CONF" "$ATTACHD_USER" keystone_authtoken block-storage
     iniset "$ATTACHD_CONF" keystone_authtoken region_name "$REGION_NAME"
-    # Nova is asked who uses a volume; where it is not in the catalogue, nobody is.
+    # Nova is asked who uses a volume, if it is in the catalogue.
     iniset "$ATTACHD_CONF" nova region_name "$REGION_NAME"
 
     local listen=""
@@ -154,7 +154,7 @@ function attachd_configure_agent {
     iniset "$ATTACHD_AGENT_CONF" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
     iniset_rpc_backend attachd "$ATTACHD_AGENT_CONF" DEFAULT "$ATTACHD_VHOST"
     iniset "$ATTACHD_AGENT_CONF" agent host "$ATTACHD_AGENT_HOST"
-    iniset "$ATTACHD_AGENT_CONF" agent folder "$ATTACHD_STATE_DIR/host"
+    iniset "$ATTACHD_AGENT_CONF" agent state_path "$ATTACHD_STATE_DIR/host"
     setup_logging "$ATTACHD_AGENT_CONF"
 }
 
