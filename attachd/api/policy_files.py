@@ -26,9 +26,9 @@ _AttributeCheck: type[Any] = type(oslo_policy.RuleDefault("any", "attribute:valu
 
 
 def find(conf: cfg.ConfigOpts) -> list[Path]:
-    """Return the policy files in their order: the policy file, then those of the policy folders.
+    """Return the policy files in their order: the policy file, then those of policy_dirs.
 
-    :raises ConfigurationError: a folder cannot be read
+    :raises ConfigurationError: a directory cannot be read
     """
     main = conf.find_file(conf.oslo_policy.policy_file)
     files = [] if main is None else [Path(main)]

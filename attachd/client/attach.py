@@ -257,7 +257,7 @@ def mode_of(entry: Entry) -> str:
 
 
 def check_mountpoint(folder: str | None) -> None:
-    """Check that a folder can be a mountpoint; a missing one can be created.
+    """Check that a directory can be a mountpoint; a missing one can be created.
 
     :raises HostError: it cannot
     """
@@ -273,7 +273,8 @@ def check_mountpoint(folder: str | None) -> None:
         ) from error
     if not free or (nearest == path and path.is_mount()):
         raise exception.HostError(
-            reason=f"{folder} is not empty, or something is mounted there: choose another folder."
+            reason=f"{folder} is not empty, or something is mounted there. Choose another "
+            "directory."
         )
 
 

@@ -122,7 +122,7 @@ class Client:
         A repeated call returns the same answer, also after an interrupted one.
 
         :param volume: name or id
-        :param mountpoint: an empty folder to mount it at
+        :param mountpoint: an empty directory to mount it at
         :param mkfs: the file system to make if the volume is empty, such as "ext4"
         :raises HostError: this host cannot, or has it already
         :raises AttachFailed: the attempt could not be undone completely; the message says what is

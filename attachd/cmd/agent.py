@@ -99,7 +99,7 @@ def _check_host_name(host: Host) -> None:
 
 
 def _lock_folder(folder: Path) -> None:
-    """Lock the folder for the life of this process; raises HostError if another agent has it."""
+    """Lock the directory until this process ends; raises HostError if another agent has it."""
     lock = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -65,7 +65,7 @@ def _driver_of(name: str) -> str | None:
 
 
 def storage(_checks: object) -> Result:
-    """Whether each backend's own check succeeds: its tools, folders and daemons."""
+    """Whether each backend's own check succeeds: its tools, directories and daemons."""
     if not CONF.enabled_backends:
         return Result(Code.SUCCESS)
     if foreign := _not_ours():

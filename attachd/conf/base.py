@@ -18,7 +18,7 @@ OPTIONS = [
     cfg.StrOpt(
         "state_path",
         default="/var/lib/attachd",
-        help="The folder for attachd's own files.",
+        help="The directory for attachd's own files.",
     ),
     cfg.StrOpt(
         "storage_availability_zone",

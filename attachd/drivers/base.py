@@ -162,7 +162,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def setup(self) -> None:
-        """Check tools, folders and daemons; called once before any other method.
+        """Check tools, directories and daemons; called once before any other method.
 
         :raises BackendError: naming what is missing and the option to set
         """

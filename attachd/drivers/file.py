@@ -58,7 +58,7 @@ class FileDriver(base.Driver):
         cfg.StrOpt(
             "file_folder",
             default="$state_path/files",
-            help="The folder for the volumes; each backend needs one of its own.",
+            help="The directory for the volumes; each backend needs one of its own.",
         ),
         cfg.StrOpt(
             "file_loop_devices",
@@ -73,7 +73,7 @@ class FileDriver(base.Driver):
         cfg.StrOpt(
             "file_devices_dir",
             default="/run/attachd/devices",
-            help="The folder for the names of block devices. It has to be empty after a boot, "
+            help="The directory for the names of block devices. It has to be empty after a boot, "
             "when the names would lead to other devices.",
         ),
     )
@@ -87,7 +87,7 @@ class FileDriver(base.Driver):
         self._loops = False
 
     def setup(self) -> None:
-        """Create the folders and check whether loop devices can be used."""
+        """Create the directories and check whether loop devices can be used."""
         self._volumes.prepare()
         sparse.make_private_folder(self._exports)
         wanted = self.options.file_loop_devices
@@ -105,7 +105,7 @@ class FileDriver(base.Driver):
             LOG.warning("%s hands out plain files: no loop devices (%s)", self.name, lacking)
 
     def get_stats(self) -> base.BackendStats:
-        """Return the size of the folder's file system."""
+        """Return the size of the directory's file system."""
         return self._volumes.stats("file", read_only_enforced=self._loops)
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class FileDriver(base.Driver):
             loop.detach(link)
             base.check_fencing()
             name = self._devices / link.name
-            # Without loop devices the folder need not be one that this process may look into.
+            # Without loop devices the directory need not be one that this process may look into.
             if os.path.lexists(name):
                 name.unlink(missing_ok=True)
             if not self._loops and not others and _in_use(link):
@@ -169,7 +169,7 @@ class FileDriver(base.Driver):
             base.check_fencing()
             link.unlink(missing_ok=True)
             base.check_fencing()
-            # The folder stays while others have their links in it.
+            # The directory stays while others have their links in it.
             with contextlib.suppress(OSError):
                 link.parent.rmdir()
 
@@ -183,7 +183,7 @@ class FileDriver(base.Driver):
             return _listed(self._granted_in(self._exports))
 
     def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
-        """List the links in the volume's folder."""
+        """List the links in the volume's directory."""
         folder = self._exports / volume.id
         if folder.parent != self._exports:
             return ()  # No volume has such an id.
@@ -216,7 +216,7 @@ class FileDriver(base.Driver):
         return self._volumes.sizes()
 
     def _granted_in(self, folder: Path) -> Iterator["_Granted"]:
-        """Find links in a folder, and devices over present or former links."""
+        """Find links in a directory, and devices over present or former links."""
         links = set(_files_below(folder, self._exports))
         over: dict[Path, list[loop.LoopDevice]] = {}
         for link, device in loop.under(folder) if self._loops else ():
@@ -271,7 +271,7 @@ class FileDriver(base.Driver):
 
 
 def _files_below(folder: Path, root: Path) -> Iterator[Path]:
-    """List the files in a folder, or in the folders of the root, while they change."""
+    """List the files in a directory, or in the directories of the root, while they change."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             path = Path(entry.path)

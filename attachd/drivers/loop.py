@@ -68,7 +68,7 @@ def find(backing: Path) -> list[LoopDevice]:
 
 
 def under(folder: Path) -> list[tuple[Path, LoopDevice]]:
-    """List the devices over files that are, or were, anywhere in a folder, with those files."""
+    """List the devices over files that are, or were, anywhere in a directory, with those files."""
     found = ((Path(_backing(each).removesuffix(_DELETED)), each) for each in _attached())
     return [(file, _describe(each)) for file, each in found if folder in file.parents]
 
@@ -143,7 +143,7 @@ def _clear(device: LoopDevice, backing: Path) -> None:
 
 
 def _attached() -> Iterator[Path]:
-    # Only a device in use has the folder "loop".
+    # Only a device in use has the directory "loop".
     return _BLOCK.glob("loop*/loop")
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes as sparse files in a folder; for the drivers that export such files.
+"""Volumes as sparse files in a directory; for the drivers that export such files.
 
 A volume occupies only the blocks that were written, and the rest reads as zeros.  A change is on
-disk when a method returns: the file and its folder are synchronized.
+disk when a method returns: the file and its directory are synchronized.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class SparseFiles:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Create the folder, or check that it can be used."""
+        """Create the directory, or check that it can be used."""
         make_private_folder(self.folder)
 
     def path(self, volume_id: str) -> Path:
@@ -105,12 +105,12 @@ class SparseFiles:
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all volumes in bytes, by id."""
-        with map_os_errors(f"The folder {self.folder} could not be listed"):
+        with map_os_errors(f"The directory {self.folder} could not be listed"):
             return dict(_sizes(self.folder))
 
     def stats(self, protocol: str, **capabilities: bool) -> base.BackendStats:
         """Return the size of the file system and the sum of the sizes of the volumes."""
-        with map_os_errors(f"The folder {self.folder} could not be measured"):
+        with map_os_errors(f"The directory {self.folder} could not be measured"):
             filesystem = os.statvfs(self.folder)
             allocated = sum(size for _name, size in _sizes(self.folder))
         return base.BackendStats(
@@ -137,29 +137,29 @@ def plain_name(identifier: str) -> str:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder for its owner alone; an existing one gets that mode.
+    """Create a directory for its owner alone; an existing one gets that mode.
 
-    :raises BackendError: naming the folder
+    :raises BackendError: naming the directory
     """
     make_folder(folder, 0o700)
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Create a folder with exactly this mode; an existing one gets it.
+    """Create a directory with exactly this mode; an existing one gets it.
 
-    :raises BackendError: naming the folder
+    :raises BackendError: naming the directory
     """
     try:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
         folder.chmod(mode)
     except OSError as error:
         raise exception.BackendError(
-            f"The folder {folder} cannot be used: {error}.", final=True
+            f"The directory {folder} cannot be used: {error}.", final=True
         ) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Synchronize a folder, so that its names survive a power failure."""
+    """Synchronize a directory, so that its names survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

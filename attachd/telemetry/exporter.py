@@ -41,7 +41,7 @@ class _Build:
 
 
 class _SharedFolder:
-    """Sums of the values of all processes that share a folder."""
+    """Sums of the values of all processes that share a directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

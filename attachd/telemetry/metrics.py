@@ -4,9 +4,9 @@
 While metrics are disabled, recording costs one test of a variable.  A value that cannot be
 recorded is lost: an operation must not fail because of metrics.
 
-If the environment has PROMETHEUS_MULTIPROC_DIR, prometheus_client keeps the values of each process
-in files of that folder, and the processes export their sums.  Gauges are computed on request and
-stored nowhere, so none has to be removed when a process ends.
+If the environment has PROMETHEUS_MULTIPROC_DIR, prometheus_client keeps the values of each
+process in files of that directory, and the processes export their sums.  Gauges are computed on
+request and stored nowhere, so none has to be removed when a process ends.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ BUCKETS: Final = (
 
 
 def shared_folder() -> Path | None:
-    """Return the folder through which several processes export as one; None: there is none."""
+    """Return the directory through which several processes export as one; None: there is none."""
     path = os.environ.get(FOLDER_VARIABLE)
     return Path(path) if path else None
 
@@ -53,7 +53,7 @@ def continue_files() -> None:
     So there are never more files than processes at a time, and no sum decreases when a process
     ends.  Called before the first value of a process: on import, and after a fork.
 
-    :raises ConfigurationError: the folder cannot be used
+    :raises ConfigurationError: the directory cannot be used
     """
     folder = shared_folder()
     if folder is None:
@@ -90,7 +90,7 @@ continue_files()
 os.register_at_fork(after_in_child=_continue_files_after_fork)
 
 REGISTRY: Final = prometheus_client.CollectorRegistry()
-"""Counters and histograms; in files of several processes, if they share a folder."""
+"""Counters and histograms; in files of several processes, if they share a directory."""
 
 _counter = functools.partial(prometheus_client.Counter, registry=REGISTRY)
 _duration = functools.partial(prometheus_client.Histogram, registry=REGISTRY, buckets=BUCKETS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API of attachd under gunicorn: ``gunicorn -c gunicorn.conf.py``.
 
-attachd.conf is looked for in the usual places; ATTACHD_CONFIG_FILES names others.
+It reads attachd.conf of the default directories; ATTACHD_CONFIG_FILES names other files.
 """
 
 wsgi_app = "attachd.wsgi:application"
@@ -14,12 +14,12 @@ threads = 16
 # Each worker loads the API for itself: connections do not survive a fork.
 preload_app = False
 
-# Seconds an idle connection stays open.  Longer than clients and proxies keep theirs, so that
-# it is they who close it, never the server just when the next request is on its way.
+# Seconds that an idle connection stays open.  Longer than clients and proxies keep theirs: if the
+# server closed it, a request that is just being sent would be lost.
 keepalive = 75
 # Longer than a manager may take to connect ([rpc]attach_timeout), also after SIGTERM.
 timeout = 90
 graceful_timeout = 70
 
-# Nothing controls the running server, so it needs no socket in somebody's home.
+# Nothing controls the running server, so it needs no control socket.
 control_socket_disable = True

@@ -76,7 +76,7 @@ def mount(device: str, mountpoint: str, *, mode: str) -> None:
     :raises HostError: it cannot be mounted there; at most the directory was made
     """
     if not Path(mountpoint).is_absolute():
-        raise exception.HostError(reason=f"{mountpoint} is no absolute path of a folder.")
+        raise exception.HostError(reason=f"{mountpoint} is no absolute path of a directory.")
     if _is_mounted_as(device, mountpoint, mode):
         return
     fs_type = _mountable_type(device)
@@ -86,7 +86,7 @@ def mount(device: str, mountpoint: str, *, mode: str) -> None:
             return
         raise exception.HostError(
             reason=f"{mountpoint} is not empty, and what is in it could not be seen while "
-            "something is mounted there. Choose another folder."
+            "something is mounted there. Choose another directory."
         )
     options = _mount_options(device, fs_type, mode)
     result = commands.execute(
@@ -152,7 +152,7 @@ def _is_mounted_as(device: str, mountpoint: str, mode: str) -> bool:
     if not _is_of(current, device):
         raise exception.HostError(
             reason=f"{current.source} is mounted at {mountpoint} already. Unmount it, or choose "
-            f"another folder for {device}."
+            f"another directory for {device}."
         )
     if current.read_only != (mode == "ro"):
         now = "read-only" if current.read_only else "for writing"

@@ -43,7 +43,7 @@ class TgtDriver(base.Driver):
         cfg.StrOpt(
             "tgt_volumes_dir",
             default="$state_path/tgt",
-            help="The folder for the volumes' files; each backend needs one of its own.",
+            help="The directory for the volumes' files; each backend needs one of its own.",
         ),
         cfg.StrOpt(
             "tgt_portal",
@@ -97,14 +97,14 @@ class TgtDriver(base.Driver):
         )
 
     def setup(self) -> None:
-        """Create the folder, and check that tgtd answers and accepts secrets."""
+        """Create the directory, and check that tgtd answers and accepts secrets."""
         _check_options(self.options)
         self._volumes.prepare()
         self._tgtd.check()
         self._target_manager.ensure_sentinel()
 
     def get_stats(self) -> base.BackendStats:
-        """Return the size of the folder's file system."""
+        """Return the size of the directory's file system."""
         return self._volumes.stats("iSCSI", read_only_enforced=True)
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
