@@ -9,7 +9,7 @@ Source: the Compute API, "Show a detail of a volume attachment", 2.89.
 
 from collections.abc import Mapping
 import json
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 import urllib.parse
 
 from keystoneauth1 import adapter, loading, noauth, token_endpoint
@@ -51,30 +51,19 @@ class VolumeUse(NamedTuple):
     message: str = ""
 
 
-class ComputeApi(Protocol):
-    """An interface to Nova."""
-
-    def volume_use(self, server_id: str, volume_id: str) -> VolumeUse:
-        """Return by which attachment a server has a volume.
-
-        :raises Unavailable: there is no response, or none of Nova
-        :raises Forbidden: Nova denies the query to the caller
-        """
-
-
-def find_compute(context: RequestContext, environ: Mapping[str, Any]) -> ComputeApi | None:
+def find_compute(context: RequestContext, environ: Mapping[str, Any]) -> "ComputeApi | None":
     """Return the interface to Nova; None in a deployment without Nova.
 
     :param environ: of the request, as keystonemiddleware left it
     :raises Unavailable: it cannot be determined whether there is a Nova
     """
     if CONF.nova.endpoint_override:
-        return _HttpCompute(_plugin(CONF.nova.endpoint_override, context.auth_token))
+        return ComputeApi(_plugin(CONF.nova.endpoint_override, context.auth_token))
     authenticated = environ.get("keystone.token_auth")
     if authenticated is None:
         return None
     if CONF.nova.token_auth_url:
-        return _HttpCompute(
+        return ComputeApi(
             v3.Token(
                 CONF.nova.token_auth_url,
                 context.auth_token or "",
@@ -82,7 +71,7 @@ def find_compute(context: RequestContext, environ: Mapping[str, Any]) -> Compute
             )
         )
     url = _catalogue_url(authenticated.user)
-    return _HttpCompute(_plugin(url, context.auth_token)) if url else None
+    return ComputeApi(_plugin(url, context.auth_token)) if url else None
 
 
 def _plugin(url: str, token: str | None) -> Any:
@@ -110,14 +99,18 @@ def _endpoint_filter() -> dict[str, Any]:
     return {"interface": CONF.nova.interface, "region_name": CONF.nova.region_name}
 
 
-class _HttpCompute:
+class ComputeApi:
     """Nova over HTTP."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
 
     def volume_use(self, server_id: str, volume_id: str) -> VolumeUse:
-        """See ComputeApi.volume_use()."""
+        """Return by which attachment a server has a volume.
+
+        :raises Unavailable: there is no response, or none of Nova
+        :raises Forbidden: Nova denies the query to the caller
+        """
         server, volume = (urllib.parse.quote(part, safe="") for part in (server_id, volume_id))
         try:
             answer = self._get(f"/servers/{server}/os-volume_attachments/{volume}")

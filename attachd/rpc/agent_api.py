@@ -60,4 +60,4 @@ def _delivery_failed() -> exception.Unavailable:
 
 
 def _client(host: str) -> transport.Client:
-    return transport.get_topic_client(CONF.agent.topic, host, CONF.agent.work_timeout, VERSION)
+    return transport.get_client(host, CONF.agent.work_timeout, VERSION, topic=CONF.agent.topic)

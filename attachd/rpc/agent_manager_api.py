@@ -151,7 +151,7 @@ def detach_refused(
 
 def _call(credentials: AgentCredentials, method: str, **arguments: Any) -> Any:
     with _map_errors():
-        client = transport.get_topic_client(CONF.agent.manager_topic, None, TIMEOUT, VERSION)
+        client = transport.get_client(None, TIMEOUT, VERSION, topic=CONF.agent.manager_topic)
         return client.call(
             context.get_admin_context(),
             method,

@@ -298,26 +298,21 @@ def _set_poll_interval() -> None:
 
 
 def get_client(
-    server_name: str, timeout: float, version: str, objects: base.Manifest = ()
+    server_name: str | None,
+    timeout: float,
+    version: str,
+    objects: base.Manifest = (),
+    topic: str | None = None,
 ) -> Client:
-    """Return this process's client for one manager's backend.
+    """Return this process's client for one manager's backend, or for servers of another topic.
 
-    :param server_name: ``host@backend``
+    :param server_name: ``host@backend``, or a server of the topic; None: any of them
     :param timeout: seconds to wait for an answer
     :param version: of the contract, as in manager_api
     :param objects: the object versions that the manager understands
+    :param topic: None: that of managers
     """
-    return _state.client_of(CONF.rpc.topic, server_name, timeout, version, objects)
-
-
-def get_topic_client(topic: str, server_name: str | None, timeout: float, version: str) -> Client:
-    """Return this process's client for the servers of another topic than that of managers.
-
-    :param server_name: None: any of them
-    :param timeout: seconds to wait for an answer
-    :param version: of the contract
-    """
-    return _state.client_of(topic, server_name, timeout, version)
+    return _state.client_of(topic or CONF.rpc.topic, server_name, timeout, version, objects)
 
 
 def get_fanout_client(version: str) -> Client:
@@ -388,7 +383,7 @@ def _make_client(
     server_name: str | None,
     timeout: float,
     version: str,
-    objects: base.Manifest = (),
+    objects: base.Manifest,
 ) -> Client:
     return Client(
         messaging.get_rpc_client(

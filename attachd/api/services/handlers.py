@@ -131,12 +131,6 @@ def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     services.thaw(scheduler.BINARY, backend)
 
 
-@endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=FAILOVER)
-def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
-    """Refuse a failover, because no backend replicates."""
-    _refuse_failover(ctx, body, version)
-
-
 @endpoint(
     "PUT",
     "/os-services/failover",
@@ -144,12 +138,9 @@ def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoRet
     policy=policy.UPDATE,
     body=FAILOVER,
 )
+@endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=FAILOVER)
 def failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
     """Refuse a failover, because no backend replicates."""
-    _refuse_failover(ctx, body, version)
-
-
-def _refuse_failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
     ctx.authorize(policy.FAILOVER)
     backend = _named_backend(body, version)
     raise exception.BadRequest(

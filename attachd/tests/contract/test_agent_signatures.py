@@ -48,7 +48,7 @@ class _Contract:
         sent = {}
         for name, (kind, arguments) in self.SENDING.items():
             client = mock.Mock()
-            with mock.patch.object(transport, "get_topic_client", return_value=client):
+            with mock.patch.object(transport, "get_client", return_value=client):
                 getattr(self.MODULE, name)(*arguments)
             ((_context, method), said) = getattr(client, kind).call_args
             sent[name] = (kind, method, said)

@@ -22,14 +22,14 @@ class RequestTest(unittest.TestCase):
         super().setUp()
         self.client = mock.Mock()
         self.made = self.enterContext(
-            mock.patch.object(transport, "get_topic_client", return_value=self.client)
+            mock.patch.object(transport, "get_client", return_value=self.client)
         )
 
     def test_client_has_topic_host_timeout_and_version(self):
         override(self, "work_timeout", 7, group="agent")
         for ask in (agent_api.reconcile, agent_api.request_reconcile):
             ask(CONTEXT, "compute-1", "a")
-            self.made.assert_called_with("attachd-agent", "compute-1", 7, agent_api.VERSION)
+            self.made.assert_called_with("compute-1", 7, agent_api.VERSION, topic="attachd-agent")
 
     def test_reconcile_is_call_and_request_reconcile_is_cast(self):
         agent_api.reconcile(CONTEXT, "compute-1", "a")

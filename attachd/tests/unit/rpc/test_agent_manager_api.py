@@ -31,7 +31,7 @@ class AgentManagerApiTest(unittest.TestCase):
         super().setUp()
         self.client = mock.Mock()
         self.made = self.enterContext(
-            mock.patch.object(transport, "get_topic_client", return_value=self.client)
+            mock.patch.object(transport, "get_client", return_value=self.client)
         )
 
     def test_module_has_only_listed_methods(self):
@@ -45,7 +45,10 @@ class AgentManagerApiTest(unittest.TestCase):
             self.client.reset_mock()
             ask(method)
             self.made.assert_called_with(
-                "agents-topic", None, agent_manager_api.TIMEOUT, agent_manager_api.VERSION
+                None,
+                agent_manager_api.TIMEOUT,
+                agent_manager_api.VERSION,
+                topic="agents-topic",
             )
             self.client.call.assert_called_once_with(
                 mock.ANY, method, host="compute-1", key="k" * 43, **arguments

@@ -62,7 +62,7 @@ class ServicesTest(api_context.ApiContextCase):
                 act({"host": "nowhere", "binary": api_context.BINARY})
 
 
-ALL = (handlers.freeze, handlers.thaw, handlers.failover, handlers.failover_host)
+ALL = (handlers.freeze, handlers.thaw, handlers.failover)
 
 
 class FreezeTest(api_context.ApiContextCase):
@@ -88,8 +88,7 @@ class FreezeTest(api_context.ApiContextCase):
                 act(api_context.make_context(), {"host": "h@a"}, mv.LATEST)
 
     def test_failover_returns_400(self):
-        for act in (handlers.failover, handlers.failover_host):
-            self.assertIn("cannot fail over", self.refused(act, {"host": "h@a"}))
+        self.assertIn("cannot fail over", self.refused(handlers.failover, {"host": "h@a"}))
 
     def test_unknown_backend_returns_400(self):
         for act in ALL:
