@@ -11,20 +11,18 @@ drivers/loop.py differs: it checks a fence before each step, in one process with
 the commands of this module outlive a killed process and keep its lock.
 """
 
-from collections.abc import Iterator
 import contextlib
 import dataclasses
-import os
 from pathlib import Path
 import time
 
 from attachd import commands, exception
 from attachd.agent import block_device
+from attachd.agent.mount import device_nodes
 
 DETACH_TIMEOUT = 10.0
 
 _BLOCK = Path("/sys/block")
-_DEVICES = Path("/dev")
 _POLL_INTERVAL = 0.02
 
 
@@ -44,13 +42,8 @@ class LoopDevice:
 
 def list_over(image: Path) -> list[LoopDevice]:
     """List the devices over a file, by the path under which it was opened."""
-    name = os.fsencode(image)
-    # Only a device in use has the directory "loop".
-    return [
-        _describe(directory)
-        for directory in _BLOCK.glob("loop*/loop")
-        if _backing_file(directory) == name
-    ]
+    loops = device_nodes.list_loop_devices()
+    return [_describe(loop.path) for loop, backing in loops if backing == f"{image}"]
 
 
 def attach(image: Path, *, writable: bool, lock: int) -> LoopDevice:
@@ -94,36 +87,15 @@ def detach(image: Path, *, lock: int) -> None:
 
 
 def _clear(loop: LoopDevice, image: Path, lock: int) -> None:
-    with contextlib.suppress(OSError), _opened(loop.path):
+    with contextlib.suppress(OSError), Path(loop.path).open("rb", buffering=0):
         # While it is open here, it cannot be reused for another file.
         if loop in list_over(image) and not loop.closing:
             with contextlib.suppress(exception.HostError):
                 commands.run("losetup", "--detach", loop.path, pass_fds=[lock])
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _backing_file(directory: Path) -> bytes:
-    # The device may be freed meanwhile.
-    with contextlib.suppress(OSError):
-        return (directory / "backing_file").read_bytes().removesuffix(b"\n")
-    return b""
-
-
-def _describe(directory: Path) -> LoopDevice:
-    flags = [_read_flag(directory.parent / "ro"), _read_flag(directory / "autoclear")]
-    return LoopDevice(f"{_DEVICES / directory.parent.name}", *flags)
-
-
-def _read_flag(path: Path) -> bool:
-    try:
-        return path.read_text().strip() == "1"
-    except OSError:
-        return False
+def _describe(path: str) -> LoopDevice:
+    directory = _BLOCK / Path(path).name
+    flags = [directory / "ro", directory / "loop" / "autoclear"]
+    # The device may be freed meanwhile: then it has neither.
+    return LoopDevice(path, *(device_nodes.read_line(flag) == "1" for flag in flags))
