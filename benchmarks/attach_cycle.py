@@ -27,12 +27,12 @@ IDLE = 1.0
 
 
 def main() -> int:
-    """Run as told.
+    """Run the benchmark that the arguments describe.
 
     :returns: the exit code: 0 if all went well, 1 if any cycle failed, 2 if nothing was measured
     """
     arguments = _parser().parse_args()
-    # Whoever ends the benchmark ends what it has started.
+    # SIGTERM must end the processes that the benchmark has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with _running(arguments) as running:
@@ -174,7 +174,7 @@ def _measure(arguments: argparse.Namespace, running: started.Running) -> dict[st
     how[f"CPU ms {LOAD}"] = processes.HOW_OWN
     if pids:
         how["CPU ms of the others"] = processes.HOW
-    how["% elsewhere"] = processes.HOW_ELSEWHERE
+    how["% otherwise"] = processes.HOW_OTHERWISE
     if arguments.start == "production":
         how["CPU ms empty call"] = yardstick.HOW
     how |= _idle(sources)
@@ -243,7 +243,7 @@ def _sources(
 
 
 def _idle(sources: Sequence[counters.Source]) -> dict[str, str]:
-    """Return how busy whoever counts is with something else."""
+    """Return how busy the counted servers are with other work."""
     before = _counted(sources)
     time.sleep(IDLE)
     noise = counters.difference(before, _counted(sources))

@@ -123,7 +123,12 @@ def _measured(each: Yardstick, rounds: int) -> Measured:
 def _table(content: dict[str, Any]) -> str:
     rows = [["CPU of", "µs where budgets were set", "µs here", "times"]]
     rows += [
-        [each["name"], f"{each['there']:,g}", f"{each['here']:,.1f}", f"{each['times']:.2f}"]
+        [
+            each["name"],
+            f"{each['reference']:,g}",
+            f"{each['measured']:,.1f}",
+            f"{each['times']:.2f}",
+        ]
         for each in content["results"]
     ]
     rows.append(["median", "", "", f"{content['median']:.2f}"])

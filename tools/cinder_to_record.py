@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a Cinder whose answers are worth recording; for whoever records them anew.
+"""Serve a Cinder whose answers are recorded; see cinder-compatibility.rst.
 
 It is run by the Python of an environment that has Cinder, not attachd, and serves until it is
 interrupted.  The configuration names this file for two classes: one believes what a token says
@@ -124,7 +124,7 @@ def believing(_global_conf: dict[str, str], **_local_conf: str) -> Any:
 
     def filter_(application: Any) -> Any:
         def answer(environ: dict[str, Any], start_response: Any) -> Any:
-            token = environ.get("HTTP_X_AUTH_TOKEN", "nobody:0")
+            token = environ.get("HTTP_X_AUTH_TOKEN", "anonymous:0")
             user, project, *roles = token.split(":")
             service = environ.get("HTTP_X_SERVICE_TOKEN", "")
             environ["cinder.context"] = context.RequestContext(

@@ -27,7 +27,7 @@ def wait_until(
 ) -> Value:
     """Return the first true value of ``condition``.
 
-    :param message: what was waited for, or a function that tells how far it got
+    :param message: the expected condition, or a function that describes its progress
     :param timeout: in seconds
     :param interval: seconds between two checks
     :raises AssertionError: it is still false after ``timeout`` seconds

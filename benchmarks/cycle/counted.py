@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one of attachd's commands and tell, on a Unix socket, what it has done so far.
+"""Run one of attachd's commands and report, on a Unix socket, what it has done so far.
 
-For processes whose database and message queue are inside them, where nobody else can count:
+For processes whose database and message queue are inside them, where no other process can count:
 ``python counted.py SOCKET MODULE [ARGUMENT...]``.  Started by started.py.
 """
 

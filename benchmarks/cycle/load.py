@@ -81,7 +81,7 @@ class Client:
         )
 
     def delete_volume(self) -> None:
-        """Delete the volume, with whatever attachment a failed cycle left of it."""
+        """Delete the volume, and attachments that a failed cycle has left."""
         if not self._volume:
             return
         volume = self._ask("GET", f"/volumes/{self._volume}")["volume"]
@@ -213,7 +213,7 @@ def run(clients: Sequence[Client], seconds: float) -> tuple[float, Samples]:
             samples.add(found.get())
             waiting -= 1
     finally:
-        # Whatever interrupts us: afterwards nobody else works with the clients any more.
+        # Also after an interruption: no thread may use the clients afterwards.
         stop.set()
         for _ in range(waiting):
             found.get()

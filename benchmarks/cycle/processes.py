@@ -13,9 +13,9 @@ HOW = (
     "utime + stime in /proc/PID/stat of the process and all its descendants, "
     f"in ticks of {1000 / _TICKS:g} ms"
 )
-HOW_ELSEWHERE = (
+HOW_OTHERWISE = (
     "what /proc/stat counts as busy without the processes shown, in per cent of all cores: "
-    "whatever else this machine did, database and broker too unless they are shown"
+    "all other work of this machine, database and broker included unless they are shown"
 )
 HOW_OWN = "time.process_time() of this command"
 

@@ -26,7 +26,7 @@ class Result:
     :ivar latency_ms: p50, p95 and p99 of each call and of a whole cycle
     :ivar per_cycle: counts divided by cycles, only what could be counted
     :ivar cpu_ms_per_cycle: by process
-    :ivar elsewhere_percent: of all cores' time, used by processes that are not shown
+    :ivar otherwise_percent: of all cores' time, used by processes that are not shown
     :ivar call_ms: CPU of an empty RPC call at the same time, in its client and server; None: not
         measured
     :ivar errors: how often what went wrong
@@ -40,7 +40,7 @@ class Result:
     latency_ms: Mapping[str, Mapping[str, float]]
     per_cycle: Mapping[str, float]
     cpu_ms_per_cycle: Mapping[str, float]
-    elsewhere_percent: float
+    otherwise_percent: float
     call_ms: float | None
     errors: Mapping[str, int]
     connections: int
@@ -56,7 +56,7 @@ def result(
     call_ms: float | None = None,
 ) -> Result:
     """Summarize one run."""
-    elsewhere = max(0.0, machine_cpu_seconds - sum(cpu_seconds.values()))
+    otherwise = max(0.0, machine_cpu_seconds - sum(cpu_seconds.values()))
     cycles = len(samples.cycles)
     divisor = cycles or math.nan
     return Result(
@@ -76,7 +76,7 @@ def result(
         cpu_ms_per_cycle={
             name: round(1000 * used / divisor, 3) for name, used in cpu_seconds.items()
         },
-        elsewhere_percent=round(100 * elsewhere / (duration * _cores()), 1),
+        otherwise_percent=round(100 * otherwise / (duration * _cores()), 1),
         call_ms=None if call_ms is None else round(call_ms, 3),
         errors=dict(samples.errors),
         connections=sum(client.opened for client in clients),
@@ -171,13 +171,13 @@ def _cost(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     names = [name for name in _COUNTS if any(name in each["per_cycle"] for each in results)]
     processes = list(results[0]["cpu_ms_per_cycle"]) if results else []
     rows = [["clients", *(f"{name}/cycle" for name in names)]]
-    rows[0] += [*(f"CPU ms {name}" for name in processes), "% elsewhere"]
+    rows[0] += [*(f"CPU ms {name}" for name in processes), "% otherwise"]
     compared = any(each["call_ms"] is not None for each in results)
     rows[0] += ["CPU ms empty call", "api + manager in calls"] if compared else []
     for each in results:
         counted = [f"{each['per_cycle'].get(name, math.nan):.2f}" for name in names]
         used = [f"{each['cpu_ms_per_cycle'].get(name, math.nan):.2f}" for name in processes]
-        rows.append([str(each["clients"]), *counted, *used, str(each["elsewhere_percent"])])
+        rows.append([str(each["clients"]), *counted, *used, str(each["otherwise_percent"])])
         rows[-1] += _compared(each) if compared else []
     return rows
 

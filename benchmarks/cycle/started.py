@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private processes of attachd to be measured; used by attach_cycle.py when it is told to.
+"""Private processes of attachd to be measured; used by attach_cycle.py on request.
 
-They live in a folder of their own, listen on a free port of 127.0.0.1 and end with the
+They use a directory of their own, listen on a free port of 127.0.0.1 and end with the
 benchmark.
 """
 
@@ -193,7 +193,7 @@ def _printed(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
 
 
 def _wait_until_served(endpoint: str, log: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the API answers, and has heard of a backend that can take volumes."""
+    """Wait until the API answers, and knows a backend that can take volumes."""
     asking = wire.Connection(endpoint, {"Accept": "application/json"})
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:

@@ -60,7 +60,7 @@ def _main(url: str) -> None:
 
 
 def _reach(url: str) -> None:
-    """Fail at once where nobody answers; oslo.messaging would try for ever."""
+    """Fail at once if no broker answers; oslo.messaging would retry without end."""
     messaging, conf = _libraries()
     parsed = messaging.TransportURL.parse(conf, url)
     first = parsed.hosts[0]

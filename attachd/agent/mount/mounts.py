@@ -188,7 +188,7 @@ def _mountable_type(device: str) -> str:
 
 
 def _is_empty_directory(path: str) -> bool:
-    """Make a directory if it is missing, and tell whether it is empty."""
+    """Make a directory if it is missing, and return whether it is empty."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
         return not any(Path(path).iterdir())

@@ -26,7 +26,7 @@ def main() -> int:
     )
     parser.add_argument("suite", nargs="*", help=f"some of {', '.join(names)} (default: all)")
     parser.add_argument("--regex", default=".", help="only tests whose id it is found in")
-    parser.add_argument("--list", action="store_true", help="only tell which tests would run")
+    parser.add_argument("--list", action="store_true", help="only list the tests that would run")
     parser.add_argument(
         "--results",
         default="consumers.subunit",
@@ -38,7 +38,7 @@ def main() -> int:
         type=Path,
         default=Path("consumers.log"),
         metavar="FILE",
-        help="where attachd's log is written to in the end (%(default)s)",
+        help="where to write attachd's log at the end (%(default)s)",
     )
     options = parser.parse_args()
     if unknown := set(options.suite) - set(names):

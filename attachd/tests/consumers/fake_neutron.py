@@ -4,7 +4,7 @@
 Tempest does not run some classes of its volume tests where there is no Network service, although
 they never use one; where there is one, it removes the security groups of each project at the
 end.  Neutron itself needs networks of the machine's own, so this answers that there are none.
-The Image service, which Tempest is told of for the same reason, is never asked.
+The Image service, which Tempest is configured with for the same reason, is never asked.
 """
 
 from http import server

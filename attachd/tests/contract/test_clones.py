@@ -94,7 +94,7 @@ class ClonesTest(DriverCase):
 
     def test_a_copy_of_an_unknown_volume_is_refused_and_nothing_is_left(self):
         if not self.backend.knows_missing:
-            self.skipTest("this backend cannot tell")
+            self.skipTest("this backend does not report it")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         copy = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.clone, copy, missing, final=True)

@@ -71,7 +71,7 @@ class VolumesTest(DriverCase):
 
     def test_extend_of_an_unknown_volume_is_refused(self):
         if not self.backend.knows_missing:
-            self.skipTest("this backend cannot tell")
+            self.skipTest("this backend does not report it")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.extend, missing, 2, [], final=True)
 
@@ -114,7 +114,7 @@ class ExportsTest(DriverCase):
 
     def test_grant_of_an_unknown_volume_is_refused_for_good(self):
         if not self.backend.knows_missing:
-            self.skipTest("this backend cannot tell")
+            self.skipTest("this backend does not report it")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.grant, missing, self.export(), final=True)
         self.assertEqual([], list(self.driver.list_exports()))

@@ -67,7 +67,7 @@ def crash_at(
     """Make a call in which a process dies at a point, and repeat it.
 
     :param survivors: who is there afterwards
-    :param limit: seconds after which nothing half-way may be left
+    :param limit: seconds after which no row may be in a transitional state
     """
     call = kind(deployment)
     dead = _let_die(call, point, victim)
@@ -177,8 +177,8 @@ def _wait(
     """Wait until a process was killed under a plan, or the call is over."""
 
     def is_over() -> bool:
-        # In this order: work is begun by the call, or for a row that is half-way until it has
-        # begun, so what has begun by then is all that there will be.
+        # In this order: work starts with the call, or for a row in a transitional state, so
+        # no further work can start after both checks.
         return (
             attempt.is_over
             and not deployment.unfinished()

@@ -143,7 +143,7 @@ class CostTest(Case):
 
     def setUp(self):
         if not LISTENERS:
-            self.skipTest("ATTACHD_TEST_WATCHERS=N has N clients listen, and tells what they cost")
+            self.skipTest("ATTACHD_TEST_WATCHERS=N measures the cost of N clients")
         super().setUp()
 
     def start_api(self):

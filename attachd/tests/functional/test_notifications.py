@@ -125,8 +125,8 @@ class LifeTest(DeploymentCase):
         volume_id = live(sdk.block_storage(self, deployment.url))
         for kind in LIFE:  # messages of two processes may arrive in another order
             received = listener.wait_for(kind)
-        # Two processes tell; what each of them tells is in order, and so is each beginning and
-        # its end.  Their times order the rest.
+        # Two processes notify.  Those of one process are in order, and so are each start and its
+        # end; the timestamps order the rest.
         ordered = sorted(received, key=lambda each: each["timestamp"])
         self.assertEqual(LIFE, [each["kind"] for each in ordered])
         kinds = [each["kind"] for each in received]

@@ -171,7 +171,7 @@ class ByCommandTest(RealDataCase):
 
     def test_secrets_are_in_no_process_arguments(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
-        wrapper, result = folder / "tgtadm", folder / "told"
+        wrapper, result = folder / "tgtadm", folder / "recorded"
         real = requirements.require_tool(self, "tgtadm")
         wrapper.write_text(f'#!/bin/sh\necho "$@" >> {result}\nexec {real} "$@"\n')
         wrapper.chmod(0o700)

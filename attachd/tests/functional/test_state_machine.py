@@ -53,7 +53,7 @@ class Machine(Rules):
         # What the story before has left.
         self.driver.clear()
         db_rows.remove_all()
-        # However long the stories before took, the backend is not forgotten.
+        # The backend must count as alive, also after long earlier stories.
         self.heartbeat.run_once()
         self.healer = EnsureExportsTask(api.backend)
         self.healer.run_once()

@@ -190,7 +190,7 @@ class Program:
         """Return the whole lines that it has printed."""
         return self._output.read_text(encoding="utf-8").split("\n")[:-1]
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Send it a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
@@ -269,7 +269,7 @@ class Guest:
             self.leave()
             self._brick = Program(self.lab, self.name, "/opt/brick/bin/python", "-c", _BRICK)
         before = len(self._brick.lines())
-        self._brick.tell(json.dumps(arguments))
+        self._brick.write_line(json.dumps(arguments))
         answer = json.loads(self._brick.wait_for_lines(before + 1)[-1])
         if "failed" in answer:
             raise Failed(answer["failed"])

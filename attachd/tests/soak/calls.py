@@ -209,7 +209,7 @@ class Calls:
         """Delete, until it is gone."""
         result = self._repeat("delete", "DELETE", f"/attachments/{attachment}")
         last = result.last
-        # Who is told at once that it is not there has not sent it away.
+        # A first request that returns 404 has not deleted it.
         if result.tries > 1 or last.status == 200:
             sent = volume_model.Sent(attachment, "delete")
             self.history.note(volume, result.invoked, result.invoked, sent)

@@ -24,7 +24,7 @@ _LONGEST_HEAD_START = 0.05
 class Belief(NamedTuple):
     """What a client knows of an attachment.
 
-    :ivar word: its status; UNSURE: it is there, in one that only a look can tell
+    :ivar word: its status; UNSURE: it exists, and its status has to be read
     """
 
     volume: str
@@ -164,7 +164,7 @@ class Client:
         self.believes[attachment_id] = Belief(volume, intention.server, word)
         if connector is None:
             return attachment_id
-        # It may have been found in a list, half-way or after a failure, and go as it came.
+        # It may have been found in a list, in a transitional state or after a failure, and vanish.
         seen = self._calls.show(volume, attachment_id)
         if seen is None:
             del self.believes[attachment_id]

@@ -53,7 +53,7 @@ class Restart(NamedTuple):
     """How something that was killed comes back.
 
     :ivar start: starts it, without waiting
-    :ivar is_ready: tells whether it is up
+    :ivar is_ready: returns whether it is up
     """
 
     start: Callable[[], None]

@@ -20,17 +20,17 @@ from attachd.tests.soak.history import Success
 from attachd.tests.wait import wait_until
 
 _POLL_INTERVAL = 0.05
-_LOOK_EVERY = 0.2
+_POLL_EVERY = 0.2
 _LONGEST_WAIT = 1.0
 _SLOW = 5.0
-"""Seconds after which a row that is still half-way is named in the report."""
+"""Seconds after which the report names a row that is still in a transitional state."""
 _T = models.attachments
-_HALF_WAY = (AttachmentState.CONNECTING.value, AttachmentState.DISCONNECTING.value)
+_TRANSITIONAL = (AttachmentState.CONNECTING.value, AttachmentState.DISCONNECTING.value)
 
-_WANTED = sa.select(_T.c.id, _T.c.state, _T.c.generation).where(_T.c.state.in_(_HALF_WAY))
+_QUERY = sa.select(_T.c.id, _T.c.state, _T.c.generation).where(_T.c.state.in_(_TRANSITIONAL))
 
 Orphans = frozenset[tuple[str, str, int]]
-"""Rows that are half-way: id, state, generation."""
+"""Rows in transitional states: id, state, generation."""
 
 
 class Killed(NamedTuple):
@@ -48,9 +48,9 @@ class Recovery(NamedTuple):
     """How long it took after a kill, in seconds; None: it never happened in this run.
 
     :ivar success: until a call that was sent after it succeeded
-    :ivar left: the rows that it left half-way
-    :ivar rest: until none of them was any more as the kill had left it
-    :ivar last: those of them that were so to the end
+    :ivar left: the rows that it left in transitional states
+    :ivar rest: until none of them was in that state any more
+    :ivar last: those of them that were in that state for longest
     """
 
     kind: str
@@ -128,34 +128,34 @@ class Wrecker:
 
 
 class Watch(threading.Thread):
-    """Looks all the time which rows are half-way."""
+    """Polls for the rows in transitional states."""
 
     def __init__(self, database: str) -> None:
         super().__init__(name="watch", daemon=True)
         self._engine = sa.create_engine(
             database, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 5}
         )
-        self._looks: list[tuple[float, Orphans]] = []
+        self._observed: list[tuple[float, Orphans]] = []
         self._lock = threading.Lock()
         self._stop_asked = threading.Event()
 
     def run(self) -> None:
-        """Look."""
-        while not self._stop_asked.wait(_LOOK_EVERY):
+        """Poll until stop()."""
+        while not self._stop_asked.wait(_POLL_EVERY):
             self._poll()
 
     def wait_for_work(self, seconds: float) -> None:
-        """Wait until a row is half-way, so that a kill hits something; but not for long."""
+        """Wait for a short time until a row is in a transitional state, for a kill to hit."""
         deadline = time.monotonic() + seconds
         while not self._poll() and time.monotonic() < deadline:
-            time.sleep(_POLL_INTERVAL / 10)  # a kill that hits nothing is as good a kill
+            time.sleep(_POLL_INTERVAL / 10)  # a kill without running work is valid, too
 
     def _poll(self) -> Orphans:
         with contextlib.suppress(sa.exc.SQLAlchemyError), self._engine.connect() as connection:
             moment = time.monotonic()
-            rows = frozenset((a, b, c) for a, b, c in connection.execute(_WANTED))
+            rows = frozenset((a, b, c) for a, b, c in connection.execute(_QUERY))
             with self._lock:
-                self._looks.append((moment, rows))
+                self._observed.append((moment, rows))
             return rows
         return frozenset()
 
@@ -164,27 +164,27 @@ class Watch(threading.Thread):
         self._stop_asked.set()
         self.join()
         self._engine.dispose()
-        self._looks.sort(key=lambda each: each[0])
+        self._observed.sort(key=lambda each: each[0])
 
     def left_at(self, moment: float) -> Orphans:
-        """Return the rows that were half-way at a moment, as far as is known."""
+        """Return the rows in transitional states at a moment, as far as known."""
         left: Orphans = frozenset()
-        for seen, rows in self._looks:
+        for seen, rows in self._observed:
             if seen > moment:
                 break
             left = rows
         return left
 
     def rest_after(self, moment: float) -> float | None:
-        """Return when none of the rows that were half-way at a moment was so any longer."""
+        """Return when none of the rows of left_at() was in that state any longer."""
         left = self.left_at(moment)
-        later = (seen for seen, rows in self._looks if seen > moment and not left & rows)
+        later = (seen for seen, rows in self._observed if seen > moment and not left & rows)
         return next(later, None)
 
     def last_after(self, moment: float) -> Orphans:
-        """Return those of the rows that were half-way at a moment that were so for longest."""
+        """Return those rows of left_at() that were in that state for longest."""
         left = last = self.left_at(moment)
-        for seen, rows in self._looks:
+        for seen, rows in self._observed:
             if seen > moment and not left & rows:
                 break
             last = left & rows if seen > moment else last
@@ -225,7 +225,7 @@ def table(found: Sequence[Recovery], killed: Sequence[Killed]) -> list[str]:
         resting = [each.rest for each in own if each.left]
         lines.append(
             f"{kind} killed {len(own)} times: away for {_spread(away)}; first success after "
-            f"{_spread([each.success for each in own])}; left rows half-way {len(resting)} "
+            f"{_spread([each.success for each in own])}; left rows in transition {len(resting)} "
             f"times, for {_spread(resting)}"
         )
     slow = [each for each in found if each.rest is None or each.rest > _SLOW]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells whether a history of concurrent operations is linearizable; for soak/history.py.
+"""Check whether a history of concurrent operations is linearizable; for soak/history.py.
 
 It is, if each operation can be given one moment between its invocation and its answer at which
 it takes effect, such that a sequential specification allows what came of it.  An operation that

@@ -213,7 +213,7 @@ class _Run:
         return found
 
     def _tidy_up(self, seconds: float) -> list[str]:
-        """Let everything be deleted; nothing may be left after some seconds."""
+        """Delete everything; no object may remain after some seconds."""
         calls = self._calls()
         for volume in (*self._stage.ordinary, *self._stage.shared):
             for each in calls.listing(volume):
@@ -231,7 +231,7 @@ class _Run:
         lines = [
             f"soak of {settings.seconds:.0f} s, seed {settings.seed}: {settings.clients} clients "
             f"carried out {intentions} intentions; POST is repeated "
-            + ("with its key" if settings.keys else "after a look"),
+            + ("with its key" if settings.keys else "after a list"),
             f"answers dropped: {self._stage.proxy.dropped}",
         ]
         verbs: dict[str, list[str]] = {}
@@ -239,7 +239,9 @@ class _Run:
             verbs.setdefault(verb, []).append(f"{outcome}: {count}")
         lines += [f"  {verb}: " + ", ".join(outcomes) for verb, outcomes in verbs.items()]
         lines += faults.table(recoveries, killed)
-        lines.append(f"still attached, reserved or half-way at the end: {len(self._believed())}")
+        lines.append(
+            f"still attached, reserved or in transition at the end: {len(self._believed())}"
+        )
         accidents = self._stage.accidents()
         lines.append(f"tracebacks in the logs: {accidents.total()}")
         lines += [f"  {count} times: {said}" for said, count in accidents.most_common()]

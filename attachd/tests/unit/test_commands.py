@@ -96,8 +96,8 @@ class MissingTest(unittest.TestCase):
 _CALLER = """
 import sys
 from attachd import commands
-told = lambda: print("waiting", flush=True)
-commands.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], told)
+started = lambda: print("waiting", flush=True)
+commands.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], started)
 """
 
 

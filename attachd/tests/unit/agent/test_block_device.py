@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel tells of block devices and files."""
+"""Properties of block devices and files that the kernel reports."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from attachd.tests.fixtures import requirements
 
 
 class FileTest(fixtures.TestWithFixtures):
-    """Files, and what is none."""
+    """Files and other paths."""
 
     def test_flush_and_check_written_of_file_succeed(self):
         path = self.useFixture(fixtures.TempDir()).path + "/file"
@@ -36,7 +36,7 @@ class FileTest(fixtures.TestWithFixtures):
 
 
 class HoldersTest(fixtures.TestWithFixtures):
-    """What is made of a device, in a folder like the kernel's."""
+    """Devices on top of a device, in a directory like the kernel's."""
 
     def test_parent_disk_of_multipath_path_is_multipath_device(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
@@ -50,7 +50,7 @@ class HoldersTest(fixtures.TestWithFixtures):
 
 
 class IdentityTest(fixtures.TestWithFixtures):
-    """What a disk is known by, in a folder like the kernel's."""
+    """The identifiers of a disk, in a directory like the kernel's."""
 
     def test_identity_is_read_for_each_kind_of_disk(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent says of its host is what there is, and the manager accepts it."""
+"""The report of an agent describes its host, and the manager accepts it."""
 
 from unittest import mock
 

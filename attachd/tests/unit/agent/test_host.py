@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host notes what it is about to do, does it, and says what it cannot."""
+"""A host records each step before it takes it, and reports what it cannot do."""
 
 import dataclasses
 from pathlib import Path
@@ -113,7 +113,7 @@ class HostTest(unittest.TestCase):
         return self.connector.devices()
 
     def test_disconnect_ignores_users_of_reused_path(self):
-        """After a reboot the old path says nothing."""
+        """After a reboot the recorded path may be another device."""
         made = self.host.connect(self.entry())
         result = mock.Mock(wraps=self.connector.disconnect)
         with (
@@ -125,7 +125,7 @@ class HostTest(unittest.TestCase):
         self.assertIsNone(result.call_args.args[2])
 
     def test_disconnect_of_moved_disk_in_use_is_refused(self):
-        """The connector may look for it in the wrong place."""
+        """The connector may search for the device at the wrong path."""
         made = self.host.connect(self.entry())
         made = dataclasses.replace(made, device=Device(made.device.path, {"identity": "naa.6"}))
         with (
@@ -183,7 +183,7 @@ class HostTest(unittest.TestCase):
 
 
 class MakeConnectorTest(fixtures.TestWithFixtures):
-    """By name, or by what there is."""
+    """Selection of the connector, by name or by the tools of the host."""
 
     def setUp(self):
         super().setUp()

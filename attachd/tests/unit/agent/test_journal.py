@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of a host: what is written is there, whole, and only for its owner."""
+"""The journal of a host: entries are complete, and only their owner can read them."""
 
 import contextlib
 import json
@@ -39,7 +39,7 @@ with Journal(Path(sys.argv[1])).volume_lock("v"):
 
 @contextlib.contextmanager
 def full_disk():
-    """Let this process write no file, as it could not to a disk without room."""
+    """Prevent this process from writing files, like a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
@@ -49,7 +49,7 @@ def full_disk():
 
 
 class JournalTest(unittest.TestCase):
-    """Entries come back as they were written."""
+    """Entries are read as they were written."""
 
     def setUp(self):
         super().setUp()
@@ -177,7 +177,7 @@ class JournalTest(unittest.TestCase):
 
     def test_volume_lock_timeout_raises_conflict(self):
         refused = self.assertRaisesRegex(exception.LocalConflict, "volume v")
-        # It is held all the time, also if that is long.
+        # The lock is held all the time, also if that is long.
         with self.journal.volume_lock("v"), refused, self.journal.volume_lock("v", timeout=0.2):
             self.fail("two have it")
 

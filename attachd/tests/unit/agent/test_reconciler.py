@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is due at a host is done, and nothing else is."""
+"""A host gets its desired state, and nothing else changes."""
 
 import contextlib
 import os
@@ -298,7 +298,7 @@ class ForgetTest(ReconcilerCase):
             self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_orphan_in_use_is_kept(self):
-        """The service may have lost its memory: then only this host knows what is used."""
+        """If the service has lost its database, only this host knows which devices are used."""
         attachment_id = self.attached()
         db_rows.remove_attachment(attachment_id)
         for _ in range(2):
@@ -314,7 +314,7 @@ class ForgetTest(ReconcilerCase):
 
 
 class MeanwhileTest(ReconcilerCase):
-    """Something is decided while the host works."""
+    """The desired state changes while the host works."""
 
     def during(self, verb, decide):
         real = getattr(self.connector, verb)

@@ -16,7 +16,7 @@ from attachd.tests.unit.agent.test_reconciler import ReconcilerCase
 
 
 class Death:
-    """Ends the process before its n-th step, or after the last one."""
+    """Kill the process before its n-th step, or after the last one."""
 
     def __init__(self, step):
         self.left = step

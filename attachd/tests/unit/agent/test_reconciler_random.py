@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random orders of events: the agent reports a device only if it is present, or gone.
 
-Attachments come, are withdrawn and deleted by force; the host fails, reboots, and its agent dies
-at any step.  In the end, with nothing in the way, the host has what it should, and nothing else.
+Attachments are made, withdrawn and deleted by force; the host fails and reboots; its agent dies
+at any step.  At the end, without further faults, the host has its desired state and nothing else.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ class RandomTest(ReconcilerCase):
             db_rows.add_attachment(draw.choice(free), "connected", **values)
 
     def go(self, draw):
-        """Withdraw one, or have the backend shut out what the host has let go."""
+        """Withdraw one, or have the backend revoke one that the host has released."""
         for row in draw.sample(
             db_rows.list_attachments(), min(1, len(db_rows.list_attachments()))
         ):
@@ -92,7 +92,7 @@ class RandomTest(ReconcilerCase):
             db_rows.remove_attachment(row["id"])
 
     def use(self, draw):
-        """Use a device, instead of what was used before."""
+        """Use a device instead of the one used before."""
         self.used.close()
         self.used = contextlib.ExitStack()
         for target in draw.sample(self.connector.devices(), min(1, len(self.connector.devices()))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments of one volume that may have one device, of which none tears it from the others."""
+"""Attachments of one volume that share a device: none removes it from the others."""
 
 import contextlib
 from unittest import mock
@@ -36,7 +36,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
     def lose(self, attachment_id):
-        """Lose what the journal knows of an attachment."""
+        """Remove the journal entry of an attachment."""
         entries = {each.attachment_id: each for each in self.entries()}
         self.host.journal.remove(entries[attachment_id])
 
@@ -97,7 +97,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
 class HangingTest(test_reconciler.ReconcilerCase):
     def test_locked_volume_times_out(self):
         attachment_id = self.add()
-        # The volume stays held meanwhile, and is free afterwards, however slow all is.
+        # The volume stays locked meanwhile, and is free afterwards, also on a slow machine.
         hasty = Reconciler(
             self.make_host(), fake_host.CREDENTIALS, Options(), slots=1, lock_timeout=0.1
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Journals and "local" devices, compared; functional/test_restore.py has mounts and daemons."""
+"""Compare journals with "local" devices; functional/test_restore.py has mounts and daemons."""
 
 from pathlib import Path
 import unittest

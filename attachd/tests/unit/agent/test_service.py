@@ -44,7 +44,7 @@ class AgentTest(fake_host.FakeHostCase):
             wait_until(lambda: "serves requests" in "".join(logged.output))
 
     def pass_time(self):
-        """Let those who are at work have been at it for an hour."""
+        """Move the start of all current operations back by an hour."""
         later = time.monotonic() + 3600
         self.enterContext(mock.patch("attachd.agent.worker_pool.monotonic", lambda: later))
 
@@ -128,7 +128,7 @@ class AgentTest(fake_host.FakeHostCase):
         wait_until(is_well)
 
     def hang(self):
-        """Begin to connect an attachment, which hangs until the test ends; returns its id."""
+        """Start to connect an attachment, which hangs until the test ends; returns its id."""
         self.agent = self.make_agent()
         gate = threading.Event()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is due is done at the same time, and what fails is tried again ever more seldom."""
+"""Items are processed concurrently, and failed ones are retried with backoff."""
 
 import contextlib
 import threading
@@ -29,14 +29,14 @@ class WorkerPoolTest(unittest.TestCase):
         self.addCleanup(self.pool.stop, TIMEOUT)
 
     def begin(self, *attachments):
-        """Begin, and wait until it has ended."""
+        """Start an operation, and wait until it has ended."""
         self.pool.submit(attachments)
         left = list(self.pool._in_progress.values())
         worker_pool.futures.wait(left, TIMEOUT)
         return [each.args[0] for each in self.reconcile.call_args_list]
 
     def hang(self):
-        """Begin something that goes on until what is returned is set."""
+        """Start an operation that ends when the returned event is set."""
         gate, entered = threading.Event(), threading.Event()
         self.addCleanup(gate.set)
 

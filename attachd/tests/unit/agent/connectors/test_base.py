@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that ways deal in can be kept, and a way has all its verbs."""
+"""The values of connectors can be stored, and each connector has all methods."""
 
 import dataclasses
 import json

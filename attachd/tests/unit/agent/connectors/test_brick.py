@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of os-brick, as far as a machine without its initiators can show it."""
+"""The connector type kernel, as far as a machine without initiators can run it."""
 
 from pathlib import Path
 import select
@@ -55,7 +55,7 @@ print("out", flush=True)
 
 
 class Standing:
-    """In place of a connector; fails as it is told."""
+    """A fake connector, which fails as configured."""
 
     def __init__(self, error=None, path=b"/dev/null"):
         self.calls, self.error, self.path = [], error, path
@@ -92,7 +92,7 @@ class Case(fixtures.TestWithFixtures):
 
 
 class ConnectorTest(Case):
-    """What os-brick tells of this host."""
+    """The connector properties that os-brick returns."""
 
     def test_connector_properties_come_from_os_brick(self):
         result = self.connector.get_connector_properties("me", Options(nic="lo"))
@@ -128,7 +128,7 @@ class ConnectorTest(Case):
 
 
 class LacksTest(Case):
-    """What is missing, by protocol."""
+    """Missing tools, by protocol."""
 
     def test_missing_requirements_name_commands_and_packages(self):
         self.useFixture(fixtures.MonkeyPatch("shutil.which", lambda *_, **__: None))
@@ -159,7 +159,7 @@ class LacksTest(Case):
 
 
 class ConnectTest(Case):
-    """What goes to os-brick, and what comes back."""
+    """Arguments and results of os-brick."""
 
     def test_connect_and_disconnect_pass_text_to_os_brick(self):
         standing = self.stand()
@@ -280,7 +280,7 @@ class TurnsTest(Case):
     """Two processes of one host."""
 
     def callers(self, *turns):
-        """Start processes that are about to connect, all at once; importing takes its time."""
+        """Start processes that connect at the same time, after their slow imports."""
         started = [self.start(*each) for each in turns]
         for each in started:
             self.assertEqual("comes\n", each.stdout.readline())
@@ -308,7 +308,7 @@ class TurnsTest(Case):
         for each in (free, elsewhere):
             self.go_on(each)
             self.assertEqual("in\n", each.stdout.readline())
-        # Time enough to get in, if it were let in.
+        # Time enough to acquire the lock, if it were free.
         self.assertEqual([], select.select([second.stdout], [], [], 0.5)[0])
         self.go_on(first)
         self.assertEqual("out\n", first.stdout.readline())

@@ -9,7 +9,7 @@ from attachd.agent.connectors import interfaces
 
 
 class AddressTest(unittest.TestCase):
-    """Of an interface, or of any."""
+    """The address of an interface, or of any."""
 
     def test_loopback_address_is_found(self):
         self.assertEqual("127.0.0.1", interfaces.get_address("lo"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that are there already."""
+"""Devices that exist already."""
 
 from pathlib import Path
 

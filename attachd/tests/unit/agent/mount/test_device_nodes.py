@@ -10,7 +10,7 @@ from attachd.agent.mount import device_nodes
 
 
 class NodesTest(unittest.TestCase):
-    """What a path leads to."""
+    """The device or file of a path."""
 
     def test_file_matches_itself_by_other_path(self):
         node = device_nodes.stat_device(__file__)
@@ -37,7 +37,7 @@ class NodesTest(unittest.TestCase):
 
 
 class StatTest(unittest.TestCase):
-    """Files of each kind, compared."""
+    """Comparison of files of each kind."""
 
     def test_statx_agrees_with_stat(self):
         for path in (__file__, "/", "/proc", "/dev/null"):

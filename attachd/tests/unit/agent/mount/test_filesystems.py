@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems made on plain files, which the tools take as well; functional/ has real devices."""
+"""File systems on plain files, which the tools accept, too; functional/ has real devices."""
 
 import subprocess
 import unittest
@@ -13,7 +13,7 @@ _MIB = 2**20
 
 
 class FilesystemsTest(unittest.TestCase):
-    """What is made, and what is refused."""
+    """File systems that are made, and refused requests."""
 
     def setUp(self):
         super().setUp()
@@ -101,7 +101,7 @@ class FilesystemsTest(unittest.TestCase):
     def test_filesystem_mounted_since_is_no_remnant(self):
         self.leave("a superblock")
         self.assertTrue(filesystems.is_own_remnant(self.device, "ext4", self.uuid))
-        with self.path.open("r+b") as file:  # As mounting it notes.
+        with self.path.open("r+b") as file:  # As mounting records it.
             file.seek(1024 + 0x2C)
             file.write(b"\1\2\3\4")
         self.assertFalse(filesystems.is_own_remnant(self.device, "ext4", self.uuid))

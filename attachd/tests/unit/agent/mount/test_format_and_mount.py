@@ -15,7 +15,7 @@ _MIB = 2**20
 
 
 class PlacingTest(unittest.TestCase):
-    """What an entry may do to its device."""
+    """Changes that an entry permits on its device."""
 
     def setUp(self):
         super().setUp()

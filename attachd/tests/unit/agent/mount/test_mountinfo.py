@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of mounts, read; see functional/test_mounts.py for real ones."""
+"""Reading of the mount table; functional/test_mounts.py has real mounts."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ _LINE = (
 
 
 class TableTest(unittest.TestCase):
-    """Lines and what they say."""
+    """Lines of mountinfo and their values."""
 
     def test_mountinfo_line_is_parsed(self):
         mount = mountinfo._read(_LINE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said without mounting; see functional/test_mounts.py for real mounts."""
+"""Checks and messages without a mount; functional/test_mounts.py has real mounts."""
 
 from pathlib import Path
 import unittest
@@ -12,7 +12,7 @@ from attachd.tests.fixtures import lifetime
 
 
 class MountsTest(unittest.TestCase):
-    """Commands and folders."""
+    """Commands and mountpoints."""
 
     def setUp(self):
         super().setUp()

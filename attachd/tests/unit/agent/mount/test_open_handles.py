@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses what: the words; see functional/test_open_handles.py for real devices and mounts."""
+"""Texts about users of devices; functional/test_open_handles.py has real devices and mounts."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from attachd.tests.fixtures import requirements
 
 
 class UsersTest(unittest.TestCase):
-    """What can be seen without root's rights."""
+    """Users that are visible without the rights of root."""
 
     def test_missing_device_is_unused(self):
         open_handles.check_unused("/dev/no-such-device")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read of a device; plain files stand for devices, which cost nothing while empty."""
+"""Search for data on devices; sparse files stand for devices."""
 
 from pathlib import Path
 import subprocess
@@ -39,7 +39,7 @@ class ContentsTest(unittest.TestCase):
     def test_large_device_is_sampled(self):
         for place in (0, 8 * _MIB - 1, 12 * _MIB + 4095, 28 * _MIB, _LARGE - 1):
             self.refuses(self.device(_LARGE, place))
-        # This is what is not noticed.  Who changes it changes what the documentation says.
+        # Data here is not found.  The documentation says so: change both together.
         probe.check_empty(self.device(_LARGE, 12 * _MIB + 4096), self.progress.append)
 
     def test_each_region_is_read_once(self):
@@ -108,7 +108,7 @@ class ContentsTest(unittest.TestCase):
 
 
 class PlacesTest(unittest.TestCase):
-    """What is read, as it is documented."""
+    """The documented ranges that are read."""
 
     def test_device_up_to_4_gib_is_read_whole(self):
         places = list(probe._regions(4 * _GIB))

@@ -19,34 +19,34 @@ class OrphanDevicesTest(databases.DatabaseCase):
         device = {"attachment_id": attachment_id, "volume_id": volume or self.volume}
         fake_agent.report_agent(host, devices=[{**device, "path": path, "size_bytes": 1}])
 
-    def forgotten(self, host="node-1"):
+    def find_orphan(self, host="node-1"):
         return orphan_devices.find_orphan(self.volume, host)
 
     def test_find_orphan_without_row_returns_device(self):
-        self.assertIsNone(self.forgotten())
+        self.assertIsNone(self.find_orphan())
         self.report(GONE)
-        self.assertEqual(("node-2", GONE, "/dev/sdb"), self.forgotten())
+        self.assertEqual(("node-2", GONE, "/dev/sdb"), self.find_orphan())
 
     def test_find_orphan_at_own_host_or_of_other_volume_returns_none(self):
         for said in ({"host": "node-1"}, {"path": None}, {"volume": GONE}):
             self.report(GONE, **said)
-            self.assertIsNone(self.forgotten())
+            self.assertIsNone(self.find_orphan())
 
     def test_find_orphan_with_row_returns_none(self):
         attachment_id = db_rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
         self.report(attachment_id)
-        self.assertIsNone(self.forgotten())
+        self.assertIsNone(self.find_orphan())
 
     def test_find_orphan_of_recently_deleted_attachment_returns_none(self):
         attachment_id = db_rows.add_attachment(self.volume, "reserved")["id"]
         self.report(attachment_id)
         attachments.move(attachment_id, self.volume, Event.CANCEL)
         self.assertEqual([], db_rows.list_attachments())
-        self.assertIsNone(self.forgotten())
+        self.assertIsNone(self.find_orphan())
 
     def test_find_orphan_in_report_older_than_events_returns_none(self):
         self.report(GONE)
         fake_agent.expire_heartbeat("node-2", 3600)
-        self.assertIsNotNone(self.forgotten())
+        self.assertIsNotNone(self.find_orphan())
         fake_agent.expire_heartbeat("node-2", 8 * 24 * 3600)
-        self.assertIsNone(self.forgotten())
+        self.assertIsNone(self.find_orphan())

@@ -35,7 +35,7 @@ class Case(databases.DatabaseCase):
     def types(self):
         return [each["type"] for each in self.events()]
 
-    def tell(self, number, project_id=db_rows.PROJECT, **values):
+    def record(self, number, project_id=db_rows.PROJECT, **values):
         row = {"id": models.new_id(), "project_id": project_id, "volume_id": self.volume_id}
         for _ in range(number):
             with session.writer() as connection:
@@ -127,7 +127,7 @@ class RecordTest(Case):
         with step_timer.operation() as moment:
             with step_timer.step("grant"):
                 pass
-            self.tell(1)
+            self.record(1)
         (event,) = self.events()
         details = event["details"]
         self.assertEqual(
@@ -141,11 +141,11 @@ class RecordTest(Case):
 
 class SequenceTest(Case):
     def test_assign_sequence_numbers_each_event_once(self):
-        self.tell(3)
+        self.record(3)
         self.assertEqual((0, 0), events.sequence())
         self.assertEqual([], events.list_after(0, 10))
         self.assertEqual((3, 0), events.assign_sequence())
-        self.tell(2)
+        self.record(2)
         self.assertEqual((5, 0), events.assign_sequence())
         self.assertEqual((5, 0), events.assign_sequence())
         self.assertEqual([1, 2, 3, 4, 5], [each["revision"] for each in events.list_after(0, 10)])
@@ -154,12 +154,14 @@ class SequenceTest(Case):
     def test_assign_sequence_works_in_batches(self):
         some = mock.patch.multiple(events, _UNASSIGNED=events._UNASSIGNED.limit(2), BATCH=2)
         with some:
-            self.tell(5)
+            self.record(5)
             self.assertEqual((5, 0), events.assign_sequence())
 
     def test_assign_sequence_concurrently_numbers_each_event_once(self):
-        ids = [self.tell(3) for _ in range(5)]
-        done = concurrency.run_at_once(*[events.assign_sequence] * 6, *[lambda: self.tell(2)] * 3)
+        ids = [self.record(3) for _ in range(5)]
+        done = concurrency.run_at_once(
+            *[events.assign_sequence] * 6, *[lambda: self.record(2)] * 3
+        )
         self.assertFalse([each for each in done if isinstance(each, Exception)])
         events.assign_sequence()
         found = events.list_after(0, 100)
@@ -171,13 +173,13 @@ class SequenceTest(Case):
     def test_assign_sequence_includes_late_commit_with_low_id(self):
         """The number is drawn at the INSERT; SQLite has one writer, so it cannot happen there."""
         if self.kind == "sqlite":
-            self.tell(2)
+            self.record(2)
             self.assertEqual((2, 0), events.assign_sequence())
             return
         row = {"id": models.new_id(), "project_id": "p", "volume_id": self.volume_id}
         with session.writer() as late:
             events.record(late, row, "reserved")
-            self.tell(1)
+            self.record(1)
             self.assertEqual((1, 0), events.assign_sequence())
             seen = events.list_after(0, 10)
         self.assertEqual((2, 0), events.assign_sequence())
@@ -185,8 +187,8 @@ class SequenceTest(Case):
         self.assertLess(events.list_after(1, 10)[0]["id"], seen[0]["id"])
 
     def test_list_after_with_project_returns_its_events_only(self):
-        self.tell(1)
-        self.tell(2, "b" * 32)
+        self.record(1)
+        self.record(2, "b" * 32)
         events.assign_sequence()
         self.assertEqual([2, 3], [e["revision"] for e in events.list_after(0, 10, "b" * 32)])
 
@@ -200,7 +202,7 @@ class PurgeTest(Case):
             connection.execute(changed.values(created_at=past))
 
     def test_purge_removes_oldest_and_stores_revision(self):
-        self.tell(4)
+        self.record(4)
         first, second, *_ = [each["id"] for each in self.events()]
         self.age(100, first, second)
         before = models.now() - datetime.timedelta(seconds=50)
@@ -212,15 +214,15 @@ class PurgeTest(Case):
         self.assertEqual([3, 4], [each["revision"] for each in events.list_after(0, 10)])
 
     def test_purge_all_continues_sequence(self):
-        self.tell(2)
+        self.record(2)
         later = models.now() + datetime.timedelta(seconds=5)
         self.assertEqual(2, events.purge(later, 10))
-        self.tell(1)
+        self.record(1)
         self.assertEqual((3, 2), events.assign_sequence())
         self.assertEqual([3], [each["revision"] for each in events.list_after(2, 10)])
 
     def test_purge_ends_at_one_revision_despite_wrong_clocks(self):
-        self.tell(3)
+        self.record(3)
         events.assign_sequence()
         self.age(100, self.events()[1]["id"])
         before = models.now() - datetime.timedelta(seconds=50)

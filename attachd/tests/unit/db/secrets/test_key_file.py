@@ -178,7 +178,7 @@ class ChangeTest(KeyFileTest):
         def wait_for_the_other(*arguments):
             found = real(*arguments)
             with contextlib.suppress(threading.BrokenBarrierError):
-                both.wait(0.5)  # in vain, where only one is let in
+                both.wait(0.5)  # it times out if the lock is exclusive
             return found
 
         with mock.patch.object(key_file, "_parse_keys", wait_for_the_other):

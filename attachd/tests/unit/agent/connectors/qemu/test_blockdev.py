@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections as QEMU calls them."""
+"""Connections in the terms of QEMU."""
 
 import unittest
 
@@ -27,7 +27,7 @@ RBD = {
 
 
 class DescribeTest(unittest.TestCase):
-    """What goes in, and what comes out."""
+    """Connection infos and their blockdev options."""
 
     def test_list_paths_of_iscsi_returns_blockdev_options(self):
         (found,) = blockdev.list_paths(ISCSI, "iqn.x:me")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way without kernel initiators; with real backends in functional/test_host_connectors.py."""
+"""The connector type user-space; functional/test_host_connectors.py has real backends."""
 
 from pathlib import Path
 from unittest import mock
@@ -15,7 +15,7 @@ INFO = {"driver_volume_type": "iscsi", "target_portal": "a:1", "target_iqn": "i"
 
 
 class LacksTest(fixtures.TestWithFixtures):
-    """What is missing, by protocol."""
+    """Missing tools, by protocol."""
 
     def setUp(self):
         super().setUp()
@@ -54,7 +54,7 @@ class LacksTest(fixtures.TestWithFixtures):
 
 
 class ConnectorTest(fixtures.TestWithFixtures):
-    """What the host says of itself."""
+    """Connector properties of the host."""
 
     def test_connector_properties_have_name_address_and_initiator(self):
         connector = QemuConnector(Path("/nowhere"), "iqn.2026-01.x:me")
@@ -66,7 +66,7 @@ class ConnectorTest(fixtures.TestWithFixtures):
 
 
 class AbsentTest(fixtures.TestWithFixtures):
-    """What was never connected."""
+    """Volumes that were never connected."""
 
     def test_unconnected_volume_is_absent_and_leaves_no_files(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
@@ -80,7 +80,7 @@ class AbsentTest(fixtures.TestWithFixtures):
 
 
 class InitiatorNameTest(fixtures.TestWithFixtures):
-    """Where it comes from."""
+    """Sources of the initiator name."""
 
     def setUp(self):
         super().setUp()

@@ -13,7 +13,7 @@ from attachd.tests.wait import TIMEOUT
 
 
 class LoopTest(fixtures.TestWithFixtures):
-    """From a file to a device and back."""
+    """Attach files to devices, and detach them."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes by their folders and command lines."""
+"""Processes, found by their directories and command lines."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from attachd.tests.wait import TIMEOUT
 
 
 class ProcessTest(fixtures.TestWithFixtures):
-    """Which process is meant, and which is not."""
+    """Processes that are found, and others."""
 
     def setUp(self):
         super().setUp()
@@ -67,6 +67,6 @@ class ProcessTest(fixtures.TestWithFixtures):
 
     def test_end_of_stopped_process_returns_false_after_timeout(self):
         self.child.send_signal(signal.SIGSTOP)
-        # Until it has stopped, another signal would be heard first.
+        # Until it has stopped, another signal would be handled first.
         os.waitpid(self.child.pid, os.WUNTRACED)
         self.assertFalse(self.found()[0].end(signal.SIGTERM, 0.01))

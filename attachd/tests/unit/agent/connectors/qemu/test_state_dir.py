@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a device."""
+"""The state directory of a device."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ ISCSI = {"target_portal": "a:1", "target_iqn": "iqn.x:v", "target_lun": 1}
 
 
 class FolderTest(fixtures.TestWithFixtures):
-    """Whose it is."""
+    """Its path and its lock."""
 
     def setUp(self):
         super().setUp()

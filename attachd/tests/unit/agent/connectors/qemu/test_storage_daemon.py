@@ -19,7 +19,7 @@ SIZE = 2**20
 
 
 class DaemonTest(fixtures.TestWithFixtures):
-    """From its start to its end."""
+    """Start, use and end of a daemon."""
 
     def setUp(self):
         super().setUp()
@@ -99,7 +99,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         storage_daemon.start(self.folder, self.image)
         (found,) = storage_daemon.list_running(self.folder)
         os.kill(found.id, signal.SIGSTOP)
-        # Until all of its threads have stopped, another signal would be heard first.
+        # Until all of its threads have stopped, another signal would be handled first.
         wait_until(lambda: self.states(found.id) == {"T"})
         with self.assertRaisesRegex(exception.HostError, f"process {found.id}.*does not end"):
             storage_daemon.stop(self.folder)
@@ -116,7 +116,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         storage_daemon.start(self.folder, self.image)
         with self.volume.open("r+b") as file:
             file.truncate(2 * SIZE)
-        # Unlike a unit of iSCSI a file would be cut again: the size that is known is the old one.
+        # Unlike an iSCSI LUN, a file would be truncated again to the old size, which QEMU knows.
         self.assertEqual(SIZE, storage_daemon.resize(self.folder))
 
     def test_list_running_ignores_other_directories(self):
@@ -130,7 +130,7 @@ FINE = b'{"return": {}}\n'
 
 
 class QmpMonitorTest(fixtures.TestWithFixtures):
-    """Questions and answers."""
+    """Commands and responses of QMP."""
 
     def serve(self, *answers):
         """Answer each line that comes."""

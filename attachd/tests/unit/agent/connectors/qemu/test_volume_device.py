@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon and a loop device as one thing; here over plain files."""
+"""A volume device: a daemon and a loop device; here over plain files."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ def image(path, *, reading=False):
 
 
 class AssemblyTest(fixtures.TestWithFixtures):
-    """What is made of which parts are there."""
+    """Operations with complete and incomplete devices."""
 
     def setUp(self):
         super().setUp()
