@@ -111,8 +111,7 @@ def claim(digest: str, fingerprint: str, kept_for: float) -> KeyRecord:
 @retried
 def _insert(row: Row) -> bool:
     try:
-        with session.writer() as connection:
-            connection.execute(sa.insert(_IDEMPOTENCY_KEYS).values(row))
+        session.write(sa.insert(_IDEMPOTENCY_KEYS).values(row))
     except db_exception.DBDuplicateEntry:
         return False
     return True
@@ -133,11 +132,10 @@ def get(digest: str) -> KeyRecord | None:
 
 @retried
 def _delete_expired(digest: str) -> None:
-    with session.writer() as connection:
-        old = sa.and_(
-            _IDEMPOTENCY_KEYS.c.digest == digest, _IDEMPOTENCY_KEYS.c.expires_at <= models.now()
-        )
-        connection.execute(sa.delete(_IDEMPOTENCY_KEYS).where(old))
+    old = sa.and_(
+        _IDEMPOTENCY_KEYS.c.digest == digest, _IDEMPOTENCY_KEYS.c.expires_at <= models.now()
+    )
+    session.write(sa.delete(_IDEMPOTENCY_KEYS).where(old))
 
 
 def _set_made(connection: sa.Connection, claim: IdempotencyClaim, *, made: bool) -> None:
@@ -183,17 +181,13 @@ def finish(digest: str, status: int, answer: Any) -> bool:
 
 
 def _decide(which: sa.ColumnElement[bool], status: int, answer: Any) -> bool:
-    with session.writer() as connection:
-        result = connection.execute(
-            sa.update(_IDEMPOTENCY_KEYS).where(which).values(status=status, answer=answer)
-        )
-        return bool(result.rowcount == 1)
+    change = sa.update(_IDEMPOTENCY_KEYS).where(which).values(status=status, answer=answer)
+    return session.write(change) == 1
 
 
 @retried
 def purge() -> int:
     """Remove the expired keys; return how many."""
-    with session.writer() as connection:
-        return connection.execute(
-            sa.delete(_IDEMPOTENCY_KEYS).where(_IDEMPOTENCY_KEYS.c.expires_at < models.now())
-        ).rowcount
+    return session.write(
+        sa.delete(_IDEMPOTENCY_KEYS).where(_IDEMPOTENCY_KEYS.c.expires_at < models.now())
+    )

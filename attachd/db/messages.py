@@ -137,8 +137,7 @@ def create(news: NewMessage, kept_for: float) -> None:
         "created_at": moment,
         "expires_at": moment + datetime.timedelta(seconds=kept_for),
     }
-    with session.writer() as connection:
-        connection.execute(sa.insert(_MESSAGES).values(row))
+    session.write(sa.insert(_MESSAGES).values(row))
 
 
 @retried
@@ -175,16 +174,11 @@ def delete(message_id: str) -> None:
 
     :raises MessageNotFound: there is none
     """
-    with session.writer() as connection:
-        result = connection.execute(sa.delete(_MESSAGES).where(_MESSAGES.c.id == message_id))
-    if result.rowcount != 1:
+    if session.write(sa.delete(_MESSAGES).where(_MESSAGES.c.id == message_id)) != 1:
         raise exception.MessageNotFound(message_id=message_id)
 
 
 @retried
 def purge() -> int:
     """Remove the expired messages; return how many."""
-    with session.writer() as connection:
-        return connection.execute(
-            sa.delete(_MESSAGES).where(_MESSAGES.c.expires_at < models.now())
-        ).rowcount
+    return session.write(sa.delete(_MESSAGES).where(_MESSAGES.c.expires_at < models.now()))

@@ -36,9 +36,7 @@ def digest(key: str) -> str:
 def create(host: str, key: str) -> bool:
     """Register a host; False if it is registered already, with any key."""
     try:
-        with session.writer() as connection:
-            values = {"host": host, "key_digest": digest(key)}
-            connection.execute(sa.insert(_AGENTS).values(values))
+        session.write(sa.insert(_AGENTS).values(host=host, key_digest=digest(key)))
     except db_exception.DBDuplicateEntry:
         return False
     return True
@@ -47,8 +45,7 @@ def create(host: str, key: str) -> bool:
 @retried
 def _delete(host: str) -> bool:
     """Delete a host and its key; False if it is not registered."""
-    with session.writer() as connection:
-        return connection.execute(sa.delete(_AGENTS).where(_AGENTS.c.host == host)).rowcount == 1
+    return session.write(sa.delete(_AGENTS).where(_AGENTS.c.host == host)) == 1
 
 
 def lock_for_share(connection: sa.Connection, host: str) -> None:
@@ -68,8 +65,7 @@ def get(host: str) -> Row:
     :returns: the row, without the digest, and ``alive``
     :raises AgentNotFound: it is not registered
     """
-    with session.reader() as connection:
-        row = connection.execute(sa.select(_AGENTS).where(_AGENTS.c.host == host)).one_or_none()
+    row = session.fetch_one(sa.select(_AGENTS).where(_AGENTS.c.host == host))
     if row is None:
         raise exception.AgentNotFound(host=host)
     return _to_row(row)
@@ -78,14 +74,11 @@ def get(host: str) -> Row:
 @retried
 def list_all() -> list[Row]:
     """Return all hosts, by name; rows as of :func:`get`."""
-    with session.reader() as connection:
-        return [
-            _to_row(row) for row in connection.execute(sa.select(_AGENTS).order_by(_AGENTS.c.host))
-        ]
+    return [_to_row(row) for row in session.fetch_all(sa.select(_AGENTS).order_by(_AGENTS.c.host))]
 
 
-def _to_row(row: sa.Row[Any]) -> Row:
-    known = {name: value for name, value in row._mapping.items() if name != "key_digest"}
+def _to_row(row: Row) -> Row:
+    known = {name: value for name, value in row.items() if name != "key_digest"}
     return {**known, "alive": _is_alive(known["seen_at"])}
 
 
@@ -135,8 +128,7 @@ def record_report(host: str, values: Mapping[str, Any]) -> None:
         "error": models.truncate_error(values.get("error")),
         "seen_at": models.now(),
     }
-    with session.writer() as connection:
-        connection.execute(sa.update(_AGENTS).where(_AGENTS.c.host == host).values(stored))
+    session.write(sa.update(_AGENTS).where(_AGENTS.c.host == host).values(stored))
 
 
 @retried

@@ -126,8 +126,7 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
         )
         .values(error=models.truncate_error(error))
     )
-    with session.writer() as connection:
-        return connection.execute(changed).rowcount == 1
+    return session.write(changed) == 1
 
 
 def _refuse(current: Row, host: str, event: str) -> NoReturn:

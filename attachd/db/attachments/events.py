@@ -180,7 +180,7 @@ def list_after(place: int, limit: int, project_id: str | None = None) -> list[Ro
     )
     if project_id is not None:
         statement = statement.where(_EVENTS.c.project_id == project_id)
-    return _list(statement)
+    return session.fetch_all(statement)
 
 
 @retried
@@ -194,7 +194,7 @@ def list_of_attachment(attachment_id: str, project_id: str | None) -> list[Row]:
     )
     if project_id is not None:
         statement = statement.where(_EVENTS.c.project_id == project_id)
-    return _list(statement)
+    return session.fetch_all(statement)
 
 
 def purge(before: datetime.datetime, limit: int) -> int:
@@ -231,7 +231,3 @@ def _purge(before: datetime.datetime, limit: int) -> int:
 
 def _fetch_sequence(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence:
     return Sequence(*connection.execute(statement).one())
-
-
-def _list(statement: sa.Select[Any]) -> list[Row]:
-    return session.fetch_all(statement)

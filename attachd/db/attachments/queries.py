@@ -83,9 +83,8 @@ def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
         .where(_ATTACHMENTS.c.volume_id.in_(volume_ids), _IS_VISIBLE)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
-    with session.reader() as connection:
-        for row in connection.execute(statement):
-            rows[row.volume_id].append(dict(row._mapping))
+    for row in session.fetch_all(statement):
+        rows[row["volume_id"]].append(row)
     return rows
 
 
@@ -203,7 +202,7 @@ def connection_keys(attachment_id: str, volume_id: str) -> list[str]:
 
 
 @retried
-def list_users_of(keys: Collection[str], project_id: str | None) -> list[AnyRow]:
+def list_users_of(keys: Collection[str], project_id: str | None) -> list[Row]:
     """Return the attachments that use one of these connections, without secrets, oldest first.
 
     :param keys: as of :func:`connection_keys`
@@ -221,4 +220,4 @@ def list_users_of(keys: Collection[str], project_id: str | None) -> list[AnyRow]
     )
     if project_id is not None:
         statement = statement.where(users.c.project_id == project_id)
-    return list(session.fetch_all(statement.order_by(users.c.created_at, users.c.id)))
+    return session.fetch_all(statement.order_by(users.c.created_at, users.c.id))

@@ -116,10 +116,7 @@ def acquire_committed(lease: Lease) -> None:
     :raises LeaseHeld: another process holds it
     """
     with session.writer() as connection:
-        row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
-        if row is None:
-            raise exception.VolumeNotFound(volume_id=lease.volume_id)
-        values = acquire(connection, dict(row._mapping), lease)
+        values = acquire(connection, _lock(connection, lease), lease)
         connection.execute(_STORE, {"match_id": lease.volume_id, **values})
     confirm(lease, values)
 
@@ -133,10 +130,15 @@ def is_held(lease: Lease) -> bool:
     :raises VolumeNotFound: the volume does not exist any more
     """
     with session.writer() as connection:
-        row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
+        row = _lock(connection, lease)
+    return bool((row["lease_holder"], row["lease_generation"]) == (lease.holder, lease.generation))
+
+
+def _lock(connection: sa.Connection, lease: Lease) -> Row:
+    row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
     if row is None:
         raise exception.VolumeNotFound(volume_id=lease.volume_id)
-    return bool((row.lease_holder, row.lease_generation) == (lease.holder, lease.generation))
+    return dict(row._mapping)
 
 
 def check_not_held(connection: sa.Connection, volume: Mapping[str, Any], event: str) -> None:

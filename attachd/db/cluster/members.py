@@ -54,8 +54,7 @@ def expire(process_id: str, seen_at: datetime.datetime | None = None) -> bool:
     same = [_MEMBERS.c.id == process_id]
     if seen_at is not None:
         same.append(_MEMBERS.c.seen_at == seen_at)
-    with session.writer() as connection:
-        return connection.execute(sa.delete(_MEMBERS).where(*same)).rowcount == 1
+    return session.write(sa.delete(_MEMBERS).where(*same)) == 1
 
 
 @retried

@@ -95,14 +95,13 @@ def _insert_or_update(binary: str, host: str, values: Row, version_values: Row) 
     statement = sa.select(_SERVICES.c.rpc_version).where(
         _SERVICES.c.binary == binary, _SERVICES.c.host == host
     )
-    with session.reader() as connection:
-        row = connection.execute(statement).first()
+    row = session.fetch_one(statement)
     if row is None:
-        with session.writer() as connection:
-            new = sa.insert(_SERVICES).values(binary=binary, host=host, **values, **version_values)
-            connection.execute(new)
+        new = {"binary": binary, "host": host, **values, **version_values}
+        session.write(sa.insert(_SERVICES).values(new))
     elif version_values and (
-        row[0] is None or number(version_values["rpc_version"]) < number(row[0])
+        row["rpc_version"] is None
+        or number(version_values["rpc_version"]) < number(row["rpc_version"])
     ):
         _update(binary, host, {**values, **version_values})
     else:
@@ -113,11 +112,7 @@ def _update(
     binary: str, host: str, values: Mapping[str, Any], *only: sa.ColumnElement[bool]
 ) -> bool:
     condition = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host, *only)
-    with session.writer() as connection:
-        return (
-            connection.execute(sa.update(_SERVICES).where(condition).values(**values)).rowcount
-            == 1
-        )
+    return session.write(sa.update(_SERVICES).where(condition).values(**values)) == 1
 
 
 @retried
@@ -199,14 +194,9 @@ def thaw(binary: str, host: str) -> None:
 
 def _set_frozen(binary: str, host: str, *, frozen: bool) -> None:
     condition = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host)
-    with session.writer() as connection:
-        change = (
-            sa.update(_SERVICES)
-            .where(condition, _SERVICES.c.frozen == (not frozen))
-            .values(frozen=frozen)
-        )
-        if connection.execute(change).rowcount == 1:
-            return
+    change = sa.update(_SERVICES).where(condition, _SERVICES.c.frozen == (not frozen))
+    if session.write(change.values(frozen=frozen)) == 1:
+        return
     if not page({"binary": binary, "host": host}):
         raise _not_found(binary, host)
     state = "frozen already" if frozen else "not frozen"

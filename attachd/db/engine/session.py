@@ -419,6 +419,12 @@ def writer() -> Iterator[sa.Connection]:
             raise
 
 
+def write(statement: sa.Insert | sa.Update | sa.Delete) -> int:
+    """Execute a statement as a transaction; return how many rows it matched."""
+    with writer() as connection:
+        return connection.execute(statement).rowcount
+
+
 def _roll_back(connection: sa.Connection, transaction: sa.RootTransaction) -> None:
     try:
         transaction.rollback()
@@ -437,7 +443,7 @@ def _connect(engine: sa.Engine) -> sa.Connection:
         # SQLAlchemy's when a connection is lost while it inspects, once, what the server supports.
         raise db_exception.DBConnectionError(error) from error
     except engine.dialect.loaded_dbapi.Error as error:
-        # Neither of them sees what a driver raises while py sets a connection up.
+        # Neither of them sees what a driver raises while SQLAlchemy sets a connection up.
         raise db_exception.DBConnectionError(error) from error
 
 

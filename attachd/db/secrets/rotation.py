@@ -118,10 +118,7 @@ def _list_stale(last: str, first: str) -> list[_StaleRow]:
         .order_by(_SECRETS.c.id)
         .limit(BATCH)
     )
-    with session.reader() as connection:
-        return [
-            _needs_reencryption(dict(row._mapping), first) for row in connection.execute(statement)
-        ]
+    return [_needs_reencryption(row, first) for row in session.fetch_all(statement)]
 
 
 def _needs_reencryption(row: Mapping[str, Any], first: str) -> _StaleRow:
@@ -138,8 +135,5 @@ def _needs_reencryption(row: Mapping[str, Any], first: str) -> _StaleRow:
 def _swap(row: _StaleRow, new: Mapping[str, str]) -> bool:
     """Replace the values that were read, unless they have changed."""
     unchanged = [_SECRETS.c[name] == text for name, text in row.values.items()]
-    with session.writer() as connection:
-        result = connection.execute(
-            sa.update(_SECRETS).where(_SECRETS.c.id == row.id, *unchanged).values(new)
-        )
-        return bool(result.rowcount == 1)
+    change = sa.update(_SECRETS).where(_SECRETS.c.id == row.id, *unchanged).values(new)
+    return session.write(change) == 1

@@ -57,12 +57,8 @@ def set_default(project_id: str, type_id: str) -> None:
     """
     try:
         if not _update(project_id, type_id):
-            with session.writer() as connection:
-                connection.execute(
-                    sa.insert(_DEFAULT_VOLUME_TYPES).values(
-                        project_id=project_id, volume_type_id=type_id
-                    )
-                )
+            row = {"project_id": project_id, "volume_type_id": type_id}
+            session.write(sa.insert(_DEFAULT_VOLUME_TYPES).values(row))
     except db_exception.DBDuplicateEntry:
         # Another request was first.
         _update(project_id, type_id)
@@ -72,19 +68,13 @@ def set_default(project_id: str, type_id: str) -> None:
 
 def _update(project_id: str, type_id: str) -> bool:
     condition = _DEFAULT_VOLUME_TYPES.c.project_id == project_id
-    with session.writer() as connection:
-        result = connection.execute(
-            sa.update(_DEFAULT_VOLUME_TYPES).where(condition).values(volume_type_id=type_id)
-        )
-        return result.rowcount == 1
+    change = sa.update(_DEFAULT_VOLUME_TYPES).where(condition).values(volume_type_id=type_id)
+    return session.write(change) == 1
 
 
 @retried
 def delete(project_id: str) -> None:
     """Remove a project's default type, if it has one."""
-    with session.writer() as connection:
-        connection.execute(
-            sa.delete(_DEFAULT_VOLUME_TYPES).where(
-                _DEFAULT_VOLUME_TYPES.c.project_id == project_id
-            )
-        )
+    session.write(
+        sa.delete(_DEFAULT_VOLUME_TYPES).where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id)
+    )

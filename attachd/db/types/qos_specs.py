@@ -44,8 +44,7 @@ def create(name: str, consumer: str, specs: Mapping[str, str | None]) -> Row:
         "updated_at": None,
     }
     try:
-        with session.writer() as connection:
-            connection.execute(sa.insert(_QOS_SPECS).values(row))
+        session.write(sa.insert(_QOS_SPECS).values(row))
     except db_exception.DBDuplicateEntry as error:
         raise exception.QosSpecsExist(name=name) from error
     return row
@@ -200,17 +199,13 @@ def _association_error(connection: sa.Connection, type_id: str) -> exception.Att
 @retried
 def disassociate(qos_specs_id: str, type_id: str) -> None:
     """Disassociate a volume type from these QoS specs, if it has them."""
-    with session.writer() as connection:
-        connection.execute(
-            _disassociate_statement(qos_specs_id).where(_VOLUME_TYPES.c.id == type_id)
-        )
+    session.write(_disassociate_statement(qos_specs_id).where(_VOLUME_TYPES.c.id == type_id))
 
 
 @retried
 def disassociate_all(qos_specs_id: str) -> None:
     """Disassociate all volume types from these QoS specs."""
-    with session.writer() as connection:
-        connection.execute(_disassociate_statement(qos_specs_id))
+    session.write(_disassociate_statement(qos_specs_id))
 
 
 def _disassociate_statement(qos_specs_id: str) -> sa.Update:

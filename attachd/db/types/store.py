@@ -67,8 +67,7 @@ def create(values: Mapping[str, Any]) -> Row:
         "created_at": models.now(),
     }
     try:
-        with session.writer() as connection:
-            connection.execute(sa.insert(_VOLUME_TYPES).values(row))
+        session.write(sa.insert(_VOLUME_TYPES).values(row))
     except db_exception.DBDuplicateEntry as error:
         raise exception.TypeExists(name=row["name"]) from error
     return row
@@ -299,12 +298,8 @@ def add_access(type_id: str, project_id: str) -> None:
     :raises VolumeTypeNotFound: there is no such type
     """
     try:
-        with session.writer() as connection:
-            connection.execute(
-                sa.insert(_VOLUME_TYPE_ACCESS).values(
-                    volume_type_id=type_id, project_id=project_id
-                )
-            )
+        row = {"volume_type_id": type_id, "project_id": project_id}
+        session.write(sa.insert(_VOLUME_TYPE_ACCESS).values(row))
     except db_exception.DBDuplicateEntry as error:
         raise exception.TypeAccessExists(volume_type_id=type_id, project_id=project_id) from error
     except db_exception.DBReferenceError as error:
@@ -321,7 +316,5 @@ def remove_access(type_id: str, project_id: str) -> None:
         _VOLUME_TYPE_ACCESS.c.volume_type_id == type_id,
         _VOLUME_TYPE_ACCESS.c.project_id == project_id,
     )
-    with session.writer() as connection:
-        result = connection.execute(sa.delete(_VOLUME_TYPE_ACCESS).where(condition))
-    if result.rowcount != 1:
+    if session.write(sa.delete(_VOLUME_TYPE_ACCESS).where(condition)) != 1:
         raise exception.TypeAccessNotFound(volume_type_id=type_id, project_id=project_id)

@@ -60,12 +60,8 @@ def update(volume_id: str, values: Mapping[str, Any]) -> None:
     :raises VolumeNotFound: there is none
     """
     assert not values.keys() & {"state", "status", "attach_status", "owner"}, values
-    with session.writer() as connection:
-        result = connection.execute(
-            sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(**values)
-        )
-        if result.rowcount != 1:
-            raise exception.VolumeNotFound(volume_id=volume_id)
+    if session.write(sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(**values)) != 1:
+        raise exception.VolumeNotFound(volume_id=volume_id)
 
 
 @retried
@@ -88,7 +84,7 @@ def move(
     :raises TakenOver: another process works on it by now
     """
     with session.writer() as connection:
-        row = _lock(connection, volume_id)
+        row = lock(connection, volume_id)
         if lease is None and event in _COMPLETION_EVENTS:
             leases.check_not_held(connection, row, event.value)
         if lease:
@@ -105,7 +101,7 @@ def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
     """
     with session.writer() as connection:
         quotas.lock_project(connection, project_id)
-        row = _lock(connection, volume_id)
+        row = lock(connection, volume_id)
         claim = quotas.deltas_of_extend(row["volume_type_id"], row["size_gib"], new_size_gib)
         quotas.enforce(connection, project_id, claim)
         return _move(connection, row, Event.EXTEND, {"new_size_gib": new_size_gib})
@@ -131,7 +127,11 @@ def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str
     return row
 
 
-def _lock(connection: sa.Connection, volume_id: str) -> Row:
+def lock(connection: sa.Connection, volume_id: str) -> Row:
+    """Lock a volume's row until this transaction ends, and return it.
+
+    :raises VolumeNotFound: there is none
+    """
     row = connection.execute(
         sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
     ).one_or_none()
@@ -198,7 +198,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
     :raises InvalidTransition: its data is being removed at the moment
     """
     with session.writer() as connection:
-        row = _lock(connection, volume_id)
+        row = lock(connection, volume_id)
         attachments = attachment_rows.list_holding(connection, volume_id)
         state = RESET_STATES[status] if status else VolumeState(row["state"])
         if row["state"] == VolumeState.DELETING and state is VolumeState.READY:

@@ -12,6 +12,7 @@ from attachd.db.attachments.connect_rules import READONLY
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.types import store as types
+from attachd.db.volumes import store as volumes
 from attachd.states import VolumeState
 
 Row = dict[str, Any]
@@ -49,7 +50,7 @@ def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
     with session.writer() as connection:
         quotas.lock_project(connection, project_id)
         types.lock_unchanged(connection, request.volume_type_id, request.type_specs)
-        row = _lock_volume(connection, volume_id)
+        row = volumes.lock(connection, volume_id)
         if row["state"] != VolumeState.READY or row["status"] not in request.statuses:
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} status must be {' or '.join(request.statuses)} "
@@ -83,7 +84,7 @@ def set_read_only(volume_id: str) -> None:
 
 def _set_readonly_flag(volume_id: str, text: str) -> None:
     with session.writer() as connection:
-        row = _lock_volume(connection, volume_id)
+        row = volumes.lock(connection, volume_id)
         if (row["state"], row["status"]) != (VolumeState.READY, "available"):
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} status must be available to update readonly flag, "
@@ -108,14 +109,4 @@ def set_shared_targets(backend: str, shared: bool | None) -> int:  # noqa: FBT00
     changed = sa.update(_VOLUMES).where(models.on_backend(backend), differs)
     # Only changes by users count as updates.
     values = {"shared_targets": shared, "updated_at": _VOLUMES.c.updated_at}
-    with session.writer() as connection:
-        return connection.execute(changed.values(values)).rowcount
-
-
-def _lock_volume(connection: sa.Connection, volume_id: str) -> Row:
-    row = connection.execute(
-        sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
-    ).one_or_none()
-    if row is None:
-        raise exception.VolumeNotFound(volume_id=volume_id)
-    return dict(row._mapping)
+    return session.write(changed.values(values))

@@ -324,6 +324,28 @@ class ColumnDescriptionsTest(unittest.TestCase):
         self.assertNotIn("field.name =", source)
 
 
+class StatementTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self, "sqlite")
+
+    def test_write_commits_and_returns_number_of_rows(self):
+        values = {"binary": "b", "host": "h", "availability_zone": "z"}
+        self.assertEqual(1, session.write(sa.insert(SERVICES).values(values)))
+        self.assertEqual({"h"}, hosts())
+        self.assertEqual(0, session.write(sa.delete(SERVICES).where(SERVICES.c.host == "other")))
+
+    def test_reads_return_rows_as_dictionaries(self):
+        statement = sa.select(SERVICES.c.host)
+        self.assertEqual(([], None), (session.fetch_all(statement), session.fetch_one(statement)))
+        with session.writer() as connection:
+            insert(connection, "h")
+        row = {"host": "h"}
+        self.assertEqual(
+            ([row], row), (session.fetch_all(statement), session.fetch_one(statement))
+        )
+
+
 class LockRowTest(unittest.TestCase):
     def test_lock_row_on_sqlite_does_nothing(self):
         databases.use(self, "sqlite")
