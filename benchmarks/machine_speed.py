@@ -44,13 +44,13 @@ class Yardstick(NamedTuple):
     """Something that was measured where the budgets were set.
 
     :ivar reference: microseconds of CPU that it took
-    :ivar count: of runs in a round
+    :ivar runs: in a round
     :ivar make: makes what is run
     """
 
     name: str
     reference: float
-    count: int
+    runs: int
     make: Callable[[], Callable[[], object]]
 
 
@@ -114,9 +114,9 @@ def _measured(each: Yardstick, rounds: int) -> Measured:
     found = []
     for _ in range(rounds):
         before = time.process_time()
-        for _ in range(each.count):
+        for _ in range(each.runs):
             run()
-        found.append(1e6 * (time.process_time() - before) / each.count)
+        found.append(1e6 * (time.process_time() - before) / each.runs)
     return Measured(each.name, each.reference, statistics.median(found))
 
 
@@ -124,12 +124,12 @@ def _table(content: dict[str, Any]) -> str:
     rows = [["CPU of", "µs where budgets were set", "µs here", "times"]]
     rows += [
         [
-            each["name"],
-            f"{each['reference']:,g}",
-            f"{each['measured']:,.1f}",
-            f"{each['times']:.2f}",
+            result["name"],
+            f"{result['reference']:,g}",
+            f"{result['measured']:,.1f}",
+            f"{result['times']:.2f}",
         ]
-        for each in content["results"]
+        for result in content["results"]
     ]
     rows.append(["median", "", "", f"{content['median']:.2f}"])
     machine = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
@@ -159,7 +159,7 @@ def _object() -> Callable[[], object]:
     base = importlib.import_module("oslo_versionedobjects.base")
     fields = importlib.import_module("oslo_versionedobjects.fields")
     names = [f"field_{number}" for number in range(20)]
-    kind = type(
+    kind: Any = type(
         "Yardstick",
         (base.VersionedObject,),
         {"VERSION": "1.0", "fields": {name: fields.StringField() for name in names}},

@@ -20,5 +20,5 @@ __all__ = [
 
 
 def __pre_parse_args__() -> None:  # noqa: N807 (the name that cinderclient calls)
-    """See, when all extensions are loaded, whether another one has commands of the same names."""
-    cinder.give_way(globals())
+    """Rename the commands that another extension has too, when all extensions are loaded."""
+    cinder.rename_duplicates(globals())

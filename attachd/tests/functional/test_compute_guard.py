@@ -207,7 +207,7 @@ class TroubleTest(Case):
         identity = self.used()
         self.keystone.endpoint("compute", self.compute.url.removesuffix("/v2.1"))
         fresh = self.keystone.token(self.alice)
-        self.assert_unavailable(identity, "not Compute.*ends in /v2.1", token=fresh)
+        self.assert_unavailable(identity, "not from Compute.*ends in /v2.1", token=fresh)
 
     def test_delete_attachment_with_token_refused_by_nova_is_refused(self):
         identity = self.used()
@@ -261,7 +261,7 @@ class OverrideTest(Case):
             answer = self.override(identity)
         self.assert_gone(answer)
         self.assertEqual(OWN, answer.headers["openstack-api-version"])
-        self.assertIn("because: the host is gone", logged.output[0])
+        self.assertIn("Reason: the host is gone", logged.output[0])
         self.assertIn(self.keystone.admin.id, logged.output[0])
 
     def test_override_does_not_query_nova(self):
