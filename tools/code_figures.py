@@ -160,12 +160,14 @@ def private_names() -> list[str]:
         tree = ast.parse(path.read_bytes())
         foreign = _foreign_modules(tree)
         for node in ast.walk(tree):
-            names: Iterable[str] = ()
+            names: Iterable[str]
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = _private_imports(node)
             elif isinstance(node, ast.Attribute) and _is_private(node.attr):
                 is_foreign = _root(node) in foreign or node.attr not in own
                 names = [ast.unparse(node)] if is_foreign else []
+            else:
+                continue
             uses += [f"{path.relative_to(TOP)}:{node.lineno}: {name}" for name in names]
     return uses
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import itertools
 from pathlib import Path
 import sys
+from typing import Any
 
 from attachd.tests.contract.answers import differences, normal, over_http, recording, scenarios
 from attachd.tests.contract.answers.playing import Player
@@ -57,7 +58,7 @@ def _record(player: Player, played: Sequence[scenarios.Scenario], folder: Path) 
     wrong = 0
     for noun, group in itertools.groupby(played, lambda each: each.noun):
         known = {k: v for k, v in recording.load(folder).items() if k.startswith(f"{noun}/")}
-        answers = {}
+        answers: dict[str, Any] = {}
         for scenario in group:
             print(scenario.id, flush=True)
             answers |= player.play(scenario)
