@@ -18,7 +18,7 @@ from attachd.db.cluster import services
 from attachd.db.engine import clock_skew
 from attachd.db.secrets import encryption, rotation
 from attachd.manager import backends, flow_runner
-from attachd.rpc import manager_api, transport, version_pins
+from attachd.rpc import manager_api, transport, versions
 
 Code = upgradecheck.Code
 Result = upgradecheck.Result
@@ -246,7 +246,7 @@ def managers(_checks: object) -> Result:
 def pin(_checks: object) -> Result:
     """Whether a pin is left from the last upgrade."""
     pinned = CONF.upgrade_levels.attachd_manager
-    if pinned == AUTO or not version_pins.is_older(pinned, manager_api.VERSION):
+    if pinned == AUTO or not versions.is_older(pinned, manager_api.VERSION):
         return Result(Code.SUCCESS)
     return Result(
         Code.WARNING,
@@ -256,4 +256,4 @@ def pin(_checks: object) -> Result:
 
 
 def _is_former(contract: str | None) -> bool:
-    return contract is None or version_pins.is_older(contract, manager_api.VERSION)
+    return contract is None or versions.is_older(contract, manager_api.VERSION)

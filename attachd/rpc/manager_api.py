@@ -7,7 +7,7 @@ Version history of the contract:
   terminate_connections, create_volume, delete_volume, extend_volume, set_log_levels,
   get_log_levels
 
-A manager of an older release is called in its own version (version_compat.py).  An argument that
+A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
 upgraded.
 """
@@ -17,8 +17,8 @@ from typing import Any, Final, TypedDict
 
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
-from attachd.rpc import version_compat
-from attachd.rpc.version_compat import IntroducedIn, VersionedManagerClient, map_rpc_errors
+from attachd.rpc import versions
+from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
 VERSION = "1.0"
 
@@ -230,7 +230,7 @@ def set_log_levels(
     :raises Unavailable: the message could not be sent
     """
     with map_rpc_errors(", ".join(hosts), "their log levels"):
-        all_managers = version_compat.get_fanout_client(VERSION, _INTRODUCED)
+        all_managers = versions.get_fanout_client(VERSION, _INTRODUCED)
         all_managers.cast(context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level)
 
 
@@ -247,4 +247,4 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
 
 
 def _manager(backend: str) -> VersionedManagerClient:
-    return version_compat.get_client(backend, VERSION, _INTRODUCED)
+    return versions.get_client(backend, VERSION, _INTRODUCED)

@@ -16,7 +16,7 @@ from attachd import context, exception
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api
-from attachd.rpc.version_compat import IntroducedIn
+from attachd.rpc.versions import IntroducedIn
 from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 

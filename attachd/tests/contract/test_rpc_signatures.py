@@ -16,7 +16,7 @@ from oslo_versionedobjects import fixture
 from attachd import context
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume, base
-from attachd.rpc import manager_api, transport, version_pins
+from attachd.rpc import manager_api, transport, versions
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
@@ -44,10 +44,10 @@ def _sent():
         "prefix": "attachd",
         "level": "DEBUG",
     }
-    newest = version_pins.VersionPin(manager_api.VERSION, base.newest())
+    newest = versions.VersionPin(manager_api.VERSION, base.newest())
     with (
-        mock.patch.object(version_pins, "get_for_backend", return_value=newest),
-        mock.patch.object(version_pins, "get_for_all_managers", return_value=newest),
+        mock.patch.object(versions, "get_for_backend", return_value=newest),
+        mock.patch.object(versions, "get_for_all_managers", return_value=newest),
         mock.patch.object(transport, "get_client", return_value=client),
         mock.patch.object(transport, "get_fanout_client", return_value=client),
     ):

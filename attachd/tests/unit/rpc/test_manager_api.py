@@ -9,7 +9,7 @@ import oslo_messaging as messaging
 from attachd import context, exception
 from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api, transport
-from attachd.rpc.version_compat import IntroducedIn
+from attachd.rpc.versions import IntroducedIn
 from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 

@@ -1,18 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call managers of several releases, and map RPC errors to attachd's exceptions."""
+"""Call managers of several releases, each in the newest version that it understands.
+
+A version of the contract is the whole of what both sides know: its methods, their arguments, and
+the versions of the objects.  Managers report theirs with everything else
+(db/cluster/services.py), and [upgrade_levels] may name one that counts for all of them.
+"""
 
 from collections.abc import Iterator, Mapping
 import contextlib
+import functools
+import threading
+import time
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import oslo_messaging as messaging
+from oslo_utils.versionutils import convert_version_to_tuple as number
 from oslo_versionedobjects.exception import IncompatibleObjectVersion
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.conf.upgrade_levels import AUTO
 from attachd.context import RequestContext
-from attachd.rpc import transport, version_pins
+from attachd.db.cluster import services
+from attachd.objects import base
+from attachd.rpc import transport
+
+DEFAULT_VERSION = "1.0"
+"""Contract of a manager that reports none."""
+
+CACHE_TTL = 10.0
+"""Seconds that versions read from the database are cached."""
 
 
 class IntroducedIn(NamedTuple):
@@ -79,7 +97,7 @@ def get_client(
     :param backend: ``host@backend``
     :param newest: the version of the contract that this code speaks
     """
-    level = version_pins.get_for_backend(backend, newest)
+    level = get_for_backend(backend, newest)
     client = transport.get_client(
         backend, timeout=CONF.rpc.attach_timeout, version=level.contract, objects=level.objects
     )
@@ -91,7 +109,7 @@ def get_fanout_client(newest: str, since: Mapping[str, IntroducedIn]) -> Version
 
     :param newest: the version of the contract that this code speaks
     """
-    contract = version_pins.get_for_all_managers(newest).contract
+    contract = get_for_all_managers(newest).contract
     client = transport.get_fanout_client(contract)
     return VersionedManagerClient("One of the managers", client, contract, since)
 
@@ -111,7 +129,7 @@ def map_rpc_errors(backend: str, about: str) -> Iterator[None]:
     except (messaging.RemoteError, IncompatibleObjectVersion) as error:
         if _kind(error) not in _MISUNDERSTOOD:
             raise
-        version_pins.clear_cache()
+        clear_cache()
         raise exception.Unavailable(
             reason=f"{backend} is being upgraded, and was asked in a version that it does not "
             "understand. Try again later. (Operators: see [upgrade_levels] attachd_manager.)"
@@ -132,3 +150,90 @@ _MISUNDERSTOOD: Final = frozenset({"UnsupportedVersion", "IncompatibleObjectVers
 
 def _kind(error: Exception) -> str:
     return str(getattr(error, "exc_type", type(error).__name__))
+
+
+class VersionPin(NamedTuple):
+    """A contract and its objects.
+
+    :ivar contract: its version, as in manager_api
+    :ivar objects: their versions
+    """
+
+    contract: str
+    objects: base.Manifest
+
+
+def get_for_backend(backend: str, newest: str) -> VersionPin:
+    """Return the versions that every manager of a backend understands.
+
+    A backend without a report counts as one of this release.
+
+    :param backend: ``host@backend``
+    :param newest: the contract that this code speaks
+    """
+    if (pinned := CONF.upgrade_levels.attachd_manager) != AUTO:
+        return _pinned(pinned, newest)
+    spoken = _reports.latest().get(backend)
+    return _own(newest) if spoken is None else _level(spoken, newest)
+
+
+def get_for_all_managers(newest: str) -> VersionPin:
+    """Return the versions that all managers understand that are alive."""
+    if (pinned := CONF.upgrade_levels.attachd_manager) != AUTO:
+        return _pinned(pinned, newest)
+    levels = (_level(spoken, newest) for spoken in _reports.latest().values() if spoken.alive)
+    return min([_own(newest), *levels], key=lambda level: number(level.contract))
+
+
+def clear_cache() -> None:
+    """Read the database at the next call: a manager has refused a cached version."""
+    _reports.forget()
+
+
+@functools.lru_cache(maxsize=128)
+def is_older(version: str, than: str) -> bool:
+    """Compare versions as numbers: 1.9 is older than 1.10."""
+    return number(version) < number(than)
+
+
+def _own(newest: str) -> VersionPin:
+    return VersionPin(newest, base.newest())
+
+
+def _pinned(contract: str, newest: str) -> VersionPin:
+    return _own(newest) if not is_older(contract, newest) else _as_of(contract)
+
+
+def _as_of(contract: str) -> VersionPin:
+    return VersionPin(contract, base.of_contract(contract))
+
+
+def _level(spoken: services.Versions, newest: str) -> VersionPin:
+    contract = spoken.contract or DEFAULT_VERSION
+    if not is_older(contract, newest):
+        return _own(newest)
+    if spoken.objects is None:
+        return _as_of(contract)
+    return VersionPin(contract, base.from_text(spoken.objects))
+
+
+class _Reports:
+    """Cache of the last reports of managers, for all backends."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        self._asked: float | None = None
+        self._latest: dict[str, services.Versions] = {}
+
+    def latest(self) -> dict[str, services.Versions]:
+        with self._mutex:
+            if self._asked is None or time.monotonic() > self._asked + CACHE_TTL:
+                self._latest = services.versions()
+                self._asked = time.monotonic()
+            return self._latest
+
+
+_reports = _Reports()
