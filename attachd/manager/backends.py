@@ -25,7 +25,7 @@ from attachd.drivers import base
 from attachd.drivers.base import ConnectionInfo, Export, VolumeRef
 from attachd.manager import flow_runner
 from attachd.manager.background_tasks import BackgroundTasks
-from attachd.manager.ha import volume_lease, volume_lock
+from attachd.manager.ha import volume_lease
 from attachd.manager.ha.membership import Membership
 from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import AttachmentState
@@ -101,7 +101,7 @@ class Backend:
 
     def is_idle(self, volume_id: str) -> bool:
         """Return whether no thread of this machine holds the lock of a volume now."""
-        return volume_lock.is_free(_lock_path(volume_id))
+        return volume_lease.is_lock_free(_lock_path(volume_id))
 
     def orphaned_leases(self) -> list[str]:
         """Return the volumes whose lease this process or a dead one holds without working."""
@@ -113,7 +113,7 @@ class Backend:
 
         Other threads may still wait for the lock: they will find that the volume is deleted.
         """
-        volume_lock.delete_files(_lock_path(volume_id))
+        volume_lease.delete_lock_files(_lock_path(volume_id))
 
 
 def _locks_dir() -> str:

@@ -15,7 +15,7 @@ from attachd.db.engine import session as db
 from attachd.drivers.base import Driver
 from attachd.manager import backends
 from attachd.manager.backends import Backend
-from attachd.manager.ha import volume_lock
+from attachd.manager.ha import volume_lease
 from attachd.manager.ha.membership import Membership
 from attachd.telemetry import exporter, gmr, metrics, tracing
 from attachd.telemetry.cached_probe import Probe
@@ -157,5 +157,5 @@ def _describe_backend(backend: Backend) -> str:
 def _describe_locks() -> Iterable[str]:
     """Describe who works on a volume or waits for it, without waiting for a lock."""
     return [
-        f"{name}: held by one thread, {many - 1} waiting" for name, many in volume_lock.waiters()
+        f"{name}: held by one thread, {many - 1} waiting" for name, many in volume_lease.lock_waiters()
     ]

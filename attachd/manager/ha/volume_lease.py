@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exclusive right to work on a volume: the lock of this machine, then the lease in the row.
 
-Between the threads and processes of one machine, file locks set a fair order (volume_lock.py).
-They decide nothing else.  Exclusion comes from the lease in the volume's row
-(db/cluster/leases.py), which
-processes of other machines see as well, and which ends with the process that holds it.
+Many hosts may want one volume at once.  Polling would leave the volume idle between two polls and
+would favour some callers by chance.  So the threads of a process queue up, and the first thread of
+each queue waits in the kernel for a file lock.  Of several processes, one at a time waits at the
+gate, a second file; the process that has passed the gate is next.  So no process has all its
+threads served one after the other.  The kernel releases the locks of a dead process.
+
+The file locks set only a fair order on one machine.  Exclusion comes from the lease in the
+volume's row (db/cluster/leases.py), which processes of other machines see as well, and which ends
+with the process that holds it.  A suspended process keeps its file locks: after a timeout the
+others go on without an order, and the lease alone decides which process may work.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 import contextlib
 from contextlib import AbstractContextManager
+import fcntl
+import os
+from pathlib import Path
+import threading
+import time
 from typing import TypeVar
 
 from oslo_log import log
@@ -20,13 +32,18 @@ from attachd.conf import CONF
 from attachd.db.cluster import leases as db
 from attachd.db.cluster.leases import Lease
 from attachd.drivers import base
-from attachd.manager.ha import volume_lock
 from attachd.manager.ha.membership import Membership
 from attachd.telemetry import metrics, step_timer
 
 LOG = log.getLogger(__name__)
 
 R = TypeVar("R")
+
+_GATE = ".gate"
+
+_mutex = threading.Lock()
+_waiters: dict[str, deque[threading.Lock]] = {}
+"""The threads of this process that hold or want each lock, by path; the holder is the first."""
 
 
 def _is_timeout_over(state: tenacity.RetryCallState) -> bool:
@@ -143,9 +160,9 @@ def _timed(backend: str, waiting: AbstractContextManager[VolumeLease]) -> Iterat
 def _volume_lock(volume_id: str, path: str) -> Iterator[None]:
     timeout, ipc_timeout = CONF.rpc.attach_timeout, CONF.manager.member_timeout
     try:
-        with volume_lock.acquire(path, timeout, ipc_timeout):
+        with file_lock(path, timeout, ipc_timeout):
             yield
-    except volume_lock.LockTimeout:
+    except LockTimeout:
         raise exception.Unavailable(
             reason=f"Volume {volume_id} is busy: other calls for it have not ended in "
             f"{timeout} s. Try again later."
@@ -171,3 +188,140 @@ def _release(token: Lease) -> None:
     except exception.AttachdError as error:
         # This process holds it as long as it lives; recovery releases what is left.
         LOG.warning("Volume %s: its lease was not released: %s", token.volume_id, error)
+
+
+class LockTimeout(Exception):
+    """The lock was not acquired in time."""
+
+
+@contextlib.contextmanager
+def file_lock(path: str, timeout: float, ipc_timeout: float) -> Iterator[None]:
+    """Hold the lock of a volume between the threads and processes of this machine.
+
+    :param path: its file, which is created and stays; see :func:`delete_lock_files`
+    :param timeout: seconds to wait for the threads of this process
+    :param ipc_timeout: seconds to wait for other processes; after that, go on without their locks
+    :raises LockTimeout: earlier threads of this process took too long
+    """
+    with _acquire_in_process(path, timeout), contextlib.ExitStack() as stack:
+        deadline = time.monotonic() + ipc_timeout
+        with _acquire_file(path + _GATE, deadline):
+            stack.enter_context(_acquire_file(path, deadline))
+        yield
+
+
+def is_lock_free(path: str) -> bool:
+    """Return whether no thread of this machine holds the lock at this moment."""
+    with _mutex:
+        if path in _waiters:
+            return False
+    file = _open(path)
+    try:
+        if not _try_lock(file):
+            return False
+        fcntl.flock(file, fcntl.LOCK_UN)
+    finally:
+        os.close(file)
+    return True
+
+
+def lock_waiters() -> list[tuple[str, int]]:
+    """Return the locks that this process holds or wants, and how many threads want each.
+
+    The function takes no lock, so that it also answers in a process that hangs; a count may be
+    wrong by one.
+    """
+    return [(Path(path).name, len(queue)) for path, queue in list(_waiters.items())]
+
+
+def delete_lock_files(path: str) -> None:
+    """Remove the files of a lock that is not needed any more; its holder does so."""
+    for name in (path, path + _GATE):
+        Path(name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _acquire_in_process(path: str, timeout: float) -> Iterator[None]:
+    """Wait for the earlier threads of this process."""
+    own_lock = threading.Lock()
+    own_lock.acquire()
+    with _mutex:
+        queue = _waiters.setdefault(path, deque())
+        if not queue:
+            own_lock.release()
+        queue.append(own_lock)
+    try:
+        if not own_lock.acquire(timeout=timeout):
+            raise LockTimeout
+        yield
+    finally:
+        _leave_queue(path, queue, own_lock)
+
+
+def _leave_queue(path: str, queue: deque[threading.Lock], own_lock: threading.Lock) -> None:
+    with _mutex:
+        was_first = queue[0] is own_lock
+        queue.remove(own_lock)
+        if not queue:
+            del _waiters[path]
+        elif was_first:
+            queue[0].release()
+
+
+@contextlib.contextmanager
+def _acquire_file(path: str, deadline: float) -> Iterator[None]:
+    file = _open(path)
+    if not _try_lock(file):
+        waiter = _FileLockWaiter(file)
+        if not waiter.wait_until(deadline):
+            yield  # The waiting thread owns the file now.
+            return
+    try:
+        yield
+    finally:
+        # A tool that is just being started may have the file open as well for a moment.
+        fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+
+
+class _FileLockWaiter:
+    """A thread that waits for a file lock, because nothing else can end such a wait."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._mutex = threading.Lock()
+        self._timed_out = False
+        self._acquired = threading.Event()
+        threading.Thread(target=self._wait, name="volume-lock", daemon=True).start()
+
+    def wait_until(self, deadline: float) -> bool:
+        """Return whether the lock was acquired in time; if not, the thread owns the file."""
+        self._acquired.wait(max(deadline - time.monotonic(), 0))
+        with self._mutex:
+            self._timed_out = not self._acquired.is_set()
+            return not self._timed_out
+
+    def _wait(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        with self._mutex:
+            self._acquired.set()
+            if self._timed_out:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+                os.close(self._file)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open(path: str) -> int:
+    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, flags, 0o600)
