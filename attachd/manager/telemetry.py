@@ -157,5 +157,6 @@ def _describe_backend(backend: Backend) -> str:
 def _describe_locks() -> Iterable[str]:
     """Describe who works on a volume or waits for it, without waiting for a lock."""
     return [
-        f"{name}: held by one thread, {many - 1} waiting" for name, many in volume_lease.lock_waiters()
+        f"{name}: held by one thread, {many - 1} waiting"
+        for name, many in volume_lease.lock_waiters()
     ]

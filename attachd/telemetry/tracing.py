@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces in OpenTelemetry, if they are enabled; set up by each process.
+"""Time the steps of an operation, and send spans to a collector of OpenTelemetry.
 
-oslo.middleware creates the span of a request, oslo.messaging those of calls, and passes the trace
-to the other side.  attachd adds spans for the manager's operations.  All go to one collector,
-which the options of oslo.middleware name; if they are off, a span costs one test of a variable.
+The steps of the operation that a thread executes are always timed, for events::
+
+    with tracing.operation():
+        with tracing.step("grant"):
+            driver.grant(...)
+
+Traces are set up by each process, if they are enabled.  oslo.middleware creates the span of a
+request, oslo.messaging those of calls, and passes the trace to the other side.  attachd adds spans
+for the manager's operations.  All go to one collector, which the options of oslo.middleware name;
+if they are off, a span costs one test of a variable.
 """
 
 from collections.abc import Iterator
 import contextlib
+import dataclasses
+import datetime
 import os
+import threading
+import time
 from typing import Any
 
-from oslo_middleware import tracing
+from oslo_utils import timeutils
 
 from attachd import exception
 from attachd.conf import CONF
@@ -28,6 +39,8 @@ def setup(program: str) -> None:
     :param program: the name of the service in traces, unless the configuration has another
     :raises ConfigurationError: a required library is not installed
     """
+    from oslo_middleware import tracing  # noqa: PLC0415  it loads much that only servers need
+
     tracing.set_defaults(service_name=program)
     CONF.register_opts(tracing.TRACING_OPTS, group="oslo_middleware_tracing")
     if not CONF.oslo_middleware_tracing.enabled or _State.pid == os.getpid():
@@ -73,3 +86,72 @@ def _error() -> Any:
     from opentelemetry import trace  # noqa: PLC0415  it is there only if traces are wanted
 
     return trace.StatusCode.ERROR
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step that has ended.
+
+    :ivar name: as in ``grant``
+    :ivar seconds: how long it took
+    :ivar failed: whether it ended with an error
+    """
+
+    name: str
+    seconds: float
+    failed: bool = False
+
+
+@dataclasses.dataclass
+class Operation:
+    """An operation in progress.
+
+    :ivar began_at: UTC without a zone, as the tables have it
+    :ivar steps: steps that have ended, in order
+    """
+
+    began_at: datetime.datetime = dataclasses.field(default_factory=timeutils.utcnow)
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Duration so far."""
+        return time.monotonic() - self.started
+
+
+class _Thread(threading.local):
+    operation: Operation | None = None
+
+
+_thread = _Thread()
+
+
+def current() -> Operation | None:
+    """Return the operation of this thread; None: it has none."""
+    return _thread.operation
+
+
+@contextlib.contextmanager
+def operation() -> Iterator[Operation]:
+    """Start an operation of this thread, which ends with the block."""
+    before, _thread.operation = _thread.operation, Operation()
+    try:
+        yield _thread.operation
+    finally:
+        _thread.operation = before
+
+
+@contextlib.contextmanager
+def step(name: str) -> Iterator[None]:
+    """Record the duration of the block, if this thread has an operation."""
+    current_operation = _thread.operation
+    if current_operation is None:
+        yield
+        return
+    started, failed = time.monotonic(), True
+    try:
+        yield
+        failed = False
+    finally:
+        current_operation.steps.append(Step(name, time.monotonic() - started, failed))

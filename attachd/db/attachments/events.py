@@ -24,7 +24,7 @@ from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
 from attachd.states import AttachmentState, Event
-from attachd.telemetry import step_timer
+from attachd.telemetry import tracing
 
 Row = dict[str, Any]
 _EVENTS = models.events
@@ -67,7 +67,7 @@ def record(
 ) -> None:
     """Add an event to a transaction, unless clients do not see such a row.
 
-    The caller is read from the thread's context, and the duration from the thread's step timer.
+    The caller is read from the thread's context, and the duration from the thread's operation.
 
     :param row: columns of the attachment, at least ``id``, ``project_id``, ``volume_id``
     :param type_: one of TYPES
@@ -102,7 +102,7 @@ def _details(row: Mapping[str, Any], error: str | None) -> Row:
         known |= {name: getattr(context, name, None) for name in _CONTEXT_DETAILS}
     known["process"] = f"{CONF.host}:{os.getpid()}"
     known["error"] = error
-    if (operation := step_timer.current()) is not None:
+    if (operation := tracing.current()) is not None:
         known["began_at"] = operation.began_at.isoformat()
         known["seconds"] = round(operation.seconds, 6)
         known["steps"] = [

@@ -12,7 +12,7 @@ from taskflow.types import failure
 
 from attachd import exception
 from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef
-from attachd.telemetry.step_timer import step
+from attachd.telemetry.tracing import step
 
 LOG = log.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from attachd.db.cluster import leases as db
 from attachd.db.cluster.leases import Lease
 from attachd.drivers import base
 from attachd.manager.ha.membership import Membership
-from attachd.telemetry import metrics, step_timer
+from attachd.telemetry import metrics, tracing
 
 LOG = log.getLogger(__name__)
 
@@ -128,8 +128,8 @@ def acquire(membership: Membership, volume_id: str, path: str) -> Iterator[Volum
     :param path: of the volume's lock file on this machine
     :raises Unavailable: the lock is not free in time
     """
-    with step_timer.operation(), contextlib.ExitStack() as stack:
-        with step_timer.step("wait"):
+    with tracing.operation(), contextlib.ExitStack() as stack:
+        with tracing.step("wait"):
             stack.enter_context(_volume_lock(volume_id, path))
         token = Lease(volume_id, membership.id)
         with base.fencing_scope(lambda: membership.check(token.holder)), _releasing(token):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans; tests/functional follows one request through real processes."""
+"""Timed steps and spans; tests/functional follows one request through real processes."""
 
+import threading
 import unittest
 from unittest import mock
 
@@ -51,3 +52,45 @@ class SpanTest(unittest.TestCase):
         ):
             tracing.setup("test")
         self.assertFalse(tracing.is_on())
+
+
+class OperationTest(unittest.TestCase):
+    def test_steps_are_recorded_in_order_with_outcome(self):
+        with tracing.operation() as operation:
+            with tracing.step("first"):
+                pass
+            with self.assertRaises(KeyError), tracing.step("second"):
+                raise KeyError
+        self.assertEqual(
+            [("first", False), ("second", True)], [s[::2] for s in _as_tuples(operation)]
+        )
+        self.assertTrue(all(seconds >= 0 for _, seconds, _ in _as_tuples(operation)))
+
+    def test_step_outside_operation_records_nothing(self):
+        with tracing.step("lonely"):
+            self.assertIsNone(tracing.current())
+
+    def test_nested_operation_records_its_own_steps(self):
+        with tracing.operation() as outer:
+            with tracing.operation() as inner, tracing.step("inner"):
+                self.assertIs(inner, tracing.current())
+            self.assertIs(outer, tracing.current())
+        self.assertEqual([], outer.steps)
+        self.assertIsNone(tracing.current())
+
+    def test_operation_of_other_thread_is_not_seen(self):
+        seen = []
+        with tracing.operation():
+            thread = threading.Thread(target=lambda: seen.append(tracing.current()))
+            thread.start()
+            thread.join()
+        self.assertEqual([None], seen)
+
+    def test_seconds_of_operation_increase(self):
+        with tracing.operation() as operation:
+            before = operation.seconds
+            self.assertGreaterEqual(operation.seconds, before)
+
+
+def _as_tuples(operation):
+    return [(each.name, each.seconds, each.failed) for each in operation.steps]

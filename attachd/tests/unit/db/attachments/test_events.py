@@ -15,7 +15,7 @@ from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
 from attachd.db.volumes import store as volumes
 from attachd.states import Event
-from attachd.telemetry import step_timer
+from attachd.telemetry import tracing
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 
@@ -122,10 +122,10 @@ class RecordTest(Case):
         asking = context.RequestContext(
             user_id="alice", project_id=db_rows.PROJECT, global_request_id="req-" + "1" * 36
         )
-        with step_timer.operation() as moment, step_timer.step("grant"):
+        with tracing.operation() as moment, tracing.step("grant"):
             pass
-        with step_timer.operation() as moment:
-            with step_timer.step("grant"):
+        with tracing.operation() as moment:
+            with tracing.step("grant"):
                 pass
             self.record(1)
         (event,) = self.events()
