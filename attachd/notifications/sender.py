@@ -37,6 +37,7 @@ from attachd.conf import messaging as conf_messaging
 
 LOG = log.getLogger(__name__)
 
+conf_messaging.register()
 GROUP = conf_messaging.NOTIFICATIONS
 _START = ".start"
 _END = ".end"
@@ -80,7 +81,6 @@ class _Queued:
 @functools.cache
 def enabled() -> bool:
     """Return whether a notification driver is configured; cached, because each request asks."""
-    conf_messaging.register()
     return any(driver != "noop" for driver in CONF[GROUP].driver)
 
 

@@ -28,6 +28,8 @@ from attachd.telemetry import metrics
 
 LOG = logging.getLogger(__name__)
 
+conf_messaging.register()
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -276,7 +278,6 @@ def get_transport() -> Any:
     """Return this process's connection to the message queue."""
     with _state.lock:
         if _state.transport is None:
-            conf_messaging.register()
             _set_poll_interval()
             _state.transport = messaging.get_rpc_transport(
                 CONF, allowed_remote_exmods=[exception.__name__]
