@@ -23,7 +23,8 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.conf import messaging as conf_messaging
 from attachd.context import RequestContext
-from attachd.objects import base
+from attachd.objects import Manifest, manifest_of_contract
+from attachd.objects import Serializer as ObjectSerializer
 from attachd.telemetry import metrics
 
 LOG = logging.getLogger(__name__)
@@ -65,8 +66,8 @@ class Serializer(messaging.Serializer):
         in their current version
     """
 
-    def __init__(self, known: base.Manifest = ()) -> None:
-        self._objects = base.Serializer(dict(known))
+    def __init__(self, known: Manifest = ()) -> None:
+        self._objects = ObjectSerializer(dict(known))
 
     def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
         """Turn an argument or a result into what JSON can say."""
@@ -107,7 +108,7 @@ class Dispatcher(messaging.RPCDispatcher):
         self._caller_timeout = caller_timeout
         self._of_version = functools.lru_cache(maxsize=32)(
             lambda version: messaging.RPCDispatcher(
-                [endpoint], Serializer(base.of_contract(version))
+                [endpoint], Serializer(manifest_of_contract(version))
             )
         )
 
@@ -302,7 +303,7 @@ def get_client(
     server_name: str | None,
     timeout: float,
     version: str,
-    objects: base.Manifest = (),
+    objects: Manifest = (),
     topic: str | None = None,
 ) -> Client:
     """Return this process's client for one manager's backend, or for servers of another topic.
@@ -384,7 +385,7 @@ def _make_client(
     server_name: str | None,
     timeout: float,
     version: str,
-    objects: base.Manifest,
+    objects: Manifest,
 ) -> Client:
     return Client(
         messaging.get_rpc_client(

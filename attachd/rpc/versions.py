@@ -23,7 +23,7 @@ from attachd.conf import CONF
 from attachd.conf.upgrade_levels import AUTO
 from attachd.context import RequestContext
 from attachd.db.cluster import services
-from attachd.objects import base
+from attachd.objects import Manifest, manifest_of_contract, newest_manifest, parse_manifest
 from attachd.rpc import transport
 
 DEFAULT_VERSION = "1.0"
@@ -160,7 +160,7 @@ class VersionPin(NamedTuple):
     """
 
     contract: str
-    objects: base.Manifest
+    objects: Manifest
 
 
 def get_for_backend(backend: str, newest: str) -> VersionPin:
@@ -197,7 +197,7 @@ def is_older(version: str, than: str) -> bool:
 
 
 def _own(newest: str) -> VersionPin:
-    return VersionPin(newest, base.newest())
+    return VersionPin(newest, newest_manifest())
 
 
 def _pinned(contract: str, newest: str) -> VersionPin:
@@ -205,7 +205,7 @@ def _pinned(contract: str, newest: str) -> VersionPin:
 
 
 def _as_of(contract: str) -> VersionPin:
-    return VersionPin(contract, base.of_contract(contract))
+    return VersionPin(contract, manifest_of_contract(contract))
 
 
 def _level(spoken: services.Versions, newest: str) -> VersionPin:
@@ -214,7 +214,7 @@ def _level(spoken: services.Versions, newest: str) -> VersionPin:
         return _own(newest)
     if spoken.objects is None:
         return _as_of(contract)
-    return VersionPin(contract, base.from_text(spoken.objects))
+    return VersionPin(contract, parse_manifest(spoken.objects))
 
 
 class _Reports:

@@ -12,15 +12,14 @@ from typing import Any, Final, TypedDict
 
 from oslo_log import log
 
-from attachd import exception
+from attachd import exception, objects
 from attachd.api import detach_guard
 from attachd.api import policy as rules
 from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
-from attachd.objects import Attachment, base
-from attachd.objects.attachment import flat_connection
+from attachd.objects import Attachment, flat_connection
 from attachd.rpc import manager_api
 from attachd.states import AttachmentKind, AttachmentState
 
@@ -146,7 +145,7 @@ def _scope(ctx: RequestContext) -> str | None:
 
     A service with a service token sees all: it decides for a host whether to close a connection.
     """
-    return None if detach_guard.is_service(ctx) else base.scope(ctx)
+    return None if detach_guard.is_service(ctx) else objects.scope(ctx)
 
 
 def summary(row: Row) -> Summary:

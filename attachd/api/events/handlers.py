@@ -17,7 +17,7 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.events import broadcaster, parameters, policy, sse, view
 from attachd.context import RequestContext
 from attachd.db.attachments import events
-from attachd.objects.base import scope
+from attachd.objects import scope
 
 Body = dict[str, Any]
 

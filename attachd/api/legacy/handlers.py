@@ -20,8 +20,7 @@ from attachd.api.legacy.holders import DOC, PATH, Row, VolumeHolders
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
-from attachd.objects import Attachment
-from attachd.objects.attachment import connection_data
+from attachd.objects import Attachment, connection_data
 from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]

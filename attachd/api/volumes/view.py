@@ -11,8 +11,7 @@ from attachd.api import microversions as mv
 from attachd.api import policy as rules
 from attachd.api.volumes import policy
 from attachd.context import RequestContext
-from attachd.objects import Volume
-from attachd.objects.attachment import service_uuid
+from attachd.objects import Volume, service_uuid
 from attachd.states import AttachmentState
 
 Row = Mapping[str, Any]

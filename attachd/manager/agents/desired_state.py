@@ -12,8 +12,7 @@ from attachd import exception, notifications
 from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
-from attachd.objects import Attachment
-from attachd.objects.attachment import flat_connection, service_uuid
+from attachd.objects import Attachment, flat_connection, service_uuid
 from attachd.rpc import manager_api
 from attachd.rpc.agent_manager_api import DesiredState
 from attachd.states import AttachmentState

@@ -9,6 +9,7 @@ from typing import Any
 
 from oslo_log import log
 
+from attachd import objects
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.db.volumes import updates as volume_updates
@@ -16,7 +17,6 @@ from attachd.drivers.base import BackendStats
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
 from attachd.manager.ha.periodic_task import PeriodicTask
-from attachd.objects import base
 from attachd.rpc import manager_api
 
 LOG = log.getLogger(__name__)
@@ -57,7 +57,9 @@ class BackendHeartbeat(PeriodicTask):
             up=report is not None,
             error=self._backend.error,
             report=report,
-            supported=services.Versions(manager_api.VERSION, base.to_text(base.newest())),
+            supported=services.Versions(
+                manager_api.VERSION, objects.format_manifest(objects.newest_manifest())
+            ),
         )
         self.reported.set()
         self._purge_if_due()

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import unittest
 from unittest import mock
 
-from attachd import context, exception
+from attachd import context, exception, objects
 from attachd.manager.endpoint import Endpoint
-from attachd.objects import Attachment, Volume, base
+from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 from attachd.rpc.versions import IntroducedIn
 from attachd.tests.fixtures import rpc_clients
@@ -172,7 +172,7 @@ class ContractsTest(_Case):
                 "here@fake",
                 timeout=mock.ANY,
                 version=version,
-                objects=base.of_contract(version),
+                objects=objects.manifest_of_contract(version),
             )
 
     def test_message_of_older_api_is_understood(self):

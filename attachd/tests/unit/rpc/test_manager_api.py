@@ -6,8 +6,8 @@ from unittest import mock
 
 import oslo_messaging as messaging
 
-from attachd import context, exception
-from attachd.objects import Attachment, Volume, base
+from attachd import context, exception, objects
+from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api, transport
 from attachd.rpc.versions import IntroducedIn
 from attachd.tests.fixtures import rpc_clients
@@ -66,7 +66,10 @@ class RequestTest(_RpcCase):
         for ask in CALL_OF.values():
             ask()
             self.made.assert_called_with(
-                "here@fake", timeout=7, version=manager_api.VERSION, objects=base.newest()
+                "here@fake",
+                timeout=7,
+                version=manager_api.VERSION,
+                objects=objects.newest_manifest(),
             )
 
     def test_methods_with_answer_are_calls_and_others_casts(self):
@@ -189,7 +192,10 @@ class OlderManagersTest(_RpcCase):
         self.pin("1.1")
         CALL_OF["attach"]()
         self.made.assert_called_with(
-            "here@fake", timeout=mock.ANY, version="1.1", objects=base.of_contract("1.1")
+            "here@fake",
+            timeout=mock.ANY,
+            version="1.1",
+            objects=objects.manifest_of_contract("1.1"),
         )
 
     def test_argument_or_method_newer_than_manager_raises_unavailable_and_sends_nothing(self):

@@ -16,10 +16,9 @@ from oslo_messaging._drivers import amqpdriver, common
 from oslo_utils import timeutils
 from oslo_versionedobjects import fields, fixture
 
-from attachd import exception, service
+from attachd import exception, objects, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.objects import base
 from attachd.rpc import transport
 from attachd.tests.fixtures import conf_fixture
 from attachd.tests.wait import TIMEOUT
@@ -70,10 +69,10 @@ class DispatcherTest(unittest.TestCase):
         registry.setUp()
         self.addCleanup(registry.cleanUp)
         raised = {"1.0": {"Disk": "1.0"}, "1.3": {"Disk": "1.1"}, "1.4": {"Disk": "1.2"}}
-        self.enterContext(mock.patch.object(base, "_RAISED", raised))
+        self.enterContext(mock.patch.object(objects, "_RAISED", raised))
 
-        @base.Registry.register
-        class Disk(base.AttachdObject):
+        @objects.Registry.register
+        class Disk(objects.AttachdObject):
             VERSION = "1.2"
             ADDED = MappingProxyType({"key": "1.2"})
             fields = {name: fields.StringField() for name in ("id", "key")}

@@ -11,13 +11,12 @@ from oslo_config import cfg
 import oslo_messaging as messaging
 from oslo_versionedobjects import exception as object_exception
 
-from attachd import exception
+from attachd import exception, objects
 from attachd.conf import CONF
 from attachd.conf import upgrade_levels as upgrade_levels_conf
 from attachd.context import RequestContext
 from attachd.db import models
 from attachd.db.cluster import services
-from attachd.objects import base
 from attachd.rpc import versions
 from attachd.rpc.versions import IntroducedIn
 from attachd.tests.fixtures import databases, rpc_clients
@@ -113,12 +112,12 @@ class VersionPinsTest(databases.DatabaseCase):
         return versions.get_for_backend(backend, "1.10").contract
 
     def test_version_of_backend_is_as_reported(self):
-        report("h@new", "1.10", base.to_text(base.newest()))
+        report("h@new", "1.10", objects.format_manifest(objects.newest_manifest()))
         report("h@old", "1.9", OLD_OBJECTS)
         self.assertEqual("1.10", self.contract("h@new"))
         self.assertEqual("1.9", self.contract("h@old"))
         old = versions.get_for_backend("h@old", "1.10")
-        self.assertEqual(base.from_text(OLD_OBJECTS), old.objects)
+        self.assertEqual(objects.parse_manifest(OLD_OBJECTS), old.objects)
 
     def test_version_of_backend_without_report_of_versions_is_default(self):
         report("h@b")
@@ -126,7 +125,9 @@ class VersionPinsTest(databases.DatabaseCase):
 
     def test_version_of_newer_backend_is_own_version(self):
         report("h@b", "1.11", "Attachment 1.9, Volume 1.9")
-        self.assertEqual(("1.10", base.newest()), versions.get_for_backend("h@b", "1.10"))
+        self.assertEqual(
+            ("1.10", objects.newest_manifest()), versions.get_for_backend("h@b", "1.10")
+        )
 
     def test_version_of_unknown_backend_is_own_version(self):
         self.assertEqual("1.10", self.contract("h@b"))
@@ -145,7 +146,7 @@ class VersionPinsTest(databases.DatabaseCase):
         report("h@b", "1.10", OLD_OBJECTS)
         override(self, "attachd_manager", "1.3", group="upgrade_levels")
         with mock.patch.object(services, "versions", side_effect=AssertionError):
-            expected = ("1.3", base.of_contract("1.3"))
+            expected = ("1.3", objects.manifest_of_contract("1.3"))
             self.assertEqual(expected, versions.get_for_backend("h@b", "1.10"))
             self.assertEqual(expected, versions.get_for_all_managers("1.10"))
 

@@ -6,7 +6,7 @@ from unittest import mock
 from attachd import exception
 from attachd.context import RequestContext
 from attachd.manager.agents import desired_state
-from attachd.objects.attachment import flat_connection, service_uuid
+from attachd.objects import flat_connection, service_uuid
 from attachd.rpc import manager_api
 from attachd.tests.fixtures import captured_notifications, databases, db_rows, key_files
 

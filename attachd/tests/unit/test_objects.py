@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of objects: creation from rows, serialization and scope."""
+"""Objects: creation from rows, serialization, versions and scope."""
 
 import datetime
 import json
@@ -9,9 +9,9 @@ from unittest import mock
 
 from oslo_versionedobjects import exception, fields, fixture
 
-from attachd import context
+from attachd import context, objects
 from attachd.db import models
-from attachd.objects import Attachment, Volume, base
+from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001  rows have no zone
@@ -66,7 +66,7 @@ class SerializerTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.serializer = base.Serializer()
+        self.serializer = objects.Serializer()
         self.context = context.RequestContext(project_id="p")
 
     def _over_the_wire(self, entity):
@@ -101,8 +101,8 @@ class OtherReleasesTest(unittest.TestCase):
         registry.setUp()
         self.addCleanup(registry.cleanUp)
 
-        @base.Registry.register
-        class Disk(base.AttachdObject):
+        @objects.Registry.register
+        class Disk(objects.AttachdObject):
             VERSION = "1.3"
             ADDED = MappingProxyType(
                 {"kind": "1.1", "key": "1.2", "agent": "1.3", "device": "1.3"}
@@ -117,7 +117,7 @@ class OtherReleasesTest(unittest.TestCase):
 
     def _sent(self, **targets):
         disk = self.disk.from_row(None, self.row)
-        return base.Serializer(targets).serialize_entity(None, [disk])[0]
+        return objects.Serializer(targets).serialize_entity(None, [disk])[0]
 
     def test_serialize_for_older_receiver_drops_newer_fields(self):
         for version, missing in (
@@ -132,7 +132,7 @@ class OtherReleasesTest(unittest.TestCase):
 
     def test_serialize_for_older_receiver_drops_changes_of_newer_fields(self):
         changed = self.disk(id="a", kind="hold")
-        sent = base.Serializer({"Disk": "1.0"}).serialize_entity(None, changed)
+        sent = objects.Serializer({"Disk": "1.0"}).serialize_entity(None, changed)
         self.assertEqual(["id"], sent["attachd_object.changes"])
 
     def test_serialize_for_newer_receiver_uses_own_version(self):
@@ -140,7 +140,7 @@ class OtherReleasesTest(unittest.TestCase):
         self.assertEqual("1.3", self._sent(Volume="1.0")["attachd_object.version"])
 
     def test_deserialize_from_older_sender_leaves_newer_fields_unset(self):
-        got = base.Serializer().deserialize_entity(None, self._sent(Disk="1.0"))
+        got = objects.Serializer().deserialize_entity(None, self._sent(Disk="1.0"))
         self.assertEqual("h", got.host)
         self.assertFalse(got.obj_attr_is_set("kind"))
 
@@ -149,7 +149,7 @@ class OtherReleasesTest(unittest.TestCase):
         sent["attachd_object.version"] = "1.77"
         sent["attachd_object.data"]["novelty"] = 1
         sent["attachd_object.changes"] = ["host", "novelty"]
-        (got,) = base.Serializer().deserialize_entity(None, [sent])
+        (got,) = objects.Serializer().deserialize_entity(None, [sent])
         self.assertEqual(self.row, {name: getattr(got, name) for name in self.row})
         self.assertEqual(("1.3", {"host"}), (got.VERSION, got.obj_what_changed()))
 
@@ -157,36 +157,38 @@ class OtherReleasesTest(unittest.TestCase):
         for version in ("2.0", "2.1"):
             sent = {**self._sent(), "attachd_object.version": version}
             with self.assertRaises(exception.IncompatibleObjectVersion):
-                base.Serializer().deserialize_entity(None, sent)
+                objects.Serializer().deserialize_entity(None, sent)
 
     def test_deserialize_unknown_class_raises_unsupported(self):
         sent = {**self._sent(), "attachd_object.name": "Novelty"}
         with self.assertRaises(exception.UnsupportedObjectError):
-            base.Serializer().deserialize_entity(None, sent)
+            objects.Serializer().deserialize_entity(None, sent)
 
 
 class ScopeTest(unittest.TestCase):
     """The project whose rows a caller may read by id."""
 
     def test_scope_of_member_is_project(self):
-        self.assertEqual("p", base.scope(context.RequestContext(project_id="p")))
+        self.assertEqual("p", objects.scope(context.RequestContext(project_id="p")))
 
     def test_scope_of_admin_is_all_projects(self):
-        self.assertIsNone(base.scope(context.RequestContext(project_id="p", is_admin=True)))
-        self.assertEqual("", base.scope(context.RequestContext(project_id=None)))
+        self.assertIsNone(objects.scope(context.RequestContext(project_id="p", is_admin=True)))
+        self.assertEqual("", objects.scope(context.RequestContext(project_id=None)))
 
 
 class RegistryTest(unittest.TestCase):
     """Objects are found by their names."""
 
     def test_registry_has_all_objects(self):
-        known = base.Registry.obj_classes()
+        known = objects.Registry.obj_classes()
         self.assertEqual({"Attachment": [Attachment], "Volume": [Volume]}, dict(known))
 
 
 class ManifestsTest(unittest.TestCase):
     def test_newest_contract_has_newest_objects(self):
-        self.assertEqual(base.newest(), base.of_contract(manager_api.VERSION))
+        self.assertEqual(
+            objects.newest_manifest(), objects.manifest_of_contract(manager_api.VERSION)
+        )
 
     def test_contract_has_object_versions_of_its_time(self):
         manifests = {
@@ -196,7 +198,7 @@ class ManifestsTest(unittest.TestCase):
             "1.4": {"Attachment": "1.2", "Volume": "1.2"},
             "1.7": {"Attachment": "1.3"},
         }
-        self.enterContext(mock.patch.object(base, "_RAISED", manifests))
+        self.enterContext(mock.patch.object(objects, "_RAISED", manifests))
         for contract, attachment, volume in (
             ("1.0", "1.0", "1.0"),
             ("1.2", "1.0", "1.1"),
@@ -205,18 +207,18 @@ class ManifestsTest(unittest.TestCase):
             ("1.7", "1.3", "1.2"),
             ("1.40", "1.3", "1.2"),
         ):
-            known = dict(base.of_contract(contract))
+            known = dict(objects.manifest_of_contract(contract))
             self.assertEqual({"Attachment": attachment, "Volume": volume}, known, contract)
 
     def test_added_fields_exist(self):
-        for name, (kind, *_older) in base.Registry.obj_classes().items():
+        for name, (kind, *_older) in objects.Registry.obj_classes().items():
             self.assertLessEqual(set(kind.ADDED), set(kind.fields), name)
             self.assertIn(kind.VERSION, {"1.0", *kind.ADDED.values()}, name)
 
     def test_manifest_survives_text_form(self):
-        text = base.to_text(base.newest())
+        text = objects.format_manifest(objects.newest_manifest())
         self.assertRegex(text, r"^Attachment \d+\.\d+, Volume \d+\.\d+$")
-        self.assertEqual(base.newest(), base.from_text(text))
+        self.assertEqual(objects.newest_manifest(), objects.parse_manifest(text))
 
 
 # A change of fields gets a new VERSION, a line in the class's history, and its fingerprint here.
@@ -230,13 +232,13 @@ class VersionsTest(unittest.TestCase):
     """Processes of two releases understand each other only if a version means one thing."""
 
     def test_fingerprints_of_objects_are_unchanged(self):
-        checker = fixture.ObjectVersionChecker(base.Registry.obj_classes())
+        checker = fixture.ObjectVersionChecker(objects.Registry.obj_classes())
         expected, actual = checker.test_hashes(FINGERPRINTS)
         self.assertEqual(expected, actual)
 
     def test_fingerprint_of_changed_field_differs(self):
-        class Changed(base.Registry.obj_classes()["Volume"][0]):
-            fields = {"size_gib": base.JsonField()}
+        class Changed(objects.Registry.obj_classes()["Volume"][0]):
+            fields = {"size_gib": objects.JsonField()}
 
         checker = fixture.ObjectVersionChecker({"Volume": [Changed]})
         self.assertNotEqual(FINGERPRINTS["Volume"], checker.get_hashes()["Volume"])
