@@ -49,17 +49,14 @@ class Finding:
     """One volume of this host, or one device without an entry.
 
     :ivar path: of the device, or its directory; None: there is none
-    :ivar mountpoint: where it should be mounted; None: it should not
-    :ivar advice: the command that repairs it; "" if none is needed
+    :ivar advice: the command that removes a device without an entry
     :ivar error: what is wrong, as far as that is known
     """
 
     verdict: Verdict
     entry: Entry | None = None
     path: str | None = None
-    mountpoint: str | None = None
     present: bool = False
-    mounted: bool = False
     advice: str = ""
     error: str | None = None
 
@@ -117,16 +114,8 @@ def _check_entry(host: Host, entry: Entry) -> Finding:
         present = mounted = False
         message = f"{error}"
     verdict = _verdict(entry, present=present, mounted=mounted)
-    return Finding(
-        verdict,
-        entry,
-        path=entry.device.path if entry.device else None,
-        mountpoint=entry.mountpoint,
-        present=present,
-        mounted=mounted,
-        advice=_advice(entry, verdict),
-        error=message,
-    )
+    path = entry.device.path if entry.device else None
+    return Finding(verdict, entry, path, present=present, error=message)
 
 
 def _verdict(entry: Entry, *, present: bool, mounted: bool) -> Verdict:
@@ -138,21 +127,6 @@ def _verdict(entry: Entry, *, present: bool, mounted: bool) -> Verdict:
         return Verdict.ATTACH_INTERRUPTED
     complete = present and (mounted or entry.mountpoint is None)
     return Verdict.OK if complete and entry.step is Step.ATTACHED else Verdict.MISSING
-
-
-def _advice(entry: Entry, verdict: Verdict) -> str:
-    if verdict is Verdict.MISSING:
-        return _RESTORE
-    if verdict is Verdict.DETACH_INTERRUPTED:
-        option = ["--attachment-id", entry.attachment_id] if entry.attachment_id else []
-        return shlex.join(["attachd", "local-detach", *option, entry.volume_id])
-    if verdict is not Verdict.ATTACH_INTERRUPTED:
-        return ""
-    words = ["attachd", "local-attach"]
-    words += ["--mode", entry.mode] if entry.mode != "rw" else []
-    words += ["--mountpoint", entry.mountpoint] if entry.mountpoint else []
-    words += ["--mkfs", entry.mkfs] if entry.mkfs else []
-    return shlex.join([*words, entry.volume_id])
 
 
 def _is_mounted(entry: Entry) -> bool:
@@ -201,7 +175,7 @@ def _restore(
     if info is None:
         progress(f"The service has deleted the attachment of volume {entry.volume_id}")
         _detach(host, entry, finding)
-        return [Finding(Verdict.DELETED, entry, finding.path, entry.mountpoint)]
+        return [Finding(Verdict.DELETED, entry, finding.path)]
     if finding.verdict is not Verdict.OK:
         _reattach(host, entry, finding, info, progress)
     return []

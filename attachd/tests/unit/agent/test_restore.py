@@ -25,9 +25,9 @@ class RestoringTest(unittest.TestCase):
 
     def test_restore_keeps_intact_attachment(self):
         entry = self.attached("v")
-        self.assertEqual([(Verdict.OK, "", None)], self.describe(restore.check_host(self.host)))
+        self.assertEqual([(Verdict.OK, None)], self.describe(restore.check_host(self.host)))
         found = restore.restore_host(self.host, self.current, self.progress.append)
-        self.assertEqual([(Verdict.OK, "", None)], self.describe(found))
+        self.assertEqual([(Verdict.OK, None)], self.describe(found))
         self.assertEqual([entry], self.host.journal.list_entries())
 
     def test_restore_connects_by_present_connection(self):
@@ -35,7 +35,6 @@ class RestoringTest(unittest.TestCase):
         Path(entry.device.path).rename(self.folder / "moved")
         (found,) = restore.check_host(self.host)
         self.assertEqual((Verdict.MISSING, False), (found.verdict, found.present))
-        self.assertEqual("attachd local-restore", found.advice)
         (found,) = self.restore({"v": self.info(self.folder / "moved")})
         self.assertEqual((Verdict.OK, True), (found.verdict, found.present))
         (entry,) = self.host.journal.list_entries()
@@ -103,38 +102,28 @@ class RestoringTest(unittest.TestCase):
         (found,) = self.restore({"v": entry.connection_info})
         self.assertEqual(Verdict.OK, found.verdict)
 
-    def test_interrupted_steps_have_advice(self):
+    def test_interrupted_steps_are_recognized(self):
         existing = {
-            Step.RESERVING: "attachd local-attach v",
-            Step.CONNECTING: "attachd local-attach v",
-            Step.COMPLETING: "attachd local-attach v",
-            Step.MOUNTING: "attachd local-attach v",
-            Step.UNMOUNTING: "attachd local-detach --attachment-id a-v v",
-            Step.DISCONNECTING: "attachd local-detach --attachment-id a-v v",
-            Step.DELETING: "attachd local-detach --attachment-id a-v v",
+            Step.RESERVING: Verdict.ATTACH_INTERRUPTED,
+            Step.CONNECTING: Verdict.ATTACH_INTERRUPTED,
+            Step.COMPLETING: Verdict.ATTACH_INTERRUPTED,
+            Step.MOUNTING: Verdict.ATTACH_INTERRUPTED,
+            Step.UNMOUNTING: Verdict.DETACH_INTERRUPTED,
+            Step.DISCONNECTING: Verdict.DETACH_INTERRUPTED,
+            Step.DELETING: Verdict.DETACH_INTERRUPTED,
         }
         self.assertEqual({*Step} - {Step.ATTACHED}, {*existing})
-        for step, advice in existing.items():
+        for step, verdict in existing.items():
             entry = self.host.journal.write(self.attached("v"), step=step)
             (found,) = self.restore({})
-            verdict = (
-                Verdict.DETACH_INTERRUPTED if "detach" in advice else Verdict.ATTACH_INTERRUPTED
-            )
-            self.assertEqual((verdict, advice), (found.verdict, found.advice), step)
+            self.assertEqual(verdict, found.verdict, step)
             self.assertEqual([entry], self.host.journal.list_entries())
             self.host.journal.remove(entry)
-
-    def test_advice_has_original_options(self):
-        entry = Entry("v", mode="ro", mountpoint="/mnt/my disk", mkfs="ext4", step=Step.MOUNTING)
-        self.host.journal.write(entry)
-        (found,) = restore.check_host(self.host)
-        expected = "attachd local-attach --mode ro --mountpoint '/mnt/my disk' --mkfs ext4 v"
-        self.assertEqual(expected, found.advice)
 
     def test_attachment_of_agent_is_left(self):
         entry = self.host.journal.write(self.missing("v"), owner=Owner.AGENT)
         (found,) = self.restore({})
-        self.assertEqual((Verdict.AGENT_MANAGED, ""), (found.verdict, found.advice))
+        self.assertEqual(Verdict.AGENT_MANAGED, found.verdict)
         self.assertEqual([entry], self.host.journal.list_entries())
 
     def test_unknown_connector_type_is_reported(self):
@@ -174,4 +163,4 @@ class RestoringTest(unittest.TestCase):
 
     @staticmethod
     def describe(found):
-        return [(each.verdict, each.advice, each.error) for each in found]
+        return [(each.verdict, each.error) for each in found]
