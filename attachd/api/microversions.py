@@ -40,14 +40,6 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-class Row(NamedTuple):
-    """One row of the table, for documents."""
-
-    version: Version
-    name: str
-    sentence: str
-
-
 class RequestedVersions(NamedTuple):
     """The versions that one request asks for.
 
@@ -170,13 +162,9 @@ EXT_BASE = _ext_row(
 EXT_LATEST = next(reversed(_ext_sentences))
 
 
-def table() -> list[Row]:
-    """Return all Block Storage API versions, oldest first, with their names here."""
-    names: dict[Version, str] = {}
-    for name, value in globals().items():
-        if isinstance(value, Version):
-            names.setdefault(value, name)  # MINIMUM and LATEST are aliases, defined later
-    return [Row(version, names[version], text) for version, text in _sentences.items()]
+def versions() -> dict[Version, str]:
+    """Return all Block Storage API versions, oldest first, each with what it has brought."""
+    return dict(_sentences)
 
 
 def ext_versions() -> list[Version]:

@@ -6,13 +6,10 @@ import socket
 import time
 from typing import Any
 
-from oslo_log import log
 import waitress
 from waitress import wasyncore
 
 from attachd import service
-
-LOG = log.getLogger(__name__)
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 

@@ -2,7 +2,7 @@
 """Updates of a volume's row without its backend, each under the volume's lock."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -15,7 +15,6 @@ from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
 from attachd.states import VolumeState
 
-Row = dict[str, Any]
 _VOLUMES = models.volumes
 
 

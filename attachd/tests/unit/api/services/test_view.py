@@ -35,10 +35,10 @@ def row(**values):
 class ServiceTest(unittest.TestCase):
     def test_fields_by_microversion(self):
         expected = set(KEYS)
-        for each in mv.table():
+        for version in mv.versions():
             added = {(3, 7): {"cluster"}, (3, 49): {"backend_state"}}
-            expected |= added.get(tuple(each.version), set())
-            self.assertEqual(expected, set(view.service(row(), each.version)), str(each.version))
+            expected |= added.get(tuple(version), set())
+            self.assertEqual(expected, set(view.service(row(), version)), str(version))
 
     def test_state_and_status(self):
         cases = {
