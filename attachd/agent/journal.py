@@ -130,14 +130,14 @@ class Journal:
                 output.flush()
                 os.fsync(output.fileno())
             new.rename(path)
-            _sync(path.parent)
+            sync_directory(path.parent)
         return changed
 
     def remove(self, entry: Entry) -> None:
         """Remove the entry of a volume that is detached; raises HostError if it cannot."""
         with _write_errors(self._path(entry.id)):
             self._path(entry.id).unlink(missing_ok=True)
-            _sync(self._entries)
+            sync_directory(self._entries)
 
     @contextlib.contextmanager
     def volume_lock(self, volume_id: str, *, timeout: float = 0.0) -> Iterator[None]:
@@ -219,7 +219,8 @@ def _write_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Synchronize a directory, so that its names survive a power failure."""
     if not directory.exists():
         return
     file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

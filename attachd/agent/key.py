@@ -8,6 +8,7 @@ import secrets
 import stat
 
 from attachd import exception
+from attachd.agent import journal
 
 _KEY_BYTES = 32
 _MIN_CHARACTERS = 32
@@ -51,14 +52,6 @@ def _create(path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.link(new, path)
         # The service accepts no other key: it has to be there also after a power failure.
-        _sync(path.parent)
+        journal.sync_directory(path.parent)
     finally:
         new.unlink()
-
-
-def _sync(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
