@@ -261,6 +261,7 @@ def endpoint(
     body: Schemas | None = None,
     query: Schemas | None = None,
     status: int = 200,
+    action: str | None = None,
     idempotent: idempotency.IdempotencySpec | None = None,
     ext_since: mv.Version | None = None,
     doc: EndpointDoc = NO_DOC,
@@ -273,6 +274,7 @@ def endpoint(
     :param body: the schema of the body; None: the body is not read
     :param query: the schema of the query parameters; None: any
     :param status: of a successful response
+    :param action: the key of the body that selects this endpoint; see :func:`action`
     :param idempotent: how a response is stored for its idempotency key; None: keys are ignored
     :param ext_since: the first version of attachd's own API that has it; None: it belongs to the
         Block Storage API
@@ -292,6 +294,7 @@ def endpoint(
                 status,
                 handler,
                 _argument_names(handler, path),
+                action=action,
                 idempotent=idempotent,
                 ext_since=ext_since,
                 doc=doc,
@@ -318,28 +321,17 @@ def action(
     :param body: the schema of the value; None: any
     :param doc: its documentation
     """
-    schemas: Schemas = {} if body is None else body
-
-    def declare(handler: H) -> H:
-        REGISTER.append(
-            Endpoint(
-                "POST",
-                path,
-                since,
-                until,
-                policy,
-                validation.VersionedSchema(schemas, since),
-                None,
-                status,
-                handler,
-                _argument_names(handler, path),
-                name,
-                doc=doc,
-            )
-        )
-        return handler
-
-    return declare
+    return endpoint(
+        "POST",
+        path,
+        since=since,
+        until=until,
+        policy=policy,
+        body={} if body is None else body,
+        status=status,
+        action=name,
+        doc=doc,
+    )
 
 
 def _argument_names(handler: Handler, path: str) -> tuple[str, ...]:
