@@ -116,7 +116,7 @@ def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob
     holders = VolumeHolders.checked(ctx, request, volume.id, attachment_id)
     chosen = _select_attachment(ctx, volume.id, holders, attachment_id)
     if chosen is not None:
-        release.remove_by_force(ctx, request, volume, holders, chosen)
+        release.remove(ctx, request, volume, holders, chosen, release.force_delete)
         unused = holders.unused_by(chosen["user_id"])
         if unused and body.get("connector"):
             manager_api.terminate_connections(ctx, volume, body["connector"], (), unused)

@@ -36,52 +36,33 @@ def release_all(ctx: RequestContext, volume: Volume, holders: VolumeHolders) -> 
     legacy.release(volume.id, holders.hold_ids)
 
 
+Delete = Callable[[RequestContext, webob.Request, Attachment, detach_guard.AllowedStates], object]
+"""Deletes an attachment in the states that the guard allows."""
+
+
+def force_delete(
+    ctx: RequestContext,
+    request: webob.Request,
+    attachment: Attachment,
+    allowed_states: detach_guard.AllowedStates,
+) -> None:
+    """Delete in any state, and record the caller.
+
+    The agent of a host still releases its device first; DELETE with ``force`` does without.
+    """
+    agent_detach.release_device(ctx, attachment, allowed_states)
+    deletion.force_delete(ctx, request, attachment, allowed_states)
+
+
 def remove(
     ctx: RequestContext,
     request: webob.Request,
     volume: Volume,
     holders: VolumeHolders,
     attachment_row: Row,
+    delete: Delete = deletion.delete,
 ) -> None:
     """Disconnect the attachment's host, and remove the attachment."""
-    _remove(deletion.delete, ctx, request, volume, holders, attachment_row)
-
-
-def remove_by_force(
-    ctx: RequestContext,
-    request: webob.Request,
-    volume: Volume,
-    holders: VolumeHolders,
-    attachment_row: Row,
-) -> None:
-    """Do as :func:`remove` in any state, and record the caller.
-
-    The agent of a host still releases its device first; DELETE with ``force`` does without.
-    """
-    _remove(_force_delete, ctx, request, volume, holders, attachment_row)
-
-
-def _force_delete(
-    ctx: RequestContext,
-    request: webob.Request,
-    attachment: Attachment,
-    allowed_states: detach_guard.AllowedStates,
-) -> None:
-    """Have the agent release the device, then delete by force."""
-    agent_detach.release_device(ctx, attachment, allowed_states)
-    deletion.force_delete(ctx, request, attachment, allowed_states)
-
-
-def _remove(
-    delete: Callable[
-        [RequestContext, webob.Request, Attachment, detach_guard.AllowedStates], object
-    ],
-    ctx: RequestContext,
-    request: webob.Request,
-    volume: Volume,
-    holders: VolumeHolders,
-    attachment_row: Row,
-) -> None:
     seen = {"volume_host": volume.host, "volume_status": volume.status}
     attachment = Attachment.from_row(ctx, {**attachment_row, **seen})
     # Another request may have deleted it already.
