@@ -9,6 +9,9 @@ Version history of the contract:
 * 1.0: reconcile
 """
 
+from collections.abc import Iterator
+import contextlib
+
 import oslo_messaging as messaging
 
 from attachd import exception
@@ -28,15 +31,10 @@ def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
     :raises Unavailable: the message could not be sent
     """
     try:
-        _client(host).call(context, "reconcile", attachment_id=attachment_id)
+        with _map_errors(host):
+            _client(host).call(context, "reconcile", attachment_id=attachment_id)
     except messaging.MessagingTimeout:
         raise exception.AgentTimeout(host=host, attachment_id=attachment_id) from None
-    except messaging.MessageUndeliverable:
-        raise exception.AgentUnavailable(
-            host=host, since="since the message queue began"
-        ) from None
-    except messaging.MessageDeliveryFailure as error:
-        raise _delivery_failed() from error
 
 
 def request_reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
@@ -45,18 +43,22 @@ def request_reconcile(context: RequestContext, host: str, attachment_id: str) ->
     :raises AgentUnavailable: the agent does not run
     :raises Unavailable: the message could not be sent
     """
-    try:
+    with _map_errors(host):
         _client(host).cast(context, "reconcile", attachment_id=attachment_id)
+
+
+@contextlib.contextmanager
+def _map_errors(host: str) -> Iterator[None]:
+    try:
+        yield
     except messaging.MessageUndeliverable:
         raise exception.AgentUnavailable(
             host=host, since="since the message queue began"
         ) from None
     except messaging.MessageDeliveryFailure as error:
-        raise _delivery_failed() from error
-
-
-def _delivery_failed() -> exception.Unavailable:
-    return exception.Unavailable(reason="The message queue does not answer. Try again later.")
+        raise exception.Unavailable(
+            reason="The message queue does not answer. Try again later."
+        ) from error
 
 
 def _client(host: str) -> transport.Client:
