@@ -66,7 +66,7 @@ class Match(NamedTuple):
 class _Node:
     """One part of a path; ``methods`` are those of the path that ends here.
 
-    ``anything`` matches this path and all paths below it, by all methods, as a last resort.
+    ``catch_all`` matches this path and all paths below it, by all methods, as a last resort.
     """
 
     def __init__(self) -> None:

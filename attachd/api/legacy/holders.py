@@ -61,8 +61,8 @@ class VolumeHolders(NamedTuple):
 
     def unused_by(self, user_id: str | None) -> list[str]:
         """Return the ids of a user's connections that no attachment uses."""
-        ext_version = attachment_rows.of_user(self.connections, user_id)
-        return [row["id"] for row in ext_version if row["parent_id"] is None]
+        connections = attachment_rows.of_user(self.connections, user_id)
+        return [row["id"] for row in connections if row["parent_id"] is None]
 
     def describe(self) -> str:
         """Return names and states of the attachments that count, ten at most."""

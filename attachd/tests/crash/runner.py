@@ -82,7 +82,7 @@ def crash_at(
 def crash_in_recovery(
     deployment: CrashDeployment, kind: type[Call], first: Point, second: Point | None
 ) -> tuple[Outcome, list[Point]]:
-    """Do as :func:`die_at`, and let the manager's successor die at a point of its recovery.
+    """Do as :func:`crash_at`, and let the manager's successor die at a point of its recovery.
 
     :param second: where; None: nowhere
     :returns: what became of it, and the points that were passed in the recovery
