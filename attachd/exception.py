@@ -327,8 +327,8 @@ class TakenOver(Unavailable):
     """Another manager has taken over the volume; the first one's result is not recorded."""
 
     msg_fmt = (
-        "The manager that worked on volume %(volume_id)s was taken for dead, and another one has "
-        "taken over. Look at the resource, and repeat the call."
+        "The manager that worked on volume %(volume_id)s did not respond, and another one has "
+        "taken over. Check the resource, and repeat the call."
     )
 
 
@@ -338,7 +338,7 @@ class ManagerTimeout(AttachdError):
     code = 504
     msg_fmt = (
         "The volume manager of %(backend)s did not answer in time. The request may still be "
-        "carried out: look at %(about)s before you repeat the call."
+        "carried out: check %(about)s before you repeat the call."
     )
 
 
@@ -525,6 +525,6 @@ class AgentTimeout(AttachdError):
 
     code = 504
     msg_fmt = (
-        "The agent of host %(host)s did not answer in time. It may still do what it was asked to: "
-        "look at attachment %(attachment_id)s before you repeat the call."
+        "The agent of host %(host)s did not answer in time. It may still carry out the request: "
+        "check attachment %(attachment_id)s before you repeat the call."
     )

@@ -158,7 +158,7 @@ class ConcurrencyLimiter:
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         return (
             f"{len(stuck)} of {self.slots} places for work hang: a command of this host, such "
-            "as iscsiadm or multipathd, or its kernel does not answer. Look at its processes. "
+            "as iscsiadm or multipathd, or its kernel does not answer. Check its processes. "
             f"Attachments: {', '.join(names[:MAX_NAMED])}{more}."
         )
 
@@ -168,7 +168,7 @@ class CallTimeout(exception.HostError):
 
     msg_fmt = (
         "This host has not answered within %(seconds)d s: a command of it hangs, such as "
-        "iscsiadm or multipathd. Look at its processes."
+        "iscsiadm or multipathd. Check its processes."
     )
 
 

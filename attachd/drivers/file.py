@@ -159,7 +159,7 @@ class FileDriver(base.Driver):
             loop.detach(link)
             base.check_fencing()
             name = self._devices / link.name
-            # Without loop devices the directory need not be one that this process may look into.
+            # Without loop devices the directory need not be readable for this process.
             if os.path.lexists(name):
                 name.unlink(missing_ok=True)
             if not self._loops and not others and _in_use(link):

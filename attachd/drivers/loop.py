@@ -29,7 +29,7 @@ _LOOP_SET_CAPACITY = 0x4C07
 _LOOP_CONFIGURE = 0x4C0A
 _LOOP_CTL_GET_FREE = 0x4C82
 # struct loop_config: the file; block size, offset, flags and the like (60 bytes), all zero; the
-# file's name, for those who do not look into /sys; 176 bytes more, all zero.
+# file's name, for programs that do not read /sys; 176 bytes more, all zero.
 _CONFIG = struct.Struct("=I 60x 64s 176x")
 
 _TRIES = 64

@@ -165,6 +165,6 @@ def _once(names: Iterable[str]) -> None:
         if name in seen:
             raise exception.BackendError(
                 f"tgtd shows {name!r} twice: a host may have forged it through its alias. "
-                "Look at the sessions with tgtadm and end the forger's."
+                "List the sessions with tgtadm and end the forged one."
             )
         seen.add(name)

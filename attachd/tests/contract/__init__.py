@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every driver must keep and what the wire promises; for authors of drivers."""
+"""The contracts of drivers, RPC and the wire; for authors of drivers."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the contract suite needs to know of each driver; for authors of drivers.
+"""Backends on which the contract suite runs each driver; for authors of drivers.
 
-A driver of attachd has its backend in :data:`BACKENDS`.  A driver from elsewhere names its own
+A driver of attachd has its backend in :data:`BACKENDS`.  A driver of another package names its own
 in its package's metadata, under the entry point :data:`ENTRY_POINT` and the driver's name.
 """
 
@@ -54,11 +54,11 @@ class Backend(fixtures.Fixture):
         return host.connector
 
     def restart(self, driver: base.Driver) -> None:
-        """Do to the backend what a power cut does."""
+        """Put the backend into the state after a power failure."""
         raise NotImplementedError
 
     def orphans(self) -> list[str]:
-        """List what there should not be when no volume is left: names, for the message."""
+        """List the objects that must not remain without volumes: names, for the message."""
         raise NotImplementedError
 
     def seen(self, driver: base.Driver) -> Any:
@@ -70,7 +70,7 @@ class Backend(fixtures.Fixture):
 
 
 class Fake(Backend):
-    """Nothing at all."""
+    """No storage."""
 
     knows_missing = False
 
@@ -82,17 +82,17 @@ class Fake(Backend):
         return {"host": name}
 
     def restart(self, driver: base.Driver) -> None:
-        """Let the driver forget."""
+        """Have the driver lose its exports."""
         assert isinstance(driver, fake.FakeDriver)
         driver.restart()
 
     def orphans(self) -> list[str]:
-        """What the driver remembers is all there is, and the suite asks it."""
+        """Return nothing: only the driver has a state, which the suite reads."""
         return []
 
 
 class Files(Backend):
-    """A folder, and plain files."""
+    """A directory with plain files."""
 
     forgets = False
 
@@ -111,11 +111,11 @@ class Files(Backend):
         """Files and links outlive it."""
 
     def orphans(self) -> list[str]:
-        """Look for files, and for devices over them."""
+        """List files, and devices over them."""
         return self._used() + [f"{path}" for path in self.folder.glob("*/*")]
 
     def seen(self, driver: base.Driver) -> Any:
-        """Look at all files, links and devices."""
+        """Return all files, links and devices."""
         files = {path: path.lstat() for path in self.folder.rglob("*")}
         known = [(path, it.st_ino, it.st_size, it.st_blocks) for path, it in files.items()]
         return sorted(known), sorted(self._used())
@@ -125,7 +125,7 @@ class Files(Backend):
 
 
 class LoopDevices(Files):
-    """A folder, and loop devices over its files."""
+    """A directory, and loop devices over its files."""
 
     forgets = True
 
@@ -142,7 +142,7 @@ class LoopDevices(Files):
         self.addCleanup(self._detach)
 
     def options(self) -> dict[str, Any]:
-        """Do not fall back to files in silence."""
+        """Fail instead of falling back to files."""
         return {
             "file_folder": f"{self.folder}",
             "file_loop_devices": "always",
@@ -183,7 +183,7 @@ class Tgt(Backend):
         self.useFixture(self.tgtd)
 
     def options(self) -> dict[str, Any]:
-        """Lead to the test's own tgtd."""
+        """Return the options for the test's own tgtd."""
         return self.tgtd.options
 
     def host(self, name: str) -> initiators.Host:
@@ -197,11 +197,11 @@ class Tgt(Backend):
         self.tgtd.restart()
 
     def orphans(self) -> list[str]:
-        """Ask tgtd, and look into the folder."""
+        """List the objects of tgtd, and the files."""
         return self.tgtd.orphans()
 
     def seen(self, driver: base.Driver) -> Any:
-        """Ask tgtd for all it has, and look at the files."""
+        """Return the state of tgtd, and the files."""
         shown = [self.tgtd.adm("--op", "show", "--mode", each) for each in ("target", "account")]
         return shown, driver.list_volumes()
 

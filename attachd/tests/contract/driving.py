@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A driver on a backend of its own, once for each; the contract suite's tests are made of it."""
+"""The base class of the contract suite: a driver on a backend of its own, once for each."""
 
 from importlib import metadata
 import json
@@ -103,7 +103,7 @@ class DriverCase(testtools.TestCase):
         return host
 
     def assert_refused(self, call, *arguments, final=None):
-        """Expect an error of the one kind there is."""
+        """Expect a BackendError."""
         error = self.assertRaises(exception.BackendError, call, *arguments)
         self.assertNotEqual("", f"{error}")
         if final is not None:

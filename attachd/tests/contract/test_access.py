@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of drivers on modes and on what attachments share, held against every driver."""
+"""The part of the drivers' contract on modes and shared connections; see test_drivers.py."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class ConnectionKeyTest(DriverCase):
-    """Which exports are reached through one connection."""
+    """Exports that share a connection."""
 
     def setUp(self):
         super().setUp()
@@ -88,7 +88,7 @@ class ConnectionKeyTest(DriverCase):
 
 
 class ModesTest(DriverCase):
-    """What a host may do, and the end of it."""
+    """Access of a host, and its end."""
 
     def test_revoke_with_other_mode_ends_all_access(self):
         host, other = self.host("a"), self.host("b")
@@ -104,7 +104,7 @@ class ModesTest(DriverCase):
             for each in spared:
                 other.read(each, 0, 512)
 
-    def test_an_export_that_changed_its_mode_half_way_leaves_nothing(self):
+    def test_revoke_after_interrupted_change_of_mode_leaves_nothing(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         changed = dataclasses.replace(export, mode="ro")

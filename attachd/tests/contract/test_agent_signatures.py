@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two contracts between the service and agents of hosts, both halves of each.
 
-Hosts are upgraded one by one, before or after the service: what one release sends, another one
-has to understand.  So a change of what is sent needs a new version.
+Hosts are upgraded one by one, before or after the service: each release has to understand
+the messages of others.  So a change of messages needs a new version.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
 
 
 class _Contract:
-    """What both halves have to agree on.
+    """The comparison of sender and endpoint.
 
     :cvar FINGERPRINTS: of each version; a change gets a new one, and the old lines stay
     :cvar SENDING: how each function is called, and what it sends: its kind and its method
@@ -44,7 +44,7 @@ class _Contract:
     SENDING: ClassVar[dict[str, tuple[str, tuple[Any, ...]]]]
 
     def sent(self):
-        """Ask for everything once; return {function: (call or cast, method, arguments)}."""
+        """Call each function once; return {function: (call or cast, method, arguments)}."""
         sent = {}
         for name, (kind, arguments) in self.SENDING.items():
             client = mock.Mock()
@@ -59,7 +59,7 @@ class _Contract:
         return {name: inspect.signature(each) for name, each in found if name[0] != "_"}
 
     def contract(self):
-        """Write down all that the two sides have to agree on."""
+        """Describe all that the two sides have in common."""
         lines = [f"{name}{signature}" for name, signature in sorted(self.methods().items())]
         lines += [
             f"{name}: {kind} {method} {sorted(said)}"
@@ -107,7 +107,7 @@ class _Contract:
 
 
 class AgentContractTest(_Contract, unittest.TestCase):
-    """What the service asks of agents."""
+    """The contract of agents, called by the service."""
 
     MODULE: ClassVar = agent_api
     ENDPOINT: ClassVar = Endpoint
@@ -119,7 +119,7 @@ class AgentContractTest(_Contract, unittest.TestCase):
 
 
 class AgentManagerContractTest(_Contract, unittest.TestCase):
-    """What agents ask of the service."""
+    """The contract of the service, called by agents."""
 
     MODULE: ClassVar = agent_manager_api
     ENDPOINT: ClassVar = AgentEndpoint

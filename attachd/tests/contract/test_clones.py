@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the drivers' contract that is about copies of volumes; see test_drivers.py."""
+"""The part of the drivers' contract on copies of volumes; see test_drivers.py."""
 
 import json
 import secrets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison that test_recorded_answers relies on sees what it should, and nothing else."""
+"""The comparison of answers, which test_recorded_answers uses."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of drivers, held against every driver that the entry point knows.
+"""The contract of drivers, tested with each driver that has an entry point.
 
 Each runs on each of its backends, see backends.py.  doc/source/contributor/writing-a-driver.rst
 describes how authors run it on their own drivers.
@@ -214,7 +214,7 @@ class ExportsTest(DriverCase):
 
 
 class BytesTest(DriverCase):
-    """What hosts see of it."""
+    """Volumes as hosts see them."""
 
     def test_bytes_written_through_one_export_are_read_through_the_next(self):
         volume, first, second = self.volume(), self.export("a"), self.export("b")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the drivers' contract that is about who may no longer go on; see test_drivers.py.
+"""The part of the drivers' contract on fenced processes; see test_drivers.py.
 
-Each method is refused at its first change, then at its second one and so on until it is through.
+Each method is refused at its first change, then at its second one, and so on until it succeeds.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _MOST_CHANGES = 64
 
 
 class _Refusal:
-    """Refuses from the n-th change on, and remembers what was there when it first did."""
+    """Refuses from the n-th change on, and records the state at the first refusal."""
 
     def __init__(self, number: int, read_state: Callable[[], Any]) -> None:
         self._left = number

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to managers of older releases, and messages of their APIs, are understood.
+"""Messages to managers of older releases, and messages of their APIs, are accepted.
 
-The table has the arguments that the endpoints of each release took, written down at its time.
+The table has the arguments of the endpoints of each release.
 """
 
 from collections.abc import Mapping
@@ -191,7 +191,7 @@ class ContractsTest(_Case):
 
 
 class MadeUpContractsTest(ContractsTest):
-    """The same for a history that is longer than the real one."""
+    """The same with a longer, invented history."""
 
     history: ClassVar = _made_up()
     introduced: ClassVar = INTRODUCED

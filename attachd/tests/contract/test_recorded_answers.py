@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a real Cinder answered, request by request, is what attachd answers; except for what is
-listed in answers/known_differences.yaml, each with its reason.
+"""Each answer of attachd equals the recorded one of a real Cinder, except for the differences in
+answers/known_differences.yaml, each with its reason.
 """
 
 import unittest
@@ -19,7 +19,7 @@ URL = "http://api.example:8776"
 
 
 def asking(api: wsgi_api.WsgiApi) -> Ask:
-    """Return what sends requests straight to the application."""
+    """Return a function that passes requests to the application."""
 
     def ask(sent):
         headers = {key.replace("-", "_"): value for key, value in sent.headers.items()}
@@ -31,7 +31,7 @@ def asking(api: wsgi_api.WsgiApi) -> Ask:
 
 
 def serve(owner: unittest.TestCase) -> wsgi_api.WsgiApi:
-    """Serve attachd, with Cinder's quotas, its default type and its backend's unlucky size."""
+    """Serve attachd, with Cinder's quotas, its default type and a size that fails."""
     api = wsgi_api.use(owner)
     for option, value in (("quota_volumes", 10), ("quota_gigabytes", 1000)):
         conf_fixture.override(owner, option, value, "quota")
@@ -43,7 +43,7 @@ def serve(owner: unittest.TestCase) -> wsgi_api.WsgiApi:
 
 
 def player(api: wsgi_api.WsgiApi) -> Player:
-    """Return what plays to the application itself."""
+    """Return the player for the application."""
     return Player(asking(api), URL, timeout=TIMEOUT)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare the two halves of the RPC contract: manager_api and the manager's endpoint.
 
-Processes of two releases may run side by side: what the API of one sends, the manager of the
-other has to understand.  So a change of what is sent needs a new version.
+Processes of two releases may run side by side: each manager has to
+understand the API of the other release.  So a change of messages needs a new version.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
 
 
 def _sent():
-    """Ask for everything once; return {method: (call or cast, arguments)}."""
+    """Call each function once; return {method: (call or cast, arguments)}."""
     attachment = Attachment(id="a", volume_id="v", volume_host="here@fake#pool")
     volume = Volume(id="v", host="here@fake#pool")
     who = context.RequestContext(project_id="p", overwrite=False)
@@ -78,7 +78,7 @@ def _methods():
 
 
 def _contract():
-    """Write down all that the two sides have to agree on."""
+    """Describe all that the two sides have in common."""
     lines = [f"{name}{signature}" for name, signature in sorted(_methods().items())]
     lines += [f"{name}: {kind} {sorted(what)}" for name, (kind, what) in sorted(_sent().items())]
     answer = inspect.get_annotations(manager_api.Connected)
@@ -89,7 +89,7 @@ def _contract():
 
 
 class SignaturesTest(unittest.TestCase):
-    """What is asked can be answered."""
+    """The endpoint accepts each message."""
 
     def test_every_message_fits_the_method_it_is_for(self):
         sent, methods = _sent(), _methods()
@@ -113,7 +113,7 @@ class SignaturesTest(unittest.TestCase):
 
 
 class VersionTest(unittest.TestCase):
-    """The history is kept."""
+    """The fingerprints of earlier versions are kept."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attachd relies on when it sends messages: the same by RabbitMQ and in one process."""
+"""The properties of messaging that attachd needs: equal by RabbitMQ and in one process."""
 
 import datetime
 import threading

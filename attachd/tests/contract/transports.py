@@ -75,7 +75,7 @@ class Endpoint:
 
 
 class Case:
-    """What each test has: a transport that a subclass names, servers, clients."""
+    """Servers and clients on the transport that a subclass names."""
 
     def setUp(self):
         super().setUp()

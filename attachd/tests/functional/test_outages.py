@@ -203,7 +203,7 @@ class BackendTest(Case):
             self.assertRegex(answer.message, f"{identity} could not be connected: .* not answer")
             self.assertIn("Update it to try again, or delete it", answer.message)
         elif answer.status == 504:
-            says = f"did not answer in time.* look at attachment {identity}"
+            says = f"did not answer in time.* check attachment {identity}"
             self.assertRegex(answer.message, says)
             self.assertEqual("5", answer.headers["retry-after"])
         else:

@@ -110,7 +110,7 @@ class Host:
         self.guest.run(f"kill -KILL $(cat {_PID})")
 
     def kill_when(self, condition: str) -> guests.Program:
-        """Kill the agent at a moment; until then what is returned runs.
+        """Kill the agent when a condition is met; returns the running program.
 
         :param condition: for bash, which asks it all the time
         """
@@ -124,7 +124,7 @@ class Host:
         return self.guest.run(f"test -e {path} && echo yes || true") != b""
 
     def log(self) -> str:
-        """Return the end of what the agent has written."""
+        """Return the end of the log of the agent."""
         said = self.guest.run(f"tail --bytes={_SHOWN} {_LOG} || true")
         return said.decode(errors="replace")
 
@@ -208,7 +208,7 @@ class LabDeployment:
         return found is not None and found["state"] == "up"
 
     def agent(self, host: Host) -> Any:
-        """Return what is known of an agent; None: nothing."""
+        """Return the record of an agent; None: there is none."""
         agents = self.api.request_json("GET", "/agents")["agents"]
         return next((each for each in agents if each["host"] == host.name), None)
 
@@ -238,12 +238,12 @@ class LabDeployment:
         return attachment
 
     def ask_to_attach(self, volume: str, host: Host, **wanted: Any) -> http_client.Response:
-        """Ask to attach a volume to a host."""
+        """Request an attachment to a host."""
         body = {"volume_uuid": volume, "host": host.name, **wanted}
         return self.api.request("POST", "/attachments", {"attachment": body})
 
     def ask_to_detach(self, attachment: Any) -> http_client.Response:
-        """Ask to delete an attachment."""
+        """Request the deletion of an attachment."""
         return self.api.request("DELETE", f"/attachments/{attachment['id']}")
 
     def detach(self, attachment: Any) -> None:
@@ -263,7 +263,7 @@ class LabDeployment:
 
 
 def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:
-    """Wait until something is so, and return it.
+    """Wait until a value is true, and return it.
 
     :param read: returns it, and something false until then
     """
@@ -311,7 +311,7 @@ class AgentCase(testtools.TestCase):
         self.addDetail(f"agent of {host.name}", content.text_content(said))
 
     def assert_nothing_is_left(self, service: LabDeployment, *volumes: str) -> None:
-        """Check that detached volumes can be deleted, and leave nothing."""
+        """Check that detached volumes can be deleted, without remaining objects."""
         for volume in volumes:
             self.assertEqual([], service.attachments_of(volume))
             service.api.request_json("DELETE", f"/volumes/{volume}")
@@ -321,7 +321,7 @@ class AgentCase(testtools.TestCase):
             self.assert_has_nothing(host)
 
     def assert_has_nothing(self, host: Host) -> None:
-        """See that a host has no session, no device and nothing in its journal."""
+        """Check that a host has no session, no device and no journal entry."""
         journal = host.guest.run(f"ls {_JOURNAL}/attachments || true").decode().split()
         found = (host.guest.sessions(), host.guest.devices(), journal)
         self.assertEqual(([], [], []), found, host.name)

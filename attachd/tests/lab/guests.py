@@ -20,7 +20,7 @@ from attachd.tests.wait import wait_until
 
 BLOCK = 4096
 MACHINE = "10.0.2.2"
-"""Where a guest finds what listens on this machine's 127.0.0.1."""
+"""The address at which guests reach 127.0.0.1 of this machine."""
 
 _BUILD_SECONDS = 1800
 _SECONDS = 600
@@ -92,7 +92,7 @@ class Lab:
         """Run a command of the lab that boots guests, and wait until they are ready.
 
         On a busy machine the lab may look at QEMU in the moment in which a new program has no
-        name yet, and take it for dead.  It is not, and can be waited for.
+        name yet, and consider it dead.  It is not, and can be waited for.
 
         :raises Failed: one of them does not boot
         """
@@ -130,7 +130,7 @@ class Lab:
         return False
 
     def down(self) -> None:
-        """Stop all guests and forget their disks."""
+        """Stop all guests and remove their disks."""
         self.run("down")
 
     def run(self, *arguments: str, data: bytes = b"", seconds: int = _SECONDS) -> bytes:
@@ -156,7 +156,7 @@ class Lab:
             return said.read()
 
     def start(self, *arguments: str, output: Path, complaint: Path) -> subprocess.Popen[bytes]:
-        """Start the command ``lab``; what it prints and complains of goes to files."""
+        """Start the command ``lab``; its output and errors go to files."""
         with output.open("wb") as said, complaint.open("wb") as complained:
             return subprocess.Popen(
                 [self._command, *arguments],
@@ -213,7 +213,7 @@ class Program:
         return lines
 
     def complaint(self) -> str:
-        """Return the end of what it complained of."""
+        """Return the end of its standard error."""
         return self._complaint.read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def end(self) -> int:
@@ -223,7 +223,7 @@ class Program:
         return self._process.wait(_SECONDS)
 
     def kill(self) -> None:
-        """End it at once, if it has not ended, and forget what it printed."""
+        """Kill it, if it has not ended, and remove its output."""
         self._process.kill()
         self._process.communicate()
         self._folder.cleanup()
@@ -261,7 +261,7 @@ class Guest:
         self._ask_brick("disconnect", json.dumps(info), self._device)
 
     def detach_by_force(self, info: dict[str, Any]) -> None:
-        """Have os-brick remove what is left of a connection that is broken."""
+        """Have os-brick remove the remaining parts of a broken connection."""
         self._ask_brick("disconnect", json.dumps(info), self._device, "--force")
 
     def _ask_brick(self, *arguments: str) -> Any:
@@ -276,7 +276,7 @@ class Guest:
         return answer["said"]
 
     def leave(self) -> None:
-        """End what runs in it for us."""
+        """End the programs of the test in it."""
         if self._brick is not None:
             self._brick.kill()
             self._brick = None
@@ -317,7 +317,7 @@ class Guest:
         self.lab.run("link", self.name, "eth0", "off")
 
     def plug_in(self) -> None:
-        """Plug the cable in again."""
+        """Connect the network again."""
         self.lab.run("link", self.name, "eth0", "on")
 
     def crash(self) -> None:
@@ -326,7 +326,7 @@ class Guest:
         self.lab.run("crash", self.name)
 
     def shut_down(self) -> None:
-        """Have it end by itself, with what was written on its disk, and wait until it is off."""
+        """Shut it down, with its data on its disk, and wait until it is off."""
         self.leave()
         self.run("sync; nohup sh -c 'sleep 1; kill -TERM 1' > /dev/null 2>&1 < /dev/null &")
         _wait_until(lambda: not self.lab.is_up(self.name), f"{self.name} does not shut down")
@@ -354,7 +354,7 @@ class Writer:
         self.go_on()
 
     def go_on(self) -> None:
-        """See that it writes some more.
+        """Check that it continues to write.
 
         :raises Failed: it has ended
         """

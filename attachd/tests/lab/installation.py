@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd as a guest has it: its wheel, built from this tree, in a virtual environment.
+"""attachd in a guest: the wheel of this tree, in a virtual environment.
 
 What the wheel needs is not built or compiled in the guest, which is slow: a tar of what is
 installed here, for the same Python, is unpacked there.  Guests fetch both over HTTP, which costs

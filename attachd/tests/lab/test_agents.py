@@ -15,9 +15,9 @@ HAS_DISK = "compgen -G '/sys/class/scsi_disk/*' > /dev/null"
 
 
 class Watch:
-    """Looks at an attachment and its volume all the time.
+    """Polls an attachment and its volume.
 
-    :ivar seen: each pair of their statuses that there has been
+    :ivar seen: each observed pair of their statuses
     """
 
     def __init__(self, test, service, attachment):
@@ -35,14 +35,14 @@ class Watch:
             self.seen.add((now["status"], volume["status"]))
 
     def end(self):
-        """End it, and return what was seen."""
+        """End it, and return the observed statuses."""
         self._ending.set()
         self._thread.join()
         return self.seen
 
 
 class AgentsTest(deployment.AgentCase):
-    """What users of one service with two hosts do, and what becomes of it."""
+    """Calls of users of one service with two hosts, and their results."""
 
     def start(self, **settings):
         """Start a service."""
@@ -64,7 +64,7 @@ class AgentsTest(deployment.AgentCase):
         host.guest.run(f"umount {FOLDER}")
 
     def assert_reads(self, host, checksum):
-        """See that the file is there, past all caches."""
+        """Check that the file exists, bypassing all caches."""
         self.mount(host)
         said = host.guest.run(f"sha256sum {FOLDER}/file").decode()
         self.assertEqual(checksum, said.split()[0])

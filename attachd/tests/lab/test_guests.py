@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the tests of this folder where there is no lab."""
+"""Results of the tests of this directory without a lab."""
 
 import os
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is typed on a real host: local-attach and its like, with the kernel's initiators."""
+"""The local commands on a real host, with the kernel's initiators."""
 
 import json
 import secrets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real hosts with os-brick on one volume, through the front door and over iSCSI."""
+"""Two real hosts with os-brick on one volume, through the API and over iSCSI."""
 
 import http.client
 import secrets
@@ -43,7 +43,7 @@ class Attachment:
         self.mode = info["access_mode"]
 
     def detach(self):
-        """Let go of the volume in the guest, and then at the backend, as Nova does."""
+        """Disconnect the volume in the guest, and then at the backend, as Nova does."""
         self._guest.detach(self.info)
         self.delete()
 
@@ -109,7 +109,7 @@ class Case(testtools.TestCase):
         ]
 
     def assert_hosts(self, volume, *expected):
-        """See that the API and the target know the same hosts, and one session of each."""
+        """Check that the API and the target have the same hosts, with one session each."""
         shown = self.api.volume(volume)
         names = sorted(each["host_name"] for each in shown["attachments"])
         self.assertEqual(sorted(guest.connector["host"] for guest in expected), names)
@@ -121,7 +121,7 @@ class Case(testtools.TestCase):
         self.assertEqual(data, guest.read(offset, len(data)))
 
     def assert_is_read_only(self, guest):
-        """See that neither the kernel nor the target lets a guest write."""
+        """Check that neither the kernel nor the target permits writes of a guest."""
         self.assertEqual(b"1", guest.run(f"blockdev --getro {guest.path}").strip())
         before = guest.read(0, guests.BLOCK)
         self.assertRaises(guests.Failed, guest.write, 0, b"\1" * guests.BLOCK)
@@ -148,7 +148,7 @@ class Case(testtools.TestCase):
 
 
 class TwoHostsTest(Case):
-    """What two hosts can do with one volume, and to each other."""
+    """Access of two hosts to one volume, and their effects on each other."""
 
     def test_two_writers_read_each_others_blocks_and_one_goes_on_alone(self):
         volume = self.create_volume()

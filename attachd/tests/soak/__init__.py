@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A soak: clients that repeat what was not answered, while everything is killed again and again;
+"""A soak test: clients repeat unanswered calls while all processes are killed repeatedly;
 see doc/source/contributor/soak-tests.rst.
 """

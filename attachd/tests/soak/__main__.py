@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command; see doc/source/contributor/soak-tests.rst."""
+"""The command of the soak test; see doc/source/contributor/soak-tests.rst."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ _CHOICES = {"yes": True, "no": False}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Soak.
+    """Run the soak test.
 
     :returns: the exit code: 0 if nothing happened that must not happen, 1 otherwise
     """

@@ -39,11 +39,11 @@ Connector = Mapping[str, Any]
 
 
 class GaveUp(Exception):
-    """A call never had a clear answer, or one that it must not have."""
+    """A call had no clear answer, or a wrong one."""
 
 
 class Try(NamedTuple):
-    """A request and what came back.
+    """A request and its answer.
 
     :ivar status: LOST: nothing
     """
@@ -58,7 +58,7 @@ class EndpointDoc(NamedTuple):
     """A call.
 
     :ivar invoked: when it was sent first
-    :ivar last: the try that was answered clearly
+    :ivar last: the try with a clear answer
     :ivar tries: how many there were
     """
 
@@ -97,7 +97,7 @@ def send(
 class Calls:
     """The calls of one client.
 
-    :ivar history: where everything is noted
+    :ivar history: where all calls are recorded
     """
 
     def __init__(self, url: str, history: History, *, keys: bool) -> None:
@@ -114,7 +114,7 @@ class Calls:
     ) -> str | None:
         """Make an attachment, and connect it if there is a connector.
 
-        :returns: its id; None: the volume is in other hands
+        :returns: its id; None: the volume has another holder
         """
         server, connects = intention.server, connector is not None
         wanted = {"volume_uuid": volume, "instance_uuid": server}
@@ -206,7 +206,7 @@ class Calls:
         return True
 
     def delete(self, volume: str, attachment: str) -> None:
-        """Delete, until it is gone."""
+        """Delete, and repeat until it is gone."""
         result = self._repeat("delete", "DELETE", f"/attachments/{attachment}")
         last = result.last
         # A first request that returns 404 has not deleted it.
@@ -271,7 +271,7 @@ class Calls:
     ) -> EndpointDoc:
         """Send a request until there is a clear answer.
 
-        :param clear: statuses that are an answer here and that elsewhere are not
+        :param clear: statuses that are a clear answer for this call only
         """
         first: float | None = None
         for tries in self._attempts(f"{method} {path}"):
@@ -299,7 +299,7 @@ class Calls:
 
 
 class _Attempts:
-    """Counts tries from 1, with ever longer pauses between them, until the time is up."""
+    """Counts tries from 1, with growing pauses between them, until a deadline."""
 
     def __init__(self, give_up: Callable[[], None]) -> None:
         self._give_up = give_up

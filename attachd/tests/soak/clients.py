@@ -75,7 +75,7 @@ class Client:
         }
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Start a thread."""
         self._thread.start()
 
     def ended(self, seconds: float) -> bool:
@@ -140,7 +140,7 @@ class Client:
     def _use(
         self, intention: Intention, volume: str, attachment_id: str, *, connected: bool
     ) -> None:
-        """Connect, complete, look, move bytes, and delete."""
+        """Connect, complete, show, move bytes, and delete."""
         connected = connected or self._connect(volume, attachment_id)
         if connected:
             self._pause(intention, plan.LONGEST_PAUSE)

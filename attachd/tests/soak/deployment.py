@@ -50,7 +50,7 @@ attach_timeout = {attach_timeout}
 
 
 class Restart(NamedTuple):
-    """How something that was killed comes back.
+    """The restart of a killed process.
 
     :ivar start: starts it, without waiting
     :ivar is_ready: returns whether it is up
@@ -142,7 +142,7 @@ class SoakDeployment:
             caller.wait_for(each, "gone")
 
     def kill(self, kind: str, chance: random.Random) -> "Restart":
-        """Kill something with SIGKILL.
+        """Send SIGKILL to a process.
 
         :param kind: one of KINDS
         :param chance: chooses, where there are several
@@ -234,12 +234,12 @@ class SoakDeployment:
         )
 
     def last_words(self, length: int = 4000) -> str:
-        """Return what the API and the managers that run now have written last."""
+        """Return the end of the logs of the running API and managers."""
         alive = [each for each in self._logs if each.running]
         return "\n".join(f"--- {each.pid}\n{each.output[-length:]}" for each in alive)
 
     def keep_logs(self, folder: Path) -> None:
-        """Copy all that API, managers, broker and database have written."""
+        """Copy the logs of API, managers, broker and database."""
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.log"):
             old.unlink()
@@ -250,7 +250,7 @@ class SoakDeployment:
 
 
 def require(test: unittest.TestCase) -> None:
-    """Go on only where there is all that a stage needs."""
+    """Skip the test if a requirement is missing."""
     requirements.require_root(test)
     for name in ("mariadbd", "mariadb-install-db", "rabbitmq-server", "epmd", "tgtd", "qemu-io"):
         requirements.require_tool(test, name)

@@ -45,7 +45,7 @@ class Killed(NamedTuple):
 
 
 class Recovery(NamedTuple):
-    """How long it took after a kill, in seconds; None: it never happened in this run.
+    """Durations after a kill, in seconds; None: it did not happen in this run.
 
     :ivar success: until a call that was sent after it succeeded
     :ivar left: the rows that it left in transitional states
@@ -61,7 +61,7 @@ class Recovery(NamedTuple):
 
 
 class Wrecker:
-    """Kills and starts again; the thread that does so has to live as long as the run."""
+    """Kills and restarts processes; its thread has to live as long as the run."""
 
     def __init__(
         self, stage: SoakDeployment, watch: "Watch", seed: int, say: Callable[[str], None]
@@ -77,9 +77,9 @@ class Wrecker:
         self._back: list[Killed] = []
 
     def wreak(self, kills: Iterable[plan.Kill], until: float) -> list[Killed]:
-        """Do so until a moment; when it returns, everything is back.
+        """Kill and restart until a deadline; when it returns, all processes run.
 
-        On a slow machine that is later, until everything has been killed once.
+        On a slow machine it ends later, when each kind has been killed once.
         """
         for kill in kills:
             if time.monotonic() > until and kill.number >= len(KINDS):
@@ -160,7 +160,7 @@ class Watch(threading.Thread):
         return frozenset()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop polling."""
         self._stop_asked.set()
         self.join()
         self._engine.dispose()

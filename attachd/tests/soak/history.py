@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients asked of each volume and what came of it, written down as it happens, and judged
+"""The calls of clients for each volume and their results, recorded during the run, and checked
 at the end; for clients.py and run.py.
 """
 
@@ -33,11 +33,11 @@ class _Seen(NamedTuple):
 
 
 class History:
-    """For many threads.
+    """A thread-safe record of calls.
 
     :ivar successes: in the order in which they were answered
-    :ivar outcomes: how many calls of each kind came to which end: (verb, outcome)
-    :ivar violations: sentences on what must not have happened
+    :ivar outcomes: number of calls by kind and result: (verb, outcome)
+    :ivar violations: sentences about violations
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class History:
         self.violations: list[str] = []
 
     def note(self, volume: str, invoked: float, answered: float, what: Any) -> None:
-        """Note an operation of a volume; see volume_model."""
+        """Record an operation of a volume; see volume_model."""
         with self._lock:
             self._by_volume[volume].append(Operation(invoked, answered, what))
 
@@ -73,12 +73,12 @@ class History:
             self.outcomes[verb, outcome] += 1
 
     def violation(self, sentence: str) -> None:
-        """Note what must not happen."""
+        """Record a violation."""
         with self._lock:
             self.violations.append(sentence)
 
     def size(self) -> int:
-        """Return how many operations were noted."""
+        """Return the number of recorded operations."""
         return sum(map(len, self._by_volume.values()))
 
     def judge(self, shared: Iterable[str]) -> list[str]:

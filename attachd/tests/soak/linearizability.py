@@ -22,9 +22,9 @@ _NEVER = float("inf")
 class Operation(NamedTuple):
     """One operation of a history.
 
-    :ivar invoked: when it was begun, by a clock that all operations share
+    :ivar invoked: when it was started, by a clock that all operations share
     :ivar answered: when its outcome was known; None: it never was
-    :ivar what: what was asked, and what came of it, as the specification understands it
+    :ivar what: the call and its result, in the terms of the specification
     """
 
     invoked: float
@@ -33,7 +33,7 @@ class Operation(NamedTuple):
 
 
 class Verdict(NamedTuple, Generic[State]):
-    """What came of the search.
+    """The result of the search.
 
     :ivar linearizable: None: given up, it would have taken too long
     :ivar order: of operations, as far as the search has come; all of them, if it is linearizable
@@ -150,6 +150,6 @@ def check(
 
     :param step: the specification: (a state, an operation's ``what``) -> the states that there
         may be after it, none where it cannot be in this state; both are hashable
-    :param most: how many situations to look at before giving up
+    :param most: the limit of situations to try
     """
     return _Search(history, step).run(initial, most)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an attachment may be, what clients call it, and the moves that each call makes; for
+"""The phases of an attachment, their names for clients, and the transitions of each call; for
 volume_model.py.
 
 Nothing here is read from the service's own table of states.
@@ -11,7 +11,7 @@ import functools
 
 
 class Phase(enum.StrEnum):
-    """Where an attachment is; the clients' word for it is :data:`WORDS`."""
+    """The phase of an attachment; clients see :data:`WORDS`."""
 
     RESERVED = "reserved"
     CONNECTING = "connecting"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run is going to do, drawn from its seed alone: what each client intends, one thing after
-the other, and what is killed when; for clients.py and faults.py.
+"""The plan of a run, derived from its seed: the intentions of each client, and the times of
+kills; for clients.py and faults.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ LONGEST_OUTAGE = 3.0
 
 
 class Intention(NamedTuple):
-    """What a client is going to do next.
+    """The next sequence of calls of a client.
 
     :ivar name: CLIENT-NUMBER
     :ivar kind: a key of INTENTIONS
@@ -67,7 +67,7 @@ class Intention(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """What is killed.
+    """A kill.
 
     :ivar after: seconds from the beginning
     :ivar outage: seconds until it is started again
@@ -83,7 +83,7 @@ class Kill(NamedTuple):
 
 
 def intentions(seed: int, client: int, ordinary: int, shared: int) -> Iterator[Intention]:
-    """Draw without end what a client intends.
+    """Generate intentions of a client without end.
 
     :param ordinary: how many ordinary volumes there are
     :param shared: how many shared ones
@@ -108,9 +108,9 @@ def intentions(seed: int, client: int, ordinary: int, shared: int) -> Iterator[I
 
 
 def kills(seed: int, seconds: float, kinds: Sequence[str] = deployment.KINDS) -> list[Kill]:
-    """Draw what is killed in a time: everything once, then everything once in another order.
+    """Generate the kills of a run: each kind once, then each kind once in another order.
 
-    In a short run each kind has its turn as well.
+    Also a short run kills each kind.
     """
     chance = random.Random(f"{seed}/kills")
     gap = min(GAP, seconds / (len(kinds) + 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run from the beginning to its verdict; for the command and for functional/test_soak.py."""
+"""One run of the soak test, and its result; for the command and for functional/test_soak.py."""
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
@@ -24,9 +24,9 @@ _NO_HOPE = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a run is like.
+    """The settings of a run.
 
-    :ivar seconds: for which clients work and things are killed
+    :ivar seconds: for which clients work and processes are killed
     :ivar attach_timeout: seconds that the API waits for a manager
     :ivar keys: whether POST is repeated with an Idempotency-Key
     :ivar kinds: what is killed, of stage.KINDS
@@ -52,12 +52,12 @@ class Settings:
 
 @dataclasses.dataclass
 class Report:
-    """What came of a run.
+    """The result of a run.
 
     :ivar lines: for people
     :ivar killed: the kind of each kill
     :ivar carried_out: how many intentions were carried out to their end
-    :ivar violations: sentences; none: all is well
+    :ivar violations: sentences; none: the run passed
     """
 
     lines: list[str]
@@ -81,12 +81,12 @@ def soak(
     say: Callable[[str], None] = print,
     logs: Path | None = None,
 ) -> Report:
-    """Run, and judge.
+    """Run, and check the result.
 
     The thread that calls this starts all processes.  They end with ``test``.
 
     :param say: receives progress messages
-    :param logs: a folder for what the processes have written
+    :param logs: a directory for the logs of the processes
     """
     say(f"seed {settings.seed}, {settings.clients} clients, {settings.seconds:.0f} s")
     stage = SoakDeployment(test, settings.seed, settings.attach_timeout)
@@ -125,7 +125,7 @@ class _Run:
         return clients.Client(self._calls(), volumes, host, seed, number, self._stop)
 
     def whole(self) -> Report:
-        """Let it all happen."""
+        """Run clients and faults."""
         watch = faults.Watch(self._stage.database)
         watch.start()
         killed = self._trouble(watch)
@@ -178,7 +178,7 @@ class _Run:
         }
 
     def _compare(self) -> list[str]:
-        """Compare what clients believe, what is listed, what is stored and what is exported."""
+        """Compare the state of clients with lists, database and exports."""
         stage = self._stage
         found = consistency.wait_until_consistent(
             lambda: consistency.find_unfinished(stage.database), TIMEOUT

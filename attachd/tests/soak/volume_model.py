@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one volume does as long as one thing happens after the other: the sequential specification
-of the soak, which its histories are compared with; see linearizability.py.
+"""The sequential specification of one volume, with which the soak compares its histories; see
+linearizability.py.
 
 A call that connects or deletes has effects that clients see one by one (``attaching`` before
 ``error_attaching``, ``detaching`` before nothing), and one whose answer was lost may still be
@@ -23,7 +23,7 @@ _PRESENT, _HOLDING, _MOVES = phases.PRESENT, phases.HOLDING, phases.MOVES
 
 
 class Attachment(NamedTuple):
-    """An attachment that is there.
+    """An existing attachment.
 
     :ivar sent: verbs of calls that may still be carried out
     """
@@ -123,7 +123,7 @@ class NotConnected(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """These and no others were there: (id, status)."""
+    """Exactly these existed: (id, status)."""
 
     pairs: frozenset[tuple[str, str]]
 
@@ -135,7 +135,7 @@ class HadStatus(NamedTuple):
 
 
 class HadAttached(NamedTuple):
-    """These and no others were shown as attached with the volume."""
+    """The volume showed exactly these as attached."""
 
     ids: frozenset[str]
 

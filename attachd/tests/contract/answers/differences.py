@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what differs between two answers, and what of it is known; for the test and the command.
+"""Find the differences between two answers, and which are known; for the test and the command.
 
 known_differences.yaml is a list.  An entry says in ``requests`` which requests and in ``at``
 which places of their answers it speaks of (patterns, ``*`` stands for anything), and why they
@@ -42,7 +42,7 @@ class Difference:
 
 
 def between(request: str, theirs: Normal, ours: Normal) -> list[Difference]:
-    """Return what differs.  Where the status does, the rest is of no interest."""
+    """Return the differences.  If the status differs, the rest is not compared."""
     if theirs["status"] != ours["status"]:
         return [Difference(request, "status", theirs["status"], ours["status"])]
     walked = itertools.chain(
@@ -68,7 +68,7 @@ def _walk(
 
 @dataclasses.dataclass
 class _Entry:
-    """One entry of the list, and what it has been needed for."""
+    """One entry of the list, and the differences that it has explained."""
 
     requests: list[str]
     places: list[str]
@@ -114,7 +114,7 @@ class Known:
         return any(fnmatch.fnmatch(request, each) for each in self._waiting)
 
     def unknown(self, differences: Iterable[Difference]) -> list[Difference]:
-        """Return those which no entry explains, and remember which entries were needed."""
+        """Return those that no entry explains, and record which entries were needed."""
         found = []
         for difference in differences:
             explained = [each for each in self._entries if each.explains(difference)]
@@ -123,7 +123,7 @@ class Known:
         return found
 
     def unneeded(self) -> list[str]:
-        """Return what is listed, but no longer differs."""
+        """Return the entries without a difference."""
         return [
             f"{pattern}, of the entry {each.requests} {each.places}"
             for each in self._entries

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes answers of different servers comparable: ids, times and words go; for the player.
+"""Normalize answers of different servers: remove ids, times and sentences; for the player.
 
 What is compared is the status, the headers that clients read, and the body.  The sentences of
 errors are each server's own; their key, code and place are not.
@@ -34,7 +34,7 @@ _PARAMETERS = re.compile(r'\?([^"? ]+=[^"? ]*)')
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What came back, as it was."""
+    """An answer as it was received."""
 
     status: int
     headers: Mapping[str, str]
@@ -113,7 +113,7 @@ def _hide_words(body: dict[str, Any]) -> None:
 
 
 def _sort_attachments(body: dict[str, Any]) -> None:
-    """Sort what a volume is attached to, which Cinder answers as the database has it."""
+    """Sort the attachments of a volume, which Cinder returns in the order of the database."""
     for volume in [body.get("volume"), *(body.get("volumes") or [])]:
         if isinstance(volume, dict) and "attachments" in volume:
             volume["attachments"].sort(key=json.dumps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a server over HTTP, one connection per request; for tools/compare_answers.py."""
+"""Send requests over HTTP, one connection per request; for tools/compare_answers.py."""
 
 import http.client
 import urllib.parse
@@ -11,7 +11,7 @@ _SECONDS = 90
 
 
 def asking(url: str) -> Ask:
-    """Return what sends requests to the server at a URL such as http://127.0.0.1:8776."""
+    """Return a function that sends requests to the server at a URL such as http://127.0.0.1:8776."""
     place = urllib.parse.urlsplit(url).netloc
 
     def ask(sent: Sent) -> Answer:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a scenario to a server and collects its answers; for the test and the command.
+"""Send the requests of a scenario and collect the answers; for the test and the command.
 
-Each scenario gets two projects of its own.  What is left of it in the end is removed.
+Each scenario gets two projects of its own.  Its remaining resources are removed at the end.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -59,7 +59,7 @@ class Unknown(Exception):
 
 @dataclasses.dataclass
 class Player:
-    """Plays to one server.
+    """Sends scenarios to one server.
 
     :ivar url: what the links in its answers begin with
     :ivar pace: seconds that have to pass for two times to differ
@@ -82,7 +82,7 @@ class Player:
 
 
 class _Stage:
-    """One scenario while it is played: its variables, and what it has made."""
+    """A running scenario: its variables, and the resources that it has made."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
@@ -114,7 +114,7 @@ class _Stage:
         content = request.raw
         if content is None and request.body is not None:
             content = json.dumps(request.body)
-        # What was told before may be another project's, and is not told to each caller.
+        # Earlier messages may be those of another project, and not each caller sees them.
         once = request.method != "GET" or request.keep.keys() <= self._variables.keys()
         answer = self._poll(
             lambda: self._send(request.caller, request.method, request.path, content, headers),
@@ -145,7 +145,7 @@ class _Stage:
         return answer
 
     def _note(self, path: str, body: Any) -> None:
-        """Remember resources without a project, to remove them at the end."""
+        """Record resources without a project, to remove them at the end."""
         for collection, key in (("/types", "volume_type"), ("/qos-specs", "qos_specs")):
             if path.endswith(collection) and isinstance(body, dict):
                 self._made.append(f"{collection}/{body[key]['id']}")
@@ -159,7 +159,7 @@ class _Stage:
         return _VARIABLE.sub(value, text)
 
     def _keep(self, keep: Mapping[str, str], answer: Answer) -> bool:
-        """Keep what the answer has, and return whether that is all."""
+        """Store the variables of the answer, and return whether it has all of them."""
         for name, place in keep.items():
             found = answer.body
             for part in place.split("."):

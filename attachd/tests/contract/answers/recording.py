@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps recorded answers: one file per noun, one line per answer; for the command and the test.
+"""Read and write recorded answers: a file per noun, a line per answer; for command and test.
 
 An answer that is equal to an earlier one of its file names that: ``{"as": "volumes/life/show"}``.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests as data: reads requests/*.yaml; for the player and for the tests.
+"""Read the requests in requests/*.yaml; for the player and for the tests.
 
 A file is a noun, in it a scenario is a list of steps.  A step either has volumes and types made
 (``given``), which is not recorded, or is a request, or several that differ in microversion or
@@ -62,7 +62,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What has to be there before the next request, by the names of the variables of their ids."""
+    """Resources that the next request needs, by the variables of their ids."""
 
     types: dict[str, dict[str, Any]]
     volumes: dict[str, dict[str, Any]]
@@ -70,26 +70,26 @@ class Given:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """A story of its own, in a project of its own."""
+    """A sequence of requests, in a project of its own."""
 
     id: str
     steps: tuple[Request | Given, ...]
 
     @property
     def noun(self) -> str:
-        """The file it stands in."""
+        """The file that contains it."""
         return self.id.split("/", maxsplit=1)[0]
 
     @property
     def requests(self) -> list[Request]:
-        """Return what is asked, in order."""
+        """Return the requests, in order."""
         return [step for step in self.steps if isinstance(step, Request)]
 
 
 def load(folder: Path = FOLDER) -> list[Scenario]:
     """Read all scenarios.
 
-    :raises ValueError: one is not written as it should be
+    :raises ValueError: one has a wrong format
     """
     found = []
     for path in sorted(folder.glob("*.yaml")):
