@@ -55,34 +55,9 @@ def get_or_create(
     :param agent: the host whose agent makes the device; None: the caller does
     :raises: as Attachment.reserve()
     """
-    earlier = find_earlier(ctx, idempotency_claim)
-    return earlier or _reserve(
-        ctx, volume, requested, expiry_time(ctx, requested), idempotency_claim, agent
-    )
-
-
-def find_earlier(
-    ctx: RequestContext, idempotency_claim: IdempotencyClaim | None
-) -> Attachment | None:
-    """Return the attachment that an earlier run of the same request has made, or None.
-
-    :raises KeyResourceGone: it is deleted
-    """
-    return idempotency.find_created(
-        idempotency_claim,
-        "attachment",
-        lambda: Attachment.get(ctx, idempotency_claim.resource_id if idempotency_claim else ""),
-    )
-
-
-def _reserve(
-    ctx: RequestContext,
-    volume: Volume,
-    requested: Mapping[str, Any],
-    expires_at: datetime.datetime | None,
-    idempotency_claim: IdempotencyClaim | None,
-    agent: str | None,
-) -> Attachment:
+    if (earlier := find_earlier(ctx, idempotency_claim)) is not None:
+        return earlier
+    expires_at = expiry_time(ctx, requested)
     mode = requested.get("mode")
     check_requested_mode(volume, mode)
     denied_rule = sharing_denied_rule(ctx, volume)
@@ -101,6 +76,20 @@ def _reserve(
     if idempotency_claim is not None:
         idempotency_claim.held = True
     return made
+
+
+def find_earlier(
+    ctx: RequestContext, idempotency_claim: IdempotencyClaim | None
+) -> Attachment | None:
+    """Return the attachment that an earlier run of the same request has made, or None.
+
+    :raises KeyResourceGone: it is deleted
+    """
+    return idempotency.find_created(
+        idempotency_claim,
+        "attachment",
+        lambda: Attachment.get(ctx, idempotency_claim.resource_id if idempotency_claim else ""),
+    )
 
 
 def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str | None:
