@@ -15,10 +15,10 @@ from oslo_utils import timeutils
 
 from attachd import exception, states
 from attachd.db.attachments import connect_rules, duplicates
+from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
-from attachd.db.attachments import transitions as steps
 from attachd.db.attachments.connect_rules import Action, Request
-from attachd.db.attachments.transitions import Guard, LockedVolume, Moved
+from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.db.secrets import encryption
 from attachd.drivers.base import ConnectionInfo, Connector
 from attachd.manager import backends, flow_runner, notify
@@ -101,7 +101,7 @@ def attach_guard(backend: Backend, request: Request) -> Guard:
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
         """Raise as connect_rules.decide(), and SecretUnreadable: the secret has to be kept."""
         values = connect_rules.decide(locked, request).columns()
-        values |= steps.next_generation(locked.attachment)
+        values |= attachment_rows.next_generation(locked.attachment)
         return values | _secret_columns(backend, locked, values)
 
     return guard

@@ -12,8 +12,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
-from attachd.db.attachments import transitions as steps
-from attachd.db.attachments.transitions import Guard, LockedVolume, Moved
+from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
@@ -68,8 +67,8 @@ def _in_states(states: Collection[str] | None) -> Guard:
     """Return a guard that takes an attachment over if it is in one of these states."""
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        steps.check_allowed_states(locked.attachment, states)
-        return steps.next_generation(locked.attachment)
+        attachment_rows.check_allowed_states(locked.attachment, states)
+        return attachment_rows.next_generation(locked.attachment)
 
     return guard
 
@@ -130,7 +129,7 @@ def end_connection(
         current = locked.attachment
         if not named and current["parent_id"] != row["parent_id"]:
             raise _ServesAnother
-        return steps.next_generation(current)
+        return attachment_rows.next_generation(current)
 
     try:
         moved = lease.run_with_lease(

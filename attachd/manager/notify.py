@@ -17,7 +17,7 @@ from oslo_log import log
 from attachd import context, exception, notifications
 from attachd.conf import CONF
 from attachd.db import messages as messages_db
-from attachd.db.attachments.transitions import Moved
+from attachd.db.attachments.rows import Moved
 from attachd.manager.backends import Backend
 from attachd.rpc import agent_api
 from attachd.states import VISIBLE_KINDS, WITH_ACCESS, AttachmentState, Event

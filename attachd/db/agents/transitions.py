@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import store as attachments
-from attachd.db.attachments.transitions import LockedVolume, Row
+from attachd.db.attachments.rows import LockedVolume, Row
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.states import ESTABLISHED, WITH_ACCESS, AttachmentState, Event

@@ -10,10 +10,10 @@ from typing import Any
 
 from attachd import exception
 from attachd.db.attachments import connect_rules, duplicates
+from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
-from attachd.db.attachments import transitions as steps
 from attachd.db.attachments.connect_rules import Action, Request
-from attachd.db.attachments.transitions import Guard, LockedVolume
+from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.states import AttachmentState, Event
 
 
@@ -67,8 +67,8 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
         current = locked.attachment
         duplicates.check_not_requested(current, AttachmentState.DISCONNECTING)
-        steps.check_allowed_states(current, states)
-        return steps.next_generation(current)
+        attachment_rows.check_allowed_states(current, states)
+        return attachment_rows.next_generation(current)
 
     _request(attachment_id, volume_id, Event.DISCONNECT, guard)
 
@@ -86,10 +86,10 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
         current = locked.attachment
         duplicates.check_not_requested(current, AttachmentState.WITHDRAWING)
-        steps.check_allowed_states(current, states)
+        attachment_rows.check_allowed_states(current, states)
         if current["agent"] is None:
             raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
-        return {**steps.next_generation(current), "error": None}
+        return {**attachment_rows.next_generation(current), "error": None}
 
     _request(attachment_id, volume_id, Event.WITHDRAW, guard)
 

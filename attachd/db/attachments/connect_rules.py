@@ -28,7 +28,7 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.attachments import duplicates
 from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments.transitions import LockedVolume, Row
+from attachd.db.attachments.rows import LockedVolume, Row
 from attachd.db.engine import session
 from attachd.states import AttachmentKind, AttachmentState, VolumeState
 

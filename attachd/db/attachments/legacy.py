@@ -15,7 +15,6 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import connect_rules, duplicates, statements
 from attachd.db.attachments import rows as attachment_rows
-from attachd.db.attachments import transitions as steps
 from attachd.db.attachments.connect_rules import READONLY, Action
 from attachd.db.attachments.queries import PUBLIC_COLUMNS
 from attachd.db.cluster import leases
@@ -65,16 +64,16 @@ def reserve(
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     identity = {"project_id": project_id, "user_id": user_id}
-    new = steps.new_row(volume_id, AttachmentKind.HOLD, identity)
+    new = attachment_rows.new_row(volume_id, AttachmentKind.HOLD, identity)
     new["state"] = AttachmentState.HELD.value
     with session.writer() as connection:
-        volume, held = steps.lock_with_rows(
+        volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
         request = connect_rules.Request(Action.RESERVE, denied_rule=denied_rule)
-        connect_rules.decide(steps.LockedVolume(connection, volume, new, held), request)
-        steps.insert(connection, new)
-        steps.update_volume(connection, volume, [*held, new], joined=True)
+        connect_rules.decide(attachment_rows.LockedVolume(connection, volume, new, held), request)
+        attachment_rows.insert(connection, new)
+        attachment_rows.update_volume(connection, volume, [*held, new], joined=True)
 
 
 @retried
@@ -84,12 +83,12 @@ def release(volume_id: str, hold_ids: Collection[str]) -> None:
     :param hold_ids: as the caller has read them: a later holder keeps the volume
     """
     with session.writer() as connection:
-        volume, held = steps.lock_with_rows(connection, volume_id)
+        volume, held = attachment_rows.lock_with_rows(connection, volume_id)
         for row in attachment_rows.of_kind(held, AttachmentKind.HOLD):
             if row["id"] in hold_ids:
-                steps.compare_and_swap(connection, row, Event.RELEASE, {}, None)
+                attachment_rows.compare_and_swap(connection, row, Event.RELEASE, {}, None)
                 held.remove(row)
-        steps.update_volume(connection, volume, held)
+        attachment_rows.update_volume(connection, volume, held)
 
 
 @retried
@@ -99,13 +98,13 @@ def begin_detaching(volume_id: str) -> None:
     :raises InvalidVolume: it has none that is not counted already
     """
     with session.writer() as connection:
-        volume, held = steps.lock_with_rows(connection, volume_id)
+        volume, held = attachment_rows.lock_with_rows(connection, volume_id)
         if volume["status"] != "in-use":
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} must be in-use to begin detaching, but its status is "
                 f"{volume['status']}."
             )
-        steps.update_volume(
+        attachment_rows.update_volume(
             connection, volume, held, {"pending_detaches": volume["pending_detaches"] + 1}
         )
 
@@ -114,8 +113,8 @@ def begin_detaching(volume_id: str) -> None:
 def roll_detaching(volume_id: str) -> None:
     """Count one attachment less that is about to be detached."""
     with session.writer() as connection:
-        volume, held = steps.lock_with_rows(connection, volume_id)
-        steps.update_volume(
+        volume, held = attachment_rows.lock_with_rows(connection, volume_id)
+        attachment_rows.update_volume(
             connection, volume, held, {"pending_detaches": max(volume["pending_detaches"] - 1, 0)}
         )
 
@@ -134,7 +133,7 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     with session.writer() as connection:
-        volume, held = steps.lock_with_rows(
+        volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
         holders = attachment_rows.holding(attachment_rows.visible(held))
@@ -147,7 +146,7 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
         hold = attachment_rows.find_hold(volume, held, request["user_id"])
         if current is not None and current["state"] == AttachmentState.ATTACHED:
             hold = None  # The first call has released it.
-        locked = steps.LockedVolume(
+        locked = attachment_rows.LockedVolume(
             connection,
             volume,
             {**known, "user_id": request["user_id"]},
@@ -162,16 +161,16 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
             changed["admin_metadata"] = {
                 READONLY: "False",
                 **volume["admin_metadata"],
-                steps.ATTACHED_MODE: modes["mode"],
+                attachment_rows.ATTACHED_MODE: modes["mode"],
             }
         else:
             # The mode of a reservation is that of its host.
             reserved = current["state"] == AttachmentState.RESERVED
             values = {"mode": modes["mode"]} if reserved else {}
-            steps.compare_and_swap(connection, current, Event.COMPLETE, values, None)
+            attachment_rows.compare_and_swap(connection, current, Event.COMPLETE, values, None)
         _set_parent(connection, opened, current)
-        remaining = steps.release_hold(connection, held, hold)
-        steps.update_volume(connection, volume, remaining, changed)
+        remaining = attachment_rows.release_hold(connection, held, hold)
+        attachment_rows.update_volume(connection, volume, remaining, changed)
     return current
 
 
@@ -181,9 +180,9 @@ def begin_connection(
     project_id: str,
     user_id: str | None,
     connector: Mapping[str, Any],
-    guard: steps.Guard,
+    guard: attachment_rows.Guard,
     lease: leases.Lease | None = None,
-) -> steps.Moved:
+) -> attachment_rows.Moved:
     """Move a connection along CONNECT: that of the same host, or a new one.
 
     :param guard: see store.move(); what it raises leaves no new row
@@ -191,15 +190,15 @@ def begin_connection(
     """
     identity = {"project_id": project_id, "user_id": user_id}
     with session.writer() as connection:
-        volume, held = steps.lock_with_rows(
+        volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
         current = duplicates.find_connection(_reusable(volume, held, user_id), connector)
         if current is None:
-            new = steps.new_row(volume_id, AttachmentKind.CONNECTION, identity)
+            new = attachment_rows.new_row(volume_id, AttachmentKind.CONNECTION, identity)
             new["state"] = AttachmentState.RESERVED.value
-            steps.insert(connection, new)
+            attachment_rows.insert(connection, new)
             current = dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new
             held.append(current)
         values = {}
@@ -207,7 +206,7 @@ def begin_connection(
             # A connect that failed held nothing: the volume is connected for this user now.
             values = identity
             current.update(identity)
-        moved = steps.move(
+        moved = attachment_rows.move(
             connection,
             volume,
             held,
@@ -224,12 +223,12 @@ def begin_connection(
 
 
 def _new_row(volume_id: str, request: AttachRequest) -> Row:
-    row = steps.new_row(volume_id, AttachmentKind.LEGACY, request)
+    row = attachment_rows.new_row(volume_id, AttachmentKind.LEGACY, request)
     return row | {"state": AttachmentState.ATTACHED.value, "attached_at": models.now()}
 
 
 def _insert_attachment(connection: sa.Connection, new: Row, modes: Row) -> Row:
-    steps.insert(connection, new | modes)
+    attachment_rows.insert(connection, new | modes)
     return dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new | modes
 
 
@@ -271,7 +270,7 @@ def _rows_after_attach(
 
 
 def _decide_modes(
-    locked: steps.LockedVolume,
+    locked: attachment_rows.LockedVolume,
     opened: Sequence[Row],
     action: Action,
     request: AttachRequest,

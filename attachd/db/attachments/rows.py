@@ -1,17 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a volume's rows hold it, which of them clients see, and how messages describe them."""
+"""The rows of a volume's attachments: which of them hold it, and how transactions change them.
 
-from collections.abc import Sequence
-from typing import Any
+Each function with a connection is a step of a transaction, which begins with :func:`lock_volume`
+where it depends on the other rows of the volume.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import models
-from attachd.db.attachments import events
-from attachd.states import AttachmentKind, AttachmentState
+from attachd.db.attachments import events, statements
+from attachd.db.engine.compiled import CompiledStatement
+from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
+_ATTACHMENTS = models.attachments
+
+ATTACHED_MODE = "attached_mode"
+"""The key of a volume's admin_metadata that is present while the volume is attached."""
+
+
+# The attachment goes, now or as soon as its host has released the device.
+_DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
+
+# Transitions of which a manager that holds the lease records only the outcome.  A request without
+# a lease, which a manager executes later, is recorded at once.
+_STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
+
+
+class Moved(NamedTuple):
+    """The result of a transition, as read in its own transaction.
+
+    :ivar volume: the volume's row, without names and times
+    :ivar attachment: the moved row, or its last content if the transition removed it
+    :ivar others: the rows of the volume's other attachments, oldest first
+    :ivar source: the state of the attachment before
+    """
+
+    volume: Row
+    attachment: Row
+    others: list[Row]
+    source: AttachmentState
+
+
+Guard = Callable[["LockedVolume"], Mapping[str, Any]]
+"""LockedVolume -> more values to store; raises to forbid the transition."""
+
+
+class LockedVolume(NamedTuple):
+    """A volume whose row a transaction has locked, and one of its attachments.
+
+    :ivar connection: of the transaction
+    :ivar volume: the columns that lock_volume() reads
+    :ivar attachment: the row in question, as stored or as it is going to be stored
+    :ivar others: the rows of the volume's other attachments, oldest first
+    """
+
+    connection: sa.Connection
+    volume: Row
+    attachment: Row
+    others: Sequence[Row]
 
 
 def holding(rows: Sequence[Row]) -> list[Row]:
@@ -92,7 +143,259 @@ def describe(row: Row) -> str:
     return f"attachment {row['id']}{server}"
 
 
-_ATTACHMENTS = models.attachments
+def describe_all(attachments: Sequence[Row]) -> str:
+    """Describe the holders in a message, five at most."""
+    return ", ".join(
+        f"{describe(row)} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
+    )
+
+
+def check_detached(row: Row, attachments: Sequence[Row]) -> None:
+    """Check that a volume that is to be deleted has no holder; raises InvalidVolume."""
+    if attachments:
+        raise exception.InvalidVolume(
+            reason=f"Volume {row['id']} cannot be deleted while it has attachments: "
+            f"{describe_all(attachments)}."
+        )
+
+
+def lock_volume(
+    connection: sa.Connection,
+    volume_id: str,
+    statement: CompiledStatement = statements.LOCK_VOLUME,
+) -> Row:
+    """Lock the volume's row for this transaction and return the columns that matter.
+
+    :param statement: LOCK_VOLUME_TO_RESERVE also reads ``type_specs``, the extra specs of its
+        type, and LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, the limits that a host enforces,
+        or None
+    """
+    row = statement.fetch_one(connection, {"match_id": volume_id})
+    if row is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    return row
+
+
+def list_rows(connection: sa.Connection, volume_id: str) -> list[Row]:
+    """Return all rows of a volume, of all kinds, oldest first."""
+    return statements.LIST_OF_VOLUME.fetch_all(connection, {"match_id": volume_id})
+
+
+def lock_with_rows(
+    connection: sa.Connection,
+    volume_id: str,
+    statement: CompiledStatement = statements.LOCK_VOLUME,
+) -> tuple[Row, list[Row]]:
+    """Lock the volume as :func:`lock_volume` does and return it, and its rows as of
+    :func:`list_rows`.
+    """
+    volume = lock_volume(connection, volume_id, statement)
+    return volume, list_rows(connection, volume_id)
+
+
+def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> Row:
+    """Return a row that INSERT takes; the columns that it lacks are NULL."""
+    return {
+        **values,
+        "id": values.get("id") or models.new_id(),
+        "volume_id": volume_id,
+        "kind": kind.value,
+        "generation": 0,
+        "created_at": models.now(),
+    }
+
+
+def insert(connection: sa.Connection, row: Row) -> None:
+    """Store a new row and record an event."""
+    statements.INSERT.execute(connection, row)
+    events.record(connection, row, row["state"])
+
+
+def next_generation(row: Row) -> dict[str, Any]:
+    """Return the columns that keep earlier workers on a row from writing to it."""
+    return {"generation": row["generation"] + 1}
+
+
+def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> None:
+    """Check that an attachment is in one of the states in which it may be deleted.
+
+    :param allowed_states: None: any
+    :raises InvalidTransition: it is in none of them; it has changed since the caller's decision
+    """
+    if allowed_states is not None and row["state"] not in allowed_states:
+        now = AttachmentState(row["state"]).wire
+        raise exception.InvalidTransition(
+            f"Attachment {row['id']} has become {now} since it was decided that it may be "
+            "deleted. Check it, and repeat the call if it is still to be deleted."
+        )
+
+
+def move(
+    connection: sa.Connection,
+    volume: Row,
+    rows: Sequence[Row],
+    current: Row,
+    event: Event,
+    values: Mapping[str, Any],
+    guard: Guard | None = None,
+    generation: int | None = None,
+    lease: Mapping[str, Any] | None = None,
+) -> Moved:
+    """Move one of the rows of a locked volume along a transition, and the volume with it.
+
+    :param lease: other changes of the volume's row, see leases.acquire(); None: there is no lease
+    :raises: as store.move()
+    """
+    others = [row for row in rows if row is not current]
+    if volume["state"] == VolumeState.DELETING and current["state"] in states.INACTIVE:
+        # It did not prevent the deletion of its volume, and goes with it: if it counted again, the
+        # volume's data would be removed and its row could not.
+        raise exception.Conflict(reason=f"Volume {volume['id']} is being deleted.")
+    source = AttachmentState(current["state"])
+    stored = dict(values)
+    if guard is not None:
+        stored.update(guard(LockedVolume(connection, volume, current, others)))
+    target = _swap(connection, current, event, stored, generation)
+    # A manager records the outcome of its work, not the start.
+    if source != target and (lease is None or event not in _STARTED_BY_MANAGER):
+        _record(connection, current, event, stored)
+    remaining: Sequence[Row] = others if target is None else [*others, current]
+    if event is Event.REVOKED and current["kind"] == AttachmentKind.CONNECTION:
+        remaining = _close_connection(connection, volume, current, others)
+    changed = {**volume_changes(volume, current, source, event), **(lease or {})}
+    update_volume(connection, volume, remaining, changed)
+    return Moved(volume, current, others, source)
+
+
+def volume_changes(volume: Row, current: Row, source: AttachmentState, event: Event) -> Row:
+    """Return the other changes of the volume when an attachment moves."""
+    changed: Row = {}
+    if event is Event.COMPLETE:
+        changed["pending_detaches"] = 0
+    elif event in _DETACHING and source is AttachmentState.ATTACHED:
+        # os-begin_detaching was called for one of them; one is detached now.
+        changed["pending_detaches"] = max(volume["pending_detaches"] - 1, 0)
+    elif event is Event.REVOKED and current["kind"] in states.VISIBLE_KINDS:
+        changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
+        if ATTACHED_MODE in volume["admin_metadata"]:
+            changed["admin_metadata"] = without_attached_mode(volume["admin_metadata"])
+    elif event is Event.CANCEL:
+        changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
+    return changed
+
+
+def _close_connection(
+    connection: sa.Connection, volume: Row, closed: Row, others: Sequence[Row]
+) -> Sequence[Row]:
+    """Update the rows that depended on a closed connection; return the remaining rows.
+
+    The hold that it was opened for is released. Its parent, if it asked to read only, does so from
+    now on, unless another host of the parent may write.
+    """
+    if closed["parent_id"] is None:
+        return release_hold(connection, others, find_hold(volume, others, closed["user_id"]))
+    served = [row for row in others if row["id"] == closed["parent_id"]]
+    writers = [
+        row for row in others if row["parent_id"] == closed["parent_id"] and row["mode"] == "rw"
+    ]
+    for row in of_kind(served, AttachmentKind.LEGACY):
+        if row["asked_mode"] == "ro" and not writers:
+            connection.execute(statements.UPDATE, {"match_id": row["id"], "mode": "ro"})
+    return others
+
+
+def release_hold(connection: sa.Connection, held: Sequence[Row], hold: Row | None) -> list[Row]:
+    """Release a hold, if there is one; return the remaining rows."""
+    if hold is not None:
+        compare_and_swap(connection, hold, Event.RELEASE, {}, None)
+    return [row for row in held if row is not hold]
+
+
+def without_attached_mode(admin_metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return administrative metadata as it is while the volume is not attached."""
+    return {key: value for key, value in admin_metadata.items() if key != ATTACHED_MODE}
+
+
+def compare_and_swap(
+    connection: sa.Connection,
+    row: Row,
+    event: Event,
+    values: Row,
+    generation: int | None,
+    statement: CompiledStatement | None = None,
+) -> AttachmentState | None:
+    """Move a row along one transition by compare-and-swap, update ``row``, and record an event.
+
+    :param row: at least the columns that :func:`events.record` needs; where its state is not
+        known, an event is recorded in any case
+    :param generation: only if the row still has this one
+    :param statement: executed instead of SWAP
+    :returns: the new state; None: the row has been removed
+    :raises InvalidTransition: the row is in no source state, or has another generation
+    """
+    source = row["state"]
+    target = _swap(connection, row, event, values, generation, statement)
+    if source != target:
+        _record(connection, row, event, values)
+    return target
+
+
+def _record(connection: sa.Connection, row: Row, event: Event, values: Row) -> None:
+    target = states.ATTACHMENT_TRANSITIONS[event].target
+    events.record(connection, row, events.event_type(event, target), values.get("error"))
+
+
+def _swap(
+    connection: sa.Connection,
+    row: Row,
+    event: Event,
+    values: Row,
+    generation: int | None,
+    statement: CompiledStatement | None = None,
+) -> AttachmentState | None:
+    target = states.ATTACHMENT_TRANSITIONS[event].target
+    params: Row = {"match_id": row["id"]}
+    statement = statements.SWAP[event] if statement is None else statement
+    if generation is not None:
+        statement = statements.SWAP_IN_GENERATION[event]
+        params["match_generation"] = generation
+    if target is not None:
+        if "error" in values:
+            values["error"] = models.truncate_error(values["error"])
+        values |= {"state": target.value, "updated_at": models.now()}
+        params |= values
+    if statement.execute(connection, params) != 1:
+        raise exception.InvalidTransition(
+            kind="Attachment", id=row["id"], source=row["state"], event=event.value
+        )
+    row.update(values)
+    return target
+
+
+def update_volume(
+    connection: sa.Connection,
+    volume: Row,
+    rows: Sequence[Row],
+    changed: Mapping[str, Any] | None = None,
+    *,
+    joined: bool = False,
+) -> None:
+    """Store the changes of a volume, and what is derived from its rows; update ``volume``.
+
+    :param rows: all rows that there are by now
+    :param joined: one of them is new: the volume's row changes even if no value does, so that a
+        caller that has read it before notices
+    """
+    updated = {**volume, **(changed or {})}
+    attachment_states = [AttachmentState(row["state"]) for row in rows]
+    pending_detaches = states.remaining_detaches(updated["pending_detaches"], attachment_states)
+    derived = states.derive(VolumeState(updated["state"]), attachment_states, pending_detaches)
+    values: Row = {**(changed or {}), "pending_detaches": pending_detaches, **derived._asdict()}
+    if values.items() <= volume.items() and not joined:
+        return
+    values["updated_at"] = models.now()
+    statements.UPDATE_VOLUME.execute(connection, {"match_id": volume["id"], **values})
+    volume.update(values)
 
 
 def list_holding(connection: sa.Connection, volume_id: str) -> list[Row]:
@@ -111,22 +414,6 @@ def list_holding(connection: sa.Connection, volume_id: str) -> list[Row]:
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
     return [dict(row._mapping) for row in rows]
-
-
-def describe_all(attachments: Sequence[Row]) -> str:
-    """Describe the holders in a message, five at most."""
-    return ", ".join(
-        f"{describe(row)} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
-    )
-
-
-def check_detached(row: Row, attachments: Sequence[Row]) -> None:
-    """Check that a volume that is to be deleted has no holder; raises InvalidVolume."""
-    if attachments:
-        raise exception.InvalidVolume(
-            reason=f"Volume {row['id']} cannot be deleted while it has attachments: "
-            f"{describe_all(attachments)}."
-        )
 
 
 def delete_of_volume(connection: sa.Connection, volume_id: str) -> None:

@@ -15,8 +15,8 @@ from attachd import exception, states
 from attachd.db import models
 from attachd.db.agents import store as agents
 from attachd.db.attachments import connect_rules, duplicates, statements
-from attachd.db.attachments import transitions as steps
-from attachd.db.attachments.transitions import Guard, LockedVolume, Moved
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.db.cluster import leases
 from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
@@ -58,7 +58,7 @@ def reserve(
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     :raises AgentNotFound: ``agent`` has been deleted
     """
-    row = steps.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
+    row = attachment_rows.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
     row["state"] = AttachmentState.RESERVED.value
     with session.writer() as connection:
         if first is not None:
@@ -69,7 +69,7 @@ def reserve(
             return duplicate
         if row.get("agent") is not None:
             agents.lock_for_share(connection, row["agent"])
-        steps.insert(connection, row)
+        attachment_rows.insert(connection, row)
     return row
 
 
@@ -87,12 +87,12 @@ def _join_holders(
     :returns: a duplicate instead, if there may be one
     """
     statement = statements.LOCK_VOLUME_TO_RESERVE
-    volume, holders = steps.lock_with_rows(connection, row["volume_id"], statement)
+    volume, holders = attachment_rows.lock_with_rows(connection, row["volume_id"], statement)
     if may_be_there and (duplicate := duplicates.find_duplicate(row, holders)):
         return duplicate
     request = connect_rules.Request(connect_rules.Action.RESERVE, denied_rule=denied_rule)
     connect_rules.decide(LockedVolume(connection, volume, row, holders), request)
-    steps.update_volume(connection, volume, [*holders, row], joined=True)
+    attachment_rows.update_volume(connection, volume, [*holders, row], joined=True)
     return None
 
 
@@ -122,16 +122,16 @@ def move(
         generation
     """
     with session.writer() as connection:
-        volume = steps.lock_volume(
+        volume = attachment_rows.lock_volume(
             connection, volume_id, _LOCK_STATEMENTS.get(event, _LOCK_VOLUME)
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
-        rows = steps.list_rows(connection, volume_id)
+        rows = attachment_rows.list_rows(connection, volume_id)
         current = next((row for row in rows if row["id"] == attachment_id), None)
         if current is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
         ended = {"lease_holder": None} if last else {}
-        moved = steps.move(
+        moved = attachment_rows.move(
             connection,
             volume,
             rows,
@@ -167,7 +167,9 @@ def move_without_volume(
     with session.writer() as connection:
         if lease:
             leases.release_with_result(connection, lease)
-        steps.compare_and_swap(connection, {**row, **_UNREAD}, event, dict(values), generation)
+        attachment_rows.compare_and_swap(
+            connection, {**row, **_UNREAD}, event, dict(values), generation
+        )
     if lease:
         leases.confirm(lease, {}, ended=True)
 
@@ -190,7 +192,7 @@ def _complete_first(row: Row) -> None:
         params = {"match_id": row["volume_id"], "updated_at": models.now()}
         statements.SET_VOLUME_ATTACHED.execute(connection, params)
         unread = {**row, **_UNREAD}
-        steps.compare_and_swap(
+        attachment_rows.compare_and_swap(
             connection, unread, Event.COMPLETE, {}, None, statements.COMPLETE_FIRST
         )
 
@@ -232,7 +234,7 @@ class _VolumeChanged(Exception):
 def _finish_unchanged(started: Moved, lease: Lease) -> Moved:
     volume, row = dict(started.volume), dict(started.attachment)
     source = AttachmentState(row["state"])
-    changed = steps.volume_changes(volume, row, source, Event.REVOKED)
+    changed = attachment_rows.volume_changes(volume, row, source, Event.REVOKED)
     derived = states.derive(states.VolumeState(changed["state"]), ())
     volume |= {**changed, **derived._asdict(), "pending_detaches": 0, "lease_holder": None}
     volume["updated_at"] = models.now()
@@ -241,7 +243,7 @@ def _finish_unchanged(started: Moved, lease: Lease) -> Moved:
     with session.writer() as connection:
         if statements.UPDATE_VOLUME_IF_UNCHANGED.execute(connection, seen | stored) != 1:
             raise _VolumeChanged
-        steps.compare_and_swap(connection, row, Event.REVOKED, {}, row["generation"])
+        attachment_rows.compare_and_swap(connection, row, Event.REVOKED, {}, row["generation"])
     leases.confirm(lease, {}, ended=True)
     return Moved(volume, row, [], source)
 

@@ -13,7 +13,7 @@ from attachd.conf import CONF
 from attachd.db import idempotency_keys, messages
 from attachd.db.attachments import events
 from attachd.db.attachments import store as db
-from attachd.db.attachments.transitions import LockedVolume
+from attachd.db.attachments.rows import LockedVolume
 from attachd.manager import notify, telemetry
 from attachd.manager.backends import Backend
 from attachd.states import Event

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db.attachments.connect_rules import Action, Request
-from attachd.db.attachments.transitions import LockedVolume
+from attachd.db.attachments.rows import LockedVolume
 from attachd.db.types import store as types
 from attachd.manager import attach, detach
 from attachd.tests.fixtures import backends, db_rows

@@ -9,8 +9,8 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.agents import store as db
+from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
-from attachd.db.attachments import transitions as steps
 from attachd.db.engine import session
 from attachd.tests.fixtures import databases, db_rows, fake_agent
 from attachd.tests.wait import TIMEOUT
@@ -201,8 +201,8 @@ class DeleteTest(databases.DatabaseCase):
             removing.join(STARTED)
             return real(*args)
 
-        removing, real = threading.Thread(target=remove), steps.insert
-        with mock.patch.object(steps, "insert", insert):
+        removing, real = threading.Thread(target=remove), attachment_rows.insert
+        with mock.patch.object(attachment_rows, "insert", insert):
             made = self.reserve()
         removing.join(TIMEOUT)
         (error,) = refused

@@ -9,8 +9,8 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.attachments import connect_rules as rules
+from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import statements
-from attachd.db.attachments import transitions as steps
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.engine import session
 from attachd.db.types import store as types
@@ -62,7 +62,7 @@ class Case(unittest.TestCase):
 
     def locked(self, connection, volume_id):
         wanted = statements.LOCK_VOLUME_TO_RESERVE
-        return steps.lock_volume(connection, volume_id, wanted)
+        return attachment_rows.lock_volume(connection, volume_id, wanted)
 
 
 class ReserveTest(Case):
@@ -73,9 +73,9 @@ class ReserveTest(Case):
             new["state"] = "held"
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
-            existing = steps.list_rows(connection, volume_id)
+            existing = attachment_rows.list_rows(connection, volume_id)
             request = Request(Action.RESERVE, denied_rule=denied_rule)
-            rules.decide(steps.LockedVolume(connection, volume, new, existing), request)
+            rules.decide(attachment_rows.LockedVolume(connection, volume, new, existing), request)
 
     def test_reserve_of_multiattach_volume_is_unlimited(self):
         volume = self.volume()
@@ -143,9 +143,9 @@ class ConnectTest(Case):
                "connector": None, "mode": None, **values}  # fmt: skip
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
-            existing = steps.list_rows(connection, volume_id)
+            existing = attachment_rows.list_rows(connection, volume_id)
             request = Request(Action.CONNECT, {"host": host})
-            rules.decide(steps.LockedVolume(connection, volume, new, existing), request)
+            rules.decide(attachment_rows.LockedVolume(connection, volume, new, existing), request)
 
     def test_connect_beyond_limit_per_host_is_refused(self):
         volume = self.volume({**SEVERAL, "max_attachments_per_host": "1"})
@@ -184,7 +184,7 @@ class ModeTest(Case):
         own = {"id": "new", "instance_uuid": None, "parent_id": None, **own}
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
-            existing = steps.list_rows(connection, volume_id)
+            existing = attachment_rows.list_rows(connection, volume_id)
             return rules.decide_mode(volume, own, existing, asked)
 
     def refused(self, why, volume_id, **own):
@@ -252,14 +252,14 @@ class StatementTest(Case):
         ):
             with session.writer() as connection:
                 self.assertEqual(expected, self.locked(connection, volume)["type_specs"])
-                plain = steps.lock_volume(connection, volume)
+                plain = attachment_rows.lock_volume(connection, volume)
         self.assertNotIn("type_specs", plain)
         self.assertIsInstance(statements.LOCK_VOLUME_TO_CONNECT.statement, sa.Select)
 
 
 class ColumnsTest(unittest.TestCase):
     def noted(self, connector, **own):
-        locked = steps.LockedVolume(None, VOLUME, attachment(**own), [])
+        locked = attachment_rows.LockedVolume(None, VOLUME, attachment(**own), [])
         return rules.decide(locked, Request(Action.CONNECT, connector)).columns()
 
     def test_columns_mode_is_rw_unless_ro_requested(self):
@@ -285,7 +285,9 @@ class OthersOfConnectionTest(unittest.TestCase):
         volume = {**VOLUME, "multiattach": True}
         current = {**attachment(id="new"), "user_id": user_id}
         request = Request(Action.INITIALIZE, {"host": host})
-        return rules.other_holders(steps.LockedVolume(None, volume, current, rows), request)
+        return rules.other_holders(
+            attachment_rows.LockedVolume(None, volume, current, rows), request
+        )
 
     def test_other_holders_with_hold_of_user_returns_none(self):
         existing = [

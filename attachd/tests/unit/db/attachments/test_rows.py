@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that hold a volume, and their descriptions; connections_to_close() is tested with its
-callers.
+"""Rows that hold a volume, their descriptions, and changes of a volume when one of them moves;
+connections_to_close() is tested with its callers.
 """
 
 import unittest
@@ -10,9 +10,12 @@ import sqlalchemy as sa
 from attachd import exception, states
 from attachd.db import models
 from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import store as attachments
 from attachd.db.engine import session
-from attachd.states import AttachmentKind, AttachmentState
+from attachd.states import AttachmentKind, AttachmentState, Event
 from attachd.tests.fixtures import databases, db_rows
+
+SERVER = "11111111-1111-4111-8111-111111111111"
 
 
 def row(state="attached", kind="attachment", **values):
@@ -51,6 +54,16 @@ class DescribeTest(unittest.TestCase):
         ):
             self.assertEqual(named, attachment_rows.describe(each))
 
+    def test_describe_names_attachment_and_server(self):
+        row = {"id": "a", "kind": "attachment", "instance_uuid": None, "host": "h"}
+        named = {
+            "attachment a": row,
+            f"attachment a of server {SERVER}": {**row, "instance_uuid": SERVER},
+            "the connection of host h (os-initialize_connection)": {**row, "kind": "connection"},
+            "a reservation of os-reserve": {**row, "kind": "hold"},
+        }
+        self.assertEqual(list(named), [attachment_rows.describe(each) for each in named.values()])
+
 
 class ListHoldingTest(databases.DatabaseCase):
     def setUp(self):
@@ -80,3 +93,62 @@ class ListHoldingTest(databases.DatabaseCase):
         with session.reader() as connection:
             (result,) = connection.execute(sa.select(models.events))
         self.assertEqual(("deleted", attachment_id), (result.type, result.attachment_id))
+
+
+class VolumeChangesTest(databases.DatabaseCase):
+    def volume(self, *states, **values):
+        """Make a volume; return its id and those of its attachments."""
+        volume_id = db_rows.add_volume(multiattach=True, **values)["id"]
+        return volume_id, [db_rows.add_attachment(volume_id, each)["id"] for each in states]
+
+    def seen(self, volume_id):
+        row = db_rows.get_volume(volume_id)
+        return row["status"], row["pending_detaches"]
+
+    def test_detach_decrements_pending_detaches(self):
+        volume_id, (first, second) = self.volume("attached", "attached", pending_detaches=1)
+        self.assertEqual(("in-use", 1), self.seen(volume_id))
+        attachments.move(first, volume_id, Event.DISCONNECT)
+        self.assertEqual(("in-use", 0), self.seen(volume_id))
+        attachments.move(second, volume_id, Event.DISCONNECT)
+        self.assertEqual(("detaching", 0), self.seen(volume_id))
+
+    def test_detach_keeps_other_pending_detach(self):
+        volume_id, (first, _second) = self.volume("attached", "attached", pending_detaches=2)
+        self.assertEqual(("detaching", 2), self.seen(volume_id))
+        attachments.move(first, volume_id, Event.DISCONNECT)
+        self.assertEqual(("detaching", 1), self.seen(volume_id))
+
+    def test_detach_of_unattached_keeps_pending_detaches(self):
+        volume_id, (_first, second) = self.volume("attached", "connected", pending_detaches=1)
+        attachments.move(second, volume_id, Event.DISCONNECT)
+        attachments.move(second, volume_id, Event.REVOKED)
+        self.assertEqual(("detaching", 1), self.seen(volume_id))
+
+    def test_complete_resets_pending_detaches(self):
+        for complete in (
+            lambda attachment_id, _volume_id: attachments.complete(
+                db_rows.get_attachment(attachment_id)
+            ),
+            lambda attachment_id, volume_id: attachments.move(
+                attachment_id, volume_id, Event.COMPLETE
+            ),
+        ):
+            volume_id, (attachment_id,) = self.volume("attached", pending_detaches=1)
+            complete(attachment_id, volume_id)
+            self.assertEqual(("in-use", 0), self.seen(volume_id))
+
+    def test_detach_removes_attached_mode_only(self):
+        result = {"readonly": "False", "attached_mode": "rw"}
+        volume_id, (attachment,) = self.volume("attached", admin_metadata=result)
+        attachments.move(attachment, volume_id, Event.DISCONNECT)
+        self.assertEqual(result, db_rows.get_volume(volume_id)["admin_metadata"])
+        attachments.move(attachment, volume_id, Event.REVOKED)
+        self.assertEqual({"readonly": "False"}, db_rows.get_volume(volume_id)["admin_metadata"])
+
+    def test_detach_of_visible_attachment_ends_error_of_volume(self):
+        for kind, left in (("connection", "error"), ("attachment", "ready"), ("legacy", "ready")):
+            volume_id = db_rows.add_volume("error")["id"]
+            attachment_id = db_rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
+            attachments.move(attachment_id, volume_id, Event.REVOKED)
+            self.assertEqual(left, db_rows.get_volume(volume_id)["state"], kind)

@@ -7,8 +7,8 @@ from unittest import mock
 
 from attachd import exception, states
 from attachd.db import models
+from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
-from attachd.db.attachments import transitions as steps
 from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
 from attachd.states import AttachmentState, Event, VolumeState
@@ -259,7 +259,7 @@ class FinishDisconnectTest(Case):
 
     def _begin(self, **values):
         attachment_id = db_rows.add_attachment(self.volume_id, "attached", **values)["id"]
-        guard = lambda locked: steps.next_generation(locked.attachment)  # noqa: E731
+        guard = lambda locked: attachment_rows.next_generation(locked.attachment)  # noqa: E731
         return attachments.move(
             attachment_id, self.volume_id, Event.DISCONNECT, guard=guard, lease=self.lease
         )
@@ -302,7 +302,7 @@ class FinishDisconnectTest(Case):
         self.assertEqual(("available", "detached"), self._status(self.volume_id))
 
     def test_finish_disconnect_removes_attached_mode(self):
-        result = {"readonly": "False", steps.ATTACHED_MODE: "rw"}
+        result = {"readonly": "False", attachment_rows.ATTACHED_MODE: "rw"}
         db_rows.change_volume(self.volume_id, admin_metadata=result)
         self._end(self._begin())
         self.assertEqual(

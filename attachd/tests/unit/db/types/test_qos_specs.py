@@ -2,7 +2,7 @@
 """QoS specs, and the volume types with them."""
 
 from attachd import exception
-from attachd.db.attachments import transitions as steps
+from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.statements import LOCK_VOLUME_TO_CONNECT
 from attachd.db.engine import session
 from attachd.db.engine.paging import Page
@@ -116,7 +116,9 @@ class ConnectTest(Case):
 
     def front_end_specs(self, volume=None):
         with session.writer() as connection:
-            found = steps.lock_volume(connection, volume or self.volume, LOCK_VOLUME_TO_CONNECT)
+            found = attachment_rows.lock_volume(
+                connection, volume or self.volume, LOCK_VOLUME_TO_CONNECT
+            )
         return found["front_end_qos"]
 
     def test_connect_reads_front_end_specs(self):
@@ -135,5 +137,5 @@ class ConnectTest(Case):
 
     def test_other_transitions_read_no_specs(self):
         with session.writer() as connection:
-            found = steps.lock_volume(connection, self.volume)
+            found = attachment_rows.lock_volume(connection, self.volume)
         self.assertNotIn("front_end_qos", found)
