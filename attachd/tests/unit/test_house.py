@@ -61,9 +61,11 @@ def _parsed(path: Path) -> Parsed:
     found = Parsed([], [], [])
     for node in _statements(ast.parse(path.read_bytes(), str(path))):
         if isinstance(node, Function):
-            found.functions.append((node.lineno, node.name, _lines(node)))
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            found.functions.append((node.lineno, node.name, lines))
         elif isinstance(node, ast.ClassDef):
-            found.classes.append((node.lineno, node.name, _methods(node)))
+            methods = sum(isinstance(child, Function) for child in node.body)
+            found.classes.append((node.lineno, node.name, methods))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found.imports.append(node)
     return found
@@ -76,14 +78,6 @@ def _statements(block: ast.AST) -> Iterator[ast.AST]:
         for node in inner if isinstance(inner, list) else ():
             yield node
             yield from _statements(node)
-
-
-def _lines(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def _methods(node: ast.ClassDef) -> int:
-    return sum(isinstance(child, Function) for child in node.body)
 
 
 def _name(path: Path) -> str:
@@ -150,12 +144,6 @@ def _cycle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def _only_declares(path: Path) -> bool:
-    """Whether no function or class is defined: such a list of options has nothing to test."""
-    parsed = _parsed(path)
-    return not (parsed.functions or parsed.classes)
-
-
 class BudgetsTest(unittest.TestCase):
     """The sizes; a failure names the object and its size."""
 
@@ -194,12 +182,9 @@ class ImportsTest(unittest.TestCase):
 
     maxDiff = None
 
-    def setUp(self):
-        super().setUp()
-        self.modules = frozenset(map(_name, _sources()))
-
     def test_modules_have_no_import_cycle(self):
-        graph = {_name(path): _internal_imports(path, self.modules) for path in _sources()}
+        modules = frozenset(map(_name, _sources()))
+        graph = {_name(path): _internal_imports(path, modules) for path in _sources()}
         self.assertEqual([], _cycle(graph))
 
     def test_import_cycle_is_detected(self):
@@ -215,8 +200,9 @@ class OrderTest(unittest.TestCase):
     def test_modules_have_test_file(self):
         missing = []
         for path in _product_sources():
-            if _only_declares(path):
-                continue
+            parsed = _parsed(path)
+            if not (parsed.functions or parsed.classes):
+                continue  # A list of options has nothing to test.
             inner = path.relative_to(PACKAGE)
             stem = inner.parent.name if path.name == "__init__.py" else inner.stem
             expected = TESTS / "unit" / inner.parent / f"test_{stem}.py"

@@ -123,42 +123,36 @@ class TransitionsTest(databases.DatabaseCase):
         for state, event in itertools.product(AttachmentState, ATTACHMENT_ARROWS):
             with self.subTest(state=state, event=event.name):
                 target = ATTACHMENT_ARROWS[event].get(state.value)
-                self._check_attachment(state.value, event, target)
-
-    def _check_attachment(self, state: str, event: Event, target: str | None) -> None:
-        volume_id = db_rows.add_volume()["id"]
-        attachment_id = db_rows.add_attachment(volume_id, state)["id"]
-        if target is None:
-            with self.assertRaises(exception.InvalidTransition) as refused:
-                attachments.move(attachment_id, volume_id, event)
-            self.assertIn(attachment_id, str(refused.exception))
-            self.assertIn(state, str(refused.exception))
-        else:
-            attachments.move(attachment_id, volume_id, event)
-        left = [row["state"] for row in db_rows.list_attachments(volume_id)]
-        self.assertEqual([] if target == GONE else [target or state], left)
-        volume = db_rows.get_volume(volume_id)
-        kept = tuple(AttachmentState(each) for each in left)
-        self.assertEqual(
-            _expected(VolumeState.READY, kept), (volume["status"], volume["attach_status"])
-        )
+                volume_id = db_rows.add_volume()["id"]
+                attachment_id = db_rows.add_attachment(volume_id, state.value)["id"]
+                if target is None:
+                    with self.assertRaises(exception.InvalidTransition) as refused:
+                        attachments.move(attachment_id, volume_id, event)
+                    self.assertIn(attachment_id, str(refused.exception))
+                    self.assertIn(state.value, str(refused.exception))
+                else:
+                    attachments.move(attachment_id, volume_id, event)
+                left = [row["state"] for row in db_rows.list_attachments(volume_id)]
+                self.assertEqual([] if target == GONE else [target or state.value], left)
+                volume = db_rows.get_volume(volume_id)
+                expected = _expected(VolumeState.READY, tuple(map(AttachmentState, left)))
+                self.assertEqual(expected, (volume["status"], volume["attach_status"]))
 
     def test_volume_transitions_are_those_of_table(self):
         for state, event in itertools.product(VolumeState, VOLUME_ARROWS):
             with self.subTest(state=state, event=event.name):
-                self._check_volume(state.value, event, VOLUME_ARROWS[event].get(state.value))
-
-    def _check_volume(self, state: str, event: Event, target: str | None) -> None:
-        volume_id = db_rows.add_volume(state)["id"]
-        if target is None:
-            with self.assertRaises(exception.AttachdError):
-                volumes.move(volume_id, event, {})
-        else:
-            volumes.move(volume_id, event, {})
-        left = [row for row in db_rows.list_volumes() if row["id"] == volume_id]
-        self.assertEqual([] if target == GONE else [target or state], [r["state"] for r in left])
-        for row in left:
-            self.assertEqual(_expected(VolumeState(row["state"]), ())[0], row["status"])
+                target = VOLUME_ARROWS[event].get(state.value)
+                volume_id = db_rows.add_volume(state.value)["id"]
+                if target is None:
+                    with self.assertRaises(exception.AttachdError):
+                        volumes.move(volume_id, event, {})
+                else:
+                    volumes.move(volume_id, event, {})
+                left = [row for row in db_rows.list_volumes() if row["id"] == volume_id]
+                expected = [] if target == GONE else [target or state.value]
+                self.assertEqual(expected, [row["state"] for row in left])
+                for row in left:
+                    self.assertEqual(_expected(VolumeState(row["state"]), ())[0], row["status"])
 
 
 class DerivationTest(unittest.TestCase):
@@ -204,21 +198,19 @@ class DerivationTest(unittest.TestCase):
             self.assertEqual("error", states.derive(VolumeState.READY, [state]).status)
 
     def test_preserves_status_agrees_with_derivation(self):
-        for event in ATTACHMENT_ARROWS:
-            self.assertEqual(self._changes_nothing(event), states.preserves_status(event), event)
-
-    @staticmethod
-    def _changes_nothing(event: Event) -> bool:
-        def after(target: str) -> tuple[AttachmentState, ...]:
-            return () if target == GONE else (AttachmentState(target),)
-
-        return all(
-            _expected(own, (*others, AttachmentState(source)))
-            == _expected(own, (*others, *after(target)))
-            for source, target in ATTACHMENT_ARROWS[event].items()
-            for others in _multisets(2)
-            for own in VolumeState
-        )
+        for event, arrows in ATTACHMENT_ARROWS.items():
+            after = {
+                target: () if target == GONE else (AttachmentState(target),)
+                for target in arrows.values()
+            }
+            changes_nothing = all(
+                _expected(own, (*others, AttachmentState(source)))
+                == _expected(own, (*others, *after[target]))
+                for source, target in arrows.items()
+                for others in _multisets(2)
+                for own in VolumeState
+            )
+            self.assertEqual(changes_nothing, states.preserves_status(event), event)
 
     def test_move_without_volume_refuses_event_that_changes_status(self):
         with self.assertRaises(AssertionError):

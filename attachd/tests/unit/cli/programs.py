@@ -116,15 +116,18 @@ class Cloud:
 
     def request(self, url, method, raise_exc=True, **request):
         self.asked.append((method, url, copy.deepcopy(request)))
-        answer = requests.Response()
-        answer.headers["Content-Type"] = "application/json"
-        answer.request = requests.Request(method, f"http://127.0.0.1{url}").prepare()
-        answer.status_code = 404 if url in self.missing else 200
-        body = {"itemNotFound": {"message": "it is gone"}}
-        if answer.status_code == 200:
-            body = self.body(method, url, request)
-        answer._content = json.dumps(body).encode()
-        return answer
+        if url in self.missing:
+            return self.response(method, url, 404, {"itemNotFound": {"message": "it is gone"}})
+        return self.response(method, url, 200, self.body(method, url, request))
+
+    @staticmethod
+    def response(method, url, status, body):
+        response = requests.Response()
+        response.headers["Content-Type"] = "application/json"
+        response.request = requests.Request(method, f"http://127.0.0.1{url}").prepare()
+        response.status_code = status
+        response._content = json.dumps(body).encode()
+        return response
 
     def body(self, method, url, request):
         if url in {"/attachments", "/attachments/detail"} and method == "GET":

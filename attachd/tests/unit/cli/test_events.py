@@ -54,12 +54,8 @@ class EventCloud(Cloud):
         query = request.get("params", {})
         if url == "/events" and "since" in query and isinstance(self.answers[0], int):
             self.asked.append((method, url, request))
-            answer = requests.Response()
-            answer.status_code = self.answers.pop(0)
-            answer.headers["Content-Type"] = "application/json"
-            answer.request = requests.Request(method, f"http://127.0.0.1{url}").prepare()
-            answer._content = json.dumps({"error": {"message": "Watch from 4711."}}).encode()
-            return answer
+            body = {"error": {"message": "Watch from 4711."}}
+            return self.response(method, url, self.answers.pop(0), body)
         return super().request(url, method, raise_exc, **request)
 
     def body(self, method, url, request):

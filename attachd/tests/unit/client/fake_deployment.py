@@ -10,7 +10,6 @@ import contextlib
 import json
 from pathlib import Path
 import sys
-import tempfile
 import threading
 from typing import Any
 import unittest
@@ -26,7 +25,7 @@ from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Step
 from attachd.client import Client, attach
 from attachd.client.service import Service
-from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.fixtures import db_rows, lifetime, wsgi_api
 
 INFO = {"type": "block"}
 OPTIONS = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
@@ -208,9 +207,9 @@ class FakeDeployment:
         self._patch("attachd.agent.mount.format_and_mount.mount_volume", self.mounts.place)
         self._patch("attachd.agent.mount.format_and_mount.unmount_volume", self.mounts.displace)
         self._patch("attachd.client.service.Service._ask", self._ticking(Service._ask))
-        self.host = self.new_host("here", self.new_folder())
+        self.host = self.new_host("here", lifetime.temp_dir(test))
         self.said: list[str] = []
-        self.client = self.client_of(self.host)
+        self.client = Client(self.connection(), self.host, self.said.append)
 
     def _ticking(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         def ticking(*arguments: Any, **named: Any) -> Any:
@@ -221,20 +220,12 @@ class FakeDeployment:
 
         return ticking
 
-    def new_folder(self) -> Path:
-        made = tempfile.TemporaryDirectory(prefix="attachd-test-")
-        self._test.addCleanup(made.cleanup)
-        return Path(made.name)
-
     def new_host(self, name: str, folder: Path) -> Host:
         connector = RecordingConnector(self.log)
         with mock.patch("attachd.agent.host.make_connector", lambda *_arguments: connector):
             host = RecordingHost(Identity(name), folder)
         host.journal = RecordingJournal(folder, self.log)
         return host
-
-    def client_of(self, host: Host) -> Client:
-        return Client(self.connection(), host, self.said.append)
 
     def service(self) -> Service:
         return Service(self.connection())
@@ -265,9 +256,7 @@ class FakeDeployment:
         return self.host.journal.list_entries()
 
     def _patch(self, name: str, value: Any) -> None:
-        patch = mock.patch(name, value)
-        patch.start()
-        self._test.addCleanup(patch.stop)
+        self._test.enterContext(mock.patch(name, value))
 
     def _serve(self) -> str:
         server = simple_server.make_server(

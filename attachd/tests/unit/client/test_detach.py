@@ -2,51 +2,29 @@
 """Detaching: order of steps, state after a failure, and continuation after a kill."""
 
 import unittest
-from unittest import mock
 
 from openstack import exceptions
 
 from attachd import exception
 from attachd.agent.journal import Entry, Step
-from attachd.client import attach
 from attachd.client.detach import command
 from attachd.tests.fixtures import db_rows
-from attachd.tests.unit.client.fake_deployment import FakeDeployment, ProcessKilled
+from attachd.tests.unit.client.fake_deployment import AttachCase, FakeDeployment, ProcessKilled
 
 
-class DetachTest(unittest.TestCase):
+class DetachTest(AttachCase):
     """Detaching of a volume that is attached and mounted."""
-
-    maxDiff = None
 
     def setUp(self):
         super().setUp()
-        self.deployment = FakeDeployment(self)
-        self.log = self.deployment.log
-        self.volume = self.deployment.volume()
-        self.enterContext(mock.patch.object(attach, "check_mountpoint"))
         self.attach()
 
     def attach(self):
-        options = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
-        self.attached = self.deployment.client.attach(self.volume, **options)
+        self.attached = super().attach()
         self.log.lines.clear()
 
     def detach(self, **how):
         self.deployment.client.detach(self.volume, **how)
-
-    def entry(self):
-        (entry,) = self.deployment.entries()
-        return entry
-
-    def changes(self):
-        return [each for each in self.log.lines if not each.startswith(("GET", "check"))]
-
-    def assert_nothing_is_left(self):
-        self.assertEqual([], self.deployment.entries())
-        self.assertEqual([], self.deployment.attachments(self.volume))
-        self.assertEqual(set(), self.deployment.host.connector.devices)
-        self.assertEqual({}, self.deployment.mounts.mounted)
 
     def test_detach_writes_journal_before_each_step(self):
         self.detach()

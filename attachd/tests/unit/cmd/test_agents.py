@@ -4,21 +4,13 @@
 import csv
 import io
 import json
-import unittest
 
 from attachd import exception
 from attachd.db.agents import store as db
 from attachd.tests.fixtures import databases, db_rows, fake_agent, forked_command, lifetime
 
 
-class AgentTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.command = forked_command.ForkedCommand.of_class(
-            cls, "attachd-manage", "attachd.cmd.manage"
-        )
-
+class AgentTest(forked_command.ForkedCommandCase):
     def setUp(self):
         super().setUp()
         url = databases.use(self)

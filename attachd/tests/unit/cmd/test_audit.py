@@ -14,14 +14,7 @@ from attachd.manager.audit.runner import AuditResult
 from attachd.tests.fixtures import databases, forked_command, lifetime
 
 
-class CommandTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.command = forked_command.ForkedCommand.of_class(
-            cls, "attachd-manage", "attachd.cmd.manage"
-        )
-
+class CommandTest(forked_command.ForkedCommandCase):
     def setUp(self):
         super().setUp()
         folder = lifetime.temp_dir(self)

@@ -37,15 +37,6 @@ class Parsed(unittest.TestCase):
             parsed.action()
         return out.getvalue()
 
-    def refused(self, *words):
-        with (
-            contextlib.redirect_stderr(io.StringIO()) as errors,
-            self.assertRaises(SystemExit) as ended,
-        ):
-            self.printed(*words)
-        self.assertEqual(2, ended.exception.code)
-        return errors.getvalue()
-
 
 class AttachmentTest(Parsed):
     def setUp(self):
@@ -91,7 +82,13 @@ class AttachmentTest(Parsed):
             ("--format", "xml"),
         ):
             with self.subTest(words):
-                self.assertIn(f"argument {words[0]}", self.refused("attachment", "list", *words))
+                with (
+                    contextlib.redirect_stderr(io.StringIO()) as errors,
+                    self.assertRaises(SystemExit) as ended,
+                ):
+                    self.printed("attachment", "list", *words)
+                self.assertEqual(2, ended.exception.code)
+                self.assertIn(f"argument {words[0]}", errors.getvalue())
 
     def test_attachment_list_in_csv_has_status(self):
         out = self.printed("attachment", "list", "--format", "csv", "--state", "connecting")
@@ -167,15 +164,8 @@ class OthersTest(Parsed):
         self.assertRegex(lines[3], r"^s@c +down +true +false +2020")
 
 
-class TypedTest(unittest.TestCase):
+class TypedTest(forked_command.ForkedCommandCase):
     """The commands as processes of their own."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.command = forked_command.ForkedCommand.of_class(
-            cls, "attachd-manage", "attachd.cmd.manage"
-        )
 
     def setUp(self):
         super().setUp()

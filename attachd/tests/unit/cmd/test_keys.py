@@ -3,20 +3,12 @@
 
 import json
 import stat
-import unittest
 
 from attachd.db.secrets import encryption, key_file
 from attachd.tests.fixtures import databases, db_rows, forked_command, key_files, lifetime
 
 
-class KeyTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.command = forked_command.ForkedCommand.of_class(
-            cls, "attachd-manage", "attachd.cmd.manage"
-        )
-
+class KeyTest(forked_command.ForkedCommandCase):
     def setUp(self):
         super().setUp()
         self.url = databases.use(self)

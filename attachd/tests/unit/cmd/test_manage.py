@@ -7,7 +7,6 @@ import io
 import os
 import subprocess
 import sys
-import unittest
 from unittest import mock
 
 import yaml
@@ -35,14 +34,7 @@ def _close_output():
     os.close(1)
 
 
-class ManageTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.command = forked_command.ForkedCommand.of_class(
-            cls, "attachd-manage", "attachd.cmd.manage"
-        )
-
+class ManageTest(forked_command.ForkedCommandCase):
     def setUp(self):
         super().setUp()
         self.url = databases.create(self, "sqlite")
@@ -139,14 +131,7 @@ class ManageTest(unittest.TestCase):
             self.assertIn("usage:", ended.stderr)
 
 
-class DescribeTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.command = forked_command.ForkedCommand.of_class(
-            cls, "attachd-manage", "attachd.cmd.manage"
-        )
-
+class DescribeTest(forked_command.ForkedCommandCase):
     def describe(self, *arguments):
         return self.command.run("api", "describe", *arguments)
 

@@ -4,7 +4,6 @@
 import datetime
 import json
 import os
-import unittest
 from unittest import mock
 
 from attachd.db import migration, models
@@ -18,13 +17,9 @@ BACKEND = "[DEFAULT]\nenabled_backends = one\n[one]\ndriver = fake\n"
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 
 
-class StatusTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.command = forked_command.ForkedCommand.of_class(
-            cls, "attachd-status", "attachd.cmd.status"
-        )
+class StatusTest(forked_command.ForkedCommandCase):
+    name = "attachd-status"
+    module = "attachd.cmd.status"
 
     def setUp(self):
         super().setUp()

@@ -166,16 +166,12 @@ class DuplicateRequestTest(backends.BackendCase):
         bound = ["connecting", "connected", "attached", "connect_unknown"]
         for state in [*bound, "disconnecting", "disconnect_failed"]:
             with self.subTest(state=state):
-                self._check_held(state)
-
-    def _check_held(self, state):
-        self.volume_id = db_rows.add_volume()["id"]
-        attachment_id = db_rows.add_attachment(self.volume_id, state)["id"]
-        with self.assertRaises(exception.ConnectorConflict) as refused:
-            self._attach(attachment_id, db_rows.OTHER_CONNECTOR)
-        self.assertIn("compute-1", str(refused.exception))
-        self.assertEqual(state, db_rows.get_attachment(attachment_id)["state"])
-        self.assertEqual([], self.driver.driver_calls)
+                self.volume_id = db_rows.add_volume()["id"]
+                attachment_id = db_rows.add_attachment(self.volume_id, state)["id"]
+                with self.assertRaisesRegex(exception.ConnectorConflict, "compute-1"):
+                    self._attach(attachment_id, db_rows.OTHER_CONNECTOR)
+                self.assertEqual(state, db_rows.get_attachment(attachment_id)["state"])
+                self.assertEqual([], self.driver.driver_calls)
 
     def test_attach_other_host_after_clean_failure_succeeds(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "connect_failed", secret="7" * 32)[

@@ -4,8 +4,8 @@
 This concerns connect, retry, recovery and detach.
 """
 
-from collections.abc import Callable
 import contextlib
+import itertools
 from typing import Any
 
 from attachd import exception
@@ -28,36 +28,39 @@ class GrantedModesTest(backends.BackendCase):
         self.type_id = types.create({"name": "one-writer", "extra_specs": specs})["id"]
 
     def test_revoke_after_doubtful_grant_uses_granted_mode(self):
-        for begin in (self.attach, self.open):
-            for doubt in (self.lost, self.killed, self.reverted, self.granted):
-                for change_mode in (self.change_to_readonly, self.attach_other_writer):
-                    for end in (self.detach, self.recover, self.repeat, self.restart):
-                        names = [each.__name__ for each in (begin, doubt, change_mode, end)]
-                        with self.subTest(" ".join(names)):
-                            self.run_scenario(begin, doubt, change_mode, end)
+        for begin, doubt, change_mode, end in itertools.product(
+            (self.attach, self.open),
+            (self.lost, self.killed, self.reverted, self.granted),
+            (self.change_to_readonly, self.attach_other_writer),
+            (self.detach, self.recover, self.repeat, self.restart),
+        ):
+            names = [step.__name__ for step in (begin, doubt, change_mode, end)]
+            with self.subTest(" ".join(names)):
+                volume = db_rows.add_volume(volume_type_id=self.type_id, multiattach=True)
+                self.volume_id = volume["id"]
+                self.driver.driver_calls.clear()
+                self.begin = begin
+                doubt(begin)
+                (attachment_id,) = self.attachment_ids()
+                change_mode()
+                end(attachment_id)
+                if attachment_id in self.attachment_ids():
+                    self.detach(attachment_id)
+                handed = [
+                    call
+                    for call in self.driver.driver_calls
+                    if call.export is not None and call.export.attachment_id == attachment_id
+                ]
+                self.assertEqual("revoke", handed[-1].method)
+                # A connect that was surely reverted is over: the next one may have another mode.
+                over = handed[:2] if doubt == self.reverted else []
+                for tried in (over, handed[len(over) :]):
+                    modes = {call.export.mode for call in tried}
+                    self.assertLessEqual(len(modes), 1, handed)
+                self.assertNotIn(attachment_id, self.driver.granted())
 
-    def run_scenario(self, begin, doubt: Callable[..., None], change_mode, end):
-        self.volume_id = db_rows.add_volume(volume_type_id=self.type_id, multiattach=True)["id"]
-        self.driver.driver_calls.clear()
-        self.begin = begin
-        doubt(begin)
-        (attachment,) = db_rows.list_attachments(self.volume_id)
-        change_mode()
-        end(attachment["id"])
-        if attachment["id"] in {row["id"] for row in db_rows.list_attachments(self.volume_id)}:
-            self.detach(attachment["id"])
-        handed = [each for each in self.driver.driver_calls if self.is_of(each, attachment["id"])]
-        self.assertEqual("revoke", handed[-1].method)
-        # A connect that was surely reverted is over: the next one may have another mode.
-        over = handed[:2] if doubt == self.reverted else []
-        for tried in (over, handed[len(over) :]):
-            modes = {each.export.mode for each in tried if each.export is not None}
-            self.assertLessEqual(len(modes), 1, handed)
-        self.assertNotIn(attachment["id"], self.driver.granted())
-
-    @staticmethod
-    def is_of(handed: backends.DriverCall, attachment_id: str) -> bool:
-        return handed.export is not None and handed.export.attachment_id == attachment_id
+    def attachment_ids(self):
+        return [row["id"] for row in db_rows.list_attachments(self.volume_id)]
 
     def attach(self) -> Any:
         existing = db_rows.list_attachments(self.volume_id)

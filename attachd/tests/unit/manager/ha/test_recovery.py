@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recovery of rows after a manager was killed at each step, and the loop."""
 
-from collections.abc import Callable, Iterator
 import contextlib
 import datetime
 import functools
@@ -29,11 +28,8 @@ from attachd.tests.wait import TIMEOUT, wait_until
 class KilledTest(backends.BackendCase):
     """A manager is killed at each step; the next one finishes its work."""
 
-    def _kill_at_each_step(self, prepare: Callable[[], crash_injection.Work]) -> Iterator[str]:
-        return crash_injection.crash_at_each_step(self, self.backend, prepare)
-
     def test_recover_after_kill_finishes_connect_or_leaves_reservation(self):
-        for where in self._kill_at_each_step(self._prepare_attach):
+        for where in crash_injection.crash_at_each_step(self, self.backend, self._prepare_attach):
             with self.subTest(where):
                 row = db_rows.get_attachment(self.attachment_id)
                 never_started = where == "before step 1"
@@ -53,24 +49,30 @@ class KilledTest(backends.BackendCase):
         )
 
     def test_recover_after_kill_of_failing_connect_stores_failure(self):
-        for where in self._kill_at_each_step(self._prepare_failing_attach):
+        def prepare():
+            attach = self._prepare_attach()
+
+            def work():
+                with self.driver.failing("grant"), contextlib.suppress(exception.ConnectFailed):
+                    attach()
+
+            return work
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 state = db_rows.get_attachment(self.attachment_id)["state"]
                 rest = {"connect_failed", "connected"}
                 self.assertIn(state, {"reserved"} if where == "before step 1" else rest)
                 self.assertEqual(state == "connected", self.attachment_id in self.driver.granted())
 
-    def _prepare_failing_attach(self):
-        attach = self._prepare_attach()
-
-        def work():
-            with self.driver.failing("grant"), contextlib.suppress(exception.ConnectFailed):
-                attach()
-
-        return work
-
     def test_recover_after_kill_finishes_disconnect_or_leaves_connection(self):
-        for where in self._kill_at_each_step(self._prepare_detach):
+        def prepare():
+            self._prepare_attach()()
+            return functools.partial(
+                detach.detach, self.backend, self.attachment_id, self.volume_id
+            )
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 never_started = where == "before step 1"
                 left = [row["state"] for row in db_rows.list_attachments(self.volume_id)]
@@ -79,12 +81,8 @@ class KilledTest(backends.BackendCase):
                 status = "attaching" if never_started else "available"
                 self.assertEqual(status, db_rows.get_volume(self.volume_id)["status"])
 
-    def _prepare_detach(self):
-        self._prepare_attach()()
-        return functools.partial(detach.detach, self.backend, self.attachment_id, self.volume_id)
-
     def test_recover_after_kill_creates_volume(self):
-        for where in self._kill_at_each_step(self._prepare_create):
+        for where in crash_injection.crash_at_each_step(self, self.backend, self._prepare_create):
             with self.subTest(where):
                 self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
                 self.assertIn(self.volume_id, self.driver.sizes())
@@ -94,7 +92,13 @@ class KilledTest(backends.BackendCase):
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
     def test_recover_after_kill_copies_volume(self):
-        for where in self._kill_at_each_step(self._prepare_copy):
+        def prepare():
+            source = db_rows.add_volume()["id"]
+            row = db_rows.add_volume("creating", owner=backends.HOST, source_volid=source)
+            self.volume_id = row["id"]
+            return functools.partial(volumes.create, self.backend, self.volume_id)
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 wait_until(
                     lambda: db_rows.get_volume(self.volume_id)["status"] == "available",
@@ -102,34 +106,28 @@ class KilledTest(backends.BackendCase):
                 )
                 self.assertIn(self.volume_id, self.driver.sizes())
 
-    def _prepare_copy(self):
-        source = db_rows.add_volume()["id"]
-        row = db_rows.add_volume("creating", owner=backends.HOST, source_volid=source)
-        self.volume_id = row["id"]
-        return functools.partial(volumes.create, self.backend, self.volume_id)
-
     def test_recover_after_kill_deletes_volume(self):
-        for where in self._kill_at_each_step(self._prepare_delete):
+        def prepare():
+            self._prepare_create()()
+            volumes_db.move(self.volume_id, Event.DELETE)
+            return functools.partial(volumes.delete, self.backend, self.volume_id)
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 self.assertNotIn(self.volume_id, [row["id"] for row in db_rows.list_volumes()])
                 self.assertNotIn(self.volume_id, self.driver.sizes())
 
-    def _prepare_delete(self):
-        self._prepare_create()()
-        volumes_db.move(self.volume_id, Event.DELETE)
-        return functools.partial(volumes.delete, self.backend, self.volume_id)
-
     def test_recover_after_kill_extends_volume(self):
-        for where in self._kill_at_each_step(self._prepare_extend):
+        def prepare():
+            self._prepare_create()()
+            volumes_db.move(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
+            return functools.partial(volumes.extend, self.backend, self.volume_id)
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 row = db_rows.get_volume(self.volume_id)
                 self.assertEqual(("available", 3), (row["status"], row["size_gib"]))
                 self.assertEqual(3, self.driver.sizes()[self.volume_id])
-
-    def _prepare_extend(self):
-        self._prepare_create()()
-        volumes_db.move(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
-        return functools.partial(volumes.extend, self.backend, self.volume_id)
 
 
 class RecoverAllTest(backends.BackendCase):

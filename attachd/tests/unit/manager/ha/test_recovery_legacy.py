@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recovery of the older calls after a manager was killed; part of manager/ha/recovery.py."""
 
-from collections.abc import Callable, Iterator
 import contextlib
 import functools
 
@@ -17,9 +16,6 @@ SERVER = "11111111-1111-4111-8111-111111111111"
 
 class KilledTest(backends.BackendCase):
     """An operation is finished or was never begun, and can be repeated."""
-
-    def _kill_at_each_step(self, prepare: Callable[[], crash_injection.Work]) -> Iterator[str]:
-        return crash_injection.crash_at_each_step(self, self.backend, prepare)
 
     def _seen(self):
         held = [(row["kind"], row["state"]) for row in db_rows.list_attachments(self.volume_id)]
@@ -48,7 +44,11 @@ class KilledTest(backends.BackendCase):
         self.assertEqual(set(), self.driver.granted())
 
     def test_recover_after_kill_finishes_initialize_or_leaves_volume(self):
-        for where in self._kill_at_each_step(self._prepare_open):
+        def prepare():
+            self._reserve()
+            return self._initialize
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 opened = [("connection", "connected")] if where != "before step 1" else []
                 self.assertEqual(("attaching", [("hold", "held"), *opened]), self._seen())
@@ -57,12 +57,20 @@ class KilledTest(backends.BackendCase):
                 self.assertEqual(1, self._granted())
                 self._release()
 
-    def _prepare_open(self):
-        self._reserve()
-        return self._initialize
-
     def test_recover_after_kill_of_failing_initialize_keeps_reservation(self):
-        for where in self._kill_at_each_step(self._prepare_failing_open):
+        def prepare():
+            self._reserve()
+
+            def work():
+                with (
+                    self.driver.failing("grant"),
+                    contextlib.suppress(exception.InitializeConnectionFailed),
+                ):
+                    self._initialize()
+
+            return work
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 status, held = self._seen()
                 self.assertEqual(("attaching", ("hold", "held")), (status, held[0]))
@@ -70,20 +78,13 @@ class KilledTest(backends.BackendCase):
                 self.assertEqual(connected, self._granted() == 1)
                 self._release()
 
-    def _prepare_failing_open(self):
-        self._reserve()
-
-        def work():
-            with (
-                self.driver.failing("grant"),
-                contextlib.suppress(exception.InitializeConnectionFailed),
-            ):
-                self._initialize()
-
-        return work
-
     def test_recover_after_kill_finishes_terminate_or_allows_repeat(self):
-        for where in self._kill_at_each_step(self._prepare_close):
+        def prepare():
+            self._reserve()
+            self._initialize()
+            return self._terminate
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 status, held = self._seen()
                 never_started = where == "before step 1"
@@ -92,13 +93,17 @@ class KilledTest(backends.BackendCase):
                 self.assertEqual("attaching" if held else "available", status)
                 self._release()
 
-    def _prepare_close(self):
-        self._reserve()
-        self._initialize()
-        return self._terminate
-
     def test_recover_after_kill_removes_attachment_with_connections_or_none(self):
-        for where in self._kill_at_each_step(self._prepare_detach):
+        def prepare():
+            self._reserve()
+            self._initialize()
+            self._initialize(OTHER_CONNECTOR)
+            claim = {"project_id": db_rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
+            claim |= {"host": None, "mountpoint": "m", "mode": "rw"}
+            attachment_id = legacy.attach(self.volume_id, claim)["id"]
+            return functools.partial(detach.detach, self.backend, attachment_id, self.volume_id)
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
             with self.subTest(where):
                 status, held = self._seen()
                 if where == "before step 1":
@@ -106,15 +111,6 @@ class KilledTest(backends.BackendCase):
                     continue
                 self.assertEqual(("available", []), (status, held))
                 self.assertEqual(0, self._granted())
-
-    def _prepare_detach(self):
-        self._reserve()
-        self._initialize()
-        self._initialize(OTHER_CONNECTOR)
-        claim = {"project_id": db_rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
-        claim |= {"host": None, "mountpoint": "m", "mode": "rw"}
-        attachment_id = legacy.attach(self.volume_id, claim)["id"]
-        return functools.partial(detach.detach, self.backend, attachment_id, self.volume_id)
 
     def test_grant_again_after_restart_restores_connections(self):
         self._reserve()
