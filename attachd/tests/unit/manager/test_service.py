@@ -4,13 +4,10 @@ import threading
 import time
 import unittest
 from unittest import mock
-import uuid
 
-import oslo_messaging as messaging
 from oslo_messaging.notify import _impl_test
 
 from attachd import exception, notifications
-from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.cluster import members, services
 from attachd.manager import service as manager_service
@@ -19,17 +16,14 @@ from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.membership import Membership
 from attachd.manager.service import ManagerService
 from attachd.rpc import agent_manager_api, transport
-from attachd.tests.fixtures import backends, captured_notifications, conf_fixture
+from attachd.tests.fixtures import backends, captured_notifications, conf_fixture, rpc_clients
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class ManagerServiceTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        messaging.TransportURL(CONF)
-        conf_fixture.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
-        transport.reset_after_fork()
-        self.addCleanup(transport.reset_after_fork)
+        rpc_clients.use_transport(self)
         self.backend = backends.use(self)
         self.enterContext(mock.patch("attachd.manager.backends.load", return_value=[self.backend]))
         # On a slow machine, work must not count as unfinished.

@@ -3,7 +3,6 @@
 
 import unittest
 from unittest import mock
-import uuid
 
 import oslo_messaging as messaging
 
@@ -11,6 +10,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import agent_api, transport
+from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 
 CONTEXT = RequestContext(overwrite=False)
@@ -59,11 +59,8 @@ class AnswerTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        messaging.TransportURL(CONF)
-        override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+        rpc_clients.use_transport(self)
         override(self, "work_timeout", 60, group="agent")
-        transport.reset_after_fork()
-        self.addCleanup(transport.reset_after_fork)
 
     def serve(self, answer):
         class Endpoint:

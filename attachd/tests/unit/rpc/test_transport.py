@@ -16,11 +16,11 @@ from oslo_messaging._drivers import amqpdriver, common
 from oslo_utils import timeutils
 from oslo_versionedobjects import fields, fixture
 
-from attachd import exception, objects, service
+from attachd import exception, objects
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import transport
-from attachd.tests.fixtures import conf_fixture
+from attachd.tests.fixtures import conf_fixture, rpc_clients
 from attachd.tests.wait import TIMEOUT
 
 
@@ -98,15 +98,8 @@ class DispatcherTest(unittest.TestCase):
 
 
 class ClientTest(unittest.TestCase):
-    def use(self, url):
-        messaging.TransportURL(CONF)
-        CONF.set_override("transport_url", url)
-        self.addCleanup(CONF.clear_override, "transport_url")
-        transport.reset_after_fork()
-        self.addCleanup(transport.reset_after_fork)
-
     def test_remote_error_has_original_class_and_message(self):
-        self.use("inprocess://")
+        rpc_clients.use_transport(self)
         error = exception.VolumeNotFound(volume_id="v")
         text = common.serialize_remote_exception((type(error), error, None))
         remote = common.deserialize_remote_exception(text, [exception.__name__])
@@ -117,24 +110,24 @@ class ClientTest(unittest.TestCase):
         self.assertEqual("Volume v could not be found.", str(caught.exception))
 
     def test_get_client_again_returns_same_client(self):
-        self.use("inprocess://")
+        rpc_clients.use_transport(self)
         self.assertIs(transport.get_client("h@b", 5, "1.0"), transport.get_client("h@b", 5, "1.0"))
         self.assertIsNot(
             transport.get_client("h@b", 5, "1.0"), transport.get_client("h@c", 5, "1.0")
         )
 
     def test_client_can_send_versions_up_to_its_own(self):
-        self.use("inprocess://")
+        rpc_clients.use_transport(self)
         for client in (transport.get_client("h@b", 5, "1.9"), transport.get_fanout_client("1.9")):
             self.assertTrue(client.can_send_version("1.9"))
             self.assertFalse(client.can_send_version("1.10"))
 
     def test_get_transport_again_returns_same_transport(self):
-        self.use("inprocess://")
+        rpc_clients.use_transport(self)
         self.assertIs(transport.get_transport(), transport.get_transport())
 
     def test_forked_process_has_its_own_transport_and_clients(self):
-        self.use("inprocess://")
+        rpc_clients.use_transport(self)
         before = (transport.get_transport(), transport.get_client("h@b", 5, "1.0"))
         child = os.fork()
         if not child:
@@ -146,7 +139,7 @@ class ClientTest(unittest.TestCase):
     def test_unreachable_message_queue_raises_delivery_failure(self):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        self.use(f"rabbit://guest:guest@127.0.0.1:{port}/")
+        rpc_clients.use_transport(self, f"rabbit://guest:guest@127.0.0.1:{port}/")
         # Not by the time that a caller waits for an answer, which ends with another error.
         client = transport.get_client("h@b", TIMEOUT, "1.0")
         context = RequestContext(overwrite=False)
@@ -206,11 +199,7 @@ class LateCallServerTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        messaging.set_transport_defaults(service.EXCHANGE)
-        messaging.TransportURL(CONF)
-        conf_fixture.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
-        transport.reset_after_fork()
-        self.addCleanup(transport.close)
+        rpc_clients.use_transport(self)
         self.busy, self.free = threading.Event(), threading.Event()
         self.addCleanup(self.free.set)
         self.passed = 0.0
