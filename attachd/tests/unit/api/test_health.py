@@ -132,10 +132,9 @@ class HealthCheckTest(unittest.TestCase):
             health.HealthCheck(None)
 
 
-class Case(unittest.TestCase):
+class Case(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        backends.use(self)
         self.enterContext(mock.patch.object(health, "PROBE_TIMEOUT", TIMEOUT))
         for name in ("ROWS_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))

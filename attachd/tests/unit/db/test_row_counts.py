@@ -11,11 +11,7 @@ from attachd.telemetry import metrics
 from attachd.tests.fixtures import backends, databases, db_rows
 
 
-class CountTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        backends.use(self)
-
+class CountTest(backends.BackendCase):
     def test_count_of_empty_database_is_zero(self):
         found = row_counts.count(60)
         self.assertEqual(({}, {}, []), (found.attachments, found.volumes, found.backends))

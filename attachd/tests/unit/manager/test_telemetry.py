@@ -2,7 +2,6 @@
 """Metrics, traces and report sections of a manager; tests/functional has a real one."""
 
 import contextlib
-import unittest
 from unittest import mock
 
 import prometheus_client
@@ -54,10 +53,9 @@ class LoadTest(backends.BackendCase):
         add_sections.assert_called_once_with([])
 
 
-class RowCountCollectorTest(unittest.TestCase):
+class RowCountCollectorTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        backends.use(self)
         conf_fixture.override(self, "count_interval", 1.0, "metrics")
         self.registry = prometheus_client.CollectorRegistry()
         collector = telemetry.RowCountCollector()

@@ -158,11 +158,7 @@ class SharingRuleTest(unittest.TestCase):
         self.assertIsNone(self.denied(rules, multiattach=False, bootable=True))
 
 
-class CheckModeTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        databases.use(self, "sqlite")
-
+class CheckModeTest(databases.DatabaseCase):
     def volume(self, specs=None, **values):
         if specs is not None:
             values["volume_type_id"] = types.create({"name": "t", "extra_specs": specs})["id"]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A base test case with a volume, a caller and a replaced manager."""
 
-import unittest
 from unittest import mock
 
 import webob
@@ -14,13 +13,12 @@ SERVER = "11111111-1111-4111-8111-111111111111"
 ISCSI = {"driver_volume_type": "iscsi", "data": {"target_lun": 1}}
 
 
-class Case(unittest.TestCase):
+class Case(api_context.ApiContextCase):
     """A test with a database, and manager_api replaced."""
 
     def setUp(self):
         """Create a volume."""
         super().setUp()
-        api_context.use(self)
         self.manager_api = mock.Mock(spec=manager_api)
         for name in ("initialize_connection", "terminate_connections", "detach", "force_detach"):
             self.enterContext(

@@ -2,7 +2,6 @@
 """Reserving and moving attachments, and the effect on their volumes."""
 
 import datetime
-import unittest
 from unittest import mock
 
 from attachd import exception, states
@@ -394,10 +393,9 @@ class ReadTest(Case):
         return by_state
 
 
-class ExpiredTest(unittest.TestCase):
+class ExpiredTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        backends.use(self)
         self.past = models.now() - datetime.timedelta(seconds=1)
 
     def _add(self, state="reserved", host=f"{backends.HOST}#pool", **values):

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import unittest
 from unittest import mock
 
 import sqlalchemy as sa
@@ -46,10 +45,9 @@ sys.stdin.read()
 """
 
 
-class MembershipCase(unittest.TestCase):
+class MembershipCase(backends.BackendCase):
     def setUp(self):
         super().setUp()
-        backends.use(self)
         conf_fixture.override(self, "member_timeout", LONG, group="manager")
         # Fixed, and a whole number: sums of other numbers have rounding errors.
         self.now = 1_000_000.0

@@ -33,12 +33,11 @@ with volume_lease.file_lock(sys.argv[1], {TIMEOUT}, {TIMEOUT}):
 """
 
 
-class _LeaseCase(unittest.TestCase):
+class _LeaseCase(backends.BackendCase):
     """One volume, our process, and another one on another machine."""
 
     def setUp(self):
         super().setUp()
-        backends.use(self)
         # No thread sends heartbeats here: the first one has to last.
         conf_fixture.override(self, "member_timeout", 3600.0, group="manager")
         self.ours = Membership()
