@@ -8,7 +8,7 @@ import unittest
 from attachd import exception, scheduler
 from attachd.conf import CONF
 from attachd.db.cluster import services
-from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures import api_context, conf_fixture, db_rows
 
 LONG_AGO = datetime.datetime.fromisoformat("2020-01-01")
 THIN = {
@@ -168,11 +168,7 @@ class MatchesSpecTest(unittest.TestCase):
                 self.assertIs(met, scheduler.matches_spec(offer, spec))
 
 
-class FreeCapacityTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        CONF([], project="attachd", default_config_files=[])
-
+class FreeCapacityTest(conf_fixture.DefaultConfCase):
     def free_capacity(self, **report):
         return scheduler.free_capacity({"report": {**api_context.BACKEND_REPORT, **report}})
 

@@ -11,6 +11,7 @@ from attachd import exception
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.conf import CONF
+from attachd.tests.fixtures import conf_fixture
 
 V = mv.Version
 
@@ -30,10 +31,9 @@ def call(body=None, version=mv.LATEST, query="", **variables):
     )
 
 
-class Case(unittest.TestCase):
+class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         self.enterContext(mock.patch.object(endpoint, "REGISTER", []))
 
     def declare(self, handler, path="/snacks/{snack_id}", **more):

@@ -3,14 +3,12 @@
 
 import base64
 import os
-import unittest
 from unittest import mock
 
 import bcrypt
 
 from attachd import exception
 from attachd.api import http_basic
-from attachd.conf import CONF
 from attachd.tests.fixtures import conf_fixture, lifetime, wsgi_api
 
 
@@ -18,10 +16,9 @@ def encoded(name="alice", password="öffne dich"):
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-class Case(unittest.TestCase):
+class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         folder = lifetime.temp_dir(self)
         self.users = folder / "htpasswd"
         roles = folder / "roles.yaml"
@@ -112,10 +109,9 @@ def hashed(password, cost=4, prefix=b"2b"):
     return bcrypt.hashpw(password, bcrypt.gensalt(cost, prefix)).decode()
 
 
-class UsersCase(unittest.TestCase):
+class UsersCase(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         folder = lifetime.temp_dir(self)
         self.users = folder / "htpasswd"
         self.roles = folder / "roles.yaml"

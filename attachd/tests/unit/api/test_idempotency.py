@@ -9,8 +9,8 @@ import webob
 
 from attachd import exception
 from attachd.api import idempotency
-from attachd.conf import CONF
 from attachd.db import idempotency_keys
+from attachd.tests.fixtures import conf_fixture
 
 USE = idempotency.KeyUse("d", "f")
 IDEMPOTENCY_SPEC = idempotency.IdempotencySpec(
@@ -22,10 +22,9 @@ def known(status=None, answer=None, *, fingerprint="f", made=False, repeated=Tru
     return idempotency_keys.KeyRecord(fingerprint, "r", made, status, answer, repeated)
 
 
-class RunOnceTest(unittest.TestCase):
+class RunOnceTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         for name in ("claim", "finish", "refuse"):
             patched = mock.patch.object(idempotency_keys, name, return_value=True)
             setattr(self, name, self.enterContext(patched))

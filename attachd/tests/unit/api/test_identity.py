@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api import app, identity
-from attachd.conf import CONF, api
+from attachd.conf import api
 from attachd.tests.fixtures import conf_fixture
 
 
@@ -19,11 +19,7 @@ class NeedsAuthTest(unittest.TestCase):
             self.assertFalse(identity.needs_auth({"PATH_INFO": path}), path)
 
 
-class ContextTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        CONF([], project="attachd", default_config_files=[])
-
+class ContextTest(conf_fixture.DefaultConfCase):
     def test_url_has_project_of_caller_or_none(self):
         for url_project in ("aa", None):
             context = identity.context({}, url_project, project_id="aa")

@@ -17,7 +17,7 @@ from webob import exc
 from attachd import exception
 from attachd.api import app, keystone
 from attachd.conf import CONF
-from attachd.tests.fixtures import wsgi_api
+from attachd.tests.fixtures import conf_fixture, wsgi_api
 
 URL = "http://keystone.example/v3"
 OPTIONS = {
@@ -38,10 +38,9 @@ def token(*roles, **values):
     return made
 
 
-class Case(unittest.TestCase):
+class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         CONF.register_opts(PASSWORD, group=keystone.GROUP)
         self.addCleanup(self.forget)
         self.configure(**OPTIONS)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the strategy without authentication."""
 
-import unittest
-
 from attachd import exception
 from attachd.api import noauth
-from attachd.conf import CONF
+from attachd.tests.fixtures import conf_fixture
 
 
 def identify(token=None, url_project=None, **environ):
@@ -14,11 +12,7 @@ def identify(token=None, url_project=None, **environ):
     return noauth.identify(environ, url_project)
 
 
-class IdentifyTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        CONF([], project="attachd", default_config_files=[])
-
+class IdentifyTest(conf_fixture.DefaultConfCase):
     def test_missing_token_takes_project_of_url(self):
         context = identify(url_project="aa")
         self.assertEqual("aa", context.project_id)

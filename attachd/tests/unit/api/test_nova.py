@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the queries to Nova."""
 
-import unittest
 from unittest import mock
 
 from keystoneauth1 import exceptions as auth_exceptions
@@ -9,7 +8,6 @@ from keystoneauth1.access import service_catalog
 
 from attachd import exception
 from attachd.api import nova
-from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests.fixtures import conf_fixture, fake_nova
 
@@ -37,10 +35,9 @@ def environ(*services):
     return {"keystone.token_auth": mock.Mock(user=access)}
 
 
-class Case(unittest.TestCase):
+class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         self.ctx = RequestContext(auth_token="a-token", project_id="p", overwrite=False)
 
     def set(self, **options):

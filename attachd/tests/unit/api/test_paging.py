@@ -8,14 +8,14 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api import paging
 from attachd.conf import CONF
+from attachd.tests.fixtures import conf_fixture
 
 KEYS = {"created_at": "created_at", "name": "name", "size": "size_gib"}
 
 
-class ReadTest(unittest.TestCase):
+class ReadTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         CONF.set_override("max_limit", 10, group="api")
         self.addCleanup(CONF.clear_override, "max_limit", group="api")
 

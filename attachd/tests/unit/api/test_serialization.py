@@ -12,6 +12,7 @@ import webob
 from attachd import exception
 from attachd.api import serialization
 from attachd.conf import CONF
+from attachd.tests.fixtures import conf_fixture
 
 
 def request(raw=b"{}", content_type="application/json", length=None, **environ):
@@ -26,10 +27,9 @@ def request(raw=b"{}", content_type="application/json", length=None, **environ):
     )
 
 
-class BodyTest(unittest.TestCase):
+class BodyTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         CONF.set_override("max_request_body_size", 2048, group="api")
         self.addCleanup(CONF.clear_override, "max_request_body_size", group="api")
 

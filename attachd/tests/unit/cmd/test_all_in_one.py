@@ -10,7 +10,6 @@ from unittest import mock
 
 from attachd.api import noauth
 from attachd.cmd import all_in_one
-from attachd.conf import CONF
 from attachd.tests.fixtures import conf_fixture, lifetime
 from attachd.tests.wait import TIMEOUT
 
@@ -63,11 +62,7 @@ class CommandLineTest(unittest.TestCase):
             self.assertIn("is no port", errors.getvalue())
 
 
-class GreetingTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        CONF([], project="attachd", default_config_files=[])
-
+class GreetingTest(conf_fixture.DefaultConfCase):
     def greeting(self, host):
         return all_in_one._greeting(Path("/state"), host, 8776)
 

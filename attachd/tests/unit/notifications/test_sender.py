@@ -5,7 +5,6 @@ import os
 import socket
 import threading
 import time
-import unittest
 from unittest import mock
 
 from oslo_context import context as oslo_context
@@ -21,10 +20,9 @@ from attachd.tests.wait import TIMEOUT, wait_until
 LOGGER = "attachd.notifications.sender"
 
 
-class Case(unittest.TestCase):
+class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         self.notifications = captured_notifications.use(self)
 
     def send(self, kind="volume.attach.start", about="v1", payload=None, **more):

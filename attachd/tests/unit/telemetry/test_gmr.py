@@ -5,22 +5,19 @@ import os
 import pathlib
 import signal
 import threading
-import unittest
 from unittest import mock
 
 from oslo_utils import timeutils
 
-from attachd.conf import CONF
 import attachd.db.engine.session  # noqa: F401  registers [database]connection
 from attachd.telemetry import gmr
 from attachd.tests.fixtures import conf_fixture, lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class ReportTest(unittest.TestCase):
+class ReportTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         before = signal.getsignal(signal.SIGUSR2)
         self.addCleanup(signal.signal, signal.SIGUSR2, before)
         gmr.setup("test")

@@ -8,22 +8,20 @@ import webob
 
 from attachd import exception
 from attachd.api.attachments import deletion, handlers, lifecycle, policy
-from attachd.conf import CONF
 from attachd.db import messages
 from attachd.db.engine.paging import Page
 from attachd.objects import Attachment
 from attachd.rpc import manager_api
-from attachd.tests.fixtures import api_context, captured_notifications, db_rows
+from attachd.tests.fixtures import api_context, captured_notifications, conf_fixture, db_rows
 from attachd.tests.unit.api.attachments import test_view
 
 SEEN = frozenset({"reserved"})
 """The allowed states that the guard returns."""
 
 
-class DeleteTest(unittest.TestCase):
+class DeleteTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         self.Attachment, self.detach_guard = mock.Mock(), mock.Mock()
         for module in (handlers, deletion):
             self.enterContext(mock.patch.object(module, "Attachment", self.Attachment))

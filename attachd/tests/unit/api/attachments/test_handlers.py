@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.api import idempotency
 from attachd.api import microversions as mv
 from attachd.api.attachments import handlers, lifecycle, policy
-from attachd.conf import CONF
+from attachd.tests.fixtures import conf_fixture
 from attachd.tests.unit.api.attachments import test_view
 
 CONNECTOR = {"host": "h"}
@@ -23,10 +23,9 @@ def replace(test, names):
         test.calls.attach_mock(replacement, name)
 
 
-class Case(unittest.TestCase):
+class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
         patched = {"manager_api": lifecycle, "reconnect_denied_rule": lifecycle}
         patched |= {"notify_completed": lifecycle, "Attachment": handlers}
@@ -87,10 +86,9 @@ class ShowTest(Case):
 ID = "11111111-2222-3333-4444-555555555555"
 
 
-class CreateTest(unittest.TestCase):
+class CreateTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
         patched = dict.fromkeys(("manager_api", "get_or_create", "abandon"), lifecycle)
         replace(self, {"Volume": handlers, **patched})
@@ -151,10 +149,9 @@ class CreateTest(unittest.TestCase):
         self.abandon.assert_not_called()
 
 
-class ListsTest(unittest.TestCase):
+class ListsTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         self.db = self.enterContext(mock.patch.object(handlers, "attachment_queries"))
         self.db.page.return_value = [test_view.row()]
         self.db.page_with_secrets.return_value = [test_view.row()]

@@ -6,6 +6,7 @@ import unittest
 from attachd import exception
 from attachd.api.attachments import schema
 from attachd.conf import CONF
+from attachd.tests.fixtures import conf_fixture
 
 
 class IdentityTest(unittest.TestCase):
@@ -15,10 +16,9 @@ class IdentityTest(unittest.TestCase):
         self.assertEqual([stored] * 2, [schema.identity(requested, name) for name in requested])
 
 
-class ConnectorTest(unittest.TestCase):
+class ConnectorTest(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
-        CONF([], project="attachd", default_config_files=[])
         CONF.set_override("max_connector_size", 1024, group="api")
         self.addCleanup(CONF.clear_override, "max_connector_size", group="api")
 

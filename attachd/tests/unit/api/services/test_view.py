@@ -6,8 +6,7 @@ import unittest
 
 from attachd.api import microversions as mv
 from attachd.api.services import view
-from attachd.conf import CONF
-from attachd.tests.fixtures import api_context
+from attachd.tests.fixtures import api_context, conf_fixture
 
 NOW = datetime.datetime.fromisoformat("2026-01-31T12:00:00")
 KEYS = {
@@ -64,11 +63,7 @@ class ServiceTest(unittest.TestCase):
         self.assertNotIn("frozen", shown)
 
 
-class PoolTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        CONF([], project="attachd", default_config_files=[])
-
+class PoolTest(conf_fixture.DefaultConfCase):
     def test_pool_summary(self):
         self.assertEqual({"name": "h@shelf#shelf"}, view.pool(row()))
 
