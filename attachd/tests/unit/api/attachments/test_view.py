@@ -165,24 +165,27 @@ class ViewTest(api_context.ApiContextCase):
             self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})
 
 
-CONNECTION = {
-    "driver_volume_type": "iscsi",
-    "auth_method": "CHAP",
-    "auth_username": "u",
-    "auth_password": "x",
-    "discovery_auth_password": "x",
-    "keyring": "x",
-    "secret_type": "ceph",
-    "secret_uuid": "1",
-    "encryption_key_id": "2",
-    "portals": [{"host": "h", "Dhchap_Key": "x", "ports": ["1"]}, ("a", {"token": "x"})],
-    "data": {"volume_passwd": "x", "secret": "x", "target_lun": 1, "credentials": {"user": "u"}},
-    "qos_specs": None,
-}
-
-
 class RedactTest(unittest.TestCase):
     def test_redact_keeps_other_values(self):
+        connection = {
+            "driver_volume_type": "iscsi",
+            "auth_method": "CHAP",
+            "auth_username": "u",
+            "auth_password": "x",
+            "discovery_auth_password": "x",
+            "keyring": "x",
+            "secret_type": "ceph",
+            "secret_uuid": "1",
+            "encryption_key_id": "2",
+            "portals": [{"host": "h", "Dhchap_Key": "x", "ports": ["1"]}, ("a", {"token": "x"})],
+            "data": {
+                "volume_passwd": "x",
+                "secret": "x",
+                "target_lun": 1,
+                "credentials": {"user": "u"},
+            },
+            "qos_specs": None,
+        }
         self.assertEqual(
             {
                 "driver_volume_type": "iscsi",
@@ -195,7 +198,7 @@ class RedactTest(unittest.TestCase):
                 "data": {"target_lun": 1},
                 "qos_specs": None,
             },
-            view.redact(CONNECTION),
+            view.redact(connection),
         )
         self.assertEqual({}, view.redact({}))
         self.assertIsNone(view.redact(None))
