@@ -2,7 +2,6 @@
 """attachd-manage agent: hosts that may have an agent, and their keys; read by manage.py."""
 
 import argparse
-from collections.abc import Callable
 import secrets
 from typing import Any, Final
 
@@ -20,31 +19,23 @@ _COLUMNS: Final = ("host", "state", "last_seen", "attachments", "error")
 
 def add_command(subjects: Any) -> None:
     """Add the command to the parser of attachd-manage."""
-    parser: argparse.ArgumentParser = subjects.add_parser(
-        "agent", help="the hosts that attach volumes by themselves"
+    actions = output.add_subject(subjects, "agent", "the hosts that attach volumes by themselves")
+    add = output.add_action(
+        actions, "add", _make_known, "make a host known, and print the key of its agent"
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _add(actions, "add", _make_known, "make a host known, and print the key of its agent")
-    output.add_format(
-        _add(actions, "list", _list, "list the hosts that are known, and how their agents are")
+    listed = output.add_action(
+        actions, "list", _list, "list the hosts that are known, and how their agents are"
     )
-    remove = _add(actions, "remove", _remove, "forget a host and its key")
-    remove.add_argument(
-        "--force", action="store_true", help="although there are attachments at this host"
-    )
-
-
-def _add(
-    actions: Any, name: str, action: Callable[[], None], text: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
-    if name != "list":
+    output.add_format(listed)
+    remove = output.add_action(actions, "remove", _remove, "forget a host and its key")
+    for parser in (add, remove):
         # "host" is an option of the configuration
         parser.add_argument(
             "host_name", metavar="HOST", type=_name, help="[agent] host, as the agent has it"
         )
-    parser.set_defaults(action=action, failed=1)
-    return parser
+    remove.add_argument(
+        "--force", action="store_true", help="although there are attachments at this host"
+    )
 
 
 def _name(text: str) -> str:

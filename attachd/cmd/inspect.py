@@ -27,34 +27,29 @@ _HIDDEN: Final = frozenset({"provider", "admin_metadata"})
 
 def add_commands(subjects: Any) -> None:
     """Add the commands to the parser of attachd-manage."""
-    attachment = _subject(subjects, "attachment", "attachments of every kind, as they are stored")
+    attachment = output.add_subject(
+        subjects, "attachment", "attachments of every kind, as they are stored"
+    )
     _add_filters(_listing(attachment, _list_attachments, "list them, oldest first"))
     _showing(attachment, _show_attachment, "show one", "ATTACHMENT")
-    volume = _subject(subjects, "volume", "volumes as they are stored")
+    volume = output.add_subject(subjects, "volume", "volumes as they are stored")
     _showing(volume, _show_volume, "show one, who works on it, and its attachments", "VOLUME")
-    process = _subject(subjects, "process", "the manager processes")
+    process = output.add_subject(subjects, "process", "the manager processes")
     _listing(process, _list_processes, "list them, and on how many volumes each works")
-    service = _subject(subjects, "service", "the backends, as managers report them")
+    service = output.add_subject(subjects, "service", "the backends, as managers report them")
     _listing(service, _list_services, "list them, and how they are")
 
 
-def _subject(subjects: Any, name: str, text: str) -> Any:
-    parser = subjects.add_parser(name, help=text)
-    return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-
 def _listing(actions: Any, action: Callable[[], None], text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser("list", help=text)
+    parser = output.add_action(actions, "list", action, text)
     output.add_format(parser)
-    parser.set_defaults(action=action, failed=1)
     return parser
 
 
 def _showing(actions: Any, action: Callable[[], None], text: str, metavar: str) -> None:
-    parser: argparse.ArgumentParser = actions.add_parser("show", help=text)
+    parser = output.add_action(actions, "show", action, text)
     parser.add_argument("identity", metavar=metavar, help="its ID")
     output.add_format_of_one(parser)
-    parser.set_defaults(action=action, failed=1)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,6 @@
 A key is printed only if the command asks for it.
 """
 
-import argparse
-from collections.abc import Callable
 import os
 from typing import Any, Final
 
@@ -20,11 +18,8 @@ LEFT: Final = 1
 
 def add_command(subjects: Any) -> None:
     """Add the command to the parser of attachd-manage."""
-    parser: argparse.ArgumentParser = subjects.add_parser(
-        "key", help="the keys that encrypt secrets in the database"
-    )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    create = _add(
+    actions = output.add_subject(subjects, "key", "the keys that encrypt secrets in the database")
+    create = output.add_action(
         actions, "create", _create, "make a key file, or add a key at the end of the one there is"
     )
     create.add_argument(
@@ -33,28 +28,22 @@ def add_command(subjects: Any) -> None:
         action="store_true",
         help="print a new key, and leave the file as it is",
     )
-    listed = _add(
+    listed = output.add_action(
         actions, "list", _list, "list the keys, and the number of values encrypted with each"
     )
-    promote = _add(
+    promote = output.add_action(
         actions, "promote", _promote, "make a key the first, which encrypts from then on"
     )
-    rotate = _add(
+    rotate = output.add_action(
         actions, "rotate", _rotate, "encrypt all secrets of the database with the first key"
     )
-    retire = _add(actions, "retire", _retire, "remove a key that no value needs from the file")
+    retire = output.add_action(
+        actions, "retire", _retire, "remove a key that no value needs from the file"
+    )
     for each in (promote, retire):
         each.add_argument("key_id", metavar="KEY", help="the id of the key, as printed by list")
     output.add_format(listed)
     output.add_format_of_one(rotate)
-
-
-def _add(
-    actions: Any, name: str, action: Callable[[], int | None], text: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
-    parser.set_defaults(action=action, failed=1)
-    return parser
 
 
 def _path() -> str:

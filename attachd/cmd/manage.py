@@ -6,7 +6,6 @@ inspect.py shows rows.
 """
 
 import argparse
-from collections.abc import Callable
 import importlib
 import os
 import select
@@ -82,10 +81,12 @@ def _is_taken() -> bool:
 
 
 def _add_commands(subjects: Any) -> None:
-    database = subjects.add_parser("db", help="the tables of the database")
-    actions = database.add_subparsers(title="actions", metavar="ACTION", required=True)
-    sync = actions.add_parser(
-        "sync", help="create the tables, or bring those of an older release up to date"
+    actions = output.add_subject(subjects, "db", "the tables of the database")
+    sync = output.add_action(
+        actions,
+        "sync",
+        _sync,
+        "create the tables, or bring those of an older release up to date",
     )
     sync.add_argument("version", nargs="?", default=migration.HEAD, help="default: the newest")
     sync.add_argument(
@@ -96,18 +97,12 @@ def _add_commands(subjects: Any) -> None:
         metavar="VERSION",
         help="with --sql: the version that the database has; default: it is empty",
     )
-    sync.set_defaults(action=_sync, failed=1)
-    _add_action(actions, "version", _version, "print the versions of database and code")
+    output.add_action(actions, "version", _version, "print the versions of database and code")
     _add_audit(subjects)
     agents.add_command(subjects)
     _add_api(subjects)
     keys.add_command(subjects)
     inspect.add_commands(subjects)
-
-
-def _add_action(actions: Any, name: str, action: Callable[[], None], text: str) -> None:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
-    parser.set_defaults(action=action, failed=1)
 
 
 def _add_audit(subjects: Any) -> None:
@@ -136,10 +131,12 @@ def _audit() -> int:
 
 
 def _add_api(subjects: Any) -> None:
-    parser = subjects.add_parser("api", help="what the API is")
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    describe = actions.add_parser(
-        "describe", help="print the OpenAPI description; neither database nor server is asked"
+    actions = output.add_subject(subjects, "api", "what the API is")
+    describe = output.add_action(
+        actions,
+        "describe",
+        _describe,
+        "print the OpenAPI description; neither database nor server is asked",
     )
     describe.add_argument(
         "--format", choices=("json", "yaml"), default="json", help="default: json"
@@ -150,7 +147,6 @@ def _add_api(subjects: Any) -> None:
         default=_LATEST,
         help="the one that is described, as 3.71; default: the latest",
     )
-    describe.set_defaults(action=_describe, failed=1)
 
 
 def _describe() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output formats of attachd-manage: for people or for programs."""
+"""Parts that the commands of attachd-manage share: their actions, and the formats of output."""
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import csv
 import datetime
 import json
@@ -13,6 +13,21 @@ Row = Mapping[str, Any]
 
 _FORMATS: Final = ("table", "json", "csv")
 _ONE: Final = ("table", "json")
+
+
+def add_subject(subjects: Any, name: str, text: str) -> Any:
+    """Add a command to the parser of attachd-manage; return what takes its actions."""
+    parser = subjects.add_parser(name, help=text)
+    return parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+
+def add_action(
+    actions: Any, name: str, action: Callable[[], int | None], text: str
+) -> argparse.ArgumentParser:
+    """Add an action to a command; an error ends it with the exit code 1."""
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
+    parser.set_defaults(action=action, failed=1)
+    return parser
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
