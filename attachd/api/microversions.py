@@ -155,7 +155,7 @@ LATEST = next(reversed(_sentences))
 EXT_BASE = _ext_row(
     1,
     0,
-    "Attachments show where they are and what shares their connection, volumes tell of all their "
+    "Attachments show their host and what shares their connection, volumes show all their "
     "attachments, and an administrator may delete an attachment although Compute uses it, or by "
     "force.",
 )
