@@ -9,9 +9,9 @@ to be started, because no other process can finish theirs.
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypedDict
 
-from attachd import exception, scheduler
+from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api import validation
+from attachd.api import scheduler, validation
 from attachd.api.clusters import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import binaries

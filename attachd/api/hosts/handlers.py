@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import datetime
 from typing import Any, Literal, NoReturn, TypedDict
 
-from attachd import exception, scheduler
-from attachd.api import validation
+from attachd import exception
+from attachd.api import scheduler, validation
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.hosts import policy
 from attachd.api.services import binaries

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypedDict
 
-from attachd import exception, scheduler
+from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api import policy as rules
-from attachd.api import validation
+from attachd.api import scheduler, validation
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.info import policy
 from attachd.api.quotas import view as quota_view

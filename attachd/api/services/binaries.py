@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from attachd import scheduler
+from attachd.api import scheduler
 from attachd.db.cluster import services
 
 MANAGER: Final = "cinder-volume"

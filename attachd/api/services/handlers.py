@@ -7,8 +7,8 @@ Failover is refused, because no backend replicates.
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from attachd import exception, scheduler
-from attachd.api import filters, validation
+from attachd import exception
+from attachd.api import filters, scheduler, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import binaries, policy, view

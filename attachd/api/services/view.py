@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import datetime
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from attachd import scheduler
 from attachd.api import microversions as mv
+from attachd.api import scheduler
 from attachd.api.services import binaries
 from attachd.conf import CONF
 

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import webob
 
-from attachd import exception, multiattach, scheduler
+from attachd import exception, multiattach
 from attachd.api import microversions as mv
-from attachd.api import validation
+from attachd.api import scheduler, validation
 from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.types import lookup
 from attachd.api.volumes import backend_calls, create_params, load, notify, policy, schema

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 import contextlib
 from typing import Any
 
-from attachd import exception, scheduler
-from attachd.api import idempotency
+from attachd import exception
+from attachd.api import idempotency, scheduler
 from attachd.context import RequestContext
 from attachd.db import quotas
 from attachd.objects import Volume

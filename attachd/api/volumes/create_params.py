@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from oslo_utils import uuidutils
 
-from attachd import exception, multiattach, scheduler
-from attachd.api import validation
+from attachd import exception, multiattach
+from attachd.api import scheduler, validation
 from attachd.api.types import lookup
 from attachd.api.volumes import backend_calls, load, policy, schema
 from attachd.context import RequestContext

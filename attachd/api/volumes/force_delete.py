@@ -7,8 +7,8 @@ from typing import Any
 
 import webob
 
-from attachd import exception, scheduler
-from attachd.api import detach_guard
+from attachd import exception
+from attachd.api import detach_guard, scheduler
 from attachd.api.volumes import backend_calls
 from attachd.context import RequestContext
 from attachd.db.attachments import rows as attachment_rows

@@ -3,7 +3,7 @@
 
 import unittest
 
-from attachd import scheduler
+from attachd.api import scheduler
 from attachd.api.services import binaries
 from attachd.tests.fixtures import api_context
 

@@ -5,7 +5,8 @@ import datetime
 import math
 import unittest
 
-from attachd import exception, scheduler
+from attachd import exception
+from attachd.api import scheduler
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.tests.fixtures import api_context, conf_fixture, db_rows
