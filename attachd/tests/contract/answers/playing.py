@@ -23,10 +23,10 @@ CALLERS = {
     "admin": "root:{project}:admin,member,reader",
     "member": "alice:{project}:member,reader",
     "reader": "rita:{project}:reader",
-    "nobody": "noel:{project}:",
+    "no_role": "noel:{project}:",
     "service": "nova:{project}:service",
-    "stranger": "mallory:{other}:member,reader",
-    "strange_admin": "eve:{other}:admin,member,reader",
+    "other_project": "mallory:{other}:member,reader",
+    "other_admin": "eve:{other}:admin,member,reader",
 }
 """Who may ask, and the tokens: user, project, roles."""
 
