@@ -4,31 +4,19 @@
 The limits of sizes are in unit/test_house.py.
 """
 
-import importlib
-from pathlib import Path
-import sys
 import unittest
 
-import attachd
+from attachd.tests.fixtures import requirements
 
 MAX_REQUEST_FILES = 50
 """How many files a reader may have to know to follow an attach from the API to the backend."""
-
-TOOLS = Path(attachd.__file__).parent.parent / "tools"
-
-
-def setUpModule() -> None:
-    if not TOOLS.is_dir():
-        raise unittest.SkipTest("the tools are not here, only what is installed")
-    sys.path.insert(0, str(TOOLS))
-    unittest.addModuleCleanup(sys.path.remove, str(TOOLS))
 
 
 class RequestFilesTest(unittest.TestCase):
     maxDiff = None
 
     def test_attach_with_connector_enters_limited_number_of_files(self):
-        files = importlib.import_module("code_figures").request_files()
+        files = requirements.import_tool(self, "code_figures").request_files()
         names = {line.partition(":")[0] for line in files}
         steps = {"api/attachments/handlers.py", "manager/attach.py", "drivers/fake.py"}
         self.assertLessEqual({f"attachd/{step}" for step in steps}, names)

@@ -2,29 +2,16 @@
 """The check of identifiers in tools/."""
 
 import contextlib
-import importlib
 import io
-from pathlib import Path
-import sys
 import unittest
 
-import attachd
-from attachd.tests.fixtures import lifetime
-
-TOOLS = Path(attachd.__file__).parent.parent / "tools"
-
-
-def setUpModule() -> None:
-    if not TOOLS.is_dir():
-        raise unittest.SkipTest("the tools are not here, only what is installed")
-    sys.path.insert(0, str(TOOLS))
-    unittest.addModuleCleanup(sys.path.remove, str(TOOLS))
+from attachd.tests.fixtures import lifetime, requirements
 
 
 class CheckIdentifiersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.check_identifiers = importlib.import_module("check_identifiers")
+        self.check_identifiers = requirements.import_tool(self, "check_identifiers")
         self.folder = lifetime.temp_dir(self)
 
     def check(self, source, module="module"):

@@ -3,7 +3,6 @@
 
 import ast
 import contextlib
-import importlib
 import io
 import json
 from pathlib import Path
@@ -21,16 +20,8 @@ from attachd.tests import selection, wait
 from attachd.tests.fixtures import lifetime, requirements
 
 TOP = Path(attachd.__file__).parent.parent
-TOOLS = TOP / "tools"
 
 _CONFIGURATION = "[DEFAULT]\ntest_path=./tests\ntop_dir=./\n"
-
-
-def setUpModule() -> None:
-    if not TOOLS.is_dir():
-        raise unittest.SkipTest("the tools are not here, only what is installed")
-    sys.path.insert(0, str(TOOLS))
-    unittest.addModuleCleanup(sys.path.remove, str(TOOLS))
 
 
 class ResultsTest(testtools.TestCase):
@@ -38,7 +29,7 @@ class ResultsTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.results = importlib.import_module("results")
+        self.results = requirements.import_tool(self, "results")
         self.top = lifetime.temp_dir(self)
         (self.top / "tests").mkdir()
         (self.top / "tests" / "__init__.py").touch()
@@ -158,7 +149,7 @@ class FullTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.full = importlib.import_module("full")
+        self.full = requirements.import_tool(self, "full")
         folder = lifetime.temp_dir(self)
         self.enterContext(mock.patch.object(self.full, "RECORDS", folder / "full"))
 

@@ -2,28 +2,16 @@
 """The diagrams of the state table."""
 
 import contextlib
-import importlib
 import io
-from pathlib import Path
-import sys
 import unittest
 
-import attachd
 from attachd import states
-
-TOOLS = Path(attachd.__file__).parent.parent / "tools"
-
-
-def setUpModule() -> None:
-    if not TOOLS.is_dir():
-        raise unittest.SkipTest("the tools are not here, only what is installed")
-    sys.path.insert(0, str(TOOLS))
-    unittest.addModuleCleanup(sys.path.remove, str(TOOLS))
+from attachd.tests.fixtures import requirements
 
 
 class StateDiagramTest(unittest.TestCase):
     def setUp(self):
-        self.state_diagram = importlib.import_module("state_diagram")
+        self.state_diagram = requirements.import_tool(self, "state_diagram")
         self.graph = self.state_diagram.dot(
             "attachment",
             states.ATTACHMENT_TRANSITIONS,
