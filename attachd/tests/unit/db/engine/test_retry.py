@@ -9,9 +9,9 @@ from unittest import mock
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
-from attachd import exception
+from attachd import db, exception
 from attachd.db import models
-from attachd.db.engine import retry, session
+from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.tests.fixtures import databases
 
@@ -119,24 +119,27 @@ class MissingTablesTest(unittest.TestCase):
 
 class TransactionsTest(unittest.TestCase):
     def test_each_function_with_transaction_is_retried(self):
-        bare = []
-        for path in Path(retry.__file__).parent.glob("*.py"):
-            functions = (
-                each
-                for each in ast.parse(path.read_text()).body
-                if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")
+        functions = [
+            (f"{path.stem}.{function.name}", function)
+            for path in Path(db.__file__).parent.rglob("*.py")
+            for function in ast.parse(path.read_text()).body
+            if isinstance(function, ast.FunctionDef) and not function.name.startswith("_")
+        ]
+        transactions = {
+            name: list(map(ast.unparse, function.decorator_list))
+            for name, function in functions
+            if any(
+                isinstance(inner, ast.withitem) and _is_transaction(inner.context_expr)
+                for inner in ast.walk(function)
             )
-            bare += [
-                f"{path.stem}.{each.name}"
-                for each in functions
-                if any(
-                    isinstance(inner, ast.withitem) and _is_transaction(inner.context_expr)
-                    for inner in ast.walk(each)
-                )
-                and "api.retried" not in map(ast.unparse, each.decorator_list)
-            ]
+        }
+        self.assertIn("leases.acquire_committed", transactions)
+        bare = [name for name, decorators in transactions.items() if "retried" not in decorators]
         self.assertEqual([], bare)
 
 
 def _is_transaction(node):
-    return isinstance(node, ast.Call) and ast.unparse(node.func) in {"api.reader", "api.writer"}
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in {
+        "session.reader",
+        "session.writer",
+    }
