@@ -15,8 +15,8 @@ import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.agent.connectors.base import Options
-from attachd.agent.heartbeat import HostReporter
 from attachd.agent.host import Host
+from attachd.agent.host_reporter import HostReporter
 from attachd.agent.reconciler import Reconciler
 from attachd.agent.worker_pool import WorkerPool
 from attachd.conf import CONF
@@ -74,7 +74,7 @@ class Agent:
         self._stopping = threading.Event()
         self._last_error: str | None = None
         # Apart from other work: an agent without reports counts as down.
-        self._thread = threading.Thread(target=self._run_heartbeat, name="report", daemon=True)
+        self._thread = threading.Thread(target=self._run_reports, name="report", daemon=True)
 
     def start(self) -> None:
         """Start to report; after the first report that a manager accepts, serve RPC."""
@@ -96,7 +96,7 @@ class Agent:
                 self._server.stop()
                 self._server.wait()
 
-    def _run_heartbeat(self) -> None:
+    def _run_reports(self) -> None:
         while True:
             try:
                 self.report()

@@ -2,7 +2,7 @@
 """Tests of processes killed at any step: the next one finishes, and a client may repeat the call.
 
 Each class has a deployment, records the points of all calls, and kills a process at some of them,
-or at all with ATTACHD_TEST_CRASH_POINTS; see crash-recovery.rst in the contributor documentation.
+or at all with ATTACHD_TEST_CRASH_POINTS; see crash-tests.rst in the contributor documentation.
 """
 
 import unittest

@@ -4,9 +4,9 @@
 from unittest import mock
 
 from attachd import service
-from attachd.agent import heartbeat
+from attachd.agent import host_reporter
 from attachd.agent.connectors.base import Device, Options
-from attachd.agent.heartbeat import CONNECTOR_TTL, HostReporter
+from attachd.agent.host_reporter import CONNECTOR_TTL, HostReporter
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount.mountinfo import Mount
 from attachd.manager.agents import report_schema
@@ -17,7 +17,7 @@ class ReportTest(fake_host.FakeHostCase):
     def setUp(self):
         super().setUp()
         self.clock = 1000.0
-        self.enterContext(mock.patch.object(heartbeat, "monotonic", lambda: self.clock))
+        self.enterContext(mock.patch.object(host_reporter, "monotonic", lambda: self.clock))
         self.reporter = HostReporter(self.host, Options(multipath=True))
 
     def report(self, *entries):
