@@ -7,7 +7,7 @@ from unittest import mock
 from attachd.api import detach_guard
 from attachd.manager import detach
 from attachd.states import AttachmentState
-from attachd.tests.fixtures import backends, conf_fixture, db_rows, fake_nova, wsgi_api
+from attachd.tests.fixtures import backends, db_rows, fake_nova, wsgi_api
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
@@ -69,11 +69,7 @@ class ForceTest(Case):
         self.assertEqual(len(AttachmentState) - 1, len(self.messages()))
 
     def test_force_delete_does_not_query_nova(self):
-        compute = fake_nova.FakeNova(self)
-        compute.find_attachment = lambda _server, volume: str(
-            db_rows.list_attachments(volume)[0]["id"]
-        )
-        conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
+        compute = fake_nova.use_all_attachments(self)
         attachment_id = self.attach(connector=CONNECTOR)
         self.complete(attachment_id)
         self.force(attachment_id)
@@ -151,11 +147,7 @@ class ChangedTest(Case):
 
     def setUp(self):
         super().setUp()
-        compute = fake_nova.FakeNova(self)
-        compute.find_attachment = lambda _server, volume: str(
-            db_rows.list_attachments(volume)[0]["id"]
-        )
-        conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
+        fake_nova.use_all_attachments(self)
 
     def test_reconnect_during_delete_of_failed_attachment_keeps_the_volume(self):
         attachment_id = self.attach()

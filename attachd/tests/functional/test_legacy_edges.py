@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd.api import detach_guard
 from attachd.manager import detach
-from attachd.tests.fixtures import conf_fixture, db_rows, fake_nova, wsgi_api
+from attachd.tests.fixtures import db_rows, fake_nova, wsgi_api
 
 SERVER = "11111111-2222-3333-4444-abcdefabcdef"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
@@ -84,11 +84,7 @@ class GuardTest(Case):
 
     def setUp(self):
         super().setUp()
-        compute = fake_nova.FakeNova(self)
-        compute.find_attachment = lambda _server, volume: str(
-            db_rows.list_attachments(volume)[0]["id"]
-        )
-        conf_fixture.override(self, "endpoint_override", compute.url, group="nova")
+        fake_nova.use_all_attachments(self)
 
     def reserve(self, **more):
         body = {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER, **more}}
