@@ -128,18 +128,19 @@ class TransactionsTest(unittest.TestCase):
         transactions = {
             name: list(map(ast.unparse, function.decorator_list))
             for name, function in functions
-            if any(
-                isinstance(inner, ast.withitem) and _is_transaction(inner.context_expr)
-                for inner in ast.walk(function)
-            )
+            if any(_is_transaction(inner) for inner in ast.walk(function))
         }
         self.assertIn("leases.acquire_committed", transactions)
+        self.assertIn("messages.purge", transactions)
         bare = [name for name, decorators in transactions.items() if "retried" not in decorators]
         self.assertEqual([], bare)
 
 
 def _is_transaction(node):
     return isinstance(node, ast.Call) and ast.unparse(node.func) in {
+        "session.fetch_all",
+        "session.fetch_one",
         "session.reader",
+        "session.write",
         "session.writer",
     }
