@@ -71,14 +71,7 @@ class HealthCheckTest(unittest.TestCase):
         self.assertEqual(names, [each["name"] for each in by_accept.body["checks"]])
 
     def test_backend_down_only_degrades(self):
-        services.report(
-            binary="attachd-manager",
-            host=backends.HOST,
-            availability_zone="nova",
-            up=False,
-            error="The password is 1234.",
-            report=None,
-        )
+        db_rows.report_service(backends.HOST, up=False, error="The password is 1234.")
         found = self.request(DETAIL)
         self.assertEqual((200, "degraded"), (found.status, found.body["status"]))
         self.assertEqual("failed", found.body["checks"][-1]["status"])
@@ -144,9 +137,7 @@ class Case(backends.BackendCase):
         self.health = health.health()
 
     def report(self, host, *, up=True, error=None):
-        services.report(
-            binary="m", host=host, availability_zone="nova", up=up, error=error, report=None
-        )
+        db_rows.report_service(host, binary="m", up=up, error=error)
 
 
 class HealthTest(Case):

@@ -13,7 +13,7 @@ from unittest import mock
 from attachd.cmd import inspect
 from attachd.conf import CONF
 from attachd.db import models
-from attachd.db.cluster import members, services
+from attachd.db.cluster import members
 from attachd.tests.fixtures import databases, db_rows, forked_command, lifetime, processes
 
 
@@ -148,14 +148,7 @@ class OthersTest(Parsed):
             ("s@b", False, "No storage."),
             ("s@c", True, None),
         ):
-            services.report(
-                binary="attachd-manager",
-                host=host,
-                availability_zone="nova",
-                up=up,
-                error=error,
-                report=None,
-            )
+            db_rows.report_service(host, up=up, error=error)
         db_rows.change_service("s@c", seen_at=models.now().replace(year=2020))
         lines = self.printed("service", "list").splitlines()
         self.assertRegex(lines[0], r"^host +state +enabled +frozen +seen at +error$")

@@ -11,7 +11,7 @@ from attachd.db.cluster import services
 from attachd.db.secrets import key_file
 from attachd.db.types import store as types
 from attachd.rpc import manager_api
-from attachd.tests.fixtures import databases, forked_command, lifetime
+from attachd.tests.fixtures import databases, db_rows, forked_command, lifetime
 
 BACKEND = "[DEFAULT]\nenabled_backends = one\n[one]\ndriver = fake\n"
 SUCCESS, WARNING, FAILURE = 0, 1, 2
@@ -67,15 +67,8 @@ class StatusTest(forked_command.ForkedCommandCase):
         self.assertEqual((FAILURE, FAILURE), (code, checks["Database"]["result"]))
 
     def _report(self, host, contract):
-        services.report(
-            binary="attachd-manager",
-            host=host,
-            availability_zone="nova",
-            up=True,
-            error=None,
-            report=None,
-            supported=services.Versions(contract, "Volume 1.2") if contract else None,
-        )
+        supported = services.Versions(contract, "Volume 1.2") if contract else None
+        db_rows.report_service(host, supported=supported)
 
     def test_check_of_older_managers_warns_with_names(self):
         migration.upgrade()

@@ -170,15 +170,7 @@ class ClockTest(CheckTest):
     def report(self, seconds):
         then = models.now() + datetime.timedelta(seconds=seconds)
         with mock.patch.object(models, "now", return_value=then):
-            services.report(
-                binary="attachd-manager",
-                host="one@disk",
-                availability_zone="nova",
-                up=True,
-                error=None,
-                report=None,
-                supported=None,
-            )
+            db_rows.report_service("one@disk")
 
     def test_clock_check_of_equal_clocks_succeeds_on_each_database(self):
         for kind in databases.KINDS:
@@ -252,15 +244,8 @@ class SecretsTest(databases.DatabaseCase):
 class ManagersTest(databases.DatabaseCase):
     def _check(self, **contracts):
         for host, contract in contracts.items():
-            services.report(
-                binary="attachd-manager",
-                host=f"{host}@fake",
-                availability_zone="nova",
-                up=True,
-                error=None,
-                report=None,
-                supported=services.Versions(contract, "Volume 1.2"),
-            )
+            supported = services.Versions(contract, "Volume 1.2")
+            db_rows.report_service(f"{host}@fake", supported=supported)
         return upgrade_checks.managers(None)
 
     def test_managers_check_of_this_release_succeeds(self):

@@ -5,7 +5,7 @@ import datetime
 import unittest
 
 from attachd.db import models, row_counts
-from attachd.db.cluster import members, services
+from attachd.db.cluster import members
 from attachd.db.engine import session
 from attachd.telemetry import metrics
 from attachd.tests.fixtures import backends, databases, db_rows
@@ -36,13 +36,9 @@ class CountTest(backends.BackendCase):
 
     def test_count_includes_backends_agents_and_members(self):
         for host, up in (("a@x", True), ("b@x", False)):
-            services.report(
-                binary="m", host=host, availability_zone="nova", up=up, error=None, report=None
-            )
+            db_rows.report_service(host, binary="m", up=up)
         db_rows.change_service("a@x", seen_at=models.now() - datetime.timedelta(days=1))
-        services.report(
-            binary="m", host="c@x", availability_zone="nova", up=True, error=None, report=None
-        )
+        db_rows.report_service("c@x", binary="m")
         members.join("0" * 32, "here:1")
         found = row_counts.count(60)
         up = {each.backend: each.up for each in found.backends}

@@ -8,7 +8,6 @@ import prometheus_client
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db.cluster import services
 from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import telemetry
 from attachd.manager.ha.membership import Membership
@@ -71,9 +70,7 @@ class RowCountCollectorTest(backends.BackendCase):
 
     def test_collector_returns_row_counts(self):
         db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
-        services.report(
-            binary="m", host="a@x", availability_zone="nova", up=True, error=None, report=None
-        )
+        db_rows.report_service("a@x", binary="m")
         found = self.ask()
         self.assertEqual(1.0, found["attachd_database_up"])
         self.assertEqual(1.0, found["attachd_attachments"])

@@ -19,7 +19,7 @@ from attachd.db import models
 from attachd.db.cluster import services
 from attachd.rpc import versions
 from attachd.rpc.versions import IntroducedIn
-from attachd.tests.fixtures import databases, rpc_clients
+from attachd.tests.fixtures import databases, db_rows, rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 
 SINCE = {"m": IntroducedIn("1.2", {"late": "1.4", "later": "1.10"})}
@@ -90,15 +90,8 @@ class VersionMismatchTest(unittest.TestCase):
 
 
 def report(host, contract=None, objects=None):
-    services.report(
-        binary="attachd-manager",
-        host=host,
-        availability_zone="nova",
-        up=True,
-        error=None,
-        report=None,
-        supported=services.Versions(contract, objects) if contract else None,
-    )
+    supported = services.Versions(contract, objects) if contract else None
+    db_rows.report_service(host, supported=supported)
 
 
 class VersionPinsTest(databases.DatabaseCase):
