@@ -86,10 +86,10 @@ class HealthCheck:
         return any(address in network for network in self._sources)
 
 
-def _check_names(wanted: Iterable[str]) -> None:
+def _check_names(selected: Iterable[str]) -> None:
     """Raise ConfigurationError for unknown checks, which oslo.middleware would ignore."""
     known = metadata.entry_points(group=healthcheck.Healthcheck.NAMESPACE).names
-    if unknown := sorted(set(wanted) - known):
+    if unknown := sorted(set(selected) - known):
         raise exception.ConfigurationError(
             reason=f"[healthcheck]backends: there is no check {', '.join(unknown)}, only "
             f"{', '.join(sorted(known))}."

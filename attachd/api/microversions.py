@@ -181,15 +181,15 @@ def negotiate(header: str | None) -> RequestedVersions:
     """
     if header is None:
         return RequestedVersions(MINIMUM)
-    wanted = dict(_parts(header))
-    if SERVICE not in wanted and EXT_SERVICE not in wanted:
+    requested = dict(_parts(header))
+    if SERVICE not in requested and EXT_SERVICE not in requested:
         raise exception.BadRequest(
             reason=f"The header {HEADER} names no version of this service: "
             f"{header[:100]!r}. Send for example '{SERVICE} {LATEST}'."
         )
-    ext_version = wanted.get(EXT_SERVICE)
+    ext_version = requested.get(EXT_SERVICE)
     return RequestedVersions(
-        _pick(wanted.get(SERVICE, str(MINIMUM)), MINIMUM, LATEST, frozenset(_sentences)),
+        _pick(requested.get(SERVICE, str(MINIMUM)), MINIMUM, LATEST, frozenset(_sentences)),
         None
         if ext_version is None
         else _pick(ext_version, EXT_BASE, EXT_LATEST, frozenset(_ext_sentences)),

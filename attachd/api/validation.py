@@ -199,8 +199,8 @@ def _unexpected(error: exceptions.ValidationError) -> str:
 
 
 def _wrong_type(error: exceptions.ValidationError) -> str:
-    wanted = error.validator_value
-    names = [wanted] if isinstance(wanted, str) else wanted
+    required = error.validator_value
+    names = [required] if isinstance(required, str) else required
     listed = ", ".join(repr(name) for name in names)
     return f"{abbreviate(error.instance)} is not of type {listed}"
 
@@ -211,8 +211,8 @@ def _too_long(error: exceptions.ValidationError) -> str:
 
 def _described(error: exceptions.ValidationError) -> str:
     """Use the description of the schema: a pattern would be unreadable."""
-    wanted = error.schema.get("description")
-    return f"{abbreviate(error.instance)} is not {wanted}" if wanted else _plain(error)
+    expected = error.schema.get("description")
+    return f"{abbreviate(error.instance)} is not {expected}" if expected else _plain(error)
 
 
 _REASONS = {

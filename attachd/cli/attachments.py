@@ -100,16 +100,16 @@ class CreateAttachment(ShowOne):
         self._check(parsed_args)
         storage = BlockStorage(self.connection)
         volume_id = storage.volume_id(parsed_args.volume)
-        wanted: dict[str, Any] = {"volume_uuid": volume_id}
+        requested: dict[str, Any] = {"volume_uuid": volume_id}
         if parsed_args.instance_uuid is not None:
-            wanted["instance_uuid"] = parsed_args.instance_uuid
+            requested["instance_uuid"] = parsed_args.instance_uuid
         if parsed_args.mode is not None:
-            wanted["mode"] = parsed_args.mode
+            requested["mode"] = parsed_args.mode
         if parsed_args.on is not None:
-            wanted["host"] = parsed_args.on
+            requested["host"] = parsed_args.on
         elif parsed_args.connect:
-            wanted["connector"] = _connector(parsed_args)
-        return formatting.shown(formatting.connection(storage.create(wanted)))
+            requested["connector"] = _connector(parsed_args)
+        return formatting.shown(formatting.connection(storage.create(requested)))
 
     def _check(self, parsed: argparse.Namespace) -> None:
         """Check the combination of options."""
@@ -192,8 +192,8 @@ class DeleteAttachments(_Several):
         return self.run_each(parsed_args.attachments, BlockStorage(self.connection).delete)
 
 
-def _value(parsed: argparse.Namespace, wanted: Option) -> Any:
-    return getattr(parsed, wanted.names[0].removeprefix("--"))
+def _value(parsed: argparse.Namespace, selected: Option) -> Any:
+    return getattr(parsed, selected.names[0].removeprefix("--"))
 
 
 def _connector(parsed: argparse.Namespace) -> dict[str, Any]:

@@ -43,17 +43,17 @@ class BlockStorage:
         )
         return str(found.id)
 
-    def create(self, wanted: Mapping[str, Any]) -> Attachment:
+    def create(self, requested: Mapping[str, Any]) -> Attachment:
         """Reserve a volume, and connect it if there is a connector or a host with an agent.
 
-        :param wanted: ``attachment`` of the body
+        :param requested: ``attachment`` of the body
         """
-        asked: dict[str, Any] = {"microversion": MODE if "mode" in wanted else ATTACHMENTS}
+        asked: dict[str, Any] = {"microversion": MODE if "mode" in requested else ATTACHMENTS}
         # With a key, what is sent again after a broken connection is the same attachment.
         headers = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
-        if "host" in wanted:
+        if "host" in requested:
             asked, headers = {}, headers | OWN
-        body = {"attachment": dict(wanted)}
+        body = {"attachment": dict(requested)}
         return self._one("POST", "/attachments", json=body, headers=headers, **asked)
 
     def update(self, attachment_id: str, connector: Mapping[str, Any]) -> Attachment:

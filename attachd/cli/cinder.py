@@ -25,11 +25,11 @@ OWN: Final = "do_attachd_"
 Command = Callable[[Any, argparse.Namespace], None]
 
 
-def _takes(wanted: Iterable[options.Option]) -> Callable[[Command], Command]:
+def _takes(accepted: Iterable[options.Option]) -> Callable[[Command], Command]:
     """Declare the options of a command for cinderclient."""
 
     def note(command: Command) -> Command:
-        vars(command)["arguments"] = [(each.names, each.settings) for each in wanted]
+        vars(command)["arguments"] = [(each.names, each.settings) for each in accepted]
         return command
 
     return note

@@ -165,9 +165,9 @@ class WatchAttachments(Command):
         except WatchTimeout:
             if not parsed_args.until:
                 return 0
-            wanted = " or ".join(parsed_args.until)
+            expected = " or ".join(parsed_args.until)
             return self._complain(
-                TIMED_OUT, f"Not {wanted} within {parsed_args.within:g} seconds."
+                TIMED_OUT, f"Not {expected} within {parsed_args.within:g} seconds."
             )
         except exceptions.HttpException as error:
             if error.status_code != http.HTTPStatus.GONE:

@@ -100,9 +100,9 @@ def switch(*names: str, text: str) -> Option:
     )
 
 
-def add(parser: argparse.ArgumentParser, wanted: Iterable[Option]) -> None:
+def add(parser: argparse.ArgumentParser, selected: Iterable[Option]) -> None:
     """Add options to a parser."""
-    for each in wanted:
+    for each in selected:
         parser.add_argument(*each.names, **each.settings)
 
 

@@ -92,7 +92,7 @@ def _number(text: str) -> int:
 
 def _list_attachments() -> None:
     asked = CONF.subject
-    wanted = inspect.AttachmentFilters(
+    filters = inspect.AttachmentFilters(
         asked.at_host,
         asked.of_volume,
         asked.in_states,
@@ -100,7 +100,7 @@ def _list_attachments() -> None:
         _ago(asked.unchanged_for),
         asked.at_most,
     )
-    rows = [_attachment(row) for row in inspect.list_attachments(wanted)]
+    rows = [_attachment(row) for row in inspect.list_attachments(filters)]
     output.print_rows(rows, _ATTACHMENT, asked.format)
 
 
@@ -124,8 +124,8 @@ def _show_attachment() -> None:
 def _show_volume() -> None:
     row = inspect.get_volume(CONF.subject.identity)
     found = {name: value for name, value in row.items() if name not in _HIDDEN}
-    wanted = inspect.AttachmentFilters(volume_id=row["id"])
-    attachments = [_attachment(each) for each in inspect.list_attachments(wanted)]
+    filters = inspect.AttachmentFilters(volume_id=row["id"])
+    attachments = [_attachment(each) for each in inspect.list_attachments(filters)]
     if CONF.subject.format == "json":
         output.print_json({**found, "attachments": attachments})
         return

@@ -42,13 +42,13 @@ class Checks(upgradecheck.UpgradeCommands):
     def database(self) -> Result:
         """Whether the database answers and has the tables this code needs."""
         try:
-            found, wanted = migration.version(), migration.head()
+            found, expected = migration.version(), migration.head()
         except exception.AttachdError as error:
             return Result(Code.FAILURE, str(error))
-        if found != wanted:
+        if found != expected:
             return Result(
                 Code.FAILURE,
-                f"The database has version {found or 'none'} and this code needs {wanted}: run "
+                f"The database has version {found or 'none'} and this code needs {expected}: run "
                 "attachd-manage db sync.",
             )
         return Result(Code.SUCCESS)

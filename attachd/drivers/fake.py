@@ -162,9 +162,9 @@ class FakeDriver(base.Driver):
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove all others, and those in another mode."""
         self._perform(Call("revoke_all_except", volume.id, others=_ids(staying)))
-        wanted = {each.attachment_id: each.mode for each in staying}
+        expected = {each.attachment_id: each.mode for each in staying}
         granted = self._granted.get(volume.id, {})
-        self._forget(volume.id, [each for each in granted if granted[each] != wanted.get(each)])
+        self._forget(volume.id, [each for each in granted if granted[each] != expected.get(each)])
 
     def list_volumes(self) -> Mapping[str, int]:
         """List what this process created."""
@@ -199,9 +199,11 @@ class FakeDriver(base.Driver):
 
 
 def _listed(volume_id: str, modes: Mapping[str, base.AccessMode]) -> list[base.BackendExport]:
-    wanted: tuple[base.AccessMode, ...] = ("rw", "ro")
-    held = {mode: frozenset(each for each, its in modes.items() if its == mode) for mode in wanted}
-    return [base.BackendExport(volume_id, mode, held[mode]) for mode in wanted if held[mode]]
+    all_modes: tuple[base.AccessMode, ...] = ("rw", "ro")
+    held = {
+        mode: frozenset(each for each, its in modes.items() if its == mode) for mode in all_modes
+    }
+    return [base.BackendExport(volume_id, mode, held[mode]) for mode in all_modes if held[mode]]
 
 
 def _ids(exports: Sequence[base.Export]) -> tuple[str, ...]:

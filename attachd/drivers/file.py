@@ -90,14 +90,14 @@ class FileDriver(base.Driver):
         """Create the directories and check whether loop devices can be used."""
         self._volumes.prepare()
         sparse.make_private_folder(self._exports)
-        wanted = self.options.file_loop_devices
-        lacking = "" if wanted == "never" else loop.unavailable()
-        if lacking and wanted == "always":
+        setting = self.options.file_loop_devices
+        lacking = "" if setting == "never" else loop.unavailable()
+        if lacking and setting == "always":
             raise exception.BackendError(
                 f"file_loop_devices is 'always', but loop devices cannot be used: {lacking}.",
                 final=True,
             )
-        self._loops = wanted != "never" and not lacking
+        self._loops = setting != "never" and not lacking
         if self._loops:
             # Every user may follow a name; the permissions of the device decide on its use.
             sparse.make_folder(self._devices, 0o711)

@@ -109,10 +109,10 @@ def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> 
         if device.mode in modes and not device.closing:
             _clear(device, backing)
     deadline = time.monotonic() + _DETACH_SECONDS
-    while left := [device for device in find(backing) if device.mode in modes]:
+    while remaining := [device for device in find(backing) if device.mode in modes]:
         # A process such as udev may have opened it for a moment.
         if time.monotonic() > deadline:
-            names = ", ".join(device.path for device in left)
+            names = ", ".join(device.path for device in remaining)
             raise exception.BackendError(
                 f"{names} is still mounted or open on this host; close it, then detach again."
             )

@@ -35,6 +35,6 @@ def _loggers(prefix: str) -> Iterator[logging.Logger]:
     # Libraries without oslo.log may log secrets: they have to be named explicitly.
     listed = log.get_loggers()
     for name, logger in sorted(logging.root.manager.loggerDict.items()):
-        wanted = name.startswith(prefix) if prefix else name in listed
-        if wanted and isinstance(logger, logging.Logger):
+        selected = name.startswith(prefix) if prefix else name in listed
+        if selected and isinstance(logger, logging.Logger):
             yield logger

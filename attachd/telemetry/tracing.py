@@ -51,7 +51,7 @@ def setup(program: str) -> None:
         raise exception.ConfigurationError(
             reason=f"[oslo_middleware_tracing]enabled: {error}."
         ) from error
-    from opentelemetry import trace  # noqa: PLC0415  it is there only if traces are wanted
+    from opentelemetry import trace  # noqa: PLC0415  installed only for traces
 
     CONF.set_default("tracing_enabled", True, group="oslo_messaging_tracing")
     _State.tracer, _State.pid = trace.get_tracer("attachd"), os.getpid()
@@ -83,7 +83,7 @@ def span(name: str, **facts: str) -> Iterator[None]:
 
 
 def _error() -> Any:
-    from opentelemetry import trace  # noqa: PLC0415  it is there only if traces are wanted
+    from opentelemetry import trace  # noqa: PLC0415  installed only for traces
 
     return trace.StatusCode.ERROR
 

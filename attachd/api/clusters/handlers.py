@@ -151,14 +151,14 @@ def cleanup(body: Body) -> Body:
 
 def _matches(row: Row, body: Body) -> bool:
     """Return whether a body means a service; without ``is_up``, it means those that are down."""
-    wanted = validation.parse_bool("is_up", body.get("is_up", False))
+    requested_up = validation.parse_bool("is_up", body.get("is_up", False))
     binary = binaries.to_internal(body.get("binary") or scheduler.BINARY)
     disabled = body.get("disabled")
     return (
         not body.get("cluster_name")
         and body.get("service_id") is None
         and binary == row["binary"]
-        and scheduler.is_up(row) == wanted
+        and scheduler.is_up(row) == requested_up
         and (disabled is None or validation.parse_bool("disabled", disabled) == row["disabled"])
     )
 

@@ -78,14 +78,14 @@ def index(
 ) -> Body:
     """List a page of messages; before 3.5 all parameters are ignored."""
     asked = query if version >= mv.MESSAGES_PAGINATION else {}
-    wanted = paging.read(asked, SORT_KEYS)
+    page_request = paging.read(asked, SORT_KEYS)
     found: Body = filters.requested(ctx, filters.MESSAGE, asked, version)
     project = paging.project(ctx, asked)
     if project is not None and not (ctx.is_admin and "project_id" in found):
         found["project_id"] = project
-    rows = messages.page(cast("messages.Filters", found), wanted)
+    rows = messages.page(cast("messages.Filters", found), page_request)
     answer: Body = {"messages": [message_view(row, links) for row in rows]}
-    if more := paging.next_link(links, "/messages", asked, wanted, rows):
+    if more := paging.next_link(links, "/messages", asked, page_request, rows):
         answer["messages_links"] = more
     return answer
 

@@ -28,11 +28,11 @@ _DOC = EndpointDoc(
 )
 def index(query: Mapping[str, str]) -> dict[str, Any]:
     """List the filters of each list, or of the requested one, for callers without privileges."""
-    wanted = query.get("resource")
+    selected = query.get("resource")
     return {
         "resource_filters": [
             {"resource": name, "filters": list(filters.for_members(resource))}
             for name, resource in filters.RESOURCES.items()
-            if wanted in {None, "", name}
+            if selected in {None, "", name}
         ]
     }

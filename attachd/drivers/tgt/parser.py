@@ -72,9 +72,9 @@ def targets(listing: str) -> Iterator[Target]:
         yield _target(tid, name, block)
 
 
-def named(listing: str, wanted: Collection[str]) -> list[Target]:
+def named(listing: str, names: Collection[str]) -> list[Target]:
     """Parse the targets of some names; the others are skipped."""
-    return [_target(*block) for block in _blocks(listing) if block[1] in wanted]
+    return [_target(*block) for block in _blocks(listing) if block[1] in names]
 
 
 def connections(listing: str) -> list[Connection]:

@@ -106,12 +106,12 @@ class TargetManager:
     def _end_sessions(self, tid: int, allowed: set[str]) -> None:
         """End the sessions of all others than ``allowed``, and wait for their last command."""
         deadline = time.monotonic() + self.tgtd.timeout
-        while left := [c for c in self.tgtd.connections(tid) if c.initiator not in allowed]:
+        while remaining := [c for c in self.tgtd.connections(tid) if c.initiator not in allowed]:
             if time.monotonic() > deadline:
                 raise exception.BackendError(
-                    f"The session of {left[0].initiator} does not end: a command still runs."
+                    f"The session of {remaining[0].initiator} does not end: a command still runs."
                 )
-            for connection in left:
+            for connection in remaining:
                 self.tgtd.close(tid, connection)
             time.sleep(_POLL_INTERVAL)
 
@@ -122,13 +122,13 @@ class TargetManager:
         for each in set(target.initiators) - initiators:
             self.tgtd.forbid(target.tid, each)
         self._end_sessions(target.tid, initiators)
-        left: parser.Target | None = target
-        while left and (extra := self._extra_accounts(left, users)):
-            behind = left.accounts[left.accounts.index(extra[0]) + 1 :]
+        current: parser.Target | None = target
+        while current and (extra := self._extra_accounts(current, users)):
+            behind = current.accounts[current.accounts.index(extra[0]) + 1 :]
             self.tgtd.unbind_account(target.tid, extra[0], behind)
             # What was behind it may be in another order now.
-            left = next(iter(self.tgtd.named(target.name)), None)
-        for user in users - set(left.accounts if left else ()):
+            current = next(iter(self.tgtd.named(target.name)), None)
+        for user in users - set(current.accounts if current else ()):
             self.tgtd.bind_account(target.tid, user)
 
     def _extra_accounts(self, target: parser.Target, users: set[str]) -> list[str]:
