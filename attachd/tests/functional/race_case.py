@@ -13,6 +13,7 @@ from attachd.db.engine import retry, session
 from attachd.states import AttachmentState, VolumeState
 from attachd.tests import concurrency
 from attachd.tests.fixtures import conf_fixture, databases, db_rows, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.wait import TIMEOUT
 
 
@@ -62,7 +63,7 @@ class DatabaseRaceCase(unittest.TestCase):
             return sum(pool.starmap(_outcomes_in_process, [job] * processes), Counter())
 
 
-class ApiRaceCase(unittest.TestCase):
+class ApiRaceCase(ApiCase):
     """API calls at the same moment.
 
     :cvar allows_unknown_access: whether the backend may have grants of attachments in doubt
@@ -74,8 +75,6 @@ class ApiRaceCase(unittest.TestCase):
         super().setUp()
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
 
     def add_volume(self, **values):
         return str(db_rows.add_volume(project_id=wsgi_api.PROJECT, **values)["id"])

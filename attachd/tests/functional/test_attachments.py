@@ -5,7 +5,8 @@ import datetime
 import unittest
 
 from attachd import exception
-from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.fixtures import db_rows
+from attachd.tests.functional.api_case import ApiCase
 
 SERVER = "11111111-2222-3333-4444-555555555555"
 OTHER_SERVER = "22222222-2222-3333-4444-555555555555"
@@ -15,32 +16,21 @@ def host(number, **more):
     return {"host": f"compute-{number}", "initiator": f"iqn.2026-01.org.example:{number}", **more}
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
-
+class Case(ApiCase):
     def create(self, volume, server=SERVER, status=200, **fields):
         body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": server, **fields}}
-        answer = self.api.request("POST", "/attachments", body)
-        self.assertEqual(status, answer.status, answer.raw)
+        answer = self.expect(status, "POST", "/attachments", body)
         return answer if status != 200 else answer.body["attachment"]["id"]
 
     def update(self, identity, connector, status=200):
         body = {"attachment": {"connector": connector}}
-        answer = self.api.request("PUT", f"/attachments/{identity}", body)
-        self.assertEqual(status, answer.status, answer.raw)
-        return answer
+        return self.expect(status, "PUT", f"/attachments/{identity}", body)
 
     def complete(self, identity, status=204):
-        url = f"/attachments/{identity}/action"
-        self.assertEqual(status, self.api.request("POST", url, {"os-complete": None}).status)
+        self.expect(status, "POST", f"/attachments/{identity}/action", {"os-complete": None})
 
     def delete(self, identity, status=200):
-        answer = self.api.request("DELETE", f"/attachments/{identity}")
-        self.assertEqual(status, answer.status, answer.raw)
-        return answer
+        return self.expect(status, "DELETE", f"/attachments/{identity}")
 
     def shown(self, identity):
         return self.api.request("GET", f"/attachments/{identity}").body["attachment"]

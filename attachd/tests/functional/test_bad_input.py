@@ -7,12 +7,12 @@ endpoint.
 
 import re
 from typing import Any
-import unittest
 
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.tests.fixtures import wsgi_api
 from attachd.tests.functional import bad_input
+from attachd.tests.functional.api_case import ApiCase
 
 MIB = 1024 * 1024
 
@@ -48,12 +48,11 @@ EMPTY_MEANS_ALL = frozenset({"PUT /os-services/get-log", "POST /workers/cleanup"
 """Endpoints whose body may be an empty object."""
 
 
-class Case(unittest.TestCase):
+class Case(ApiCase):
     maxDiff = None
 
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
         self.world = bad_input.world()
 
     def assert_fault(self, answer, status, says):

@@ -2,16 +2,15 @@
 """Tests of calls on a volume while it is cloned; none of them waits for the clone."""
 
 import threading
-import unittest
 
 from attachd.tests.fixtures import wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class CopiesTest(unittest.TestCase):
+class CopiesTest(ApiCase):
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
         self.started, self.go_on = threading.Event(), threading.Event()
         self.addCleanup(self.go_on.set)
 
@@ -20,14 +19,12 @@ class CopiesTest(unittest.TestCase):
                 self.started.set()
                 self.go_on.wait(TIMEOUT)
 
-        self.api.backend.driver.script = script
+        self.driver.script = script
         self.source = self.create(size=1)
         self.wait_for(self.source, "available")
 
     def create(self, **wanted):
-        answer = self.api.request("POST", "/volumes", {"volume": wanted})
-        self.assertEqual(202, answer.status, answer.raw)
-        return answer.body["volume"]["id"]
+        return self.expect(202, "POST", "/volumes", {"volume": wanted}).body["volume"]["id"]
 
     def status(self, volume_id):
         return self.api.request("GET", f"/volumes/{volume_id}").body["volume"]["status"]
@@ -40,20 +37,11 @@ class CopiesTest(unittest.TestCase):
         self.assertTrue(self.started.wait(TIMEOUT))
         return copy
 
-    def attach(self, volume_id):
-        wanted = {"volume_uuid": volume_id, "connector": {"host": "compute-1"}}
-        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
-        self.assertEqual(200, answer.status, answer.raw)
-        return answer.body["attachment"]["id"]
-
     def test_clone_in_progress_allows_attach_detach_and_extend_of_source(self):
         copy = self.copy()
-        attachment = self.attach(self.source)
+        attachment = self.create_attachment(self.source, connector={"host": "compute-1"})
         self.assertEqual(200, self.api.request("DELETE", f"/attachments/{attachment}").status)
-        grow = {"os-extend": {"new_size": 2}}
-        self.assertEqual(
-            202, self.api.request("POST", f"/volumes/{self.source}/action", grow).status
-        )
+        self.act(self.source, "os-extend", {"new_size": 2})
         self.wait_for(self.source, "available")
         self.assertEqual("creating", self.status(copy))
         self.go_on.set()
@@ -77,7 +65,7 @@ class CopiesTest(unittest.TestCase):
     def test_clones_in_progress_do_not_delay_attaches(self):
         copies = [self.create(source_volid=self.source) for _ in range(30)]
         self.assertTrue(self.started.wait(TIMEOUT))
-        self.attach(self.source)
+        self.create_attachment(self.source, connector={"host": "compute-1"})
         self.assertEqual({"creating"}, {self.status(copy) for copy in copies})
         self.go_on.set()
         for copy in copies:

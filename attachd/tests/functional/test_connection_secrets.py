@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of which callers get the secrets of a connection, for each call that has them."""
 
-import unittest
 from unittest import mock
 
 from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 
 ISCSI = {
     "driver_volume_type": "iscsi",
@@ -14,13 +14,10 @@ CONNECTOR = db_rows.CONNECTOR
 SERVICE = f"nova:{wsgi_api.PROJECT}:service,reader"
 
 
-class ConnectionSecretsTest(unittest.TestCase):
+class ConnectionSecretsTest(ApiCase):
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
-        grant = mock.patch.object(self.api.backend.driver, "grant", return_value=ISCSI)
-        grant.start()
-        self.addCleanup(grant.stop)
+        self.enterContext(mock.patch.object(self.driver, "grant", return_value=ISCSI))
         volume = db_rows.add_volume(host=f"{self.api.backend.host}#pool")["id"]
         self.made = self.api.request(
             "POST", "/attachments", {"attachment": {"volume_uuid": volume, "connector": CONNECTOR}}

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of deleting attachments by force, with a manager whose backend is fake."""
 
-import unittest
 from unittest import mock
 
 from attachd.api import detach_guard
 from attachd.manager import detach
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import backends, db_rows, fake_nova, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
@@ -15,32 +15,24 @@ CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-
 OWN = f"{wsgi_api.LATEST}, attachd 1.0"
 
 
-class Case(unittest.TestCase):
+class Case(ApiCase):
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
         self.volume = db_rows.add_volume(multiattach=True)["id"]
 
     def attach(self, server=SERVER, **more):
-        wanted = {"volume_uuid": self.volume, "instance_uuid": server, **more}
-        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
-        self.assertEqual(200, answer.status, answer.raw)
-        return answer.body["attachment"]["id"]
+        return self.create_attachment(self.volume, instance_uuid=server, **more)
 
     def connect(self, identity, status=200):
         body = {"attachment": {"connector": CONNECTOR}}
-        answer = self.api.request("PUT", f"/attachments/{identity}", body)
-        self.assertEqual(status, answer.status, answer.raw)
+        self.expect(status, "PUT", f"/attachments/{identity}", body)
 
     def complete(self, identity):
         self.api.request("POST", f"/attachments/{identity}/action", {"os-complete": None})
 
     def force(self, identity, query="force=true", status=200):
         path = f"/attachments/{identity}?{query}"
-        answer = self.api.request("DELETE", path, token=wsgi_api.ADMIN, version=OWN)
-        self.assertEqual(status, answer.status, answer.raw)
-        return answer
+        return self.expect(status, "DELETE", path, token=wsgi_api.ADMIN, version=OWN)
 
     def messages(self):
         """Return what the volume's owner reads, the newest first."""

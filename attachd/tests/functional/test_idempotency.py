@@ -2,7 +2,6 @@
 """Tests of requests with an Idempotency-Key: they are processed once."""
 
 import json
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -13,6 +12,7 @@ from attachd.db.engine import session
 from attachd.rpc import manager_api
 from attachd.tests import concurrency
 from attachd.tests.fixtures import backends, db_rows, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
@@ -20,12 +20,7 @@ KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 HOST = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
-
+class Case(ApiCase):
     def request(self, path, body, key=KEY, **options):
         return self.api.request("POST", path, body, idempotency_key=key, **options)
 

@@ -1,36 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of legacy attach actions in unusual orders, with a manager whose backend is fake."""
 
-import unittest
 from unittest import mock
 
 from attachd.api import detach_guard
 from attachd.manager import detach
 from attachd.tests.fixtures import db_rows, fake_nova, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 
 SERVER = "11111111-2222-3333-4444-abcdefabcdef"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
 
 
-class Case(unittest.TestCase):
+class Case(ApiCase):
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
         self.volume = db_rows.add_volume()["id"]
-
-    def act(self, name, sent=None, status=202, **more):
-        answer = self.api.request("POST", f"/volumes/{self.volume}/action", {name: sent}, **more)
-        self.assertEqual(status, answer.status, answer.raw)
-        return answer
 
     def let_in(self, **more):
         sent = {"connector": {**CONNECTOR, **more}}
-        result = self.act("os-initialize_connection", sent, status=200).body
+        result = self.act(self.volume, "os-initialize_connection", sent, status=200).body
         return result["connection_info"]["data"]
 
     def attached(self, **more):
-        self.act("os-attach", {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", **more})
+        self.act(
+            self.volume, "os-attach", {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", **more}
+        )
         return db_rows.list_attachments(self.volume)[0]["id"]
 
     def status(self):
@@ -47,7 +42,7 @@ class ReadOnlyTest(Case):
 class NamesTest(Case):
     def test_legacy_detach_accepts_attachment_id_in_any_case(self):
         identity = self.attached()
-        self.act("os-detach", {"attachment_id": identity.upper()})
+        self.act(self.volume, "os-detach", {"attachment_id": identity.upper()})
         self.assertEqual(("available", "detached"), self.status())
 
     def test_legacy_attach_accepts_server_id_in_any_spelling(self):
@@ -62,7 +57,12 @@ class NamesTest(Case):
         )
         found = self.api.request("GET", f"/attachments?instance_id={SERVER.upper()}")
         self.assertEqual([attachment_id], [each["id"] for each in found.body["attachments"]])
-        self.act("os-force_detach", {"attachment_id": attachment_id.upper()}, token=wsgi_api.ADMIN)
+        self.act(
+            self.volume,
+            "os-force_detach",
+            {"attachment_id": attachment_id.upper()},
+            token=wsgi_api.ADMIN,
+        )
         self.assertEqual(("available", "detached"), self.status())
 
     def test_volume_id_is_accepted_in_any_spelling(self):
@@ -75,7 +75,7 @@ class NamesTest(Case):
 class ResetTest(Case):
     def test_refused_legacy_attach_takes_no_reservation(self):
         claims = {"status": "attaching", "attach_status": "attached"}
-        self.act("os-reset_status", claims, status=400, token=wsgi_api.ADMIN)
+        self.act(self.volume, "os-reset_status", claims, status=400, token=wsgi_api.ADMIN)
         self.assertEqual(("available", "detached"), self.status())
 
 
@@ -86,18 +86,12 @@ class GuardTest(Case):
         super().setUp()
         fake_nova.use_all_attachments(self)
 
-    def reserve(self, **more):
-        body = {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER, **more}}
-        answer = self.api.request("POST", "/attachments", body)
-        self.assertEqual(200, answer.status, answer.raw)
-        return answer.body["attachment"]["id"]
-
     def connect(self, identity):
         body = {"attachment": {"connector": CONNECTOR}}
-        self.assertEqual(200, self.api.request("PUT", f"/attachments/{identity}", body).status)
+        self.expect(200, "PUT", f"/attachments/{identity}", body)
 
     def test_connect_during_legacy_detach_of_reservation_keeps_the_volume(self):
-        identity = self.reserve()
+        identity = self.create_attachment(self.volume, instance_uuid=SERVER)
         checked = detach_guard.check_volume
 
         def check(*given):
@@ -107,11 +101,11 @@ class GuardTest(Case):
 
         with mock.patch.object(detach_guard, "check_volume", check):
             for action in ("os-detach", "os-force_detach"):
-                self.act(action, {}, status=409, token=wsgi_api.ADMIN)
+                self.act(self.volume, action, {}, status=409, token=wsgi_api.ADMIN)
         self.assertEqual({identity}, self.driver.granted())
 
     def test_reconnect_during_legacy_detach_of_failure_keeps_the_volume(self):
-        identity = self.reserve()
+        identity = self.create_attachment(self.volume, instance_uuid=SERVER)
         body = {"attachment": {"connector": CONNECTOR}}
         with self.driver.failing("grant", final=True):
             failed = self.api.request("PUT", f"/attachments/{identity}", body)
@@ -126,20 +120,20 @@ class GuardTest(Case):
             return said
 
         with mock.patch.object(detach_guard, "check_volume", check):
-            answer = self.act("os-detach", {"attachment_id": identity}, status=409)
+            answer = self.act(self.volume, "os-detach", {"attachment_id": identity}, status=409)
         self.assertIn(f"Attachment {identity} has become attached since", answer.fault)
         self.assertEqual(("in-use", "attached"), self.status())
         self.assertEqual({identity}, self.driver.granted())
 
     def test_force_delete_of_volume_in_use_by_a_server_is_refused(self):
-        identity = self.reserve(connector=CONNECTOR)
-        self.act("os-force_delete", status=409, token=wsgi_api.ADMIN)
+        identity = self.create_attachment(self.volume, instance_uuid=SERVER, connector=CONNECTOR)
+        self.act(self.volume, "os-force_delete", status=409, token=wsgi_api.ADMIN)
         forced = f"/volumes/{self.volume}?force=true"
         self.assertEqual(409, self.api.request("DELETE", forced, token=wsgi_api.ADMIN).status)
         self.assertEqual({identity}, self.driver.granted())
 
     def test_legacy_attach_during_terminate_connection_keeps_the_connection(self):
-        self.act("os-reserve")
+        self.act(self.volume, "os-reserve")
         self.let_in()
         (_hold, connection) = db_rows.list_attachments(self.volume)
         started = detach.end_connection
@@ -150,5 +144,5 @@ class GuardTest(Case):
             return started(*given, **named)
 
         with mock.patch.object(detach, "end_connection", late):
-            self.act("os-unreserve")
+            self.act(self.volume, "os-unreserve")
         self.assertEqual({connection["id"]}, self.driver.granted())

@@ -2,9 +2,9 @@
 """Tests of multiattach volumes with legacy actions and the attachments API."""
 
 import itertools
-import unittest
 
 from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 
 BOB = f"bob:{wsgi_api.PROJECT}:member,reader"
 SERVERS = [f"{number}" * 8 + "-1111-4111-8111-111111111111" for number in range(1, 5)]
@@ -15,43 +15,33 @@ def connector(host):
     return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
 
 
-class Case(unittest.TestCase):
+class Case(ApiCase):
     specs: dict[str, str] = {}
 
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
-        specs = {"multiattach": "<is> True", **self.specs}
-        wanted = {"volume_type": {"name": "shared", "extra_specs": specs}}
-        made = self.api.request("POST", "/types", wanted, token=wsgi_api.ADMIN)
-        kind = made.body["volume_type"]["id"]
+        kind = self.create_type("shared", {"multiattach": "<is> True", **self.specs})
         self.volume = db_rows.add_volume(multiattach=True, volume_type_id=kind)["id"]
-
-    def act(self, name, sent=None, status=202, **more):
-        answer = self.api.request("POST", f"/volumes/{self.volume}/action", {name: sent}, **more)
-        self.assertEqual(status, answer.status, answer.raw)
-        return answer
 
     def let_in(self, host, **more):
         """Reserve the volume and let a host in; return what the backend calls it."""
-        self.act("os-reserve", **more)
+        self.act(self.volume, "os-reserve", **more)
         return self.open(host, **more)
 
     def open(self, host, **more):
         sent = {"connector": connector(host)}
-        result = self.act("os-initialize_connection", sent, status=200, **more).body
+        result = self.act(self.volume, "os-initialize_connection", sent, status=200, **more).body
         return result["connection_info"]["data"]["attachment_id"]
 
     def shut(self, host, **more):
-        self.act("os-terminate_connection", {"connector": connector(host)}, **more)
+        self.act(self.volume, "os-terminate_connection", {"connector": connector(host)}, **more)
 
     def attach(self, server, mode=None, **more):
         """Attach for a server; return the attachment id."""
         said = {"instance_uuid": server, "mountpoint": "/dev/vdb"} | (
             {"mode": mode} if mode else {}
         )
-        self.act("os-attach", said, **more)
+        self.act(self.volume, "os-attach", said, **more)
         (attachment,) = [r["id"] for r in self.held("legacy") if r["instance_uuid"] == server]
         return attachment
 
@@ -59,7 +49,7 @@ class Case(unittest.TestCase):
         return [row for row in db_rows.list_attachments(self.volume) if row["kind"] in kinds]
 
     def detach(self, attachment, **more):
-        self.act("os-detach", {"attachment_id": attachment}, **more)
+        self.act(self.volume, "os-detach", {"attachment_id": attachment}, **more)
 
     def assert_free(self):
         self.assertEqual(set(), self.driver.granted())
@@ -118,15 +108,15 @@ class WhoseTest(Case):
     def test_legacy_terminate_connection_late_keeps_connections_of_others(self):
         self.let_in("compute-1")
         self.shut("compute-1")
-        self.act("os-reserve", token=BOB)
+        self.act(self.volume, "os-reserve", token=BOB)
         for late in ("os-unreserve", "os-detach"):
-            self.act(late)
+            self.act(self.volume, late)
         self.shut("compute-1")
         self.assertEqual(["bob"], [row["user_id"] for row in self.held("hold")])
         two = self.open("compute-2", token=BOB)
-        self.act("os-unreserve")
+        self.act(self.volume, "os-unreserve")
         self.assertEqual({two}, self.driver.granted())
-        self.act("os-unreserve", token=BOB)
+        self.act(self.volume, "os-unreserve", token=BOB)
         self.assert_free()
 
     def test_legacy_ordinary_volume_has_one_holder_after_repeated_calls(self):
@@ -134,10 +124,10 @@ class WhoseTest(Case):
         self.let_in("compute-1")
         self.shut("compute-1")
         self.assert_free()
-        self.act("os-reserve")
+        self.act(self.volume, "os-reserve")
         self.shut("compute-1")
         self.assertEqual("attaching", db_rows.get_volume(self.volume)["status"])
-        self.act("os-unreserve")
+        self.act(self.volume, "os-unreserve")
         self.assert_free()
 
 
@@ -154,7 +144,7 @@ class MixedTest(Case):
         by_server = self.let_in("compute-2")
         server = self.attach(SERVERS[1])
         by_host = self.let_in("compute-3")
-        self.act("os-attach", {"host_name": "compute-3", "mountpoint": "/mnt"})
+        self.act(self.volume, "os-attach", {"host_name": "compute-3", "mountpoint": "/mnt"})
         (host,) = [r["id"] for r in self.held("legacy") if r["instance_uuid"] is None]
         return {new: new, server: by_server, host: by_host}
 
@@ -178,7 +168,9 @@ class MixedTest(Case):
 
     def test_os_force_detach_without_id_lists_several_attachments(self):
         reached = self.begin()
-        fault = self.act("os-force_detach", {}, status=400, token=wsgi_api.ADMIN).fault
+        fault = self.act(
+            self.volume, "os-force_detach", {}, status=400, token=wsgi_api.ADMIN
+        ).fault
         for each in reached:
             self.assertIn(f"attachment {each}", fault)
         self.assertEqual(set(reached.values()), self.driver.granted())
@@ -188,10 +180,14 @@ class MixedTest(Case):
             reached = self.begin()
             attachment, *others = reached
             db_rows.change_attachment(attachment, state=state)
-            self.act("os-force_detach", {"attachment_id": attachment}, token=wsgi_api.ADMIN)
+            self.act(
+                self.volume, "os-force_detach", {"attachment_id": attachment}, token=wsgi_api.ADMIN
+            )
             self.assertEqual({reached[each] for each in others}, self.driver.granted(), state)
             for each in others:
-                self.act("os-force_detach", {"attachment_id": each}, token=wsgi_api.ADMIN)
+                self.act(
+                    self.volume, "os-force_detach", {"attachment_id": each}, token=wsgi_api.ADMIN
+                )
             self.assert_free()
 
 
@@ -209,6 +205,7 @@ class OneWriterTest(Case):
         self.let_in("compute-2", token=BOB)
         self.assertEqual({"compute-1": "rw", "compute-2": "ro"}, self.modes())
         fault = self.act(
+            self.volume,
             "os-attach",
             {"instance_uuid": SERVERS[1], "mountpoint": "m", "mode": "rw"},
             status=400,
@@ -245,12 +242,12 @@ class LimitTest(Case):
     specs = {"max_attachments": "2"}
 
     def test_legacy_connect_without_reservation_counts_against_no_other_user(self):
-        self.act("os-reserve", token=BOB)
+        self.act(self.volume, "os-reserve", token=BOB)
         self.open("compute-1")
         sent = {"connector": connector("compute-3")}
-        fault = self.act("os-initialize_connection", sent, status=400).fault
+        fault = self.act(self.volume, "os-initialize_connection", sent, status=400).fault
         self.assertIn("has 2 attachments, and may have 2", fault)
         self.open("compute-2", token=BOB)
         self.attach(SERVERS[1], token=BOB)
         self.attach(SERVERS[0])
-        self.act("os-reserve", status=400)
+        self.act(self.volume, "os-reserve", status=400)

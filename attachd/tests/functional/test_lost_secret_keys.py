@@ -2,24 +2,22 @@
 """Tests of attachments whose secrets cannot be decrypted, over HTTP."""
 
 import logging
-import unittest
 from unittest import mock
 
 from attachd.tests.fixtures import db_rows, key_files, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 
 ISCSI = {"driver_volume_type": "iscsi", "data": {"auth_password": "pass-word"}}
 CONNECTOR = db_rows.CONNECTOR
 AUTH = "auth_password"
 
 
-class LostKeyTest(unittest.TestCase):
+class LostKeyTest(ApiCase):
     def setUp(self):
         super().setUp()
         self.file = key_files.use(self)
-        self.api = wsgi_api.use(self)
-        grant = mock.patch.object(self.api.backend.driver, "grant", return_value=ISCSI)
-        self.grant = grant.start()
-        self.addCleanup(grant.stop)
+        grant = mock.patch.object(self.driver, "grant", return_value=ISCSI)
+        self.grant = self.enterContext(grant)
         self.volume = self.add_volume()
         self.lost = self.attach(self.volume).body["attachment"]["id"]
         self.lost_name = key_files.key_ids(self.file)[0]
@@ -30,9 +28,7 @@ class LostKeyTest(unittest.TestCase):
 
     def attach(self, volume):
         body = {"attachment": {"volume_uuid": volume, "connector": CONNECTOR}}
-        answer = self.api.request("POST", "/attachments", body)
-        self.assertEqual(200, answer.status, answer.raw)
-        return answer
+        return self.expect(200, "POST", "/attachments", body)
 
     def secrets(self):
         """Return the secrets that the driver received."""

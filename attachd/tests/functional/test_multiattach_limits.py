@@ -5,10 +5,10 @@ Limits of volume types are tested in gabbits/multiattach-limits.yaml.
 """
 
 import functools
-import unittest
 
 from attachd.tests import concurrency
-from attachd.tests.fixtures import conf_fixture, db_rows, wsgi_api
+from attachd.tests.fixtures import conf_fixture, db_rows
+from attachd.tests.functional.api_case import ApiCase
 
 LIMIT = 2
 SAYS = (
@@ -17,10 +17,9 @@ SAYS = (
 )
 
 
-class HostTest(unittest.TestCase):
+class HostTest(ApiCase):
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
         conf_fixture.override(self, "max_attachments_per_host", LIMIT, group="manager")
 
     def attach(self, host="node-1", volume=None):

@@ -14,6 +14,7 @@ from attachd.manager.endpoint import Endpoint
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.rpc import transport
 from attachd.tests.fixtures import backends, deployments, processes, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_for
 
@@ -22,10 +23,9 @@ ONE_WRITER = {**SHARED, "mode": "RO"}
 ABLE = {"multiattach": True, "read_only_enforced": True}
 
 
-class Case(unittest.TestCase):
+class Case(ApiCase):
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
         self.report(self.api.backend, {})
 
     def report(self, backend, capabilities):
@@ -47,11 +47,6 @@ class Case(unittest.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
         self.report(backend, capabilities)
-
-    def add_type(self, name, specs):
-        body = {"volume_type": {"name": name, "extra_specs": specs}}
-        answer = self.api.request("POST", "/types", body, token=wsgi_api.ADMIN)
-        self.assertEqual(200, answer.status, answer.raw)
 
     def create(self, name):
         return self.api.request("POST", "/volumes", {"volume": {"size": 1, "volume_type": name}})
@@ -81,7 +76,7 @@ class Case(unittest.TestCase):
 
 class LackingTest(Case):
     def test_multiattach_volume_needs_a_multiattach_backend(self):
-        self.add_type("shared", SHARED)
+        self.create_type("shared", SHARED)
         self.assert_refused("shared", "No backend can serve .* asks for: multiattach")
         self.assertEqual([], self.pools("shared"))
         self.start_another(multiattach=True)
@@ -90,26 +85,26 @@ class LackingTest(Case):
             self.assertEqual("here@later#later", self.place_of(self.create("shared")))
 
     def test_read_only_type_needs_a_backend_that_enforces_it(self):
-        self.add_type("archive", {"mode": "RO"})
+        self.create_type("archive", {"mode": "RO"})
         self.assert_refused("archive", "asks for: read_only_enforced")
         self.start_another(read_only_enforced=True)
         self.assertEqual(["here@later#later"], self.pools("archive"))
         self.assertEqual("here@later#later", self.place_of(self.create("archive")))
 
     def test_no_valid_backend_names_all_missing_capabilities(self):
-        self.add_type("cluster", {**ONE_WRITER, "max_attachments": "3"})
+        self.create_type("cluster", {**ONE_WRITER, "max_attachments": "3"})
         self.assert_refused("cluster", "asks for: multiattach, read_only_enforced")
         self.start_another(multiattach=True)
         self.assert_refused("cluster", "asks for: read_only_enforced")
 
     def test_no_valid_backend_if_capabilities_are_on_different_backends(self):
-        self.add_type("cluster", ONE_WRITER)
+        self.create_type("cluster", ONE_WRITER)
         self.report(self.api.backend, {"multiattach": True})
         self.start_another(read_only_enforced=True)
         self.assert_refused("cluster", "all of multiattach, read_only_enforced together")
 
     def test_backend_that_lost_a_capability_gets_no_new_volume(self):
-        self.add_type("shared", SHARED)
+        self.create_type("shared", SHARED)
         self.report(self.api.backend, ABLE)
         self.assertEqual("here@fake#fake", self.place_of(self.create("shared")))
         self.report(self.api.backend, {"multiattach": False})
@@ -122,14 +117,14 @@ class LackingTest(Case):
             ("single", {"multiattach": "<is> False"}),
             ("written", {"mode": "RW", "max_attachments": "1", "max_attachments_per_host": "1"}),
         ):
-            self.add_type(name, specs)
+            self.create_type(name, specs)
             self.assertEqual(["here@fake#fake"], self.pools(name))
             self.assertEqual("here@fake#fake", self.place_of(self.create(name)))
 
     def test_retype_to_type_that_the_backend_cannot_serve_is_refused(self):
-        self.add_type("shared", SHARED)
+        self.create_type("shared", SHARED)
         self.start_another(**ABLE)
-        self.add_type("here", {"volume_backend_name": "fake"})
+        self.create_type("here", {"volume_backend_name": "fake"})
         volume = self.create("here")
         self.place_of(volume)
         path = f"/volumes/{volume.body['volume']['id']}"

@@ -3,12 +3,12 @@
 
 import functools
 import itertools
-import unittest
 
 from attachd.db import quotas
 from attachd.db.types import store as types
 from attachd.tests import concurrency
-from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.fixtures import db_rows
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.functional.test_type_races import SEVERAL
 
 TYPES = {
@@ -37,18 +37,10 @@ STATES = (
 )  # fmt: skip
 
 
-class Case(unittest.TestCase):
+class Case(ApiCase):
     def setUp(self):
         super().setUp()
-        self.api = wsgi_api.use(self)
-        self.types = {}
-        for name, specs in TYPES.items():
-            self.add_type(name, specs)
-
-    def add_type(self, name, specs):
-        wanted = {"volume_type": {"name": name, "extra_specs": specs}}
-        answer = self.api.request("POST", "/types", wanted, token=wsgi_api.ADMIN)
-        self.types[name] = answer.body["volume_type"]["id"]
+        self.types = {name: self.create_type(name, specs) for name, specs in TYPES.items()}
 
     def add(self, name, attachment=None, state="ready"):
         several = TYPES[name].get("multiattach") is not None
@@ -69,8 +61,7 @@ class Case(unittest.TestCase):
 
     def assert_refused(self, volume, to, says, status=400):
         before = self.seen(volume)
-        answer = self.retype(volume, to)
-        self.assertEqual(status, answer.status, answer.raw)
+        answer = self.act(volume, "os-retype", {"new_type": to}, status)
         self.assertRegex(answer.fault, says)
         self.assertEqual(before, self.seen(volume))
 
@@ -102,7 +93,7 @@ class WhenTest(Case):
 
     def test_retype_with_equal_specs_in_other_spelling_changes_nothing(self):
         for name, specs in SAME.items():
-            self.add_type(f"also {name}", specs)
+            self.types[f"also {name}"] = self.create_type(f"also {name}", specs)
             volume = self.add(name, "attached")
             self.assertEqual(202, self.retype(volume, f"also {name}").status)
             self.assertEqual(
@@ -122,9 +113,9 @@ class FailureTest(Case):
         self.assert_refused(self.add("shared"), "plain", "volumes_plain", 413)
 
     def test_retype_refused_by_backend_keeps_type_and_flag(self):
-        self.add_type("golden", {**SEVERAL, "colour": "gold"})
+        self.types["golden"] = self.create_type("golden", {**SEVERAL, "colour": "gold"})
         self.assert_refused(self.add("plain"), "golden", "does not migrate .* asks for: colour")
-        self.add_type("single", {"colour": "gold"})
+        self.types["single"] = self.create_type("single", {"colour": "gold"})
         self.assert_refused(self.add("shared"), "single", "does not migrate .* asks for: colour")
 
     def test_retype_to_deleted_or_changed_type_keeps_type_and_flag(self):

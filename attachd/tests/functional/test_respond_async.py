@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of Prefer: respond-async: the API returns at once, and a manager does the work."""
 
-import unittest
 from unittest import mock
 
 from attachd import exception
@@ -13,6 +12,7 @@ from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import manager_api
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
@@ -22,12 +22,7 @@ LATER = {"prefer": "respond-async"}
 OWN = f"{wsgi_api.LATEST}, attachd 1.0"
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.api = wsgi_api.use(self)
-        self.driver = self.api.backend.driver
-
+class Case(ApiCase):
     def create(self, volume, server=SERVER, options=LATER, **fields):
         body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": server, **fields}}
         return self.api.request("POST", "/attachments", body, **options)

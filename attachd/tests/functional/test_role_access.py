@@ -7,7 +7,6 @@ samples (test_api_samples) have a call of it.
 
 import dataclasses
 import re
-import unittest
 from unittest import mock
 
 from attachd.api import app, endpoint, policy, validation
@@ -16,21 +15,16 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.functional import role_expectations, test_api_samples
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.wait import wait_until
 
 OF_PROJECTS = frozenset({"volume_id", "attachment_id", "message_id", "target_project_id"})
 """The variable parts of paths that name what belongs to one project."""
 
 
-class Case(unittest.TestCase):
+class RulesTest(ApiCase):
     maxDiff = None
 
-    def setUp(self):
-        super().setUp()
-        self.api = wsgi_api.use(self)
-
-
-class RulesTest(Case):
     def _context(self, token):
         user, project, roles = token.split(":")
         return RequestContext(
@@ -53,7 +47,7 @@ class RulesTest(Case):
                     self.assertEqual(wanted, found, f"in the project {project}")
 
 
-class GatesTest(Case):
+class GatesTest(ApiCase):
     """Handlers are replaced, so that each endpoint can be called by each role."""
 
     def setUp(self):
@@ -89,18 +83,14 @@ class GatesTest(Case):
                         self.assertIn(f" {each.policy} ", answer.fault)
 
 
-class ExtraSpecsTest(Case):
+class ExtraSpecsTest(ApiCase):
     """What a rule hides inside of answers, and not behind an endpoint."""
 
     SPECS = {"multiattach": "<is> True", "storage_protocol": "iSCSI"}
 
     def setUp(self):
         super().setUp()
-        body = {"volume_type": {"name": "gold", "extra_specs": self.SPECS}}
-        made = self.api.request(
-            "POST", "/types", body, token=role_expectations.TOKENS_BY_ROLE["admin"]
-        )
-        self.path = f"/types/{made.body['volume_type']['id']}"
+        self.path = f"/types/{self.create_type('gold', self.SPECS)}"
 
     def test_extra_specs_are_shown_to_permitted_roles(self):
         may_look = role_expectations.allowed_roles("volume_extension:types_extra_specs:index")
@@ -127,7 +117,7 @@ def _version(each):
     return mv.RequestedVersions(mv.LATEST, each.ext_since).header()
 
 
-class StoryTest(Case):
+class StoryTest(ApiCase):
     """The calls of the samples, with all that is in them, from the least to the most trusted."""
 
     def setUp(self):
@@ -138,7 +128,22 @@ class StoryTest(Case):
     def test_sample_calls_succeed_for_the_least_permitted_role_only(self):
         for _sample in test_api_samples.generate_samples(self.api, self._ask):
             pass
-        self._refuse_what_is_in_no_sample()
+        # Try what the samples do not have: deletions, for the most part.
+        volume = db_rows.add_volume()["id"]
+        attachment = db_rows.add_attachment(db_rows.add_volume()["id"])["id"]
+        ids = {
+            "volume_id": volume,
+            "attachment_id": attachment,
+            "target_project_id": wsgi_api.PROJECT,
+        }
+        before = self._at_rest()
+        for call in endpoint.load():
+            if call in self.seen or not OF_PROJECTS & set(call.variables):
+                continue
+            path = re.sub(r"\{(\w+)\}", lambda match: ids.get(match[1], "x"), call.path)
+            body = {call.action: role_expectations.BODIES.get(call.action, {})}
+            self._refused_to_strangers(call, path, body if call.action else None)
+        self.assertEqual(before, (db_rows.list_volumes(), db_rows.list_attachments()))
 
     def _ask(self, api, step):
         if step.path.startswith("//"):
@@ -183,24 +188,6 @@ class StoryTest(Case):
             answer = self.api.request(each.method, path, body, token=token, version=version)
             # A 400: add a call to the samples, or a body to role_expectations.BODIES.
             self.assertIn(answer.status, {403, 404}, answer.raw)
-
-    def _refuse_what_is_in_no_sample(self):
-        """Try what the samples do not have: deletions, for the most part."""
-        volume = db_rows.add_volume()["id"]
-        attachment = db_rows.add_attachment(db_rows.add_volume()["id"])["id"]
-        ids = {
-            "volume_id": volume,
-            "attachment_id": attachment,
-            "target_project_id": wsgi_api.PROJECT,
-        }
-        before = self._at_rest()
-        for each in endpoint.load():
-            if each in self.seen or not OF_PROJECTS & set(each.variables):
-                continue
-            path = re.sub(r"\{(\w+)\}", lambda found: ids.get(found[1], "x"), each.path)
-            said = role_expectations.BODIES.get(each.action, {})
-            self._refused_to_strangers(each, path, {each.action: said} if each.action else None)
-        self.assertEqual(before, (db_rows.list_volumes(), db_rows.list_attachments()))
 
     def _at_rest(self):
         """Return all rows, once nothing that was begun changes them any more."""
