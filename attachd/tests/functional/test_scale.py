@@ -5,8 +5,11 @@ Durations depend on the machine.  The tests count statements, and the rows that 
 for them.
 """
 
+from pathlib import Path
 import unittest
 from unittest import mock
+
+import yaml
 
 from attachd.api import filters as register
 from attachd.api import microversions as mv
@@ -22,48 +25,9 @@ PAGE = 1000
 ALL = {"all_tenants": "1"}
 MOST_STATEMENTS = 3
 
-VOLUME_FILTERS = {
-    "name": "disk-77",
-    "status": "error",
-    "metadata": "{'use': 'value-77'}",
-    "bootable": "true",
-    "availability_zone": "zone-1",
-    "size": "7",
-    "created_at": "gt:2026-01-01T02:00:00,lt:2026-01-01T03:00:00",
-    "updated_at": "lt:2026-01-01T00:30:00",
-    "id": "{volume}",
-    "project_id": large_database.SMALL_PROJECT,
-    "user_id": large_database.USER,
-    "host": "storage-7@fast#pool",
-    "volume_type_id": "{type}",
-    "attach_status": "attached",
-    "multiattach": "true",
-    "glance_metadata": "{'os_type': 'value-77'}",
-    "name~": "sk-77",
-    "description~": "ber 77",
-    "status~": "err",
-    "host~": "age-7@",
-    "availability_zone~": "one-1",
-}
-ATTACHMENT_FILTERS = {
-    "volume_id": "{volume}",
-    "status": "reserved",
-    "instance_id": "{server}",
-    "attach_status": "attached",
-    "attached_host": "compute-77",
-    "project_id": large_database.SMALL_PROJECT,
-    "volume_id~": "77",
-    "status~": "res",
-    "instance_id~": "77",
-    "attach_status~": "att",
-    "attached_host~": "ute-77",
-}
-OWN_ATTACHMENT_FILTERS = {
-    "created_at": "lt:2026-01-01T00:01:00",
-    "updated_at": "lt:2026-01-01T00:01:00",
-    "attached_at": "lt:2026-01-01T00:01:00",
-    "agent": "compute-77",
-}
+_FILTERS = yaml.safe_load((Path(__file__).parent / "scale_filters.yaml").read_text("utf-8"))
+VOLUME_FILTERS, ATTACHMENT_FILTERS = _FILTERS["volumes"], _FILTERS["attachments"]
+OWN_ATTACHMENT_FILTERS = _FILTERS["own_attachments"]
 EMPTY = frozenset({"migration_status", "group_id", "consumes_quota"})
 """Filters that are answered without a look at the table, as all volumes have the same."""
 FEW = {"name": 5, "metadata": 25, "user_id": 100, "project_id": 100, "id": 1, "status": 500}
@@ -93,6 +57,8 @@ class Case(unittest.TestCase):
             "volume": cls.scalar("SELECT id FROM volumes WHERE name = 'disk-777' ORDER BY id"),
             "type": cls.scalar("SELECT id FROM volume_types ORDER BY id"),
             "server": cls.scalar("SELECT instance_uuid FROM attachments ORDER BY id"),
+            "small_project": large_database.SMALL_PROJECT,
+            "user": large_database.USER,
         }
 
     @staticmethod
