@@ -3,7 +3,6 @@
 
 import json
 from pathlib import Path
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,8 +15,7 @@ import attachd
 from attachd.tests.contract import test_recorded_answers
 from attachd.tests.contract.answers import differences, normal, over_http, recording, scenarios
 from attachd.tests.contract.answers.playing import Player
-from attachd.tests.fixtures import lifetime
-from attachd.tests.wait import TIMEOUT
+from attachd.tests.fixtures import lifetime, processes
 
 ID = "0d2a3b9c-95b8-4a0a-9d39-3c4c4bd0c7f0"
 REQUEST_ID = f"req-{ID}"
@@ -200,13 +198,7 @@ class OverHttpTest(unittest.TestCase):
         tool = Path(attachd.__file__).parent.parent / "tools" / "compare_answers.py"
         if not tool.is_file():
             self.skipTest("tools/ is not installed with the package")
-        return subprocess.run(
-            [sys.executable, tool, *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-        )
+        return processes.run([sys.executable, tool, *arguments])
 
     def test_http_shows_what_the_application_answers(self):
         (scenario,) = (each for each in scenarios.load() if each.id == "metadata/metadata")

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import os
-import subprocess
 from typing import Any
 import unittest
 
@@ -23,6 +22,7 @@ from attachd.tests.fixtures import (
     crash_points,
     databases,
     deployments,
+    processes,
     rabbitmq,
     tgtd,
 )
@@ -174,7 +174,7 @@ class CrashDeployment:
         """Return sentences about differences between rows, targets and sessions."""
         try:
             return consistency.compare_with_tgt(self.database, self.tgtd)
-        except subprocess.CalledProcessError as error:
+        except processes.CommandError as error:
             # A manager has just started to work: it has received a message.
             return [f"a target was deleted while it was read: {error}"]
 

@@ -55,19 +55,8 @@ class HostCliCase(testtools.TestCase):
 
     def run_command(self, *words, code=0, **more):
         """Run a command; returns what it printed, or with another code what it complained of."""
-        done = subprocess.run(
-            words,
-            cwd=self.folder,
-            env={**self.environment, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-        said = f"{words}\n{done.stdout}\n{done.stderr}"
-        self.assertEqual(code, done.returncode, said)
-        return done.stdout if code == 0 else done.stderr
+        environment = {**self.environment, **more}
+        return processes.check_output(words, code, cwd=self.folder, env=environment)
 
     def attachd(self, *words, code=0, **more):
         """Run ``attachd``, whose host has a name of its own."""

@@ -8,14 +8,13 @@ import contextlib
 import os
 from pathlib import Path
 import signal
-import subprocess
 import threading
 
 import testtools
 
 from attachd.tests.fixtures import agent_deployment, processes, requirements, tcp_proxy
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import wait_until
 
 GIB = 2**30
 BYTES = os.urandom(4096)
@@ -239,9 +238,7 @@ class AgentsTest(AgentCase):
         existing = self.host.top / UNIT.name
         text = UNIT.read_text().replace(program, processes.script("attachd-agent"))
         existing.write_text(text)
-        done = subprocess.run(
-            [analyze, "verify", existing], capture_output=True, text=True, check=False
-        )
+        done = processes.run([analyze, "verify", existing])
         self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
         self.assertEqual("attachd-agent", Path(program).name)
 
@@ -343,14 +340,7 @@ class AgentsTest(AgentCase):
         self.deployment.manager = self.deployment.start_manager()
 
     def test_agent_with_unreadable_configuration_exits_with_one_line(self):
-        done = subprocess.run(
-            ["attachd-agent", "--config-file", f"{self.host.top / 'none.conf'}"],
-            env=processes.environment(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-        self.assertEqual(1, done.returncode)
-        self.assertEqual(1, done.stderr.count("\n"), done.stderr)
-        self.assertIn("none.conf", done.stderr)
+        words = ["attachd-agent", "--config-file", f"{self.host.top / 'none.conf'}"]
+        said = processes.check_output(words, code=1, env=processes.environment())
+        self.assertEqual(1, said.count("\n"), said)
+        self.assertIn("none.conf", said)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of attachd-all-in-one as a command."""
 
+import functools
 import os
 from pathlib import Path
 import signal
 import socket
 import sqlite3
 import stat
-import subprocess
 import threading
 import unittest
 
@@ -15,10 +15,9 @@ import requests
 
 from attachd.tests.fixtures import lifetime, processes
 from attachd.tests.fixtures.deployments import AllInOne
+from attachd.tests.fixtures.http_client import Client
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT, wait_for, wait_until
-
-HEADERS = {"OpenStack-API-Version": "volume 3.71"}
+from attachd.tests.wait import TIMEOUT, wait_until
 
 SLOW = """\
 [DEFAULT]
@@ -33,58 +32,16 @@ fake_delay = {delay}
 
 def run(*arguments, **variables):
     """Run it where it should refuse to start; returns exit code, output and errors."""
-    done = subprocess.run(
+    done = processes.run(
         [processes.script("attachd-all-in-one"), *arguments],
         env=processes.environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 
 
-class Api:
-    def __init__(self, test, url):
-        self._test = test
-        self._url = url
-
-    def request(self, method, path, body=None, expected=(200, 202, 204)):
-        answer = requests.request(
-            method, f"{self._url}/v3{path}", json=body, headers=HEADERS, timeout=TIMEOUT
-        )
-        self._test.assertIn(answer.status_code, expected, answer.text)
-        return answer.json() if answer.content else None
-
-    def create_volume(self, name="disk"):
-        body = {"volume": {"size": 1, "name": name}}
-        path = f"/volumes/{self.request('POST', '/volumes', body)['volume']['id']}"
-        volume = wait_for(
-            lambda: self.request("GET", path)["volume"],
-            lambda shown: shown["status"] != "creating",
-        )
-        self._test.assertEqual("available", volume["status"])
-        return volume
-
-    def wait_until_attaching(self):
-        """Wait until the manager has begun to connect the only attachment there is."""
-        wait_until(lambda: self.attachment_statuses() == ["attaching"], self.attachment_statuses)
-
-    def attachment_statuses(self):
-        found = self.request("GET", "/attachments/detail")["attachments"]
-        return [each["status"] for each in found]
-
-    def service_states(self):
-        return [each["state"] for each in self.request("GET", "/os-services")["services"]]
-
-    def attach(self, volume):
-        body = {"attachment": {"volume_uuid": volume["id"], "connector": {"host": "here"}}}
-        return self.request("POST", "/attachments", body)["attachment"]
-
-
-def sqlite_content(state):
-    """Return all that the database has on the disk."""
-    return b"".join(each.read_bytes() for each in sorted(state.glob("attachd.sqlite*")))
+def attach(api, volume):
+    body = {"attachment": {"volume_uuid": volume, "connector": {"host": "here"}}}
+    return api.request_json("POST", "/attachments", body)["attachment"]
 
 
 class StateTest(unittest.TestCase):
@@ -97,31 +54,31 @@ class StateTest(unittest.TestCase):
         plain = lifetime.temp_dir(self) / "plain.conf"
         plain.write_text("[file]\nfile_loop_devices = never\n")
         process = AllInOne(self, self.state, f"--config-file={plain}", *arguments)
-        return process, Api(self, process.url)
+        return process, Client(f"{process.url}/v3")
 
     def test_all_in_one_second_start_keeps_state(self):
         process, api = self.start()
         volume = api.create_volume()
-        attachment = api.attach(volume)
+        attachment = attach(api, volume)
         key = (self.state / "secrets.key").read_text()
-        self.assertIn(b"encrypted:1:", sqlite_content(self.state))
+        database = sorted(self.state.glob("attachd.sqlite*"))
+        self.assertIn(b"encrypted:1:", b"".join(file.read_bytes() for file in database))
         device = Path(attachment["connection_info"]["device_path"])
         with device.open("r+b") as disk:
             disk.write(b"what was written")
-        api.request("POST", f"/attachments/{attachment['id']}/action", {"os-complete": {}})
+        api.request_json("POST", f"/attachments/{attachment['id']}/action", {"os-complete": {}})
         self.assertEqual(0, process.end())
 
         process, api = self.start()
-        found = api.request("GET", f"/volumes/{volume['id']}")["volume"]
-        self.assertEqual("in-use", found["status"])
-        again = api.request("GET", f"/attachments/{attachment['id']}")["attachment"]
+        self.assertEqual("in-use", api.status(volume))
+        again = api.request_json("GET", f"/attachments/{attachment['id']}")["attachment"]
         self.assertEqual("attached", again["status"])
         self.assertEqual(str(device), again["connection_info"]["device_path"])
         self.assertEqual(key, (self.state / "secrets.key").read_text())
         with device.open("rb") as disk:
             self.assertEqual(b"what was written", disk.read(16))
-        api.request("DELETE", f"/attachments/{attachment['id']}")
-        api.request("DELETE", f"/volumes/{volume['id']}")
+        api.request_json("DELETE", f"/attachments/{attachment['id']}")
+        api.request_json("DELETE", f"/volumes/{volume}")
         self.assertEqual(0, process.end())
 
     def test_all_in_one_after_kill_starts(self):
@@ -129,13 +86,11 @@ class StateTest(unittest.TestCase):
         volume = api.create_volume()
         process.kill()
         _process, api = self.start()
-        self.assertEqual(
-            "available", api.request("GET", f"/volumes/{volume['id']}")["volume"]["status"]
-        )
+        self.assertEqual("available", api.status(volume))
 
     def test_all_in_one_state_is_not_readable_by_others(self):
         _process, api = self.start()
-        api.attach(api.create_volume())
+        attach(api, api.create_volume())
         found = [self.state, *self.state.rglob("*")]
         self.assertGreater(len(found), 5)
         open_to_others = [
@@ -164,7 +119,7 @@ class StateTest(unittest.TestCase):
             "[second]\ndriver = fake\n"
         )
         _process, api = self.start(f"--config-file={own}")
-        services = api.request("GET", "/os-services")["services"]
+        services = api.request_json("GET", "/os-services")["services"]
         self.assertEqual(
             {("all-in-one@file", "home", "up"), ("all-in-one@second", "home", "up")},
             {(each["host"], each["zone"], each["state"]) for each in services},
@@ -186,9 +141,13 @@ class EndTest(unittest.TestCase):
 
     def slow(self, delay):
         process = self.begin(delay)
-        api = Api(self, process.url)
+        api = Client(f"{process.url}/v3")
         # It does not wait long for its first report, which is slow too.
-        wait_until(lambda: "up" in api.service_states(), lambda: process.output)
+        services = functools.partial(api.request_json, "GET", "/os-services")
+        wait_until(
+            lambda: "up" in [service["state"] for service in services()["services"]],
+            lambda: process.output,
+        )
         return process, api
 
     def begin(self, delay):
@@ -209,18 +168,18 @@ class EndTest(unittest.TestCase):
         process, api = self.slow(delay=1.5)
         volume = api.create_volume()
         answers = []
-        client = threading.Thread(target=lambda: answers.append(api.attach(volume)))
+        client = threading.Thread(target=lambda: answers.append(attach(api, volume)))
         client.start()
         api.wait_until_attaching()
         self.assertEqual(0, process.end())
         client.join(TIMEOUT)
         self.assertEqual(1, len(answers))
-        self.assertEqual(volume["id"], answers[0]["connection_info"]["volume_id"])
+        self.assertEqual(volume, answers[0]["connection_info"]["volume_id"])
 
     def test_all_in_one_on_signal_finishes_accepted_work(self):
         process, api = self.slow(delay=1)
         body = {"volume": {"size": 1}}
-        volume = api.request("POST", "/volumes", body)["volume"]
+        volume = api.request_json("POST", "/volumes", body)["volume"]
         self.assertEqual(0, process.end())
         with sqlite3.connect(self.state / "attachd.sqlite") as database:
             rows = database.execute("SELECT id, status FROM volumes").fetchall()
@@ -230,7 +189,7 @@ class EndTest(unittest.TestCase):
         process, _api = self.slow(delay=0)
         self.assertEqual(0, process.end())
         process = self.begin(delay=900)  # its backend is still known to be up
-        Api(self, process.url).request("POST", "/volumes", {"volume": {"size": 1}})
+        Client(f"{process.url}/v3").request_json("POST", "/volumes", {"volume": {"size": 1}})
         process.send(signal.SIGINT)
         # Until it has seen the first one, a second one is the same.
         wait_until(lambda: not self.interrupted(process), interval=0.5)

@@ -4,7 +4,6 @@
 import contextlib
 import json
 import secrets
-import subprocess
 import threading
 
 import sqlalchemy as sa
@@ -22,7 +21,7 @@ from attachd.tests.fixtures import (
 from attachd.tests.functional import attach_cycles
 from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import wait_until
 
 TYPE = {"name": "shared", "extra_specs": {"multiattach": "<is> True"}}
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
@@ -57,13 +56,9 @@ class AuditCommandTest(testtools.TestCase):
 
     def audit(self, *arguments):
         """Run an audit; return its exit code, what it printed and what it complained of."""
-        done = subprocess.run(
+        done = processes.run(
             [*self._command, *arguments],
-            capture_output=True,
-            text=True,
             env=processes.environment(HOME=str(self.deployment.folder)),
-            timeout=TIMEOUT,
-            check=False,
         )
         self.assertNotIn("Traceback", done.stderr)
         return done.returncode, done.stdout, done.stderr

@@ -178,7 +178,8 @@ class WhileAttachedTest(IscsiCase):
 
         self.tgtd.restart()
         self.assertEqual([], self.tgtd.targets())
-        self.wait_until_healed(info_a, info_b)
+        expected = {info["data"]["target_iqn"] for info in (info_a, info_b)}
+        wait_until(lambda: self.healed() == expected, self.healed)
         self.assertIn("read 4096", self.a.command(session, "read -P 7 0 4096"))
         self.assertEqual(b"\7" * 4096, self.a.read(info_a, 0, 4096))
         self.assertEqual(b"before" * 1024, local.read(device, 0, 6144))
@@ -186,13 +187,9 @@ class WhileAttachedTest(IscsiCase):
         info_a["data"]["auth_password"] = secrets.token_hex(16)
         self.assertRaises(initiators.Refused, self.a.read, info_a, 0, 512)
 
-    def wait_until_healed(self, *infos):
-        """Wait for each target to let its host in; the last thing that a grant does."""
-        wanted = {info["data"]["target_iqn"] for info in infos}
-        wait_until(lambda: self.healed() == wanted, self.healed)
-
     def healed(self):
-        return {each.name for each in self.tgtd.targets() if each.initiators}
+        """Return the targets that let a host in, which is the last thing that a grant does."""
+        return {target.name for target in self.tgtd.targets() if target.initiators}
 
 
 class LoopDeviceTest(Case):

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import unittest
 
 import attachd
+from attachd.tests.fixtures import processes
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
@@ -103,12 +103,8 @@ class BenchmarkTest(unittest.TestCase):
         return server, f"http://127.0.0.1:{server.server_port}/v3"
 
     def _run(self, *arguments, status=0, command=BENCHMARK):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", str(command), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=2 * TIMEOUT,
-            check=False,
+        done = processes.run(
+            [sys.executable, "-W", "ignore", str(command), *arguments], timeout=2 * TIMEOUT
         )
         self.assertEqual(status, done.returncode, done.stdout + done.stderr)
         return done
@@ -201,7 +197,7 @@ class BenchmarkTest(unittest.TestCase):
         speed = FOLDER / "machine_speed.py"
         out = self._run("--rounds", "1", "--json", str(self.json), command=speed).stdout
         content = json.loads(self.json.read_text(encoding="utf-8"))
-        times = [each["measured"] / each["reference"] for each in content["results"]]
+        times = [result["measured"] / result["reference"] for result in content["results"]]
         self.assertEqual(statistics.median(times), content["median"])
         self.assertGreater(min(times), 0)
         for name in ("versionedobjects", "pecan", "taskflow"):

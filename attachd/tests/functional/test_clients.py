@@ -3,7 +3,6 @@
 
 from pathlib import Path
 import re
-import subprocess
 import unittest
 import uuid
 
@@ -43,18 +42,9 @@ class Case(unittest.TestCase):
     def shell(self, lines, expected=0):
         """Run commands in another terminal where the settings were pasted."""
         settings, _example = self.printed()
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{lines}"],
-            env=processes.environment(PATH=self.path(), HOME=str(self.folder), COLUMNS="200"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=4 * TIMEOUT,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        self.assertEqual(expected, done.returncode, f"{lines}\n{said}\n{self.process.output}")
-        return done.stdout.strip() if expected == 0 else said
+        environment = {"PATH": self.path(), "HOME": str(self.folder)}
+        lines = f"{settings}\n{WAIT}\n{lines}"
+        return cli_commands.run_script(self, self.process, lines, expected, **environment)
 
 
 @full_only("clients")

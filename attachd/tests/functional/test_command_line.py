@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 import re
 import shutil
-import subprocess
 import sys
 
 import testtools
@@ -15,7 +14,6 @@ import yaml
 from attachd.tests.fixtures import lifetime, processes, requirements
 from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT
 
 SOURCE = processes.ROOT / "cinderclient-ext"
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -126,9 +124,7 @@ class AttachdTest(HostCliCase):
         self.assertIn("mkfs.ext99", self.local(*words, code=1))
         lines = [["local-attach", volume], ["local-detach", volume], ["get-connector"]]
         command = (sys.executable, "-c", AS_NOBODY.format(lines=lines))
-        done = subprocess.run(
-            command, env=self.environment, check=False, capture_output=True, text=True
-        )
+        done = processes.run(command, env=self.environment)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual(["1", "1", "1"], re.findall(r"(?m)^\d$", done.stderr))
         self.assertIn("lacks: the rights of root (run it with sudo).\n", done.stderr)
@@ -276,13 +272,8 @@ class ExtensionTest(testtools.TestCase):
 
     def cinder(self, *command, path):
         """Run it; return its exit code and output."""
-        done = subprocess.run(
-            command,
-            env=processes.environment(PYTHONPATH=path, HOME=f"{lifetime.temp_dir(self)}"),
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
+        done = processes.run(
+            command, env=processes.environment(PYTHONPATH=path, HOME=f"{lifetime.temp_dir(self)}")
         )
         return done.returncode, done.stdout + done.stderr
 
@@ -296,7 +287,7 @@ class ExtensionTest(testtools.TestCase):
         shutil.copytree(SOURCE, source)
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         install += ["--no-build-isolation", "--target", str(site), str(source)]
-        subprocess.run(install, check=True, capture_output=True, text=True)
+        processes.check_output(install)
         theirs = {"local-attach", "local-detach", "get-connector"}
         ours = {"local-list", "local-restore"}
         self.assertEqual(theirs | ours, self.commands(only_ours(self, site)))

@@ -2,7 +2,6 @@
 """Tests that the forked commands of fixtures/cli_commands.py behave as the real ones."""
 
 from pathlib import Path
-import subprocess
 import unittest
 
 from attachd.tests.fixtures import cli_commands, lifetime, processes
@@ -19,15 +18,11 @@ class CommandsTest(unittest.TestCase):
         self.path = cli_commands.command_path(self)
 
     def said(self, path, command, **variables):
-        done = subprocess.run(
+        done = processes.run(
             ["bash", "-c", command],
             env=processes.environment(PATH=path, HOME=str(self.folder), **variables),
             cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=2 * TIMEOUT,
-            check=False,
         )
         return done.returncode, done.stdout, done.stderr
 

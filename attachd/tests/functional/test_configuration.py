@@ -5,13 +5,11 @@ from http import server
 import json
 import os
 from pathlib import Path
-import subprocess
 import sys
 import threading
 import unittest
 
 from attachd.tests.fixtures import databases, lifetime, processes
-from attachd.tests.wait import TIMEOUT
 
 _SECRET = "in-no-log-" + "5" * 8
 
@@ -34,16 +32,7 @@ class ConfigurationTest(unittest.TestCase):
         """Run a command with a configuration; return its output and errors."""
         self.file.write_text(text, encoding="utf-8")
         env = {"HOME": str(self.folder), "ATTACHD_CONFIG_FILES": str(self.file), **variables}
-        done = subprocess.run(
-            command,
-            env=processes.environment(**env),
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
+        done = processes.run(command, env=processes.environment(**env), cwd=self.folder)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         return done.stdout + done.stderr
 

@@ -50,7 +50,7 @@ http {{
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    done = processes.run(command)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -70,12 +70,7 @@ class UnitsTest(unittest.TestCase):
         analyze = requirements.require_tool(self, "systemd-analyze")
         for file in sorted((ETC / "systemd").glob("*.service")):
             with self.subTest(file.name):
-                said = subprocess.run(
-                    [analyze, "verify", "--man=no", str(file)],
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                ).stderr
+                said = processes.run([analyze, "verify", "--man=no", str(file)]).stderr
                 ours = [line for line in said.splitlines() if file.name in line]
                 # The commands are there once attachd is installed.
                 wrong = [line for line in ours if "is not executable" not in line]
@@ -189,8 +184,7 @@ class NginxTest(testtools.TestCase):
             *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
             *("-keyout", f"{self.folder / 'key.pem'}", "-out", str(self.certificate)),
         )
-        with server.HTTPServer(("127.0.0.1", 0), Upstream) as probe:
-            port = probe.server_port
+        port = processes.free_port()
         text = (ETC / "nginx/attachd.conf").read_text()
         for existing, local in (
             ("127.0.0.1:8776", f"127.0.0.1:{self.upstream.server_port}"),

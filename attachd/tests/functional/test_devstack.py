@@ -25,12 +25,6 @@ INITIATOR = "iqn.2026-01.example:host"
 NAME = "disk-\N{ROCKET}"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class SettingsTest(testtools.TestCase):
     """What becomes of the lines of local.conf; nothing is started."""
 
@@ -101,13 +95,13 @@ class PhasesTest(testtools.TestCase):
         broker = parse.urlsplit(requirements.require_server(self, "rabbitmq"))
         self.addCleanup(self._forget_vhost)
         self._make_database_user()
-        self.portal = f"127.0.0.1:{free_port()}"
+        self.portal = f"127.0.0.1:{processes.free_port()}"
         own = {
             "ADMIN_PASSWORD": self.keystone.admin.password,
             "ATTACHD_AGENT": "True",
             "ATTACHD_AGENT_HOST": "node-1",
             "ATTACHD_DATABASE": self.name,
-            "ATTACHD_PORT": free_port(),
+            "ATTACHD_PORT": processes.free_port(),
             "ATTACHD_TGT_PORT": self.portal.partition(":")[2],
             "ATTACHD_USER": self.name,
             "ATTACHD_VHOST": self.name,
@@ -135,10 +129,7 @@ class PhasesTest(testtools.TestCase):
 
     def _vhosts(self):
         control = requirements.require_tool(self, "rabbitmqctl")
-        listed = subprocess.run(
-            [control, "--quiet", "list_vhosts"], check=True, capture_output=True, text=True
-        )
-        return listed.stdout.split()
+        return processes.check_output([control, "--quiet", "list_vhosts"]).split()
 
     def _forget_vhost(self):
         if self.name in self._vhosts():
@@ -168,7 +159,10 @@ class PhasesTest(testtools.TestCase):
     def test_devstack_phases_from_install_to_clean_can_be_repeated(self):
         for _ in range(2):
             self.devstack.run("stack", "install")
-        self._check_installed()
+        if not GENUINE:
+            self.assertIn(f"setup_develop {processes.ROOT} memcached,host", self.devstack.calls)
+            self.assertIn("install_package tgt", self.devstack.calls)
+            self.assertIn("stop_service tgt", self.devstack.calls)
         written = []
         for _ in range(2):
             self.devstack.run("stack", "post-config")
@@ -186,7 +180,13 @@ class PhasesTest(testtools.TestCase):
         self.devstack.run("stack", "extra")
         self.devstack.run("stack", "test-config")
         self.assertEqual(set(first), set(self.devstack.running))
-        self._check_others()
+        nova = (self.devstack.folder / "nova.conf").read_text()
+        self.assertIn(f"os_region_name = {keystone_fixture.REGION}\n", nova)
+        self.assertIn("username = nova\n", nova)
+        if not GENUINE:
+            tempest = (self.devstack.folder / "tempest.conf").read_text()
+            self.assertIn("[service_available]\ncinder = True\n", tempest)
+            self.assertIn("snapshot = False\n", tempest)
         self._use_it()
         for _ in range(2):
             self.devstack.run("unstack")
@@ -227,22 +227,6 @@ class PhasesTest(testtools.TestCase):
         for each in rest.get("/endpoints?region_id=attachd").json()["endpoints"]:
             rest.delete(f"/endpoints/{each['id']}")
         rest.delete("/regions/attachd", raise_exc=False)
-
-    def _check_others(self):
-        """What the plug-in writes into the files of others."""
-        nova = (self.devstack.folder / "nova.conf").read_text()
-        self.assertIn(f"os_region_name = {keystone_fixture.REGION}\n", nova)
-        self.assertIn("username = nova\n", nova)
-        if not GENUINE:
-            tempest = (self.devstack.folder / "tempest.conf").read_text()
-            self.assertIn("[service_available]\ncinder = True\n", tempest)
-            self.assertIn("snapshot = False\n", tempest)
-
-    def _check_installed(self):
-        if not GENUINE:
-            self.assertIn(f"setup_develop {processes.ROOT} memcached,host", self.devstack.calls)
-            self.assertIn("install_package tgt", self.devstack.calls)
-            self.assertIn("stop_service tgt", self.devstack.calls)
 
     def _use_it(self):
         url = f"http://127.0.0.1:{self.devstack.settings['ATTACHD_PORT']}"
@@ -306,23 +290,19 @@ class PhasesTest(testtools.TestCase):
         return volume
 
     def _client(self, user, *command, **variables):
-        done = subprocess.run(
+        done = processes.run(
             command,
             env=processes.environment(
                 PATH=cli_commands.command_path(self),
                 HOME=str(self.devstack.folder),
                 **(user.environment | variables),
             ),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
         )
         self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.devstack.logs)
         return done.stdout
 
     def _targets(self):
-        shown = subprocess.run(
+        return processes.check_output(
             [
                 requirements.require_tool(self, "tgtadm"),
                 "--lld=iscsi",
@@ -330,11 +310,7 @@ class PhasesTest(testtools.TestCase):
                 "--mode=target",
             ],
             env={"TGT_IPC_SOCKET": str(self.devstack.folder / "data" / "attachd" / "tgtd")},
-            check=True,
-            capture_output=True,
-            text=True,
         )
-        return shown.stdout
 
     def _check_cleaned(self):
         self.assertEqual([], self._sql(f"SHOW DATABASES LIKE '{self.name}'"))

@@ -56,7 +56,12 @@ class KilledTest(LoopDeviceCase):
                 self.assertEqual("ext4" if stage == "when it is whole" else None, whole)
                 self.assertEqual("ext4", entry.formatting)
                 self.assertFalse(mounts.is_mounted(self.volume, self.mountpoint))
-                self.again(entry, number)
+                entry = self.go_on(entry)
+                self.assertIsNone(entry.formatting)
+                self.assertTrue(mounts.is_mounted(self.volume, self.mountpoint))
+                (Path(self.mountpoint) / "file").write_text(f"{number}")
+                format_and_mount.unmount_volume(self.journal, entry, present=True)
+                subprocess.run(["e2fsck", "-fn", self.volume], check=True, capture_output=True)
 
     def test_mkfs_killed_leaves_nothing_after_undo(self):
         for stage, script in _STAGES.items():
@@ -115,14 +120,6 @@ class KilledTest(LoopDeviceCase):
             ).mountpoint
         )
         self.assertFalse(mounts.is_mounted(self.volume, self.mountpoint))
-
-    def again(self, entry, number):
-        entry = self.go_on(entry)
-        self.assertIsNone(entry.formatting)
-        self.assertTrue(mounts.is_mounted(self.volume, self.mountpoint))
-        (Path(self.mountpoint) / "file").write_text(f"{number}")
-        format_and_mount.unmount_volume(self.journal, entry, present=True)
-        subprocess.run(["e2fsck", "-fn", self.volume], check=True, capture_output=True)
 
     def killed(self, script):
         """Return the journal entry of a process killed while mkfs.ext4 ran."""

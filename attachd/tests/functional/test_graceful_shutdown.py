@@ -5,14 +5,12 @@ import signal
 import threading
 import unittest
 
-import requests
 import sqlalchemy as sa
 
 from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
-HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 SLOW = "[slow]\nfake_delay = 900\n"  # longer than the end of a process is waited for
 FAST = "[slow]\nfake_delay = 0\n"
 TRANSITIONAL = ("creating", "deleting", "extending", "connecting", "disconnecting")
@@ -33,20 +31,11 @@ class GracefulEndTest(unittest.TestCase):
         self.deployment.wait_until_served()
         return manager
 
-    def request(self, method, path, body=None):
-        url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
-
     def create_volume(self, **values):
-        answer = self.request("POST", "/volumes", {"volume": {"size": 1, **values}})
-        self.assertEqual(202, answer.status_code, answer.text)
-        return answer.json()["volume"]["id"]
-
-    def wait_for(self, volume, status):
-        wait_until(lambda: self.status(volume) == status, lambda: self.status(volume))
-
-    def status(self, volume):
-        return self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]
+        """Create a volume without waiting for it."""
+        answer = self.deployment.api.request("POST", "/volumes", {"volume": {"size": 1, **values}})
+        self.assertEqual(202, answer.status, answer)
+        return answer.body["volume"]["id"]
 
     def rows(self, statement):
         with self.engine.connect() as connection:
@@ -63,7 +52,7 @@ class GracefulEndTest(unittest.TestCase):
 
         def attach():
             body = {"attachment": {"volume_uuid": volume, "connector": {"host": "here"}}}
-            answers.append(self.request("POST", "/attachments", body))
+            answers.append(self.deployment.api.request("POST", "/attachments", body))
 
         client = threading.Thread(target=attach)
         client.start()
@@ -77,26 +66,23 @@ class GracefulEndTest(unittest.TestCase):
 
     def test_shutdown_during_attach_finishes_it_and_leaves_nothing(self):
         manager = self.start()
-        volume = self.create_volume()
-        self.wait_for(volume, "available")
+        volume = self.deployment.api.create_volume()
         self.assertEqual(1, len(self.rows("SELECT id FROM members")))
         answer = self.attaching(volume)
         self.assertEqual(0, manager.end())
-        self.assertEqual(200, answer().status_code)
+        self.assertEqual(200, answer().status)
         self.assertEqual([], self.due())
         self.assertEqual([], self.rows("SELECT id FROM members"))
         self.assertNotIn("Traceback", manager.output)
 
     def test_sighup_during_attach_finishes_it_and_serves_the_next(self):
         manager = self.start()
-        volume, other = self.create_volume(), self.create_volume()
-        for each in (volume, other):
-            self.wait_for(each, "available")
+        volume, other = (self.deployment.api.create_volume() for _ in range(2))
         answer = self.attaching(volume)
         manager.send(signal.SIGHUP)
-        self.assertEqual(200, answer().status_code)
+        self.assertEqual(200, answer().status)
         manager.wait_for("(?s)" + ".*".join(["Serving backend"] * 2))
-        self.assertEqual(200, self.attaching(other)().status_code)
+        self.assertEqual(200, self.attaching(other)().status)
         self.assertEqual(0, manager.end())
         self.assertEqual([], self.rows("SELECT id FROM members"))
 
@@ -112,18 +98,17 @@ class GracefulEndTest(unittest.TestCase):
         self.assertEqual(0, manager.end())
         # No manager has it: it waits in the queue.
         volumes.append(self.create_volume())
-        self.assertEqual({"creating"}, {self.status(each) for each in volumes})
+        self.assertEqual({"creating"}, {self.deployment.api.status(volume) for volume in volumes})
         self.deployment.configure(FAST)
         self.deployment.start_manager()
-        for each in volumes:
-            self.wait_for(each, "available")
+        for volume in volumes:
+            self.deployment.api.wait_for(volume, "available")
         self.assertEqual([], self.due())
 
     def test_shutdown_during_clone_leaves_it_to_the_next_manager(self):
         self.deployment.configure(FAST)
         manager = self.start()
-        source = self.create_volume()
-        self.wait_for(source, "available")
+        source = self.deployment.api.create_volume()
         self.assertEqual(0, manager.end())
         self.deployment.configure(SLOW)
         manager = self.deployment.start_manager()
@@ -131,8 +116,8 @@ class GracefulEndTest(unittest.TestCase):
         leased = "SELECT id FROM volumes WHERE lease_holder IS NOT NULL"
         wait_until(lambda: self.rows(leased) == [(copy,)])
         self.assertEqual(0, manager.end())
-        self.assertEqual("creating", self.status(copy))
+        self.assertEqual("creating", self.deployment.api.status(copy))
         self.deployment.configure(FAST)
         self.deployment.start_manager()
-        self.wait_for(copy, "available")
-        self.assertEqual("available", self.status(source))
+        self.deployment.api.wait_for(copy, "available")
+        self.assertEqual("available", self.deployment.api.status(source))

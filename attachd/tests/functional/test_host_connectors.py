@@ -14,7 +14,7 @@ from attachd.agent.connectors.base import Options
 from attachd.agent.connectors.qemu import state_dir, storage_daemon
 from attachd.agent.host import make_connector
 from attachd.drivers import base, file
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import processes, requirements
 from attachd.tests.fixtures.user_space_devices import (
     GIB,
     MIB,
@@ -133,8 +133,7 @@ class LifeTest(UserSpaceDeviceCase):
 
     def run_tool(self, tool, *arguments):
         line = [requirements.require_tool(self, tool), *arguments]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        processes.check_output(line)
 
     def mounted(self, device, *options):
         test = self

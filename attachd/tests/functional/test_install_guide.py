@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of doc/source/admin/install.rst, command by command, from installation to removal.
 
-SUBSTITUTIONS lists what the tests run instead of the printed commands, and why.
+install_guide.yaml lists what the tests run instead of the printed commands, and why.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ import unittest
 import uuid
 
 import sqlalchemy as sa
+import yaml
 
 from attachd.tests.fixtures import (
     cli_commands,
@@ -29,7 +30,7 @@ from attachd.tests.fixtures import (
 )
 from attachd.tests.fixtures.processes import ROOT
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import wait_until
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
 
@@ -38,32 +39,7 @@ _FOLDERS = (
     "|etc/logrotate.d|opt/attachd|run/attachd[a-z-]*|var/lib/attachd|var/log/attachd|var/log/nginx"
 )
 
-SUBSTITUTIONS = (
-    # What stands there, what is typed, and why.
-    (rf"(?<![\w.{{}}])/({_FOLDERS})", r"{root}/\1", "all folders are in a temporary one"),
-    (r"127\.0\.0\.1:8776", "127.0.0.1:{api}", "ports that are free here"),
-    (r"192\.0\.2\.10:3260", "127.0.0.1:{iscsi}", "an address of this machine"),
-    (r"https://volumes\.example\.org", "https://localhost:{tls}", "a name of this machine"),
-    (r"listen 443", "listen 127.0.0.1:{tls}", "a port that is free here"),
-    (r"volumes\.example\.org", "localhost", "a name of this machine"),
-    (r"http://identity\.example\.org:5000/v3", "{keystone}", "the Keystone of this test"),
-    (r"127\.0\.0\.1:3306", "{mariadb}", "the servers that tests use"),
-    (r"127\.0\.0\.1:5672", "{rabbitmq}", "the servers that tests use"),
-    (r"//attachd:(\w+)@(\S+)/attachd$", r"//{name}:\1@\2/{name}", "servers are not ours alone"),
-    (r"^(mariadb|rabbitmqctl|psql) (.*)", r"\1 <{name}>\2", "servers are not ours alone"),
-    (r"^runuser -u postgres -- ", "", "PostgreSQL lets the tests in by its address"),
-    (r"^runuser -u attachd -- ", "{as_attachd}", "the account is in the temporary folder"),
-    (r"^systemd-(sysusers|tmpfiles) (--create )?\S+/", r"systemd-\1 --root={root} \2", "likewise"),
-    (
-        r"^file_loop_devices = never$",
-        r"\g<0>\nfile_devices_dir = {root}/run/attachd/devices",
-        "a folder that stands nowhere, since it is the default",
-    ),
-    (r"^userdel ", "userdel --prefix {root} ", "likewise"),
-    (r"^nginx ", "nginx -c {root}/etc/nginx/nginx.conf ", "an nginx of this test"),
-    (r"^python3 -m venv ", "{python} -m venv --without-pip ", "pip is taken from here"),
-    (r"^\S+/pip install (\S+) uwsgi", "{install} {root}/src/attachd", "packages are from here"),
-)
+SUBSTITUTIONS = yaml.safe_load((Path(__file__).parent / "install_guide.yaml").read_text("utf-8"))
 
 _NGINX = """\
 pid {root}/run/nginx.pid;
@@ -81,13 +57,6 @@ http {{
 """As Debian's own, as far as it matters, without anything outside of the temporary folder."""
 
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "tests", "*.egg-info", "build", "*.sample")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @full_only("guides")
@@ -113,9 +82,9 @@ class InstallGuideTest(unittest.TestCase):
         self.values = {
             "root": self.root,
             "name": self.name,
-            "api": free_port(),
-            "iscsi": free_port(),
-            "tls": free_port(),
+            "api": processes.free_port(),
+            "iscsi": processes.free_port(),
+            "tls": processes.free_port(),
             "keystone": self.keystone.url,
             "mariadb": f"{self.mariadb.host}:{self.mariadb.port}",
             "rabbitmq": f"{self.rabbitmq.host}:{self.rabbitmq.port}",
@@ -191,11 +160,12 @@ class InstallGuideTest(unittest.TestCase):
         if (self.root / "etc/passwd").is_file() and "runuser -u attachd" in text:
             user = self.account("attachd")
             values["as_attachd"] = f"setpriv --reuid={user} --regid={user} --clear-groups -- "
-        for pattern, replacement, _why in SUBSTITUTIONS:
-            found = replacement
+        for substitution in SUBSTITUTIONS:
+            pattern = substitution["printed"].replace("{folders}", _FOLDERS)
+            typed = substitution["typed"]
             for key, value in values.items():
-                found = found.replace(f"{{{key}}}", f"{value}")
-            text = re.sub(pattern, found, text, flags=re.MULTILINE)
+                typed = typed.replace(f"{{{key}}}", f"{value}")
+            text = re.sub(pattern, typed, text, flags=re.MULTILINE)
         return text
 
     def server(self, command: str) -> str:
@@ -231,16 +201,7 @@ class InstallGuideTest(unittest.TestCase):
         """Run a command in a shell, whose folder and variables the next one has too."""
         after = self.root / "run" / "after"
         script = f"{typed}\ncode=$?; env -0 >{after}; exit $code\n"
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=self.variables["PWD"],
-            env=self.variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
+        done = processes.run(["bash", "-c", script], cwd=self.variables["PWD"], env=self.variables)
         said = f"{typed}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
         self.assertEqual(0, done.returncode, said)
         read = after.read_text().split("\0")[:-1]
@@ -291,7 +252,23 @@ class InstallGuideTest(unittest.TestCase):
             for command in block.commands if block.language == "console" else ():
                 self.type(command)
                 self.look_after(command)
-        self.assert_nothing_is_left()
+        self.assertEqual({}, self.units.running)
+        self.assertEqual(set(), self.units.enabled())
+        left = [
+            str(path.relative_to(self.root))
+            for path in self.root.rglob("*attachd*")
+            if "src" not in path.relative_to(self.root).parts
+        ]
+        self.assertEqual([], [path for path in left if not path.startswith("var/log/nginx")])
+        self.assertNotIn("attachd", (self.root / "etc/passwd").read_text())
+        self.assertNotIn("attachd", (self.root / "etc/group").read_text())
+        self.assertEqual(("", ""), self.on_servers())
+        # nginx is Debian's, and stays.
+        self.assertEqual({"nginx"}, self.processes())
+        self.assertEqual([], self.keystone.rest.get("/services?name=attachd").json()["services"])
+        for name in ("alice", "attachd"):
+            found = self.keystone.rest.get(f"/users?name={name}").json()["users"]
+            self.assertEqual([], found)
 
     def look_after(self, command: str) -> None:
         """Look at what a reader would not see by the command's end alone."""
@@ -309,11 +286,8 @@ class InstallGuideTest(unittest.TestCase):
         analyze = requirements.require_tool(self, "systemd-analyze")
         for name in self.units.enabled():
             # Without root's own folders it warns that units which ours follow are missing.
-            said = subprocess.run(
-                [analyze, "verify", "--man=no", str(self.units.file(name))],
-                capture_output=True,
-                text=True,
-                check=False,
+            said = processes.run(
+                [analyze, "verify", "--man=no", str(self.units.file(name))]
             ).stderr
             ours = [line for line in said.splitlines() if self.root.name in line]
             self.assertEqual([], ours, said)
@@ -327,36 +301,14 @@ class InstallGuideTest(unittest.TestCase):
         user = self.account("attachd")
         tgtadm = [requirements.require_tool(self, "setpriv"), f"--reuid={user}", f"--regid={user}"]
         tgtadm += ["--clear-groups", requirements.require_tool(self, "tgtadm")]
-        said = subprocess.run(
+        said = processes.check_output(
             [*tgtadm, "--lld", "iscsi", "--op", "show", "--mode", "target"],
             env={"TGT_IPC_SOCKET": f"{self.root}/run/attachd-tgtd/socket"},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        )
         for initiator in ("node1", "node2"):
             self.assertIn(f"iqn.2026-01.org.example:{initiator}", said)
         (export,) = (self.root / "var/lib/attachd/disk/exports").glob("*/*")
         self.assertEqual(2**30, export.stat().st_size)
-
-    def assert_nothing_is_left(self) -> None:
-        self.assertEqual({}, self.units.running)
-        self.assertEqual(set(), self.units.enabled())
-        left = [
-            str(path.relative_to(self.root))
-            for path in self.root.rglob("*attachd*")
-            if "src" not in path.relative_to(self.root).parts
-        ]
-        self.assertEqual([], [each for each in left if not each.startswith("var/log/nginx")])
-        self.assertNotIn("attachd", (self.root / "etc/passwd").read_text())
-        self.assertNotIn("attachd", (self.root / "etc/group").read_text())
-        self.assertEqual(("", ""), self.on_servers())
-        # nginx is Debian's, and stays.
-        self.assertEqual({"nginx"}, self.processes())
-        self.assertEqual([], self.keystone.rest.get("/services?name=attachd").json()["services"])
-        for name in ("alice", "attachd"):
-            found = self.keystone.rest.get(f"/users?name={name}").json()["users"]
-            self.assertEqual([], found)
 
     def processes(self) -> set[str]:
         """Return the names of what runs with a path of our folder in its command line."""
@@ -378,9 +330,7 @@ class InstallGuideTest(unittest.TestCase):
             found = connection.execute(names, {"name": self.name}).fetchall()
         control = requirements.require_tool(self, "rabbitmqctl")
         ask = "{rabbit_vhost:list_names(), rabbit_auth_backend_internal:list_users()}."
-        said = subprocess.run(
-            [control, "eval", ask], check=True, capture_output=True, text=True
-        ).stdout
+        said = processes.check_output([control, "eval", ask])
         return "".join(each[0] for each in found), self.name if self.name in said else ""
 
     def remove_from_servers(self) -> None:

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from attachd.tests.fixtures import guides, lifetime, processes, requirements, systemd_units
 from attachd.tests.fixtures.processes import ROOT
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
 HIGH_AVAILABILITY = ROOT / "doc/source/admin/high-availability.rst"
@@ -53,13 +52,9 @@ class PostgresqlTest(unittest.TestCase):
 
     def run_sql(self, statement):
         url = self.server.set(drivername="postgresql")
-        done = subprocess.run(
-            [self.psql, "-q", url.render_as_string(hide_password=False), "-c", statement],
-            capture_output=True,
-            text=True,
-            check=False,
+        processes.check_output(
+            [self.psql, "-q", url.render_as_string(hide_password=False), "-c", statement]
         )
-        self.assertEqual(0, done.returncode, done.stderr)
 
     def type(self, block):
         for command in block.commands:
@@ -81,15 +76,10 @@ class PostgresqlTest(unittest.TestCase):
         existing = "//attachd:DB_SECRET@127.0.0.1:5432/attachd"
         local = f"//{self.name}:DB_SECRET@{self.server.host}:{self.server.port}/{self.name}"
         self.assertIn(existing, url)
-        done = subprocess.run(
+        processes.check_output(
             [processes.script("attachd-manage"), "db", "sync"],
             env=processes.environment(OS_DATABASE__CONNECTION=url.replace(existing, local)),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
         )
-        self.assertEqual(0, done.returncode, done.stderr)
         self.assertTrue(self.left())
         self.type(remove)
         self.assertFalse(self.left())
@@ -108,16 +98,11 @@ class LoopDevicesTest(unittest.TestCase):
         self.assertEqual("no", unit["PrivateDevices"][-1])
         file = lifetime.temp_dir(self) / "file"
         rights = ["--bounding-set=-all,+sys_admin", "--inh-caps=-all", "--no-new-privs"]
-        said = subprocess.run(
+        said = processes.check_output(
             [setpriv, *rights, sys.executable, "-P", "-c", _LOOP, str(file)],
             env=processes.environment(PYTHONPATH=os.fspath(ROOT)),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
         )
-        self.assertEqual(0, said.returncode, said.stderr)
-        self.assertRegex(said.stdout, r"CapEff:\s+0000000000200000")
+        self.assertRegex(said, r"CapEff:\s+0000000000200000")
         backing = Path("/sys/block").glob("loop*/loop/backing_file")
         self.assertNotIn(str(file), [each.read_text().strip() for each in backing])
 
@@ -140,7 +125,4 @@ class HaproxyTest(unittest.TestCase):
         self.assertIn(existing, block.text)
         file = folder / "haproxy.cfg"
         file.write_text(f"global\n    maxconn 10\n\n{block.text.replace(existing, str(both))}")
-        said = subprocess.run(
-            [haproxy, "-c", "-f", file], capture_output=True, text=True, check=False
-        )
-        self.assertEqual(0, said.returncode, said.stdout + said.stderr)
+        processes.check_output([haproxy, "-c", "-f", file])

@@ -90,21 +90,6 @@ class RotationTest(Case):
         key_file.promote(str(self.keys), name)
         return name
 
-    def kill_a_rotation(self, name, row):
-        """Kill one that has begun, and comes no further than to a row."""
-        command = ["attachd-manage", self.deployment.config_argument, "key", "rotate"]
-        lock = sa.text("SELECT id FROM attachments WHERE id = :id FOR UPDATE")
-        with self.engine.begin() as connection:
-            connection.execute(lock, {"id": row})
-            process = processes.Process(
-                self, processes.script(command[0]), *command[1:], env=self.deployment.environment
-            )
-            wait_until(
-                lambda: self.count_encrypted(name) >= self.ROWS // 20, lambda: process.output
-            )
-            process.kill()
-        self.assertLess(self.count_encrypted(name), self.ROWS, "it was over before it was killed")
-
     def wait_for_cycles(self):
         """Wait until each of those who attach has done it some times more."""
         wanted = [each + 2 for each in self.cycles]
@@ -125,7 +110,19 @@ class RotationTest(Case):
         self.addCleanup(self.stop.set)
         self.wait_for_cycles()
         (one,) = key_files.key_ids(self.keys)
-        self.kill_a_rotation(one, ids[self.ROWS // 2])
+        # Kill one that has begun, and comes no further than to a row.
+        command = ["attachd-manage", self.deployment.config_argument, "key", "rotate"]
+        lock = sa.text("SELECT id FROM attachments WHERE id = :id FOR UPDATE")
+        with self.engine.begin() as connection:
+            connection.execute(lock, {"id": ids[self.ROWS // 2]})
+            process = processes.Process(
+                self, processes.script(command[0]), *command[1:], env=self.deployment.environment
+            )
+            wait_until(
+                lambda: self.count_encrypted(one) >= self.ROWS // 20, lambda: process.output
+            )
+            process.kill()
+        self.assertLess(self.count_encrypted(one), self.ROWS, "it was over before it was killed")
         two = self.change_key()
         self.wait_for_cycles()
         self.manage("rotate", codes=(0, 1))  # 1: one of those who attach came between

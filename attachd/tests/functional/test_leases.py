@@ -159,12 +159,6 @@ class LeasesOnSqlite(unittest.TestCase):
         time.sleep(0.5)  # for what must not happen: a slow machine only sees less of it
         self.assertEqual([], self.said()[since:], "no other process gets it")
 
-    def assert_never_two(self):
-        said = self.said()
-        self.assertEqual([], [line for line in said if line[0] == "two"])
-        generations = [int(line[2]) for line in said if line[0] == "in"]
-        self.assertEqual(sorted(set(generations)), generations)
-
     def test_volume_lease_has_one_holder_and_passes_from_killed_processes(self):
         self.wait_until_all_had_it(1)
         for machine in ("one", "two"):
@@ -177,10 +171,10 @@ class LeasesOnSqlite(unittest.TestCase):
             # Until anywhere in their work, or before they have begun: what follows is the same.
             time.sleep(random.uniform(0.2, 0.8))
         self.wait_until_all_had_it(EACH)
-        self.assert_never_two()
-        self.assert_all_is_left_in_order()
-
-    def assert_all_is_left_in_order(self):
+        said = self.said()
+        self.assertEqual([], [line for line in said if line[0] == "two"])
+        generations = [int(line[2]) for line in said if line[0] == "in"]
+        self.assertEqual(sorted(set(generations)), generations)
         (self.folder / "stop").touch()
         for worker in self.workers.values():
             self.assertEqual(0, worker.wait(TIMEOUT))

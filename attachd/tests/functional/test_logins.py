@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of stock clients that log in with Keystone passwords and with HTTP Basic."""
 
-import subprocess
-
 import bcrypt
 from cinderclient import client as cinder
 from cinderclient import exceptions as cinder_exceptions
@@ -13,7 +11,7 @@ from openstack import exceptions as sdk_exceptions
 import requests
 import testtools
 
-from attachd.tests.fixtures import cli_commands, keystone_fixture, lifetime, processes
+from attachd.tests.fixtures import cli_commands, keystone_fixture, lifetime
 from attachd.tests.fixtures.deployments import AllInOne, Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -49,22 +47,9 @@ class Case(testtools.TestCase):
         return connection.block_storage
 
     def shell(self, command, environment):
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
-            env=processes.environment(
-                PATH=cli_commands.command_path(self),
-                HOME=str(self.folder),
-                COLUMNS="200",
-                **environment,
-            ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=4 * TIMEOUT,
-            check=False,
+        return cli_commands.run_script(
+            self, self.process, command, **{"HOME": str(self.folder), **environment}
         )
-        self.assertEqual(0, done.returncode, f"{done.stdout}{done.stderr}{self.process.output}")
-        return done.stdout.strip()
 
     def cycle_with_sdk(self, storage):
         """One volume, attached and detached."""

@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
-import subprocess
 
 import requests
 import testtools
@@ -20,7 +18,6 @@ from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 ETC = processes.ROOT / "etc" / "attachd"
-HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 
 CONFIGURATION = """\
 [metrics]
@@ -59,12 +56,6 @@ def labels_of(expression: str) -> set[str]:
     return {*matched, *(name.strip() for names in grouped for name in names.split(","))}
 
 
-def free_port():
-    """Return a port of this machine that is free."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 @full_only("deployments")
 class NamesTest(testtools.TestCase):
     """Tests of the metrics of a service that has attached, detached and failed."""
@@ -72,7 +63,7 @@ class NamesTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.deployment = deployments.Deployment(self, "mariadb", "healthy,broken", workers=1)
-        text = CONFIGURATION.format(port=free_port())
+        text = CONFIGURATION.format(port=processes.free_port())
         self.deployment.configure(text)
         self.share_metrics("manager")
         self.manager = self.deployment.start_manager()
@@ -90,31 +81,15 @@ class NamesTest(testtools.TestCase):
         folder = self.deployment.folder / f"metrics-{service}"
         self.deployment.environment[metrics.FOLDER_VARIABLE] = str(folder)
 
-    def request(self, method, path, body=None):
-        return requests.request(
-            method,
-            f"{self.deployment.url}/v3{path}",
-            json=body,
-            headers=HEADERS,
-            timeout=TIMEOUT,
-        )
-
     def cycle(self, backend):
         """Attach and detach a volume of one backend; returns the status of the detach."""
         specs = {"name": backend, "extra_specs": {"volume_backend_name": backend}}
-        self.assertEqual(200, self.request("POST", "/types", {"volume_type": specs}).status_code)
-        body = {"volume": {"size": 1, "volume_type": backend}}
-        volume = self.request("POST", "/volumes", body).json()["volume"]
-        wait_until(lambda: self.status_of(volume) == "available")
-        body = {"attachment": {"volume_uuid": volume["id"], "connector": {"host": "here"}}}
-        made = self.request("POST", "/attachments", body)
-        self.assertEqual(200, made.status_code, made.text)
-        return self.request(
-            "DELETE", f"/attachments/{made.json()['attachment']['id']}"
-        ).status_code
-
-    def status_of(self, volume):
-        return self.request("GET", f"/volumes/{volume['id']}").json()["volume"]["status"]
+        api = self.deployment.api
+        api.request_json("POST", "/types", {"volume_type": specs})
+        volume = api.create_volume(volume_type=backend)
+        body = {"attachment": {"volume_uuid": volume, "connector": {"host": "here"}}}
+        attachment = api.request_json("POST", "/attachments", body)["attachment"]
+        return api.request("DELETE", f"/attachments/{attachment['id']}").status
 
     def scrape(self):
         texts = [requests.get(place, timeout=TIMEOUT).text for place in self.places]
@@ -130,43 +105,6 @@ class NamesTest(testtools.TestCase):
         wait_until(lambda: ("attachd_database_commits_total", frozenset()) in self.scrape())
         wait_until(lambda: self.sample("attachd_attachments", state="disconnect_failed") == 1.0)
         found = self.scrape()
-        self.check_values()
-        # It takes time, or the death of a process, until there are actions of recovery.
-        result = {"attachd_recovery_actions_total": {"backend", "action"}}
-        for name, labels in found:
-            result.setdefault(name, set()).update(label for label, _value in labels)
-        for title, expression in expressions():
-            names = set(re.findall(r"\battachd_\w+", expression))
-            self.assertLessEqual(names, set(result), title)
-            known = set().union(*(result[name] for name in names), NOT_OURS)
-            self.assertLessEqual(labels_of(expression), known, title)
-        self.check_death()
-        self.check_report()
-
-    def check_death(self):
-        """Kill the exporting worker: another one exports, and keeps its counts."""
-        before = self.sample("attachd_api_requests_total", endpoint="/attachments")
-        telling = r"(\d+) INFO attachd.telemetry.exporter .* Metrics are at"
-        os.kill(int(self.server.wait_for(telling)[1]), signal.SIGKILL)
-        wait_until(lambda: len(re.findall(telling, self.server.output)) > 1)
-        after = self.sample("attachd_api_requests_total", endpoint="/attachments")
-        self.assertEqual(before, after)
-
-    def check_report(self):
-        """Request the manager's state report, which needs the same manager."""
-        worker = int(self.manager.wait_for(r"(\d+) INFO attachd.manager.service .* Serving")[1])
-        os.kill(worker, signal.SIGUSR2)
-        self.manager.wait_for(r"(?s)Guru Meditation.*test@broken \(FakeDriver\): ready")
-        self.assertEqual(0, self.manager.end())
-
-    def sample(self, name, **labels):
-        """Return the sum of what has these labels, among others."""
-        wanted = set(labels.items())
-        return sum(
-            value for key, value in self.scrape().items() if key[0] == name and wanted <= key[1]
-        )
-
-    def check_values(self):
         for name, labels, expected in (
             ("api_requests_total", {"method": "POST", "endpoint": "/attachments"}, 2.0),
             ("steps_total", {"step": "grant", "outcome": "ok"}, 2.0),
@@ -184,6 +122,34 @@ class NamesTest(testtools.TestCase):
             ("manager_processes", {}, 1.0),
         ):
             self.assertEqual(expected, self.sample(f"attachd_{name}", **labels), (name, labels))
+        # It takes time, or the death of a process, until there are actions of recovery.
+        result = {"attachd_recovery_actions_total": {"backend", "action"}}
+        for name, labels in found:
+            result.setdefault(name, set()).update(label for label, _value in labels)
+        for title, expression in expressions():
+            names = set(re.findall(r"\battachd_\w+", expression))
+            self.assertLessEqual(names, set(result), title)
+            known = set().union(*(result[name] for name in names), NOT_OURS)
+            self.assertLessEqual(labels_of(expression), known, title)
+        # Kill the exporting worker: another one exports, and keeps its counts.
+        before = self.sample("attachd_api_requests_total", endpoint="/attachments")
+        telling = r"(\d+) INFO attachd.telemetry.exporter .* Metrics are at"
+        os.kill(int(self.server.wait_for(telling)[1]), signal.SIGKILL)
+        wait_until(lambda: len(re.findall(telling, self.server.output)) > 1)
+        after = self.sample("attachd_api_requests_total", endpoint="/attachments")
+        self.assertEqual(before, after)
+        # Request the manager's state report, which needs the same manager.
+        worker = int(self.manager.wait_for(r"(\d+) INFO attachd.manager.service .* Serving")[1])
+        os.kill(worker, signal.SIGUSR2)
+        self.manager.wait_for(r"(?s)Guru Meditation.*test@broken \(FakeDriver\): ready")
+        self.assertEqual(0, self.manager.end())
+
+    def sample(self, name, **labels):
+        """Return the sum of what has these labels, among others."""
+        wanted = set(labels.items())
+        return sum(
+            value for key, value in self.scrape().items() if key[0] == name and wanted <= key[1]
+        )
 
 
 class RulesTest(testtools.TestCase):
@@ -195,15 +161,7 @@ class RulesTest(testtools.TestCase):
         self.folder = lifetime.temp_dir(self)
 
     def promtool(self, *arguments):
-        done = subprocess.run(
-            [self.tool, *arguments],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        processes.check_output([self.tool, *arguments], cwd=self.folder)
 
     def test_alert_rules_fire_as_their_test_file_says(self):
         shutil.copy(ETC / "alerts.yaml", self.folder)

@@ -92,7 +92,16 @@ class RacesOnMariadb(testtools.TestCase):
         self.assertEqual([], trouble[:5])
         self.assertEqual([], (rows.trouble + answers.trouble)[:5])
         self.assertGreater(min(rows.count, answers.count), 10)
-        self.assert_nothing_is_left()
+        with self.engine.connect() as connection:
+            row = connection.execute(sa.select(_V).where(_V.c.id == self.volume)).one()
+            left = connection.execute(sa.select(sa.func.count()).select_from(_T)).scalar_one()
+        self.assertEqual(("available", "detached"), (row.status, row.attach_status))
+        self.assertEqual(0, left)
+        self.assertEqual([], self.tgtd.sessions())
+        self.assertEqual([], self.tgtd.targets())
+        self.assertEqual([self.volume], self.tgtd.orphans())
+        said = "".join(process.output for process in self.processes)
+        self.assertNotIn("Traceback", said)
 
     def look_at_rows(self, connection):
         """Compare what is stored with what is derived from the same moment."""
@@ -113,18 +122,6 @@ class RacesOnMariadb(testtools.TestCase):
         stayed = ids(before) & ids(after)
         if stayed and (between["status"] != "in-use" or stayed - ids(between)):
             yield f"attached {stayed}, shown {between}"
-
-    def assert_nothing_is_left(self):
-        with self.engine.connect() as connection:
-            row = connection.execute(sa.select(_V).where(_V.c.id == self.volume)).one()
-            left = connection.execute(sa.select(sa.func.count()).select_from(_T)).scalar_one()
-        self.assertEqual(("available", "detached"), (row.status, row.attach_status))
-        self.assertEqual(0, left)
-        self.assertEqual([], self.tgtd.sessions())
-        self.assertEqual([], self.tgtd.targets())
-        self.assertEqual([self.volume], self.tgtd.orphans())
-        said = "".join(each.output for each in self.processes)
-        self.assertNotIn("Traceback", said)
 
 
 class RacesOnPostgresql(RacesOnMariadb):

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of notifications of real processes, and of outages of the broker."""
 
-import contextlib
 import json
 import re
-import socket
-import threading
 import unittest
-import urllib.parse
 
 from attachd.conf import CONF
 from attachd.notifications import sender
@@ -18,9 +14,10 @@ from attachd.tests.fixtures import (
     notification_listener,
     rabbitmq,
     sdk,
-    wsgi_api,
+    tcp_proxy,
 )
 from attachd.tests.fixtures.deployments import Deployment
+from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -47,22 +44,6 @@ flush_timeout = {flush}
 """
 
 
-def refusing(test):
-    """Return the URL of a broker that does not exist."""
-    # A port that is bound, and refuses connections.
-    bound = socket.socket()
-    test.addCleanup(bound.close)
-    bound.bind(("127.0.0.1", 0))
-    return f"rabbit://guest:guest@127.0.0.1:{bound.getsockname()[1]}/"
-
-
-def silent(test):
-    """Return the URL of a broker that accepts connections and never responds."""
-    server = socket.create_server(("127.0.0.1", 0))
-    test.addCleanup(server.close)
-    return f"rabbit://guest:guest@127.0.0.1:{server.getsockname()[1]}/"
-
-
 def live(storage):
     """Have one volume do all that a volume can do; return its id."""
     volume = storage.create_volume(name="disk", size=1)
@@ -76,29 +57,6 @@ def live(storage):
     storage.delete_volume(volume)
     storage.wait_for_delete(volume, interval=0.1, wait=TIMEOUT)
     return volume.id
-
-
-class Forwarder:
-    """Forwards connections to another address until the test is over."""
-
-    def __init__(self, bound, onward):
-        self._onward = onward
-        self._server = bound
-        bound.listen()
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                near, _address = self._server.accept()
-                far = socket.create_connection(self._onward)
-                for pair in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=pair, daemon=True).start()
-
-    def _pump(self, source, sink):
-        with contextlib.suppress(OSError), source, sink:
-            while data := source.recv(65536):
-                sink.sendall(data)
 
 
 @full_only("deployments")
@@ -154,7 +112,9 @@ class LifeTest(DeploymentCase):
         self.assertEqual([], self.lost(server) + self.lost(manager))
 
     def test_notifications_without_broker_are_counted_as_lost(self):
-        deployment = self.deploy(refusing(self), retry=0)
+        proxy, url = tcp_proxy.in_front_of(self, rabbitmq.create_vhost(self))
+        proxy.refuse()
+        deployment = self.deploy(url, retry=0)
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
         volume_id = live(sdk.block_storage(self, deployment.url))
@@ -167,8 +127,10 @@ class LifeTest(DeploymentCase):
 class EndTest(DeploymentCase):
     """A process that stops while the broker accepts no notifications."""
 
-    def end(self, start, broker):
-        deployment = self.deploy(broker, flush=1)  # however long: nothing is ever taken
+    def end(self, start, outage):
+        proxy, url = tcp_proxy.in_front_of(self, rabbitmq.create_vhost(self))
+        outage(proxy)
+        deployment = self.deploy(url, flush=1)  # however long: nothing is ever taken
         manager = deployment.start_manager()
         server = start(deployment)
         deployment.wait_until_served()
@@ -185,20 +147,15 @@ class EndTest(DeploymentCase):
             self.assertEqual(expected, self.lost(process))
 
     def test_notifications_lost_at_gunicorn_shutdown_are_logged(self):
-        self.end(Deployment.start_gunicorn, refusing(self))
+        self.end(Deployment.start_gunicorn, tcp_proxy.Proxy.refuse)
 
     def test_notifications_lost_at_uwsgi_shutdown_are_logged(self):
-        self.end(Deployment.start_uwsgi, silent(self))
+        self.end(Deployment.start_uwsgi, tcp_proxy.Proxy.freeze)
 
 
-class InProcessCase(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.api = wsgi_api.use(self)
-
+class InProcessCase(ApiCase):
     def create(self):
-        answer = self.api.request("POST", "/volumes", {"volume": {"size": 1}})
-        self.assertEqual(202, answer.status, answer.raw)
+        answer = self.expect(202, "POST", "/volumes", {"volume": {"size": 1}})
         path = f"/volumes/{answer.body['volume']['id']}"
         wait_until(lambda: self.api.request("GET", path).body["volume"]["status"] != "creating")
         return path
@@ -215,20 +172,16 @@ class OutageTest(InProcessCase):
     def test_notifications_during_broker_outage_are_sent_after_it(self):
         path = self.create()
         sender.stop()
-        bound = socket.socket()
-        self.addCleanup(bound.close)
-        bound.bind(("127.0.0.1", 0))
-        address = bound.getsockname()
-        parts = urllib.parse.urlsplit(self.broker)
-        attachment = parts._replace(netloc=f"guest:guest@127.0.0.1:{address[1]}")
-        CONF.set_override("transport_url", attachment.geturl(), sender.GROUP)
+        proxy, url = tcp_proxy.in_front_of(self, self.broker)
+        proxy.refuse()
+        CONF.set_override("transport_url", url, sender.GROUP)
         with self.assertNoLogs("attachd.notifications.sender", "WARNING"):
             for number in range(5):
                 body = {"volume": {"name": f"disk-{number}"}}
                 self.assertEqual(200, self.api.request("PUT", path, body).status)
             self.api.request("DELETE", path)
             listener = notification_listener.NotificationListener(self, self.broker)
-            Forwarder(bound, (parts.hostname, parts.port))
+            proxy.pass_on()
             listener.wait_for("volume.delete.end")
         updates = ["volume.update.start", "volume.update.end"] * 5
         expected = ["volume.create.start", "volume.create.end", *updates,
@@ -239,7 +192,9 @@ class OutageTest(InProcessCase):
         conf_fixture.override(self, "queue_size", 3, "notifications")
         # However long: nothing is ever taken.
         CONF.set_override("flush_timeout", 2.0, "notifications")
-        CONF.set_override("transport_url", silent(self), sender.GROUP)
+        proxy, url = tcp_proxy.in_front_of(self, self.broker)
+        proxy.freeze()
+        CONF.set_override("transport_url", url, sender.GROUP)
         path = self.create()
         with self.assertLogs("attachd.notifications.sender", "ERROR") as logged:
             for number in range(5):

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import unittest
 
 import attachd
+from attachd.tests.fixtures import processes
 from attachd.tests.selection import full_only
 
 TREE = Path(attachd.__file__).parent.parent
@@ -40,15 +40,11 @@ class PackagingTest(unittest.TestCase):
         shutil.copytree(TREE, cls.root / "tree", ignore=LEFT_BEHIND)
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         install += ["--no-build-isolation", "--target", str(cls.site), str(cls.root / "tree")]
-        subprocess.run(install, check=True, capture_output=True, text=True)
+        processes.check_output(install)
 
     def _run(self, *command: str) -> str:
         environment = os.environ | {"PYTHONPATH": str(self.site), "PYTHONWARNINGS": "ignore"}
-        done = subprocess.run(
-            command, cwd=self.root, env=environment, check=False, capture_output=True, text=True
-        )
-        self.assertEqual(0, done.returncode, done.stderr)
-        return done.stdout.strip()
+        return processes.check_output(command, cwd=self.root, env=environment).strip()
 
     def test_installed_wheel_is_the_copy_that_runs(self):
         origin = self._run(sys.executable, "-c", "import attachd; print(attachd.__file__)")

@@ -151,7 +151,7 @@ class ServerCase:
 
         client = threading.Thread(target=attach)
         client.start()
-        wait_until_attaching(self, self.deployment)
+        self.deployment.api.wait_until_attaching()
         code = server.end()
         client.join(TIMEOUT)
         self.assertEqual([200], [each.status_code for each in answers])
@@ -183,37 +183,23 @@ class ManagerTest(unittest.TestCase):
         super().setUp()
         self.deployment = Deployment(self, "mariadb", backend="slow")
 
-    def request(self, method, path, body=None):
-        url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
-
-    def create_volume(self):
-        answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
-        self.assertEqual(202, answer.status_code, answer.text)
-        return answer.json()["volume"]["id"]
-
-    def wait_until_available(self, volume):
-        path = f"/v3/volumes/{volume}"
-        wait_until(lambda: self.deployment.get(path)["volume"]["status"] == "available")
-
     def test_manager_shutdown_answers_call_in_progress(self):
         manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        volume = self.create_volume()
-        self.wait_until_available(volume)
+        volume = self.deployment.api.create_volume()
         answers = []
 
         def attach():
             body = {"attachment": {"volume_uuid": volume, "connector": {"host": "here"}}}
-            answers.append(self.request("POST", "/attachments", body))
+            answers.append(self.deployment.api.request("POST", "/attachments", body))
 
         client = threading.Thread(target=attach)
         client.start()
-        wait_until_attaching(self, self.deployment)
+        self.deployment.api.wait_until_attaching()
         self.assertEqual(0, manager.end())
         client.join(TIMEOUT)
-        self.assertEqual([200], [each.status_code for each in answers])
+        self.assertEqual([200], [answer.status for answer in answers])
 
     def test_manager_after_kill_finishes_the_work_left(self):
         configuration = self.deployment.folder / "attachd.conf"
@@ -224,40 +210,39 @@ class ManagerTest(unittest.TestCase):
         self.assertEqual(0, manager.end())
         configuration.write_text(text.replace("fake_delay = 2", "fake_delay = 900"))
         manager = self.deployment.start_manager()
-        volume = self.create_volume()
-        wait_until(self.is_worked_on)
+        answer = self.deployment.api.request("POST", "/volumes", {"volume": {"size": 1}})
+        self.assertEqual(202, answer.status, answer)
+        volume = answer.body["volume"]["id"]
+        engine = sa.create_engine(self.deployment.database, isolation_level="AUTOCOMMIT")
+        self.addCleanup(engine.dispose)
+        leased = "SELECT id FROM volumes WHERE lease_holder IS NOT NULL"
+        with engine.connect() as connection:
+            wait_until(lambda: connection.exec_driver_sql(leased).all())
         manager.kill()
-        self.assertEqual(
-            "creating", self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]
-        )
+        self.assertEqual("creating", self.deployment.api.status(volume))
         configuration.write_text(text)
         self.deployment.start_manager()
-        self.wait_until_available(volume)
-
-    def is_worked_on(self):
-        """Return whether a manager works on a volume."""
-        engine = sa.create_engine(self.deployment.database, poolclass=sa.NullPool)
-        held = "SELECT id FROM volumes WHERE lease_holder IS NOT NULL"
-        with engine.connect() as connection:
-            return connection.exec_driver_sql(held).all()
+        self.deployment.api.wait_for(volume, "available")
 
     def test_manager_worker_that_died_is_replaced(self):
         manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        workers = _children(manager.pid)
+        workers = set(processes.child_pids(manager.pid))
         self.assertEqual(2, len(workers))
         subprocess.run(["kill", "-KILL", *map(str, workers)], check=True)
-        wait_until(lambda: len(_children(manager.pid) - workers) >= 2, lambda: manager.output)
-        self.wait_until_available(self.create_volume())
+        wait_until(
+            lambda: len({*processes.child_pids(manager.pid)} - workers) >= 2,
+            lambda: manager.output,
+        )
+        self.deployment.api.create_volume()
 
     def test_manager_on_sighup_restarts_workers(self):
         manager = self.deployment.start_manager()
-        before = _children(manager.pid)
+        before = set(processes.child_pids(manager.pid))
         manager.send(signal.SIGHUP)
         manager.wait_for("(?s)" + ".*".join(["Serving backend"] * 4))
-        after = _children(manager.pid)
-        self.assertFalse(before & after)
+        self.assertFalse(before & set(processes.child_pids(manager.pid)))
         self.assertEqual(0, manager.end())
 
     def test_manager_stops_during_message_queue_outage(self):
@@ -277,8 +262,8 @@ class ManagerTest(unittest.TestCase):
         configuration.write_text(text)
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
-        self.assertEqual(503, answer.status_code, answer.text)
+        answer = self.deployment.api.request("POST", "/volumes", {"volume": {"size": 1}})
+        self.assertEqual(503, answer.status, answer)
 
     def test_command_errors_are_one_line(self):
         for text, expected in (
@@ -298,19 +283,3 @@ class ManagerTest(unittest.TestCase):
             self.assertTrue(last.startswith("attachd-manager: "), manager.output)
             self.assertIn(expected, last)
             self.assertNotIn("Traceback", manager.output)
-
-
-def wait_until_attaching(test, deployment):
-    """Wait until a manager has begun to connect the only attachment there is."""
-    url = f"{deployment.url}/v3/attachments/detail"
-
-    def statuses():
-        answer = requests.get(url, headers=HEADERS, timeout=TIMEOUT)
-        return [each["status"] for each in answer.json()["attachments"]]
-
-    wait_until(lambda: statuses() == ["attaching"], statuses)
-
-
-def _children(pid):
-    said = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    return {int(line) for line in said.stdout.split()}

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of quorum queues, configured as doc/source/admin/high-availability.rst says."""
 
-import subprocess
 import unittest
 from urllib import parse
 
@@ -15,14 +14,6 @@ GUIDE = processes.ROOT / "doc/source/admin/high-availability.rst"
 
 @full_only("outages")
 class QuorumQueuesTest(unittest.TestCase):
-    def options(self):
-        """Return what the guide has for RabbitMQ, without the servers' names."""
-        (block,) = (each for each in guides.parse_blocks(GUIDE) if each.readers == "quorum")
-        found = block.text[block.text.index("[oslo_messaging_rabbit]") :]
-        self.assertIn("rabbit_quorum_queue = true", found)
-        self.assertIn("rabbit_transient_quorum_queue = true", found)
-        return found
-
     def queues(self, deployment):
         """Return type and arguments of each queue by its name, asked as the guide does."""
         (command,) = next(
@@ -33,7 +24,11 @@ class QuorumQueuesTest(unittest.TestCase):
 
     def test_quorum_queues_carry_all_volume_calls(self):
         deployment = _Deployment(self, "mariadb")
-        deployment.configure(self.options())
+        (block,) = (item for item in guides.parse_blocks(GUIDE) if item.readers == "quorum")
+        options = block.text[block.text.index("[oslo_messaging_rabbit]") :]
+        self.assertIn("rabbit_quorum_queue = true", options)
+        self.assertIn("rabbit_transient_quorum_queue = true", options)
+        deployment.configure(options)
         manager = deployment.start_manager()
         server = deployment.start_gunicorn()
         deployment.wait_until_served()
@@ -69,10 +64,4 @@ class _Deployment(Deployment):
         tool, *words = command.split()
         words[words.index("-p") + 1] = parse.urlsplit(url).path.strip("/")
         control = requirements.require_tool(self._test, tool)
-        done = subprocess.run(
-            [control, "-q", "--no-table-headers", *words],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout.splitlines()
+        return processes.check_output([control, "-q", "--no-table-headers", *words]).splitlines()

@@ -5,16 +5,14 @@ The openstack command looks projects up in Keystone, so there is a real one; att
 without authentication.
 """
 
-import subprocess
 import unittest
 
 import openstack
 from openstack import exceptions
 
-from attachd.tests.fixtures import cli_commands, keystone_fixture, lifetime, processes
+from attachd.tests.fixtures import cli_commands, keystone_fixture, lifetime
 from attachd.tests.fixtures.deployments import AllInOne
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT
 
 
 @full_only("clients")
@@ -35,22 +33,8 @@ class Case(unittest.TestCase):
 
     def shell(self, lines, expected=0, **environment):
         """Run commands as the admin, PROJECT being the id of Alice's project."""
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", lines],
-            env=processes.environment(
-                PATH=cli_commands.command_path(self),
-                **{**self.admin.environment, "PROJECT": self.alice.project_id, **environment},
-                COLUMNS="200",
-            ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=4 * TIMEOUT,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        self.assertEqual(expected, done.returncode, f"{said}\n{self.process.output}")
-        return done.stdout if expected == 0 else said
+        environment = {**self.admin.environment, "PROJECT": self.alice.project_id, **environment}
+        return cli_commands.run_script(self, self.process, lines, expected, **environment)
 
 
 class OpenStackCommandTest(Case):

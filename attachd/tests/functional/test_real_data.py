@@ -4,7 +4,6 @@
 import os
 from pathlib import Path
 import secrets
-import subprocess
 import uuid
 
 import fixtures
@@ -14,7 +13,7 @@ import testtools
 from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.tgt.driver import TgtDriver
-from attachd.tests.fixtures import initiators, requirements, tgtd
+from attachd.tests.fixtures import initiators, processes, requirements, tgtd
 from attachd.tests.wait import TIMEOUT, wait_until
 
 MIB = 2**20
@@ -196,7 +195,7 @@ class ByCommandTest(RealDataCase):
                 f"target={data['target_iqn']},initiator-name={self.a.connector['initiator']}"
             ),
         ]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        done = processes.run(line)
         if done.returncode:
             raise initiators.Refused(done.stderr)
 

@@ -5,15 +5,12 @@ import contextlib
 import unittest
 import uuid
 
-import requests
-
 from attachd.rpc import manager_api
 from attachd.tests.fixtures import former_release, sdk
 from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
-HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 CONNECTOR = {"host": "one", "initiator": "iqn.2000-01.org.example:one"}
 OF_UPGRADES = ("Managers", "Upgrade Level")
 """The checks that concern two releases side by side."""
@@ -40,14 +37,9 @@ class UpgradeCase:
     def storage(self):
         return sdk.block_storage(self, self.deployment.url)
 
-    def request(self, method, path, body=None):
-        url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
-
     def act(self, volume, name, **values):
-        answer = self.request("POST", f"/volumes/{volume.id}/action", {name: values or None})
-        self.assertIn(answer.status_code, {200, 202}, (name, answer.text))
-        return answer.json() if answer.content else None
+        path = f"/volumes/{volume.id}/action"
+        return self.deployment.api.request_json("POST", path, {name: values or None})
 
     def attach(self, storage, volume, connector=CONNECTOR, **values):
         attachment = storage.create_attachment(volume.id, connector=connector, **values)
@@ -67,9 +59,9 @@ class UpgradeCase:
         self.assertEqual("in-use", storage.get_volume(volume.id).status)
         # As while a server moves: the response to a detach lists what remains.
         second = self.attach(storage, volume, {"host": "two"}, instance=server)
-        answer = self.request("DELETE", f"/attachments/{first.id}")
-        self.assertEqual(200, answer.status_code, answer.text)
-        self.assertEqual([second.id], [each["id"] for each in answer.json()["attachments"]])
+        answer = self.deployment.api.request("DELETE", f"/attachments/{first.id}")
+        self.assertEqual(200, answer.status, answer)
+        self.assertEqual([second.id], [row["id"] for row in answer.body["attachments"]])
         storage.delete_attachment(second)
         self.assertEqual("available", storage.get_volume(volume.id).status)
         self.older_calls(volume)
@@ -167,7 +159,12 @@ class ApiFirstTest(UpgradeCase, unittest.TestCase):
         api = self.deployment.start_gunicorn()
         attachment = self.storage().create_attachment(volume.id, connector={})
         if NEW_CONTRACT:
-            self.check_refused_without_pin(attachment)
+            body = {"attachment": {"connector": CONNECTOR}}
+            answer = self.deployment.api.request("PUT", f"/attachments/{attachment.id}", body)
+            self.assertEqual(503, answer.status, answer)
+            self.assertIn("upgrade", answer.message)
+            status = self.storage().get_attachment(attachment.id).status
+            self.assertEqual("reserved", status)
         self.ended(api)
         self.deployment.configure(PIN)
         api = self.deployment.start_gunicorn()
@@ -189,11 +186,3 @@ class ApiFirstTest(UpgradeCase, unittest.TestCase):
         self.assertEqual("available", storage.get_volume(volume.id).status)
         self.cycle()
         self.ended(api, manager)
-
-    def check_refused_without_pin(self, attachment):
-        """Check the reason why a reserved attachment cannot be connected."""
-        body = {"attachment": {"connector": CONNECTOR}}
-        answer = self.request("PUT", f"/attachments/{attachment.id}", body)
-        self.assertEqual(503, answer.status_code, answer.text)
-        self.assertIn("upgrade", answer.text)
-        self.assertEqual("reserved", self.storage().get_attachment(attachment.id).status)

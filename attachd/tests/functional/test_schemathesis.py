@@ -6,7 +6,6 @@ an undocumented status or type, or a body of another shape.  The requests are al
 """
 
 import json
-import subprocess
 import threading
 import unittest
 
@@ -74,7 +73,7 @@ class SchemathesisTest(unittest.TestCase):
     def run_(self, described, *options):
         """Have it make its requests; returns its exit code and what it printed."""
         (self.folder / "openapi.json").write_text(document.to_json(described))
-        ended = subprocess.run(
+        ended = processes.run(
             [
                 processes.script("schemathesis"),
                 "run",
@@ -89,10 +88,7 @@ class SchemathesisTest(unittest.TestCase):
             ],
             cwd=self.folder,
             env=processes.environment(),
-            capture_output=True,
-            text=True,
             timeout=TIMEOUT,
-            check=False,
         )
         return ended.returncode, f"{ended.stdout}\n{ended.stderr}"
 

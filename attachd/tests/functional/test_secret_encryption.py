@@ -10,13 +10,11 @@ import contextlib
 import json
 from pathlib import Path
 import secrets
-import subprocess
 import threading
 import uuid
 
 import bcrypt
 import kombu
-import requests
 import sqlalchemy as sa
 import testtools
 
@@ -26,13 +24,14 @@ from attachd.tests.fixtures import (
     http_client,
     key_files,
     notification_listener,
+    processes,
     rabbitmq,
     requirements,
     tgtd,
 )
 from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import wait_until
 
 PROJECT = "a" * 32
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
@@ -141,7 +140,8 @@ class LeakTest(Case):
         self.listener = notification_listener.NotificationListener(self, self.broker)
         self.start()
         self.ear = Ear(self, self.broker)
-        self.deployment_api = f"{self.deployment.url}/v3"
+        headers = {"Authorization": f"Basic {self.secrets['credentials']}"}
+        self.api = http_client.Client(f"{self.deployment.url}/v3", headers=headers)
 
     def guard(self, folder):
         """Make an account that may do everything."""
@@ -187,56 +187,32 @@ class LeakTest(Case):
         self._replace(old, self.broker)
         return password
 
-    def request(self, method, path, body=None, code=200):
-        answer = requests.request(
-            method,
-            f"{self.deployment_api}{path}",
-            json=body,
-            auth=("alice", self.password),
-            headers={"OpenStack-API-Version": http_client.VERSION},
-            timeout=TIMEOUT,
-        )
-        self.assertEqual(code, answer.status_code, answer.text)
-        return answer
-
-    def create_volume(self):
-        made = self.request("POST", "/volumes", {"volume": {"size": 1}}, 202).json()["volume"][
-            "id"
-        ]
-        wait_until(
-            lambda: (
-                self.request("GET", f"/volumes/{made}").json()["volume"]["status"] == "available"
-            )
-        )
-        return made
-
     def know(self, name, secret):
         self.assertGreaterEqual(len(secret), 32)
         self.secrets[name] = secret
 
     def attach_as_nova_does(self, volume):
-        wanted = {"volume_uuid": volume, "connector": None}
-        made = self.request("POST", "/attachments", {"attachment": wanted}).json()["attachment"][
-            "id"
-        ]
-        path = f"/attachments/{made}"
+        body = {"attachment": {"volume_uuid": volume, "connector": None}}
+        attachment = self.api.request_json("POST", "/attachments", body)["attachment"]
+        path = f"/attachments/{attachment['id']}"
         for _repeated in range(2):
-            answer = self.request("PUT", path, {"attachment": {"connector": CONNECTOR}}).json()
+            body = {"attachment": {"connector": CONNECTOR}}
+            answer = self.api.request_json("PUT", path, body)
             self.know("attachment", answer["attachment"]["connection_info"]["auth_password"])
-        self.request("POST", f"{path}/action", {"os-complete": {}}, 204)
-        shown = self.request("GET", path).json()["attachment"]["connection_info"]
+        self.api.request_json("POST", f"{path}/action", {"os-complete": {}})
+        shown = self.api.request_json("GET", path)["attachment"]["connection_info"]
         self.assertEqual(self.secrets["attachment"], shown["auth_password"])
-        self.request("GET", "/attachments/detail")
+        self.api.request_json("GET", "/attachments/detail")
         return path
 
     def attach_as_ironic_does(self, volume):
         action = f"/volumes/{volume}/action"
-        self.request("POST", action, {"os-reserve": {}}, 202)
+        self.api.request_json("POST", action, {"os-reserve": {}})
         opened = {"os-initialize_connection": {"connector": OTHER}}
-        data = self.request("POST", action, opened).json()["connection_info"]["data"]
+        data = self.api.request_json("POST", action, opened)["connection_info"]["data"]
         self.know("connection", data["auth_password"])
         attached = {"instance_uuid": str(uuid.uuid4()), "mountpoint": "/dev/vdb"}
-        self.request("POST", action, {"os-attach": attached}, 202)
+        self.api.request_json("POST", action, {"os-attach": attached})
         return action
 
     def fail(self, volume):
@@ -244,16 +220,17 @@ class LeakTest(Case):
         for file in Path(self.tgtd.options["tgt_volumes_dir"]).rglob(f"*{volume}*"):
             file.unlink()
         wanted = {"volume_uuid": volume, "connector": CONNECTOR}
-        answer = self.request("POST", "/attachments", {"attachment": wanted}, 500)
+        answer = self.api.request("POST", "/attachments", {"attachment": wanted})
+        self.assertEqual(500, answer.status, answer)
         (encrypted,) = self.sql("SELECT secret FROM attachments WHERE volume_id = :id", id=volume)
         key_files.configure(self, self.keys)
         self.know("failed", encryption.decrypt(encrypted[0]))
-        self.assertNotIn(self.secrets["failed"], answer.text)
+        self.assertNotIn(self.secrets["failed"], f"{answer}")
 
     def dump(self):
         """Return all that a backup of the database has."""
         url = sa.make_url(self.deployment.database)
-        return subprocess.run(
+        return processes.check_output(
             [
                 requirements.require_tool(self, "mariadb-dump"),
                 f"--host={url.host}",
@@ -263,22 +240,18 @@ class LeakTest(Case):
                 "--hex-blob",
                 url.database,
             ],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=TIMEOUT,
-        ).stdout
+        )
 
     def test_secrets_are_stored_encrypted_only(self):
-        one, two, three = (self.create_volume() for _ in range(3))
+        one, two, three = (self.api.create_volume() for _ in range(3))
         path = self.attach_as_nova_does(one)
         action = self.attach_as_ironic_does(two)
         self.fail(three)
         held = self.dump()
         self.assertIn("encrypted:1:", held)
         self.assertIn(CONNECTOR["initiator"], held)
-        self.request("DELETE", path)
-        self.request("POST", action, {"os-detach": {}}, 202)
+        self.api.request_json("DELETE", path)
+        self.api.request_json("POST", action, {"os-detach": {}})
         self.listener.wait_for("volume.detach.end")
         wait_until(lambda: "attach_exclusive" in self.ear.text)
         places = {

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 
-import requests
 import sqlalchemy as sa
 import testtools
 
@@ -21,7 +20,6 @@ from attachd.tests.wait import TIMEOUT, wait_until
 
 TAKEOVER = 24.0
 """Seconds; a process that is delayed for half of it still counts as alive."""
-HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 CLIENTS = 8
 VOLUMES = 4
 
@@ -81,20 +79,9 @@ class TakeoverTest(testtools.TestCase):
         """Return the file which, where it is, keeps a manager from making changes."""
         return self.deployment.folder / f"gate-{machine}"
 
-    def request(self, method, path, body=None):
-        url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
-
-    def create_volume(self, **values):
-        answer = self.request("POST", "/volumes", {"volume": {"size": 1, **values}})
-        self.assertEqual(202, answer.status_code, answer.text)
-        volume_id = answer.json()["volume"]["id"]
-        wait_until(lambda: self.show(f"/volumes/{volume_id}")["status"] == "available")
-        return volume_id
-
     def show(self, path):
-        answer = self.request("GET", path)
-        return next(iter(answer.json().values())) if answer.status_code == 200 else None
+        answer = self.deployment.api.request("GET", path)
+        return next(iter(answer.body.values())) if answer.status == 200 else None
 
     def rows(self, sql, **values):
         with self.engine.connect() as connection:
@@ -117,32 +104,29 @@ class TakeoverTest(testtools.TestCase):
         rng = random.Random(number)
         while not self.stop.is_set():
             body = {"attachment": {"volume_uuid": rng.choice(volumes)}}
-            answer = self.request("POST", "/attachments", body)
-            if answer.status_code != 200:
-                self.trouble.append(answer.text)
+            answer = self.deployment.api.request("POST", "/attachments", body)
+            if answer.status != 200:
+                self.trouble.append(answer)
                 return
-            attachment = f"/attachments/{answer.json()['attachment']['id']}"
+            attachment = f"/attachments/{answer.body['attachment']['id']}"
             connector = {"attachment": {"connector": {"host": f"host-{number}"}}}
             for method, path, wanted in (
                 ("PUT", attachment, connector),
                 ("DELETE", attachment, None),
             ):
-                answer = self.request(method, path, wanted)
-                while answer.status_code in {500, 503, 504}:
-                    answer = self.request(method, path, wanted)
-                if answer.status_code not in {200, 404}:
-                    self.trouble.append(f"{method}: {answer.status_code} {answer.text}")
-
-    def multiattach_type(self):
-        body = {"volume_type": {"name": "many", "extra_specs": {"multiattach": "<is> True"}}}
-        self.assertEqual(200, self.request("POST", "/types", body).status_code)
+                answer = self.deployment.api.request(method, path, wanted)
+                while answer.status in {500, 503, 504}:
+                    answer = self.deployment.api.request(method, path, wanted)
+                if answer.status not in {200, 404}:
+                    self.trouble.append((method, answer))
 
     def test_takeover_of_one_of_two_managers_killed_under_load_completes(self):
         first, second = (self.start_manager(name, pause=0.02) for name in ("one", "two"))
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        self.multiattach_type()
-        volumes = [self.create_volume(volume_type="many") for _ in range(VOLUMES)]
+        body = {"volume_type": {"name": "many", "extra_specs": {"multiattach": "<is> True"}}}
+        self.deployment.api.request_json("POST", "/types", body)
+        volumes = [self.deployment.api.create_volume(volume_type="many") for _ in range(VOLUMES)]
         clients = [
             threading.Thread(target=self.cycle, args=(number, volumes), daemon=True)
             for number in range(CLIENTS)
@@ -205,7 +189,7 @@ class TakeoverTest(testtools.TestCase):
             self.start_manager(machine, pause=1)
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        volume = self.create_volume()
+        volume = self.deployment.api.create_volume()
         for number in range(3):
             self.connect_and_delete(volume, {"host": f"host-{number}"})
         # One may come to the queue long after the other.
@@ -219,16 +203,18 @@ class TakeoverTest(testtools.TestCase):
 
     def connect_and_delete(self, volume, host):
         body = {"attachment": {"volume_uuid": volume}}
-        attachment = self.request("POST", "/attachments", body).json()["attachment"]["id"]
+        attachment = self.deployment.api.request_json("POST", "/attachments", body)["attachment"][
+            "id"
+        ]
         path, started = (
             f"/attachments/{attachment}",
             len(recording_manager.read_record(self.record)),
         )
         wanted = {"attachment": {"connector": host}}
-        asking = threading.Thread(target=self.request, args=("PUT", path, wanted))
+        asking = threading.Thread(target=self.deployment.api.request, args=("PUT", path, wanted))
         asking.start()
         wait_until(lambda: self.methods_since(started) == ["grant"])
-        self.assertEqual(200, self.request("DELETE", path).status_code)
+        self.assertEqual(200, self.deployment.api.request("DELETE", path).status)
         asking.join(TIMEOUT)
         self.assertEqual(["grant", "revoke"], self.methods_since(started))
         self.assertIsNone(self.show(path))
@@ -243,12 +229,15 @@ class TakeoverTest(testtools.TestCase):
         sleeper = self.start_manager("one")
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        volume = self.create_volume()
-        answer = self.request("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
-        attachment = f"/attachments/{answer.json()['attachment']['id']}"
+        volume = self.deployment.api.create_volume()
+        body = {"attachment": {"volume_uuid": volume}}
+        answer = self.deployment.api.request_json("POST", "/attachments", body)
+        attachment = f"/attachments/{answer['attachment']['id']}"
         connector = {"attachment": {"connector": {"host": "here"}}}
         self.gate("one").touch()
-        asking = threading.Thread(target=self.request, args=("PUT", attachment, connector))
+        asking = threading.Thread(
+            target=self.deployment.api.request, args=("PUT", attachment, connector)
+        )
         asking.start()
         wait_until(
             lambda: recording_manager.read_record(self.record)[-1][3:] == ("grant", "begins")
@@ -261,7 +250,7 @@ class TakeoverTest(testtools.TestCase):
         wait_until(lambda: not self.half_way())
         self.assertTrue(self.show(attachment)["connection_info"])
         # RabbitMQ still hands the sleeper every second message.
-        while (status := self.request("DELETE", attachment).status_code) == 504:
+        while (status := self.deployment.api.request("DELETE", attachment).status) == 504:
             pass
         self.assertIn(status, {200, 404})
         before = len(recording_manager.read_record(self.record))
@@ -275,7 +264,8 @@ class TakeoverTest(testtools.TestCase):
         self.assertIsNone(self.show(attachment))
         wait_until(lambda: len(self.processes()) == 2)
         # As another one it is as good as before.
-        answer = self.request("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
-        attachment = f"/attachments/{answer.json()['attachment']['id']}"
-        self.assertEqual(200, self.request("PUT", attachment, connector).status_code)
-        self.assertEqual(200, self.request("DELETE", attachment).status_code)
+        body = {"attachment": {"volume_uuid": volume}}
+        answer = self.deployment.api.request_json("POST", "/attachments", body)
+        attachment = f"/attachments/{answer['attachment']['id']}"
+        for request in (("PUT", attachment, connector), ("DELETE", attachment)):
+            self.assertEqual(200, self.deployment.api.request(*request).status)

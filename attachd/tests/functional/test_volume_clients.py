@@ -7,12 +7,11 @@ A message requires an error: the test puts a file where a volume is to be create
 import json
 from pathlib import Path
 import re
-import subprocess
 import unittest
 
-from attachd.tests.fixtures import cli_commands, deployments, lifetime, processes
+from attachd.tests.fixtures import cli_commands, deployments, lifetime
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import wait_until
 
 MESSAGE = "openstack --os-volume-api-version 3.5 volume message"
 WAIT = """
@@ -38,20 +37,8 @@ class Case(unittest.TestCase):
         """Run commands in another terminal where the settings were pasted."""
         printed = re.findall(r"(?m)^    (.*)$", self.process.output)
         settings = "\n".join(printed[: printed.index("}") + 1])
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{lines}"],
-            env=processes.environment(
-                PATH=cli_commands.command_path(self), HOME=str(self.folder), COLUMNS="200"
-            ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=6 * TIMEOUT,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        self.assertEqual(expected, done.returncode, f"{lines}\n{said}\n{self.process.output}")
-        return done.stdout.strip() if expected == 0 else said
+        lines = f"{settings}\n{WAIT}\n{lines}"
+        return cli_commands.run_script(self, self.process, lines, expected, HOME=str(self.folder))
 
     def volume(self, name):
         return json.loads(self.shell(f"openstack volume show {name} -f json"))
@@ -98,7 +85,12 @@ class OpenStackCommandTest(Case):
         self.shell("openstack volume delete disk copy")
 
     def test_openstack_command_lists_messages(self):
-        self.break_a_volume()
+        # Have a volume fail to grow, because its file is gone.
+        self.shell("openstack volume create --size 1 disk; wait_for disk available")
+        file = self.file_of("disk")
+        file.rename(file.with_name("hidden"))
+        self.addCleanup(Path.unlink, file.with_name("hidden"))
+        self.shell("openstack volume set --size 2 disk; wait_for disk error_extending")
         said = self.shell(f"{MESSAGE} list -f json")
         (message,) = json.loads(said)
         self.assertEqual("VOLUME_VOLUME_007_010", message["Event ID"])
@@ -116,14 +108,6 @@ class OpenStackCommandTest(Case):
             """
         )
         self.assertEqual("", said)
-
-    def break_a_volume(self):
-        """Have a volume fail to grow, because its file is gone."""
-        self.shell("openstack volume create --size 1 disk; wait_for disk available")
-        file = self.file_of("disk")
-        file.rename(file.with_name("hidden"))
-        self.addCleanup(Path.unlink, file.with_name("hidden"))
-        self.shell("openstack volume set --size 2 disk; wait_for disk error_extending")
 
 
 class CinderCommandTest(Case):
@@ -150,7 +134,8 @@ class CinderCommandTest(Case):
         self.assertRegex(said, r"size +\| 2")
         self.shell("cinder reset-state --state error disk; wait_for disk error")
         self.shell("cinder force-delete disk")
-        self.wait_until_gone("disk")
+        listed = "openstack volume list -f value -c Name"
+        wait_until(lambda: "disk" not in self.shell(listed))
 
     def test_cinder_command_refused_calls_print_the_reason(self):
         self.shell("cinder create --name disk 1; wait_for disk available")
@@ -178,7 +163,3 @@ class CinderCommandTest(Case):
         said = self.shell(f"cinder message-show {identity}; cinder message-delete {identity}")
         self.assertRegex(said, r"message_level +\| ERROR")
         self.assertNotIn(identity, self.shell("cinder message-list"))
-
-    def wait_until_gone(self, name):
-        listed = "openstack volume list -f value -c Name"
-        wait_until(lambda: name not in self.shell(listed))

@@ -3,7 +3,6 @@
 
 import json
 import signal
-import subprocess
 import uuid
 
 import testtools
@@ -40,18 +39,7 @@ class WatchingTest(testtools.TestCase):
 
     def type_in(self, *words, code=0):
         """Run a command; returns what it printed, or with another code what it complained of."""
-        done = subprocess.run(
-            words,
-            cwd=self.folder,
-            env=self.typing,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-        self.assertEqual(code, done.returncode, f"{words}\n{done.stdout}\n{done.stderr}")
-        return done.stdout if code == 0 else done.stderr
+        return processes.check_output(words, code, cwd=self.folder, env=self.typing)
 
     def reserve(self):
         words = ("attachment-create", "data", "-f", "value", "-c", "attachment_id")

@@ -88,7 +88,7 @@ class SoakDeployment:
         self._configure(attach_timeout)
         self._managers: list[processes.Process | None] = [None] * MANAGERS
         self._api: processes.Process | None = None
-        self._port = servers.free_port()
+        self._port = processes.free_port()
         self.proxy = tcp_proxy.Proxy(test, "127.0.0.1", self._port, seed)
         self.url = f"http://127.0.0.1:{self.proxy.port}/v3"
         self._logs: list[processes.Process] = []

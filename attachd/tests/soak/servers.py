@@ -18,13 +18,6 @@ from attachd.tests.fixtures import lifetime, processes, requirements
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-def free_port() -> int:
-    """Return a port that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def bound(test: unittest.TestCase) -> list[str]:
     """Return how a command line begins whose process dies with the thread that starts it."""
     return [requirements.require_tool(test, "setpriv"), "--pdeathsig=KILL", "--"]
@@ -90,7 +83,7 @@ class MariaDb(Server):
 
     def __init__(self, test: unittest.TestCase) -> None:
         super().__init__(test)
-        self._port = free_port()
+        self._port = processes.free_port()
         self._server = requirements.require_tool(test, "mariadbd")
         server = f"mysql+pymysql://root@127.0.0.1:{self._port}/"
         self.url = f"{server}attachd"
@@ -154,7 +147,8 @@ class RabbitMq(Server):
         self._server = (
             f"{beside}" if beside.exists() else requirements.require_tool(test, beside.name)
         )
-        self._port, self._distribution, self._names = free_port(), free_port(), free_port()
+        ports = (processes.free_port() for _ in range(3))
+        self._port, self._distribution, self._names = ports
         self.url = f"rabbit://guest:guest@127.0.0.1:{self._port}/"
         epmd = [shutil.which("epmd") or requirements.require_tool(test, "epmd")]
         epmd += ["-address", "127.0.0.1", "-port", f"{self._names}"]
