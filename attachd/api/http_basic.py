@@ -139,7 +139,7 @@ class UserStore:
         user_file, roles_file = self._files
         hashes, cost = _read_hashes(user_file)
         users = _read_users(roles_file)
-        for name in hashes.keys() ^ users.keys():
+        for name in sorted(hashes.keys() ^ users.keys()):
             known, lacking = self._files if name in hashes else reversed(self._files)
             LOG.warning(
                 "%s has user %r, but %s does not: this user cannot log in", known, name, lacking
