@@ -62,14 +62,14 @@ def prepare(
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
     std_logging.captureWarnings(True)
-    for each in checking.find_unknown_options(CONF):
-        LOG.warning("%s", each)
+    for unknown_option in checking.find_unknown_options(CONF):
+        LOG.warning("%s", unknown_option)
 
 
 def config_files_from_env() -> list[str]:
     """Return the configuration files that ATTACHD_CONFIG_FILES names."""
     named = os.environ.get(CONFIG_FILES_VARIABLE, "")
-    return [each for each in named.split(os.pathsep) if each]
+    return [word for word in named.split(os.pathsep) if word]
 
 
 def tune_garbage_collection() -> None:

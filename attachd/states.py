@@ -265,7 +265,7 @@ def state_after_detach(state: VolumeState) -> VolumeState:
 
 def remaining_detaches(pending_detaches: int, attachments: Iterable[AttachmentState]) -> int:
     """Return how many of the attached ones can still be about to be detached."""
-    return min(pending_detaches, sum(each is _A.ATTACHED for each in attachments))
+    return min(pending_detaches, sum(attachment is _A.ATTACHED for attachment in attachments))
 
 
 def attachment_states(wire_name: str) -> frozenset[AttachmentState]:

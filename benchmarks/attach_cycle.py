@@ -49,7 +49,7 @@ def main() -> int:
     print(report.table(content), end="")
     if arguments.json is not None:
         report.write(arguments.json, content)
-    return 1 if any(each["errors"] for each in content["results"]) else 0
+    return 1 if any(result["errors"] for result in content["results"]) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,7 +128,7 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    found = [int(each) for each in text.split(",")]
+    found = [int(word) for word in text.split(",")]
     if min(found) < 1:
         raise ValueError(text)
     return found

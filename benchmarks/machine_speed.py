@@ -61,7 +61,7 @@ def main() -> int:
     """
     arguments = _parser().parse_args()
     importlib.import_module("attachd")  # has the libraries use threads
-    found = [_measured(each, arguments.rounds) for each in YARDSTICKS]
+    found = [_measured(yardstick_, arguments.rounds) for yardstick_ in YARDSTICKS]
     if arguments.rabbit:
         try:
             call = statistics.median(
@@ -73,8 +73,8 @@ def main() -> int:
         found.append(Measured("oslo.messaging: an empty call, both ends", 1350, 1000 * call))
     content = {
         "machine": report.machine(),
-        "results": [each._asdict() | {"times": each.times} for each in found],
-        "median": statistics.median(each.times for each in found),
+        "results": [item._asdict() | {"times": item.times} for item in found],
+        "median": statistics.median(item.times for item in found),
     }
     print(_table(content), end="")
     if arguments.json is not None:
@@ -108,16 +108,16 @@ def _positive(text: str) -> int:
     return value
 
 
-def _measured(each: Yardstick, rounds: int) -> Measured:
-    run = each.make()
+def _measured(item: Yardstick, rounds: int) -> Measured:
+    run = item.make()
     run()
     found = []
     for _ in range(rounds):
         before = time.process_time()
-        for _ in range(each.runs):
+        for _ in range(item.runs):
             run()
-        found.append(1e6 * (time.process_time() - before) / each.runs)
-    return Measured(each.name, each.reference, statistics.median(found))
+        found.append(1e6 * (time.process_time() - before) / item.runs)
+    return Measured(item.name, item.reference, statistics.median(found))
 
 
 def _table(content: dict[str, Any]) -> str:

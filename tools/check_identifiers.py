@@ -68,6 +68,7 @@ user) and age.
 
 PLAIN_NAMES = {
     "at": "the name of the time or place",
+    "each": "the name of the item",
     "had": "a noun",
     "here": "a noun",
     "look": "a verb: reconcile, check, read",

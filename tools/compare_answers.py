@@ -27,7 +27,7 @@ _SECOND = 1.1
 def main() -> int:
     """Do what was asked for."""
     options = _parse()
-    played = [each for each in scenarios.load() if each.id.startswith(options.only)]
+    played = [scenario for scenario in scenarios.load() if scenario.id.startswith(options.only)]
     url = options.url.rstrip("/")
     player = Player(
         over_http.asking(url), url, pace=_SECOND, timeout=options.timeout, poll_interval=0.2
@@ -56,7 +56,7 @@ def _parse() -> argparse.Namespace:
 
 def _record(player: Player, played: Sequence[scenarios.Scenario], folder: Path) -> int:
     wrong = 0
-    for noun, group in itertools.groupby(played, lambda each: each.noun):
+    for noun, group in itertools.groupby(played, lambda item: item.noun):
         known = {k: v for k, v in recording.load(folder).items() if k.startswith(f"{noun}/")}
         answers: dict[str, Any] = {}
         for scenario in group:
@@ -66,7 +66,7 @@ def _record(player: Player, played: Sequence[scenarios.Scenario], folder: Path) 
         wrong += len(unasked)
         for key in unasked:
             print(f"not asked: {key}")
-        order = [each.id for s in scenarios.load() if s.noun == noun for each in s.requests]
+        order = [request.id for s in scenarios.load() if s.noun == noun for request in s.requests]
         merged = {**known, **answers}
         recording.save(noun, {key: merged[key] for key in order if key in merged}, folder)
     return 1 if wrong else 0
@@ -80,8 +80,8 @@ def _compare(player: Player, played: Sequence[scenarios.Scenario], *, everything
         for key, answer in player.play(scenario).items():
             count += 1
             found += differences.between(key, recorded.get(key, normal.UNASKED), answer)
-    for each in found if everything else known.unknown(found):
-        print(each)
+    for item in found if everything else known.unknown(found):
+        print(item)
     print(f"{count} requests, {len(found)} differences, {len(known.unknown(found))} not known")
     return 1 if known.unknown(found) else 0
 

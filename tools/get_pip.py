@@ -26,7 +26,7 @@ def main() -> None:
     """Download the wheel, check it, and let it install itself."""
     with urllib.request.urlopen(URL, timeout=TIMEOUT) as answer:
         files = json.load(answer)["urls"]
-    wheel = next(each for each in files if each["packagetype"] == "bdist_wheel")
+    wheel = next(file for file in files if file["packagetype"] == "bdist_wheel")
     # PyPI's URLs are absolute, those of a mirror may be relative.
     url = urllib.parse.urljoin(URL, wheel["url"])
     with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:  # noqa: S310 - a URL of PyPI's

@@ -104,12 +104,12 @@ def read_tox(path: Path, tests: Results) -> Results:
         commands = environment.get("test", [])
         if not commands:
             results.failed.append(f"{name}: the environment could not be made")
-        for each in commands:
-            command = shlex.join([Path(each["command"][0]).name, *each["command"][1:]])
-            if command.startswith("stestr ") and (tests.failed or not each["retcode"]):
+        for step in commands:
+            command = shlex.join([Path(step["command"][0]).name, *step["command"][1:]])
+            if command.startswith("stestr ") and (tests.failed or not step["retcode"]):
                 continue
-            if each["retcode"]:
-                results.failed.append(f"{name}: {command} returned {each['retcode']}")
+            if step["retcode"]:
+                results.failed.append(f"{name}: {command} returned {step['retcode']}")
             else:
                 results.passed += 1
     return results

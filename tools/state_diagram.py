@@ -17,7 +17,7 @@ def dot(
     :param first: the states that new rows are in
     """
     lines = [f"digraph {name} {{", "    rankdir=LR; node [shape=box, style=rounded];"]
-    starts = "".join(f' start -> "{each}";' for each in first)
+    starts = "".join(f' start -> "{item}";' for item in first)
     lines += [f"    start [shape=point];{starts}", f'    "{_GONE}" [shape=plaintext];']
     lines += [
         f'    "{source}" -> "{target}" [label="{" / ".join(events)}"];'

@@ -113,7 +113,7 @@ class CreateAttachment(ShowOne):
 
     def _check(self, parsed: argparse.Namespace) -> None:
         """Check the combination of options."""
-        given = [each.names[0] for each in _CONNECTOR if _value(parsed, each) is not None]
+        given = [item.names[0] for item in _CONNECTOR if _value(parsed, item) is not None]
         if parsed.on is not None:
             others = given or (["--connect"] if parsed.connect else [])
             if others:
@@ -198,7 +198,7 @@ def _value(parsed: argparse.Namespace, selected: Option) -> Any:
 
 def _connector(parsed: argparse.Namespace) -> dict[str, Any]:
     """Return the connector that the given options describe."""
-    given = {each.names[0].removeprefix("--"): _value(parsed, each) for each in _CONNECTOR}
+    given = {item.names[0].removeprefix("--"): _value(parsed, item) for item in _CONNECTOR}
     known = _DEFAULTS | {name: value for name, value in given.items() if value is not None}
     known["os_type"] = known.pop("ostype")
     return known

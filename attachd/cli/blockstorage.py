@@ -143,4 +143,4 @@ class BlockStorage:
 
 def _path(*parts: str) -> str:
     """Return the path with quoted parts, as users may type any character."""
-    return "".join(f"/{parse.quote(each, safe='')}" for each in parts)
+    return "".join(f"/{parse.quote(part, safe='')}" for part in parts)

@@ -29,7 +29,7 @@ def _takes(accepted: Iterable[options.Option]) -> Callable[[Command], Command]:
     """Declare the options of a command for cinderclient."""
 
     def note(command: Command) -> Command:
-        vars(command)["arguments"] = [(each.names, each.settings) for each in accepted]
+        vars(command)["arguments"] = [(item.names, item.settings) for item in accepted]
         return command
 
     return note

@@ -127,8 +127,8 @@ class Steps(columns.FormattableColumn[list[dict[str, Any]]]):
     def human_readable(self) -> str:
         """Return them in a line."""
         return ", ".join(
-            f"{each['name']} {each['seconds']}{' (failed)' if each['failed'] else ''}"
-            for each in self._value
+            f"{step['name']} {step['seconds']}{' (failed)' if step['failed'] else ''}"
+            for step in self._value
         )
 
 
@@ -144,9 +144,9 @@ class ShowTimeline(Lister):
         """Return the events."""
         found = BlockStorage(self.connection).timeline(parsed_args.attachment)
         columns = {**_COLUMNS, **(_LONG if parsed_args.long else {})}
-        if any("process" in each for each in found):
+        if any("process" in event for event in found):
             columns |= _INTERNALS
-        rows = [{**each, "steps": Steps(each["steps"])} for each in found]
+        rows = [{**event, "steps": Steps(event["steps"])} for event in found]
         return formatting.listed(rows, columns)
 
 
@@ -216,7 +216,7 @@ def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event
         since = watcher.now()
         if parsed.attachment_id is not None:
             ask = functools.partial(_latest, storage, parsed.attachment_id)
-            yield from (each for each in watcher.retry(ask) if _is_awaited(each, parsed))
+            yield from (event for event in watcher.retry(ask) if _is_awaited(event, parsed))
     yield from watcher.since(since, query)
 
 
@@ -250,7 +250,7 @@ def line(event: Event) -> str:
     known = {name: event.get(key) for name, key in _LINE.items()}
     named = [f"{name}={_word(value)}" for name, value in known.items() if value is not None]
     head = (event["occurred_at"], event["revision"], event["type"])
-    return " ".join([*("-" if each is None else f"{each}" for each in head), *named])
+    return " ".join([*("-" if item is None else f"{item}" for item in head), *named])
 
 
 def _word(value: Any) -> str:

@@ -89,7 +89,7 @@ def attached(cloud: connection.Connection, parsed: argparse.Namespace) -> list[d
     :param parsed: options of options.HOST
     """
     with Progress(sys.stderr) as progress:
-        return [_values(each) for each in client(cloud, parsed, progress).attached()]
+        return [_values(attachment) for attachment in client(cloud, parsed, progress).attached()]
 
 
 def restore(cloud: connection.Connection, parsed: argparse.Namespace) -> list[dict[str, Any]]:
@@ -98,12 +98,12 @@ def restore(cloud: connection.Connection, parsed: argparse.Namespace) -> list[di
     :param parsed: options of options.HOST
     """
     with Progress(sys.stderr) as progress:
-        return [_values(each) for each in client(cloud, parsed, progress).restore()]
+        return [_values(attachment) for attachment in client(cloud, parsed, progress).restore()]
 
 
 def failed(found: Iterable[dict[str, Any]]) -> bool:
     """Return whether a restore has failed for an attachment that is not the agent's."""
-    return any(each["error"] and each["owner"] == Owner.LOCAL for each in found)
+    return any(attachment["error"] and attachment["owner"] == Owner.LOCAL for attachment in found)
 
 
 def client(cloud: connection.Connection, parsed: argparse.Namespace, progress: Progress) -> Client:

@@ -78,7 +78,7 @@ class Option:
 
 def option(*names: str, **settings: Any) -> Option:
     """Describe an option; a name with - inside is accepted with _ as well."""
-    spelled = [each for name in names for each in _spellings(name)]
+    spelled = [spelling for name in names for spelling in _spellings(name)]
     return Option(tuple(dict.fromkeys(spelled)), settings)
 
 
@@ -102,8 +102,8 @@ def switch(*names: str, text: str) -> Option:
 
 def add(parser: argparse.ArgumentParser, selected: Iterable[Option]) -> None:
     """Add options to a parser."""
-    for each in selected:
-        parser.add_argument(*each.names, **each.settings)
+    for item in selected:
+        parser.add_argument(*item.names, **item.settings)
 
 
 VOLUME = Option(("volume",), {"metavar": "VOLUME", "help": "name or ID of the volume"})

@@ -127,12 +127,12 @@ class Attacher:
     def _check_not_attached(self, volume: Volume) -> None:
         """Check that no other program has attached the volume to this host."""
         name = self._host.identity.name
-        for each in self._service.attachments(volume):
-            if each.host == name:
+        for attachment in self._service.attachments(volume):
+            if attachment.host == name:
                 raise exception.LocalConflict(
                     reason=f"Volume {volume.id} is attached to this host, {name}, already, by "
-                    f"attachment {each.id} of another program. Detach it there, or with "
-                    f"attachd local-detach --attachment-id {each.id} {volume.id}"
+                    f"attachment {attachment.id} of another program. Detach it there, or with "
+                    f"attachd local-detach --attachment-id {attachment.id} {volume.id}"
                 )
 
     def _reserve(self, entry: Entry) -> Entry:
@@ -264,7 +264,7 @@ def check_mountpoint(folder: str | None) -> None:
     if folder is None:
         return
     path = Path(folder)
-    nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    nearest = next(ancestor for ancestor in (path, *path.parents) if os.path.lexists(ancestor))
     try:
         free = not any(nearest.iterdir()) or nearest != path
     except OSError as error:

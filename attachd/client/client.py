@@ -192,7 +192,7 @@ class Client:
         service = Service(self.connection)
         steps = Attacher(self.host, service, self._detaching(service), self._report_progress)
         done = restore(self.host, service, steps, self._report_progress)
-        gone = [gone_attachment(each) for each in done.gone]
+        gone = [gone_attachment(attachment) for attachment in done.gone]
         return gone + list_local(self.host, service, done.errors)
 
     def _detaching(self, service: Service) -> Detacher:

@@ -44,7 +44,7 @@ class AttachmentSelector:
             entries = self._host.journal.list_for_volume(name_or_id)
             if not entries:
                 raise
-        clouds = {each.cloud for each in entries} - {None, self._service.cloud}
+        clouds = {entry.cloud for entry in entries} - {None, self._service.cloud}
         if clouds:
             raise exception.LocalConflict(
                 reason=f"{self._service.cloud} has no volume {name_or_id}; it was attached from "
@@ -63,10 +63,14 @@ class AttachmentSelector:
                 if entry.attachment_id == request.attachment_id:
                     return _check_local(entry)
         ids = {entry.attachment_id for entry in known}
-        others = [each for each in self._service.attachments(volume) if each.id not in ids]
+        others = [
+            attachment
+            for attachment in self._service.attachments(volume)
+            if attachment.id not in ids
+        ]
         if request.attachment_id is not None:
             return self._find_by_id(volume, others, request)
-        foreign = [each for each in others if each.host == self._host.identity.name]
+        foreign = [other for other in others if other.host == self._host.identity.name]
         if len(known) + len(foreign) > 1:
             raise _ambiguous(volume, known, foreign)
         if known:
@@ -78,7 +82,7 @@ class AttachmentSelector:
     def _find_by_id(
         self, volume: Volume, others: Iterable[RemoteAttachment], request: DetachRequest
     ) -> Entry:
-        found = [each for each in others if each.id == request.attachment_id]
+        found = [other for other in others if other.id == request.attachment_id]
         if not found:
             raise exceptions.NotFoundException(
                 f"Volume {volume.id} has no attachment {request.attachment_id}."
@@ -112,9 +116,9 @@ class AttachmentSelector:
         self, volume: Volume, others: Iterable[RemoteAttachment]
     ) -> exception.LocalConflict:
         places = [
-            f"attachment {each.id} is of "
-            + (f"host {each.host}" if each.host else "a host that the service does not name")
-            for each in others
+            f"attachment {other.id} is of "
+            + (f"host {other.host}" if other.host else "a host that the service does not name")
+            for other in others
         ]
         return exception.LocalConflict(
             reason=f"Volume {volume.id} is not attached to this host, "
@@ -136,11 +140,11 @@ def _ambiguous(
 ) -> exception.LocalConflict:
     """Return the error that lists the candidates: id, device, mountpoint, mode."""
     lines = [
-        f"{each.attachment_id} ({each.device.path if each.device else 'no device'}, "
-        f"{each.mountpoint or 'not mounted'}, {each.mode})"
-        for each in known
+        f"{entry.attachment_id} ({entry.device.path if entry.device else 'no device'}, "
+        f"{entry.mountpoint or 'not mounted'}, {entry.mode})"
+        for entry in known
     ]
-    lines += [f"{each.id} (of another program, {each.mode})" for each in foreign]
+    lines += [f"{attachment.id} (of another program, {attachment.mode})" for attachment in foreign]
     return exception.LocalConflict(
         reason=f"Volume {volume.id} has several attachments on this host. Say which one, by its "
         f"id: {'; '.join(lines)}"

@@ -117,11 +117,13 @@ class Service:
                 return self._volume(self._api.get_volume(volume))
             except exceptions.NotFoundException:
                 pass  # Names may look like ids.
-        found = [each for each in self._api.volumes(name=volume) if each.name == volume]
+        found = [
+            candidate for candidate in self._api.volumes(name=volume) if candidate.name == volume
+        ]
         if not found:
             raise exceptions.NotFoundException(f"There is no volume {volume}.")
         if len(found) > 1:
-            ids = ", ".join(sorted(each.id for each in found))
+            ids = ", ".join(sorted(match.id for match in found))
             raise exceptions.DuplicateResource(
                 f"{len(found)} volumes have the name {volume}; say which one by its id: {ids}"
             )
@@ -133,9 +135,9 @@ class Service:
         names = ("shared_targets", "service_uuid") if found.service_uuid else ()
         guard = {name: getattr(found, name) for name in names}
         hosts = {
-            each["attachment_id"]: each["host_name"]
-            for each in found.attachments or ()
-            if each.get("host_name")
+            attachment["attachment_id"]: attachment["host_name"]
+            for attachment in found.attachments or ()
+            if attachment.get("host_name")
         }
         return Volume(found.id, guard, hosts)
 
@@ -186,8 +188,8 @@ class Service:
             RemoteAttachment.from_body, self._ask("GET", path, headers=_OWN)["attachments"]
         )
         return [
-            each if each.host else dataclasses.replace(each, host=volume.hosts.get(each.id))
-            for each in found
+            match if match.host else dataclasses.replace(match, host=volume.hosts.get(match.id))
+            for match in found
         ]
 
     def _ask(

@@ -84,7 +84,7 @@ def _check_host_name(host: Host) -> None:
     before = file.read_text(encoding="utf-8").strip() if file.exists() else ""
     if before == name:
         return
-    if before and any(each.owner is Owner.AGENT for each in host.journal.list_entries()):
+    if before and any(entry.owner is Owner.AGENT for entry in host.journal.list_entries()):
         raise exception.HostError(
             reason=f"Volumes are attached here to host {before}, and this is to be host {name}. "
             f"Set [agent] host = {before}, and detach them before it gets another name."

@@ -225,7 +225,7 @@ def _configure(folder: Path, files: list[str]) -> None:
     own = folder / "all-in-one.conf"
     text = CONFIGURATION.format(folder=folder, key_file=KEY_FILE)
     own.write_text(text, encoding="utf-8")
-    service.prepare([f"--config-file={each}" for each in [own, *files]])
+    service.prepare([f"--config-file={path}" for path in [own, *files]])
     if CONF.secrets.key_file == str(folder / KEY_FILE):
         with contextlib.suppress(exception.Conflict):  # it is there
             key_file.create(CONF.secrets.key_file)

@@ -24,8 +24,8 @@ def run() -> int:
     """Compare, print and return the exit code."""
     found = list(_findings(CONF.subject.backend))
     _WRITERS[CONF.subject.format](found)
-    for each in found:
-        for reason in each.not_compared:
+    for result in found:
+        for reason in result.not_compared:
             print(f"attachd-manage: {reason}", file=sys.stderr)
     return _code(found)
 
@@ -39,15 +39,15 @@ def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
     membership.expire_dead_members()
     membership.start()
     try:
-        for each in chosen:
-            each.setup()
-            yield audit(each)
+        for backend in chosen:
+            backend.setup()
+            yield audit(backend)
     finally:
         membership.stop()
 
 
 def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[backends.Backend]:
-    if unknown := set(names) - {each.name for each in loaded}:
+    if unknown := set(names) - {backend.name for backend in loaded}:
         raise exception.ConfigurationError(
             reason=f"These are not in enabled_backends: {', '.join(sorted(unknown))}."
         )
@@ -55,35 +55,35 @@ def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[ba
         raise exception.ConfigurationError(
             reason="There is nothing to compare: name backends in enabled_backends."
         )
-    return [each for each in loaded if not names or each.name in names]
+    return [backend for backend in loaded if not names or backend.name in names]
 
 
 def _code(found: Sequence[AuditResult]) -> int:
-    outcomes = [difference.outcome for each in found for difference in each.differences]
-    if any(each.not_compared for each in found):
+    outcomes = [difference.outcome for result in found for difference in result.differences]
+    if any(result.not_compared for result in found):
         return NOT_COMPARED
     if not outcomes:
         return AGREED
-    return ALL_REPAIRED if all(each == REPAIRED for each in outcomes) else DIFFERENT
+    return ALL_REPAIRED if all(outcome == REPAIRED for outcome in outcomes) else DIFFERENT
 
 
 def _write_json(found: Iterable[AuditResult]) -> None:
     body = [
         {
-            "backend": each.backend,
-            "differences": [_as_json(difference) for difference in each.differences],
-            "not_compared": each.not_compared,
+            "backend": result.backend,
+            "differences": [_as_json(difference) for difference in result.differences],
+            "not_compared": result.not_compared,
         }
-        for each in found
+        for result in found
     ]
     output.print_json(body)
 
 
 def _write_csv(found: Iterable[AuditResult]) -> None:
     rows = [
-        {"backend": each.backend, **_as_json(difference)}
-        for each in found
-        for difference in each.differences
+        {"backend": result.backend, **_as_json(difference)}
+        for result in found
+        for difference in result.differences
     ]
     output.print_rows(rows, _COLUMNS, "csv")
 
@@ -101,15 +101,15 @@ def _as_json(difference: Difference) -> dict[str, str | None]:
 
 def _write_table(found: Iterable[AuditResult]) -> None:
     rows = [
-        (each.backend, difference.volume_id or "-", difference.kind.value, difference)
-        for each in found
-        for difference in each.differences
+        (result.backend, difference.volume_id or "-", difference.kind.value, difference)
+        for result in found
+        for difference in result.differences
     ]
     if not rows:
         return
     titles = ("backend", "volume", "difference")
     names = [titles, *((backend, volume_id) for backend, volume_id, _kind, _it in rows)]
-    widths = [max(len(each[column]) for each in names) for column in range(2)]
+    widths = [max(len(row[column]) for row in names) for column in range(2)]
     print(f"{titles[0]:{widths[0]}}  {titles[1]:{widths[1]}}  {titles[2]}")
     for backend, volume_id, kind, difference in rows:
         print(f"{backend:{widths[0]}}  {volume_id:{widths[1]}}  {kind}")

@@ -73,9 +73,9 @@ class Server:
     def _busy(self) -> bool:
         """Close idle connections, and return whether others are left."""
         channels = list(self._server.active_channels.values())
-        for each in channels:
-            if not each.requests:
-                each.close_when_flushed = True
+        for channel in channels:
+            if not channel.requests:
+                channel.close_when_flushed = True
         return bool(channels)
 
 

@@ -76,9 +76,9 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 
 def _states(text: str) -> frozenset[states.AttachmentState]:
-    found = {each for each in states.AttachmentState if text in {each.value, each.wire}}
+    found = {state for state in states.AttachmentState if text in {state.value, state.wire}}
     if not found:
-        known = sorted({name for each in states.AttachmentState for name in (each, each.wire)})
+        known = sorted({name for state in states.AttachmentState for name in (state, state.wire)})
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
     return frozenset(found)
 
@@ -125,7 +125,7 @@ def _show_volume() -> None:
     row = inspect.get_volume(CONF.subject.identity)
     found = {name: value for name, value in row.items() if name not in _HIDDEN}
     filters = inspect.AttachmentFilters(volume_id=row["id"])
-    attachments = [_attachment(each) for each in inspect.list_attachments(filters)]
+    attachments = [_attachment(attachment) for attachment in inspect.list_attachments(filters)]
     if CONF.subject.format == "json":
         output.print_json({**found, "attachments": attachments})
         return

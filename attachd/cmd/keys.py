@@ -40,8 +40,8 @@ def add_command(subjects: Any) -> None:
     retire = output.add_action(
         actions, "retire", _retire, "remove a key that no value needs from the file"
     )
-    for each in (promote, retire):
-        each.add_argument("key_id", metavar="KEY", help="the id of the key, as printed by list")
+    for action in (promote, retire):
+        action.add_argument("key_id", metavar="KEY", help="the id of the key, as printed by list")
     output.add_format(listed)
     output.add_format_of_one(rotate)
 
@@ -104,15 +104,15 @@ def _rotate() -> int:
                 "encrypted": outcome.encrypted,
                 "changed": outcome.changed,
                 "unreadable": [
-                    {"attachment_id": each, "reason": reason}
-                    for each, reason in outcome.unreadable.items()
+                    {"attachment_id": item, "reason": reason}
+                    for item, reason in outcome.unreadable.items()
                 ],
             }
         )
     else:
         print(f"{outcome.encrypted} values were encrypted again.")
-        for each, reason in outcome.unreadable.items():
-            print(f"Attachment {each} was left as it is: {reason}")
+        for item, reason in outcome.unreadable.items():
+            print(f"Attachment {item} was left as it is: {reason}")
     if outcome.changed and CONF.subject.format != "json":
         print(f"{outcome.changed} attachments changed at the same time; repeat the command.")
     return LEFT if outcome.unreadable or outcome.changed else 0

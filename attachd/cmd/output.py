@@ -101,7 +101,7 @@ def _text(value: Any) -> str:
         return f"{value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, bool):
         return str(value).lower()
-    return "".join(each if each.isprintable() else " " for each in str(value))
+    return "".join(character if character.isprintable() else " " for character in str(value))
 
 
 def _in_cell(value: Any) -> Any:

@@ -125,9 +125,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     :returns: the exit code: 0 ready, 1 there are warnings, 2 not ready, 255 the check failed
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not any(each.startswith(("--config-file", "--config-dir")) for each in arguments):
+    if not any(argument.startswith(("--config-file", "--config-dir")) for argument in arguments):
         arguments = [
-            f"--config-file={each}" for each in service.config_files_from_env()
+            f"--config-file={config_file}" for config_file in service.config_files_from_env()
         ] + arguments
     try:
         return upgradecheck.main(CONF, "attachd", Checks(), arguments)

@@ -37,7 +37,7 @@ def options(_checks: object) -> Result:
         checking.check_values(CONF)
     except cfg.Error as error:
         return Result(Code.FAILURE, str(error))
-    found = [str(each) for each in checking.find_unknown_options(CONF)]
+    found = [str(unknown_option) for unknown_option in checking.find_unknown_options(CONF)]
     return Result(Code.WARNING, " ".join(found)) if found else Result(Code.SUCCESS)
 
 
@@ -74,7 +74,7 @@ def storage(_checks: object) -> Result:
         loaded = backends.load()
     except (cfg.Error, exception.AttachdError, OSError) as error:
         return Result(Code.FAILURE, str(error))
-    complaints = {each.name: _complaint(each) for each in loaded}
+    complaints = {backend.name: _complaint(backend) for backend in loaded}
     wrong = [f"Backend {name}: {said}" for name, said in complaints.items() if said]
     return Result(Code.FAILURE, " ".join(wrong)) if wrong else Result(Code.SUCCESS)
 
@@ -125,7 +125,7 @@ def queue(_checks: object) -> Result:
 
 
 def _of_servers(url: messaging.TransportURL) -> Iterator[str]:
-    guests = {each.hostname for each in url.hosts if each.username == "guest"}
+    guests = {host.hostname for host in url.hosts if host.username == "guest"}
     if guests - {"127.0.0.1", "::1", "localhost"}:
         yield "[DEFAULT] transport_url has the user guest, which RabbitMQ accepts locally only."
     if not url.virtual_host:
@@ -229,9 +229,9 @@ def managers(_checks: object) -> Result:
     except exception.AttachdError:
         return Result(Code.SUCCESS, "Not checked: the database does not answer.")
     older = [
-        f"{host} ({each.contract or 'unknown'})"
-        for host, each in sorted(spoken.items())
-        if each.alive and _is_former(each.contract)
+        f"{host} ({item.contract or 'unknown'})"
+        for host, item in sorted(spoken.items())
+        if item.alive and _is_former(item.contract)
     ]
     if not older:
         return Result(Code.SUCCESS)

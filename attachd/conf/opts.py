@@ -29,11 +29,11 @@ def _backend_examples() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     return [
         (
             cfg.OptGroup(
-                each.name,
-                help=f"A backend with the driver {each.name}; the group may have any name that "
+                driver.name,
+                help=f"A backend with the driver {driver.name}; the group may have any name that "
                 "enabled_backends has.",
             ),
-            [conf.manager.DRIVER, *each.plugin.OPTIONS],
+            [conf.manager.DRIVER, *driver.plugin.OPTIONS],
         )
-        for each in sorted(drivers, key=lambda found: found.name)
+        for driver in sorted(drivers, key=lambda found: found.name)
     ]

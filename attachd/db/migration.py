@@ -76,8 +76,12 @@ def _upgrade(target: str) -> None:
 def _pending(config: Config, current: str | None, target: str) -> list[str]:
     """Return the revisions between two versions, the oldest first; none if the first is newer."""
     script = ScriptDirectory.from_config(config)
-    applied = {each.revision for each in script.walk_revisions(head=current)} if current else ()
-    revisions = [each.revision for each in script.walk_revisions(head=target)]
+    applied = (
+        {walk_revision.revision for walk_revision in script.walk_revisions(head=current)}
+        if current
+        else ()
+    )
+    revisions = [walk_revision.revision for walk_revision in script.walk_revisions(head=target)]
     return [revision for revision in reversed(revisions) if revision not in applied]
 
 

@@ -282,7 +282,7 @@ class Driver(abc.ABC):
 
     def list_volume_exports(self, volume: VolumeRef) -> Iterable[BackendExport]:
         """List what :meth:`list_exports` lists of one volume."""
-        return [each for each in self.list_exports() if each.volume_id == volume.id]
+        return [export for export in self.list_exports() if export.volume_id == volume.id]
 
     def expected_exports(
         self,

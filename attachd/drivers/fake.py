@@ -151,20 +151,27 @@ class FakeDriver(base.Driver):
         """List what this process granted."""
         self._perform(Call("list_exports"))
         granted = list(self._granted.items())
-        return [each for volume, modes in granted for each in _listed(volume, dict(modes))]
+        return [export for volume, modes in granted for export in _listed(volume, dict(modes))]
 
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
     ) -> Iterable[base.BackendExport]:
         """List them by mode."""
-        return _listed(volume.id, {each.attachment_id: each.mode for each in exports})
+        return _listed(volume.id, {export.attachment_id: export.mode for export in exports})
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove all others, and those in another mode."""
         self._perform(Call("revoke_all_except", volume.id, others=_ids(staying)))
-        expected = {each.attachment_id: each.mode for each in staying}
+        expected = {export.attachment_id: export.mode for export in staying}
         granted = self._granted.get(volume.id, {})
-        self._forget(volume.id, [each for each in granted if granted[each] != expected.get(each)])
+        self._forget(
+            volume.id,
+            [
+                attachment_id
+                for attachment_id in granted
+                if granted[attachment_id] != expected.get(attachment_id)
+            ],
+        )
 
     def list_volumes(self) -> Mapping[str, int]:
         """List what this process created."""
@@ -172,9 +179,9 @@ class FakeDriver(base.Driver):
 
     def _forget(self, volume_id: str, attachment_ids: Collection[str]) -> None:
         granted = self._granted.get(volume_id, {})
-        for each in attachment_ids:
+        for attachment_id in attachment_ids:
             base.check_fencing()
-            granted.pop(each, None)
+            granted.pop(attachment_id, None)
         if not granted:
             base.check_fencing()
             self._granted.pop(volume_id, None)
@@ -201,7 +208,7 @@ class FakeDriver(base.Driver):
 def _listed(volume_id: str, modes: Mapping[str, base.AccessMode]) -> list[base.BackendExport]:
     all_modes: tuple[base.AccessMode, ...] = ("rw", "ro")
     held = {
-        mode: frozenset(each for each, its in modes.items() if its == mode) for mode in all_modes
+        mode: frozenset(item for item, its in modes.items() if its == mode) for mode in all_modes
     }
     return [base.BackendExport(volume_id, mode, held[mode]) for mode in all_modes if held[mode]]
 

@@ -195,21 +195,21 @@ class FileDriver(base.Driver):
     ) -> Iterable[base.BackendExport]:
         """Return links, and devices if loop devices are used: a link does not prevent writes."""
         modes: dict[str, list[base.AccessMode]] = {
-            each.attachment_id: [each.mode if self._loops else "rw"] for each in exports
+            export.attachment_id: [export.mode if self._loops else "rw"] for export in exports
         }
         parts = _PARTS if self._loops else ()
-        return _listed(_Granted(volume.id, each, tuple(modes[each]), parts) for each in modes)
+        return _listed(_Granted(volume.id, mode, tuple(modes[mode]), parts) for mode in modes)
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Free the devices and remove the links of exports that are not in ``staying``."""
-        kept = {each.attachment_id: each for each in staying}
+        kept = {item.attachment_id: item for item in staying}
         with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
-            for each in list(self._granted_in(self._folder(volume))):
-                if each.attachment_id not in kept:
-                    self.revoke(volume, base.Export(each.attachment_id, {}), staying)
+            for grant in list(self._granted_in(self._folder(volume))):
+                if grant.attachment_id not in kept:
+                    self.revoke(volume, base.Export(grant.attachment_id, {}), staying)
                 elif self._loops:
-                    export = kept[each.attachment_id]
-                    loop.detach(self._link(volume, export), set(each.modes) - {export.mode})
+                    export = kept[grant.attachment_id]
+                    loop.detach(self._link(volume, export), set(grant.modes) - {export.mode})
 
     def list_volumes(self) -> Mapping[str, int]:
         """List the volumes' files."""
@@ -285,12 +285,12 @@ def _listed(granted: Iterable[_Granted]) -> list[base.BackendExport]:
     """Group by volume and mode; parts grant no access by themselves."""
     holders: dict[tuple[str, base.AccessMode], set[str]] = {}
     parts: dict[str, set[str]] = {}
-    for each in granted:
-        for mode in each.modes:
-            holders.setdefault((each.volume_id, mode), set()).add(each.attachment_id)
-        if each.parts:
-            named = {f"{part} of attachment {each.attachment_id}" for part in each.parts}
-            parts.setdefault(each.volume_id, set()).update(named)
+    for grant in granted:
+        for mode in grant.modes:
+            holders.setdefault((grant.volume_id, mode), set()).add(grant.attachment_id)
+        if grant.parts:
+            named = {f"{part} of attachment {grant.attachment_id}" for part in grant.parts}
+            parts.setdefault(grant.volume_id, set()).update(named)
     return [
         *(base.BackendExport(*key, frozenset(found)) for key, found in holders.items()),
         *(base.BackendExport(key, None, parts=frozenset(found)) for key, found in parts.items()),

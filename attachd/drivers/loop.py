@@ -69,8 +69,8 @@ def find(backing: Path) -> list[LoopDevice]:
 
 def under(folder: Path) -> list[tuple[Path, LoopDevice]]:
     """List the devices over files that are, or were, anywhere in a directory, with those files."""
-    found = ((Path(_backing(each).removesuffix(_DELETED)), each) for each in _attached())
-    return [(file, _describe(each)) for file, each in found if folder in file.parents]
+    found = ((Path(_backing(device).removesuffix(_DELETED)), device) for device in _attached())
+    return [(file, _describe(item)) for file, item in found if folder in file.parents]
 
 
 def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:

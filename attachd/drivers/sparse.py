@@ -92,9 +92,9 @@ class SparseFiles:
         """Delete the file, if it exists."""
         path = self.path(volume_id)
         with map_os_errors(f"Volume {volume_id} could not be deleted"):
-            for each in (path, self._part(volume_id)):
+            for file in (path, self._part(volume_id)):
                 base.check_fencing()
-                each.unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
             sync_folder(self.folder)
 
     def extend(self, volume_id: str, size_gib: int) -> None:

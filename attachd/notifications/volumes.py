@@ -139,7 +139,7 @@ def _read(volume_id: str) -> Row:
 def _attachments(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Show those that clients know as attachments."""
     whole = states.AttachmentKind.ATTACHMENT
-    return [_attachment(each) for each in rows if each.get("kind", whole) in states.VISIBLE_KINDS]
+    return [_attachment(row) for row in rows if row.get("kind", whole) in states.VISIBLE_KINDS]
 
 
 def _attachment(row: Row) -> dict[str, Any]:

@@ -164,8 +164,8 @@ class Broker:
         """Give a message to each listener of a topic; False if there is none."""
         with self._lock:
             found = self._fanouts.get(topic, ())
-            for each in found:
-                each.put(message)
+            for listener in found:
+                listener.put(message)
         return bool(found)
 
     def declare(self, exchange: str, keys: Sequence[str], fanout: str | None) -> list[Queue]:
@@ -182,20 +182,20 @@ class Broker:
         with self._lock:
             for topic in self._fanouts:
                 self._fanouts[topic] = [
-                    each for each in self._fanouts[topic] if each not in queues
+                    fanout for fanout in self._fanouts[topic] if fanout not in queues
                 ]
 
     def connect(self, consumer: "Listener", queues: Sequence[Queue]) -> None:
         """Start to deliver the queues' messages to a consumer."""
         with self._lock:
-            for each in queues:
-                each.join(consumer)
+            for receiver in queues:
+                receiver.join(consumer)
 
     def disconnect(self, consumer: "Listener", queues: Sequence[Queue]) -> None:
         """Stop that; the consumer gets nothing after this has returned."""
         with self._lock:
-            for each in queues:
-                each.leave(consumer)
+            for receiver in queues:
+                receiver.leave(consumer)
 
 
 _brokers: weakref.WeakValueDictionary[str, Broker] = weakref.WeakValueDictionary()

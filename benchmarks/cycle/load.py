@@ -86,8 +86,8 @@ class Client:
             return
         volume = self._ask("GET", f"/volumes/{self._volume}")["volume"]
         left = self._ask("GET", f"/attachments?volume_id={self._volume}")["attachments"]
-        for each in left:
-            self._ask("DELETE", f"/attachments/{each['id']}")
+        for attachment in left:
+            self._ask("DELETE", f"/attachments/{attachment['id']}")
         self._connection.request("DELETE", f"/volumes/{volume['id']}")
         self._wait_for(None)
         self._connection.close()

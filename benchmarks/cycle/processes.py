@@ -42,7 +42,7 @@ def own_cpu_seconds() -> float:
 def machine_cpu_seconds() -> float:
     """Return what all processes and the kernel have used since the machine was started."""
     # proc(5): user, nice, system, idle, iowait, irq, softirq, steal, ...
-    ticks = [int(each) for each in (_PROC / "stat").read_text().splitlines()[0].split()[1:9]]
+    ticks = [int(word) for word in (_PROC / "stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS
 
 

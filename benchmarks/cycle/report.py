@@ -124,7 +124,7 @@ def document(
     return {
         "subject": dict(subject),
         "machine": machine(),
-        "results": [asdict(each) for each in results],
+        "results": [asdict(run) for run in results],
         "how": dict(how),
     }
 
@@ -146,9 +146,9 @@ def table(content: Mapping[str, Any]) -> str:
         + "\n".join(f"- {name}: {text}" for name, text in content["how"].items()),
     ]
     wrong = [
-        f"{each['clients']} clients: {count} x {what}"
-        for each in results
-        for what, count in each["errors"].items()
+        f"{run['clients']} clients: {count} x {what}"
+        for run in results
+        for what, count in run["errors"].items()
     ]
     return "\n\n".join(parts + (["WRONG ANSWERS:\n" + "\n".join(wrong)] if wrong else [])) + "\n"
 
@@ -156,35 +156,35 @@ def table(content: Mapping[str, Any]) -> str:
 def _speed(results: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     quantiles = "/".join(f"p{q}" for q in QUANTILES)
     rows = [["clients", "cycles", "cycles/s", f"cycle {quantiles} ms", *load.CALLS]]
-    for each in results:
-        latency = each["latency_ms"]
+    for run in results:
+        latency = run["latency_ms"]
         shown = [
             "/".join(f"{latency[name].get(f'p{q}', math.nan):.1f}" for q in QUANTILES)
             for name in ("cycle", *load.CALLS)
         ]
-        rate = f"{each['cycles_per_second']:.1f}"
-        rows.append([str(each["clients"]), str(each["cycles"]), rate, *shown])
+        rate = f"{run['cycles_per_second']:.1f}"
+        rows.append([str(run["clients"]), str(run["cycles"]), rate, *shown])
     return rows
 
 
 def _cost(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    names = [name for name in _COUNTS if any(name in each["per_cycle"] for each in results)]
+    names = [name for name in _COUNTS if any(name in run["per_cycle"] for run in results)]
     processes = list(results[0]["cpu_ms_per_cycle"]) if results else []
     rows = [["clients", *(f"{name}/cycle" for name in names)]]
     rows[0] += [*(f"CPU ms {name}" for name in processes), "% otherwise"]
-    compared = any(each["call_ms"] is not None for each in results)
+    compared = any(run["call_ms"] is not None for run in results)
     rows[0] += ["CPU ms empty call", "api + manager in calls"] if compared else []
-    for each in results:
-        counted = [f"{each['per_cycle'].get(name, math.nan):.2f}" for name in names]
-        used = [f"{each['cpu_ms_per_cycle'].get(name, math.nan):.2f}" for name in processes]
-        rows.append([str(each["clients"]), *counted, *used, str(each["otherwise_percent"])])
-        rows[-1] += _compared(each) if compared else []
+    for run in results:
+        counted = [f"{run['per_cycle'].get(name, math.nan):.2f}" for name in names]
+        used = [f"{run['cpu_ms_per_cycle'].get(name, math.nan):.2f}" for name in processes]
+        rows.append([str(run["clients"]), *counted, *used, str(run["otherwise_percent"])])
+        rows[-1] += _compared(run) if compared else []
     return rows
 
 
-def _compared(each: Mapping[str, Any]) -> list[str]:
-    used = sum(each["cpu_ms_per_cycle"][name] for name in SERVICE)
-    return [f"{each['call_ms']:.2f}", f"{used / each['call_ms']:.1f}"]
+def _compared(item: Mapping[str, Any]) -> list[str]:
+    used = sum(item["cpu_ms_per_cycle"][name] for name in SERVICE)
+    return [f"{item['call_ms']:.2f}", f"{used / item['call_ms']:.1f}"]
 
 
 def grid(rows: Sequence[Sequence[str]]) -> str:

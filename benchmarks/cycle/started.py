@@ -199,7 +199,7 @@ def _wait_until_served(endpoint: str, log: Path, process: subprocess.Popen[bytes
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
             services = json.loads(asking.request("GET", "/os-services").body)["services"]
-            if any(each["state"] == "up" for each in services):
+            if any(service["state"] == "up" for service in services):
                 asking.close()
                 return
         time.sleep(0.05)

@@ -145,10 +145,10 @@ class Tgtd:
         """
         # One after the other, as tgtd may take what comes together in another order.
         out = [
-            [Request(Mode.ACCOUNT, Operation.UNBIND, tid, f"user={each}", (Code.NO_USER,))]
-            for each in [*reversed(behind), user]
+            [Request(Mode.ACCOUNT, Operation.UNBIND, tid, f"user={account}", (Code.NO_USER,))]
+            for account in [*reversed(behind), user]
         ]
-        _control(self).request_together(*out, [_binding(tid, each) for each in behind])
+        _control(self).request_together(*out, [_binding(tid, account) for account in behind])
 
     def delete_account(self, user: str) -> None:
         """Delete a CHAP user, which must not be bound to a target that stays."""

@@ -104,12 +104,15 @@ class Control:
         try:
             with contextlib.ExitStack() as stack:
                 all_channels = iter(
-                    [stack.enter_context(self._start_request(each)) for each in requests]
+                    [
+                        stack.enter_context(self._start_request(one_request))
+                        for one_request in requests
+                    ]
                 )
                 answers = []
                 for group in groups:
                     channels = list(itertools.islice(all_channels, len(group)))
-                    if any(each.operation is not Operation.SHOW for each in group):
+                    if any(item.operation is not Operation.SHOW for item in group):
                         base.check_fencing()
                     for channel in channels:
                         channel.sendall(_LAST)

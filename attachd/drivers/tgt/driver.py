@@ -223,7 +223,7 @@ class TgtDriver(base.Driver):
         for mode in names.SUFFIXES:
             name = self._name(volume, mode)
             if holders := names.initiators(exports, mode):
-                users = [listing.account(names.account(name, each)) for each in holders]
+                users = [listing.account(names.account(name, holder)) for holder in holders]
                 parts = frozenset([*users, listing.IN_SERVICE])
                 yield base.BackendExport(volume.id, mode, frozenset(holders), parts)
 
@@ -233,7 +233,7 @@ class TgtDriver(base.Driver):
             name = self._name(volume, mode)
             initiators = names.initiators(staying, mode)
             for target in self._tgtd.named(name):
-                users = {names.account(name, each) for each in initiators}
+                users = {names.account(name, initiator) for initiator in initiators}
                 if initiators:
                     self._target_manager.revoke_all_except(target, initiators, users)
                 else:

@@ -29,7 +29,7 @@ def exported(
     unit = target.luns.get(client.LUN)
     settings = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
     serves = target.ready and settings == (True, path, scsi_id, mode == "ro")
-    users = [each for each in target.accounts if not each.startswith(SENTINEL_PREFIX)]
+    users = [name for name in target.accounts if not name.startswith(SENTINEL_PREFIX)]
     return base.BackendExport(
         volume_id,
         mode,
@@ -61,13 +61,15 @@ def list_exports(
 
 def is_foreign(target: parser.Target, sentinel_prefix: str) -> bool:
     """Return whether a target has another backend's sentinel; one without is the caller's."""
-    sentinels = [each for each in target.accounts if each.startswith(SENTINEL_PREFIX)]
-    return bool(sentinels) and not any(each.startswith(sentinel_prefix) for each in sentinels)
+    sentinels = [name for name in target.accounts if name.startswith(SENTINEL_PREFIX)]
+    return bool(sentinels) and not any(
+        sentinel.startswith(sentinel_prefix) for sentinel in sentinels
+    )
 
 
 def list_orphans(users: Collection[str], targets: Collection[parser.Target]) -> list[base.Orphan]:
     """Find accounts that are bound to no target; none if several backends share a tgtd."""
-    owners = {each.rpartition(".")[0] for each in users if each.startswith(SENTINEL_PREFIX)}
+    owners = {item.rpartition(".")[0] for item in users if item.startswith(SENTINEL_PREFIX)}
     if len(owners) > 1:
         return []
     bound = {user for target in targets for user in target.accounts}

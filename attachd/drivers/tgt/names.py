@@ -48,7 +48,7 @@ def is_initiator(name: object) -> bool:
 
 def initiators(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:
     """Return the iSCSI names of all exports in a mode that have one."""
-    return {initiator(each) for each in exports if each.mode == mode} - {""}
+    return {initiator(export) for export in exports if export.mode == mode} - {""}
 
 
 def scsi_id(volume_id: str) -> str:

@@ -119,8 +119,8 @@ class TargetManager:
         self, target: parser.Target, initiators: set[str], users: set[str]
     ) -> None:
         """Remove all from a target except some initiators and their accounts."""
-        for each in set(target.initiators) - initiators:
-            self.tgtd.forbid(target.tid, each)
+        for initiator in set(target.initiators) - initiators:
+            self.tgtd.forbid(target.tid, initiator)
         self._end_sessions(target.tid, initiators)
         current: parser.Target | None = target
         while current and (extra := self._extra_accounts(current, users)):
@@ -134,5 +134,7 @@ class TargetManager:
     def _extra_accounts(self, target: parser.Target, users: set[str]) -> list[str]:
         sentinel = self.sentinels
         return [
-            each for each in target.accounts if each not in users and not each.startswith(sentinel)
+            account
+            for account in target.accounts
+            if account not in users and not account.startswith(sentinel)
         ]

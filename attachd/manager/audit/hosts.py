@@ -54,13 +54,18 @@ def compare(backend: Backend) -> HostResult:
     away = {host for host in used if host not in known or not known[host]["alive"]}
     suspicions = set(_suspicions(backend, known.values()))
     if suspicions:
-        last_reports = {each.host: known[each.host]["seen_at"] for each in suspicions}
+        last_reports = {
+            suspicion.host: known[suspicion.host]["seen_at"] for suspicion in suspicions
+        }
         _wait_until(lambda: not _silent_since(last_reports))
         away |= (silent := _silent_since(last_reports))
         next_reports = [row for row in agents.list_all() if row["host"] not in silent]
         suspicions &= set(_suspicions(backend, next_reports))
     return HostResult(
-        [_difference(backend, each) for each in sorted(suspicions, key=lambda one: one[:3])],
+        [
+            _difference(backend, suspicion)
+            for suspicion in sorted(suspicions, key=lambda one: one[:3])
+        ],
         [_no_report(host, known.get(host)) for host in sorted(away)],
     )
 

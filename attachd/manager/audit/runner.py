@@ -239,7 +239,7 @@ def _compare_data(row: db.Row, size: int | None) -> Iterator[Finding]:
 
 def _compare_status(status: tuple[VolumeStatus, VolumeStatus] | None) -> Iterator[Finding]:
     if status is not None and status[0] != status[1]:
-        stored, derived = (f"{each.status} and {each.attach_status}" for each in status)
+        stored, derived = (f"{pair.status} and {pair.attach_status}" for pair in status)
         yield (
             Kind.STATUS,
             f"Its status and attach_status are {stored}, and should be {derived}.",

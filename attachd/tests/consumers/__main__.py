@@ -43,7 +43,7 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.suite) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}")
-    chosen = [each for each in suites.SUITES if each.name in (options.suite or names)]
+    chosen = [item for item in suites.SUITES if item.name in (options.suite or names)]
     keeper = unittest.FunctionTestCase(lambda: None)
     try:
         made = deployment.CloudDeployment(keeper)

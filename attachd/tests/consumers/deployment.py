@@ -97,7 +97,7 @@ class CloudDeployment:
 
     def log(self) -> str:
         """Return all that attachd's processes have written."""
-        return "\n".join(each.output for each in self._processes)
+        return "\n".join(process.output for process in self._processes)
 
 
 def _make_type(endpoint: str, token: str) -> None:

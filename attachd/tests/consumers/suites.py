@@ -56,8 +56,8 @@ class Reasons:
         entries = yaml.safe_load(LEFT_OUT.read_text(encoding="utf-8")).get(suite) or []
         self._entries = [
             # Spaces come from lines that are folded.
-            (re.compile(each["tests"].replace(" ", "")), each["reason"])
-            for each in entries
+            (re.compile(entry["tests"].replace(" ", "")), entry["reason"])
+            for entry in entries
         ]
         self.counts: dict[str, int] = {reason: 0 for _, reason in self._entries}
 

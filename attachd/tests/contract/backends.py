@@ -202,7 +202,7 @@ class Tgt(Backend):
 
     def seen(self, driver: base.Driver) -> Any:
         """Return the state of tgtd, and the files."""
-        shown = [self.tgtd.adm("--op", "show", "--mode", each) for each in ("target", "account")]
+        shown = [self.tgtd.adm("--op", "show", "--mode", text) for text in ("target", "account")]
         return shown, driver.list_volumes()
 
 
@@ -216,7 +216,7 @@ BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {
 def find(driver: str) -> Sequence[Callable[[unittest.TestCase], Backend]]:
     """Return the backends to run a driver on; none if no entry point is installed."""
     elsewhere = metadata.entry_points(group=ENTRY_POINT, name=driver)
-    return BACKENDS.get(driver, []) or [each.load() for each in elsewhere]
+    return BACKENDS.get(driver, []) or [item.load() for item in elsewhere]
 
 
 def loop_backings() -> list[str]:

@@ -72,7 +72,7 @@ class ConnectionKeyTest(DriverCase):
     def test_an_export_that_shares_its_connection_outlives_each_other(self):
         host, volume, secret = self.host(), self.volume(), secrets.token_hex(16)
         exports = [dataclasses.replace(self.export(), secret=secret) for _ in range(3)]
-        infos = [self.granted(volume, each) for each in exports]
+        infos = [self.granted(volume, export) for export in exports]
         shared = self.key(exports[0]) != ""
         for gone in (1, 0, 2):
             self.revoked(volume, exports[gone])
@@ -95,14 +95,14 @@ class ModesTest(DriverCase):
         for mode, named in (("rw", "ro"), ("ro", "rw")):
             volume = self.volume()
             beside = [self.export("b", mode), self.export("b", named)]
-            spared = [self.granted(volume, each) for each in beside]
+            spared = [self.granted(volume, item) for item in beside]
             export = self.export("a", mode)
             info = self.granted(volume, export)
             host.read(info, 0, 512)
             self.revoked(volume, dataclasses.replace(export, mode=named))
             self.assertRaises(backends.Refused, host.read, info, 0, 512)
-            for each in spared:
-                other.read(each, 0, 512)
+            for item in spared:
+                other.read(item, 0, 512)
 
     def test_revoke_after_interrupted_change_of_mode_leaves_nothing(self):
         volume, export = self.volume(), self.export()
@@ -117,7 +117,7 @@ class ModesTest(DriverCase):
             self.skipTest("this driver does not claim to enforce it")
         writing, reading, volume = self.host("a"), self.host("b"), self.volume()
         writer, reader = self.export("a"), self.export("b", "ro")
-        infos = [self.granted(volume, each) for each in (writer, reader)]
+        infos = [self.granted(volume, item) for item in (writer, reader)]
         self.revoked(volume, reader)
         self.assertRaises(backends.Refused, reading.read, infos[1], 0, 512)
         writing.write(infos[0], 0, b"w" * 512)

@@ -56,7 +56,7 @@ class _Contract:
 
     def methods(self):
         found = inspect.getmembers(self.ENDPOINT, inspect.isfunction)
-        return {name: inspect.signature(each) for name, each in found if name[0] != "_"}
+        return {name: inspect.signature(item) for name, item in found if name[0] != "_"}
 
     def contract(self):
         """Describe all that the two sides have in common."""
@@ -65,14 +65,14 @@ class _Contract:
             f"{name}: {kind} {method} {sorted(said)}"
             for name, (kind, method, said) in sorted(self.sent().items())
         ]
-        for each in self.VALUES:
-            fields = inspect.get_annotations(each)
-            lines += [f"{each.__name__}.{name}: {kind}" for name, kind in sorted(fields.items())]
+        for value in self.VALUES:
+            fields = inspect.get_annotations(value)
+            lines += [f"{value.__name__}.{name}: {kind}" for name, kind in sorted(fields.items())]
         return "\n".join(lines)
 
     def test_everything_that_can_be_asked_is_looked_at(self):
         functions = inspect.getmembers(self.MODULE, inspect.isfunction)
-        ours = {name for name, each in functions if each.__module__ == self.MODULE.__name__}
+        ours = {name for name, item in functions if item.__module__ == self.MODULE.__name__}
         self.assertEqual(set(self.SENDING), {name for name in ours if name[0] != "_"})
 
     def test_every_message_fits_the_method_it_is_for(self):

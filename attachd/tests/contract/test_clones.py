@@ -82,7 +82,8 @@ class ClonesTest(DriverCase):
         copy = self.clone(source)
         self.assertEqual(b"kept" * 1024, host.read(info, 0, 4096))
         self.assertEqual(
-            [source.id], [each.volume_id for each in self.driver.list_exports() if each.holders]
+            [source.id],
+            [export.volume_id for export in self.driver.list_exports() if export.holders],
         )
         self.granted(copy, self.export("b"))
 

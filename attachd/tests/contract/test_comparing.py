@@ -71,8 +71,8 @@ class NormalTest(unittest.TestCase):
 
     def test_the_order_of_attachments_says_nothing(self):
         bodies = ([{"id": "a"}, {"id": "b"}], [{"id": "b"}, {"id": "a"}])
-        self.assertEqual(*(normalised({"volume": {"attachments": each}}) for each in bodies))
-        self.assertEqual(*(normalised({"volumes": [{"attachments": each}]}) for each in bodies))
+        self.assertEqual(*(normalised({"volume": {"attachments": body}}) for body in bodies))
+        self.assertEqual(*(normalised({"volumes": [{"attachments": body}]}) for body in bodies))
 
     def test_words_of_errors_are_hidden_and_their_place_is_not(self):
         fault = {"code": 404, "message": "Nothing."}
@@ -106,21 +106,21 @@ class DifferencesTest(unittest.TestCase):
     def test_each_place_is_found(self):
         self.assertEqual(
             [("body.volume.extra", "<absent>", []), ("body.volume.size", 1, 2)],
-            [(each.place, each.cinder, each.attachd) for each in self.found],
+            [(item.place, item.cinder, item.attachd) for item in self.found],
         )
 
     def test_true_is_not_one_and_an_integer_is_no_fraction(self):
         for theirs, ours in ((1, True), (0, 0.0), (0, False), ("", None)):
-            pair = ({"status": 200, "body": [each]} for each in (theirs, ours))
+            pair = ({"status": 200, "body": [item]} for item in (theirs, ours))
             self.assertEqual(1, len(differences.between("r", *pair)))
 
     def test_where_the_status_differs_nothing_else_counts(self):
         pair = ({"status": 200, "body": 1}, {"status": 400, "body": 2})
-        self.assertEqual(["status"], [each.place for each in differences.between("r", *pair)])
+        self.assertEqual(["status"], [item.place for item in differences.between("r", *pair)])
 
     def test_lists_of_other_lengths_differ_as_a_whole(self):
         pair = ({"status": 200, "body": [1]}, {"status": 200, "body": [1, 2]})
-        self.assertEqual(["body"], [each.place for each in differences.between("r", *pair)])
+        self.assertEqual(["body"], [item.place for item in differences.between("r", *pair)])
 
     def test_what_nothing_explains_is_unknown(self):
         self.assertEqual(self.found, self.known().unknown(self.found))
@@ -137,7 +137,7 @@ class DifferencesTest(unittest.TestCase):
         entry = {"requests": ["*", "types/*"], "at": ["body.*", "status"], "because": "b"}
         known = self.known(entry)
         self.assertEqual([], known.unknown(self.found))
-        self.assertEqual(["types/*", "status"], [each.split(",")[0] for each in known.unneeded()])
+        self.assertEqual(["types/*", "status"], [item.split(",")[0] for item in known.unneeded()])
 
     def test_an_entry_without_a_reason_is_named(self):
         known = self.known({"requests": "*", "at": "*", "because": " "})
@@ -201,7 +201,7 @@ class OverHttpTest(unittest.TestCase):
         return processes.run([sys.executable, tool, *arguments])
 
     def test_http_shows_what_the_application_answers(self):
-        (scenario,) = (each for each in scenarios.load() if each.id == "metadata/metadata")
+        (scenario,) = (item for item in scenarios.load() if item.id == "metadata/metadata")
         inside = test_recorded_answers.player(self.api)
         outside = Player(over_http.asking(self.url), self.url)
         self.assertEqual(inside.play(scenario), outside.play(scenario))

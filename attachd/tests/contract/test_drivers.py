@@ -153,7 +153,8 @@ class ExportsTest(DriverCase):
         volume = self.volume()
         self.granted(volume, self.export())
         self.assertEqual(
-            [volume.id], [each.volume_id for each in self.driver.list_exports() if each.holders]
+            [volume.id],
+            [export.volume_id for export in self.driver.list_exports() if export.holders],
         )
 
     def test_the_epoch_is_the_same_for_all_processes_and_times(self):
@@ -169,11 +170,11 @@ class ExportsTest(DriverCase):
     def test_a_grant_after_a_restart_heals(self):
         volume = self.volume()
         exports = [self.export("a"), self.export("b", mode="ro"), self.export("b")]
-        before = [self.granted(volume, each) for each in exports]
+        before = [self.granted(volume, export) for export in exports]
         self.backend.restart(self.driver)
-        after = [self.driver.grant(volume, each) for each in exports]
+        after = [self.driver.grant(volume, export) for export in exports]
         self.assertEqual(before, after)
-        self.assertEqual({volume.id}, {each.volume_id for each in self.driver.list_exports()})
+        self.assertEqual({volume.id}, {export.volume_id for export in self.driver.list_exports()})
 
     def test_a_revoke_after_a_restart_is_a_success(self):
         volume, export = self.volume(), self.export()
@@ -184,8 +185,8 @@ class ExportsTest(DriverCase):
     def test_different_volumes_at_the_same_time_do_not_mind_each_other(self):
         with futures.ThreadPoolExecutor(8) as pool:
             cycles = [pool.submit(self._cycle, f"host{number % 3}") for number in range(16)]
-        for each in cycles:
-            each.result()
+        for cycle in cycles:
+            cycle.result()
         self.assertEqual([], list(self.driver.list_exports()))
         self.assertEqual([], self.backend.orphans())
 
@@ -204,8 +205,8 @@ class ExportsTest(DriverCase):
         volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.driver.create(volume)
         exports = [self.export(host), self.export(f"{host}x", mode="ro"), self.export(host)]
-        for each in exports:
-            self.driver.grant(volume, each)
+        for export in exports:
+            self.driver.grant(volume, export)
         self.driver.extend(volume, 2, exports)
         while exports:
             gone = exports.pop(0)

@@ -123,7 +123,7 @@ class FencedTest(DriverCase):
         self.granted(volume, beside)
         for mode in ("rw", "ro"):
             export = self.export(mode=mode)
-            for number in self.refused(lambda each=export: self.driver.grant(volume, each)):
+            for number in self.refused(lambda item=export: self.driver.grant(volume, item)):
                 info = self.granted(volume, export)
                 self.assertEqual(self.expected(volume, beside, export), self.listed(volume))
                 if host := self.backend.host("a"):
@@ -146,18 +146,18 @@ class FencedTest(DriverCase):
             export = dataclasses.replace(self.export(), mode=mode)
             asked = dataclasses.replace(export, mode=named)
             self.driver.grant(volume, export)
-            for each in others:
-                self.granted(volume, each)
+            for other in others:
+                self.granted(volume, other)
 
-            def revoke(each: base.Export = asked) -> None:
-                self.driver.revoke(volume, each, others)
+            def revoke(item: base.Export = asked) -> None:
+                self.driver.revoke(volume, item, others)
 
             for number in self.refused(revoke):
                 revoke()
                 self.assertEqual(self.expected(volume, *others), self.listed(volume), number)
                 self.driver.grant(volume, export)
-                for each in others[1:]:  # The order of grants is not always that of names.
-                    self.driver.grant(volume, each)
+                for other in others[1:]:  # The order of grants is not always that of names.
+                    self.driver.grant(volume, other)
             self.assertEqual(self.expected(volume, *others), self.listed(volume))
 
     def test_revoke_of_the_last_one(self):
@@ -171,11 +171,11 @@ class FencedTest(DriverCase):
     def test_evict(self):
         volume = self.volume()
         staying, leaving = self.export("b"), [self.export(), self.export("c", mode="ro")]
-        for each in (staying, *leaving):
-            self.granted(volume, each)
+        for item in (staying, *leaving):
+            self.granted(volume, item)
         for number in self.refused(lambda: self.driver.revoke_all_except(volume, [staying])):
             self.driver.revoke_all_except(volume, [staying])
             self.assertEqual(self.expected(volume, staying), self.listed(volume), number)
-            for each in leaving:
-                self.driver.grant(volume, each)
+            for item in leaving:
+                self.driver.grant(volume, item)
         self.assertEqual(self.expected(volume, staying), self.listed(volume))

@@ -205,8 +205,8 @@ class NewestContractTest(unittest.TestCase):
         for name, method in inspect.getmembers(Endpoint, inspect.isfunction):
             if not name.startswith("_"):
                 given = list(inspect.signature(method).parameters.values())[2:]
-                needed = [each.name for each in given if each.default is each.empty]
-                optional = [each.name for each in given if each.default is not each.empty]
+                needed = [item.name for item in given if item.default is item.empty]
+                optional = [item.name for item in given if item.default is not item.empty]
                 found[name] = Taken(" ".join(needed), " ".join(optional))
         self.assertEqual(manager_api.VERSION, list(CAME)[-1])
         self.assertEqual(methods_of(manager_api.VERSION), found)

@@ -21,7 +21,7 @@ class ListedTest(DriverCase):
     def assert_listed(self, volume, *exports):
         expected = set(self.driver.expected_exports(volume, exports))
         self.assertEqual(expected, set(self.driver.list_volume_exports(volume)))
-        listed = [each for each in self.driver.list_exports() if each.volume_id == volume.id]
+        listed = [export for export in self.driver.list_exports() if export.volume_id == volume.id]
         self.assertEqual(expected, set(listed))
         self.assertEqual(len(expected), len(listed))
 
@@ -50,7 +50,9 @@ class ListedTest(DriverCase):
         volume = self.volume()
         for mode in ("rw", "ro"):
             self.granted(volume, self.export(mode, mode))
-        holders = {each.mode: each.holders for each in self.driver.list_exports() if each.holders}
+        holders = {
+            export.mode: export.holders for export in self.driver.list_exports() if export.holders
+        }
         self.assertEqual({"rw", "ro"}, holders.keys())
         self.assertFalse(holders["rw"] & holders["ro"])
 
@@ -89,10 +91,11 @@ class ListedTest(DriverCase):
         self.granted(volume, export)
         self.backend.restart(self.driver)
         expected = {
-            each.volume_id: each for each in self.driver.expected_exports(volume, [export])
+            expected_export.volume_id: expected_export
+            for expected_export in self.driver.expected_exports(volume, [export])
         }
-        for each in self.driver.list_exports():
-            self.assertLessEqual(each.holders, expected[each.volume_id].holders)
+        for item in self.driver.list_exports():
+            self.assertLessEqual(item.holders, expected[item.volume_id].holders)
         self.driver.grant(volume, export)
         self.assert_listed(volume, export)
 
@@ -112,8 +115,8 @@ class ListedTest(DriverCase):
 
     def test_a_volume_that_is_left_alone_is_listed_right_beside_others_that_are_not(self):
         volume, exports = self.volume(), [self.export(), self.export("b", "ro")]
-        for each in exports:
-            self.granted(volume, each)
+        for item in exports:
+            self.granted(volume, item)
         expected = set(self.driver.expected_exports(volume, exports))
         done = threading.Event()
 
@@ -135,8 +138,8 @@ class ListedTest(DriverCase):
                     self.assertEqual(GIB, self.driver.list_volumes()[volume.id])
             finally:
                 done.set()
-            for each in busy:
-                each.result()
+            for item in busy:
+                item.result()
 
 
 class EvictedTest(DriverCase):
@@ -149,12 +152,12 @@ class EvictedTest(DriverCase):
     def test_all_go_but_those_that_stay(self):
         volume = self.volume()
         exports = [self.export(host, mode) for host in "abc" for mode in ("rw", "ro")]
-        infos = [self.granted(volume, each) for each in exports]
+        infos = [self.granted(volume, export) for export in exports]
         for staying in (exports[1:5], exports[1:2], []):
             self.driver.revoke_all_except(volume, staying)
             self.assert_left(volume, *staying)
-            for each, info in zip(exports, infos, strict=True):
-                if each in staying and (host := self.backend.host(each.connector["host"])):
+            for export, info in zip(exports, infos, strict=True):
+                if export in staying and (host := self.backend.host(export.connector["host"])):
                     host.read(info, 0, 512)
 
     def test_an_evicted_host_gets_nothing(self):
@@ -167,8 +170,8 @@ class EvictedTest(DriverCase):
     def test_grant_after_revoke_in_wrong_mode_uses_right_mode(self):
         volume, export = self.volume(), self.export()
         beside = [self.export("b"), self.export("c", mode="ro")]
-        for each in (export, *beside):
-            self.granted(volume, each)
+        for item in (export, *beside):
+            self.granted(volume, item)
         changed = dataclasses.replace(export, mode="ro")
         self.driver.revoke_all_except(volume, [changed, *beside])
         self.driver.grant(volume, changed)

@@ -53,7 +53,7 @@ def _sent():
     ):
         for name, function in _functions().items():
             wanted = list(inspect.signature(function).parameters)
-            getattr(manager_api, name)(who, *[have[each] for each in wanted[1:]])
+            getattr(manager_api, name)(who, *[have[item] for item in wanted[1:]])
     sent = {}
     for kind in ("call", "cast"):
         for (_context, method), arguments in getattr(client, kind).call_args_list:
@@ -124,7 +124,7 @@ class VersionTest(unittest.TestCase):
         self.assertEqual(manager_api.VERSION, Endpoint.target.version)
 
     def test_versions_only_go_up(self):
-        numbers = [tuple(map(int, each.split("."))) for each in self.history]
+        numbers = [tuple(map(int, item.split("."))) for item in self.history]
         self.assertEqual(sorted(set(numbers)), numbers)
 
     def test_every_method_has_its_place_in_the_history(self):

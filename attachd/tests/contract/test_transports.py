@@ -190,7 +190,7 @@ class Delivery:
     def test_a_fanout_reaches_all_servers_of_the_topic(self):
         endpoints = [self.serve("host@one"), self.serve("host@two"), self.serve("host@two")]
         transport.get_fanout_client(VERSION).cast(self.context, "note", value="all")
-        wait_until(lambda: [each.seen for each in endpoints] == [["all"]] * 3)
+        wait_until(lambda: [endpoint.seen for endpoint in endpoints] == [["all"]] * 3)
 
     def test_a_call_to_a_topic_reaches_one_of_its_servers(self):
         endpoints = [self.serve("host@one"), self.serve("host@two")]
@@ -239,15 +239,15 @@ class Time:
         callers = [
             threading.Thread(target=self.call, args=("wait",), daemon=True) for _ in range(4)
         ]
-        for each in callers:
-            each.start()
+        for caller in callers:
+            caller.start()
         for _ in range(3):
             self.assertTrue(endpoint.running.acquire(timeout=TIMEOUT))
         self.assertFalse(endpoint.running.acquire(timeout=0.3))  # slow, it comes no sooner
         endpoint.gate.set()
-        for each in callers:
-            each.join(TIMEOUT)
-            self.assertFalse(each.is_alive())
+        for caller in callers:
+            caller.join(TIMEOUT)
+            self.assertFalse(caller.is_alive())
 
     def test_each_of_many_callers_gets_its_own_answer(self):
         self.serve(threads=8)
@@ -260,10 +260,10 @@ class Time:
                     wrong.append(sent)
 
         callers = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
-        for each in callers:
-            each.start()
-        for each in callers:
-            each.join(TIMEOUT)
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(TIMEOUT)
         self.assertEqual([], wrong)
 
     def test_stopping_server_answers_started_calls(self):

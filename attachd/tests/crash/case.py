@@ -53,9 +53,13 @@ class CrashCase:
         outcomes = [self.die(*death) for death in self.deaths if death[0] in kinds]
         if REQUESTED and outcomes:
             self.print_times(outcomes)
-        self.assertEqual([], [f"{each}" for each in outcomes if each.left])
+        self.assertEqual([], [f"{outcome}" for outcome in outcomes if outcome.left])
         # What is in a loop that waits is passed as often as the machine is slow.
-        missed = [f"{each.point}" for each in outcomes if not each.died and each.point.number == 1]
+        missed = [
+            f"{outcome.point}"
+            for outcome in outcomes
+            if not outcome.died and outcome.point.number == 1
+        ]
         self.assertLessEqual(len(missed), 1 + _MISSED * len(outcomes), missed)
 
     def die(self, kind, *how):
@@ -71,7 +75,7 @@ class CrashCase:
         sys.stderr.write(f"{outcome}\n{self.deployment.logs()}\n")
 
     def print_times(self, outcomes):
-        times = sorted(each.seconds for each in outcomes)
+        times = sorted(outcome.seconds for outcome in outcomes)
         middle, longest = times[len(times) // 2], times[-1]
         sys.stderr.write(
             f"{self.id()}: {len(times)} deaths, at rest again in {middle:.2f} s (half of them), "

@@ -210,7 +210,9 @@ def _of_requests_to_tgtd() -> None:
 def _of_files() -> None:
     def note(event: str, args: tuple[Any, ...]) -> None:
         changes = event in _CHANGES or (event == "open" and _is_written(*args))
-        if changes and any(each.startswith(_DRIVER) for each in crash_points.current_calls()):
+        if changes and any(
+            current_call.startswith(_DRIVER) for current_call in crash_points.current_calls()
+        ):
             crash_points.pass_point(event)
 
     sys.addaudithook(note)

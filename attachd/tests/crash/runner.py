@@ -53,7 +53,7 @@ def record(deployment: CrashDeployment, kind: type[Call]) -> list[Point]:
     assert answer.status in kind.ENDS, answer
     assert not (wrong := list(call.wrong())), wrong
     _clean(call)
-    return [each.point for each in deployment.passed(serial) if each.point is not None]
+    return [item.point for item in deployment.passed(serial) if item.point is not None]
 
 
 def crash_at(
@@ -98,7 +98,7 @@ def crash_in_recovery(
         deployment.replace(again)
     seconds, left = _recover(call, TIMEOUT)
     outcome = Outcome(kind, second or first, "process", again is not None, seconds, left)
-    return outcome, [each.point for each in deployment.passed(serial) if each.point is not None]
+    return outcome, [item.point for item in deployment.passed(serial) if item.point is not None]
 
 
 def _let_die(call: Call, point: Point, victim: Victim) -> ForkedService | None:
@@ -135,7 +135,7 @@ def _wait_for_recovery(deployment: CrashDeployment, serial: int) -> ForkedServic
     """Wait until a process was killed under a plan, or a recovery has ended."""
 
     def has_ended() -> bool:
-        return any(each.what == f"end {RECOVERY}" for each in deployment.passed(serial))
+        return any(item.what == f"end {RECOVERY}" for item in deployment.passed(serial))
 
     wait_until(lambda: deployment.has_died(serial) or has_ended(), deployment.logs)
     return _buried(deployment) if deployment.has_died(serial) else None
@@ -194,9 +194,9 @@ def _wait(
 
 def _all_ended(passed: Iterable[Any]) -> bool:
     started: Counter[tuple[str, int, str]] = Counter()
-    for each in passed:
-        what, _, call = each.what.partition(" ")
-        started[each.role, each.pid, call] += {"begin": 1, "end": -1}.get(what, 0)
+    for item in passed:
+        what, _, call = item.what.partition(" ")
+        started[item.role, item.pid, call] += {"begin": 1, "end": -1}.get(what, 0)
     return not any(started.values())
 
 

@@ -136,7 +136,7 @@ class Worker:
 
     def _detach(self, attachment_id: str) -> None:
         left = self._ask("delete", 200, "DELETE", f"/attachments/{attachment_id}")["attachments"]
-        assert attachment_id not in {each["id"] for each in left}, left
+        assert attachment_id not in {item["id"] for item in left}, left
         gone = self._api.request("GET", f"/attachments/{attachment_id}")
         assert gone.status == 404, gone
 
@@ -164,7 +164,7 @@ def run(workers: Sequence[Worker], cycles: int, logins: int) -> list[str]:
 
     with futures.ThreadPoolExecutor(len(workers)) as pool:
         list(pool.map(go, workers))
-    return list(itertools.chain.from_iterable(each.trouble for each in workers))
+    return list(itertools.chain.from_iterable(item.trouble for item in workers))
 
 
 class Monitor:

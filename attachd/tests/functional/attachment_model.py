@@ -74,20 +74,24 @@ class Volume:
 
     def status(self, *, without: Attachment | None = None) -> tuple[str, str]:
         """Return status and attach_status."""
-        held = [each for each in self.holders() if each is not without]
-        names = {each.wire for each in held}
-        known = {each.wire for each in held if each.state != "held"}
+        held = [holder for holder in self.holders() if holder is not without]
+        names = {item.wire for item in held}
+        known = {item.wire for item in held if item.state != "held"}
         attach_status = next((name for name in _RANKS if name in known), "detached")
         if self.own != "ready":
             return self.own, attach_status
-        if self.leaving >= sum(each.state == "attached" for each in held) > 0:
+        if self.leaving >= sum(item.state == "attached" for item in held) > 0:
             return "detaching", attach_status
         most = next((name for name in _RANKS if name in names), "detached")
         return _STATUS.get(most, most), attach_status
 
     def used(self) -> list[Attachment]:
         """Return the attachments that count."""
-        return [each for each in self.attachments.values() if each.state != "connect_failed"]
+        return [
+            attachment
+            for attachment in self.attachments.values()
+            if attachment.state != "connect_failed"
+        ]
 
     def holders(self) -> list[Attachment]:
         """Return all that keeps others from the volume."""
@@ -98,17 +102,18 @@ class Volume:
         if self.own != "ready" or self.status()[0] == "error":
             return BAD
         holders = self.holders()
-        same = server is not None and all(each.server == server for each in holders)
+        same = server is not None and all(holder.server == server for holder in holders)
         return OK if self.multiattach or not holders or same else BAD
 
     def duplicates(self, server: str | None, host: str) -> set[str]:
         """Return what a request to connect a host for a server may have made before."""
         return {
-            each.id
-            for each in self.attachments.values()
+            attachment.id
+            for attachment in self.attachments.values()
             if server is not None
-            and (each.server, each.host, each.state) == (server, host, "connected")
-            and not each.legacy
+            and (attachment.server, attachment.host, attachment.state)
+            == (server, host, "connected")
+            and not attachment.legacy
         }
 
     def add(self, attachment_id: str, server: str | None) -> Attachment:
@@ -133,13 +138,13 @@ class Volume:
     def _may_connect(self, attachment: Attachment, *, alone: bool) -> bool:
         if "error" in self.status(without=attachment)[0]:
             return False
-        others = [each for each in self.holders() if each is not attachment]
+        others = [holder for holder in self.holders() if holder is not attachment]
         if self.multiattach:
             return True
-        if alone and any(each.state != "reserved" for each in others):
+        if alone and any(other.state != "reserved" for other in others):
             return False
         return all(
-            attachment.server is not None and each.server == attachment.server for each in others
+            attachment.server is not None and other.server == attachment.server for other in others
         )
 
     @staticmethod
@@ -180,7 +185,7 @@ class Volume:
         """Count the detaches that are still to come, of those that were begun."""
         if attachment.state == "attached":
             attachment.state = "leaving"
-            attached = sum(each.state == "attached" for each in self.used())
+            attached = sum(call.state == "attached" for call in self.used())
             self.leaving = min(max(self.leaving - 1, 0), attached)
 
     @staticmethod
@@ -213,7 +218,7 @@ class Volume:
     def reset(self, status: str) -> int:
         """Set the status as an administrator does: ``available`` or ``error``."""
         if status == "available":
-            if any(each.state != "held" for each in self.holders()):
+            if any(holder.state != "held" for holder in self.holders()):
                 return BAD
             self.give_up()
         self.own = "error" if status == "error" else "ready"

@@ -99,7 +99,7 @@ class HostCliCase(testtools.TestCase):
         answer = self.storage.get(
             f"/attachments/detail?volume_id={volume_id}", microversion="3.44"
         )
-        return {each["id"]: each for each in answer.json()["attachments"]}
+        return {attachment["id"]: attachment for attachment in answer.json()["attachments"]}
 
     def status(self, volume_id):
         return self.storage.get_volume(volume_id).status
@@ -118,8 +118,8 @@ class HostCliCase(testtools.TestCase):
             if target.startswith(f"{self.folder}/"):
                 subprocess.run(["umount", target], check=False)
         found = self.storage.get("/attachments", microversion="3.44").json()["attachments"]
-        for each in found:
-            self.storage.delete(f"/attachments/{each['id']}", microversion="3.44")
+        for item in found:
+            self.storage.delete(f"/attachments/{item['id']}", microversion="3.44")
         wait_until(lambda: not self._left(), self._left)
 
     def _left(self):

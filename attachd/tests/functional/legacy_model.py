@@ -40,7 +40,11 @@ class Volume(attachment_model.Volume):
 
     def holders(self) -> list[Attachment]:
         """Return all that keeps others from the volume."""
-        connected = [each for each in self.connections.values() if each.state != "connect_failed"]
+        connected = [
+            connection
+            for connection in self.connections.values()
+            if connection.state != "connect_failed"
+        ]
         return [
             *self.used(),
             *connected,
@@ -59,18 +63,20 @@ class Volume(attachment_model.Volume):
     def detach(self, attachment: Attachment, faults: Faults) -> int:
         """Revoke the connections of an attachment, and delete it."""
         self.begin_to_leave(attachment)
-        for each in self._ending_with(attachment):
-            if not self._end(each, faults):
+        for item in self._ending_with(attachment):
+            if not self._end(item, faults):
                 attachment.state = "disconnect_failed"
                 return BROKEN
         return super().detach(attachment, faults)
 
     def _ending_with(self, attachment: Attachment) -> list[Connection]:
-        others = [each for each in self.used() if each is not attachment and each.legacy]
+        others = [call for call in self.used() if call is not attachment and call.legacy]
         reach: set[str | None] = {attachment.id}
         if attachment.legacy and not self.holds and not others:
             reach.add(None)
-        return [each for each in self.connections.values() if each.serves in reach]
+        return [
+            connection for connection in self.connections.values() if connection.serves in reach
+        ]
 
     def _end(self, connection: Connection, faults: Faults) -> bool:
         done = self.shut_out(connection, faults)
@@ -81,7 +87,7 @@ class Volume(attachment_model.Volume):
         return done
 
     def _key(self, connection: Connection) -> str:
-        (key,) = [key for key, each in self.connections.items() if each is connection]
+        (key,) = [key for key, item in self.connections.items() if item is connection]
         return key
 
     def _free_key(self, host: str) -> str:
@@ -93,9 +99,9 @@ class Volume(attachment_model.Volume):
         one_more = self.multiattach and self.holds
         return next(
             (
-                each
-                for each in self.connections.values()
-                if each.host == host and not (one_more and each.serves)
+                connection
+                for connection in self.connections.values()
+                if connection.host == host and not (one_more and connection.serves)
             ),
             None,
         )
@@ -116,7 +122,7 @@ class Volume(attachment_model.Volume):
 
     def _give_back(self, faults: Faults) -> int:
         alone = self.holds == 1 or not self.multiattach
-        used = [each for each in self.used() if each.legacy or not self.multiattach]
+        used = [call for call in self.used() if call.legacy or not self.multiattach]
         left = max(self.holds - 1, 0)
         if alone and not used and not self._close(None, (), faults):
             return BROKEN
@@ -148,11 +154,11 @@ class Volume(attachment_model.Volume):
             attachment = Connection("", None, host=host)
             self.connections[self._free_key(host)] = attachment
         self.last = attachment
-        made = [each for each in self.attachments.values() if each.legacy]
+        made = [item for item in self.attachments.values() if item.legacy]
         if self.multiattach:
             free = self._unconnected(attachment)
             is_plain = len(free) == 1 and not self.holds
-            made = [each for each in free if each.mountpoint_host == host] or (
+            made = [item for item in free if item.mountpoint_host == host] or (
                 free if is_plain else []
             )
         if made:
@@ -161,16 +167,22 @@ class Volume(attachment_model.Volume):
 
     def _unconnected(self, opened: Connection) -> list[Attachment]:
         """Return the attachments without a connection other than this one."""
-        served = {each.serves for each in self.connections.values() if each is not opened}
+        served = {
+            connection.serves
+            for connection in self.connections.values()
+            if connection is not opened
+        }
         return [
-            each for each in self.attachments.values() if each.legacy and each.id not in served
+            attachment
+            for attachment in self.attachments.values()
+            if attachment.legacy and attachment.id not in served
         ]
 
     def _may_let_in(self, connection: Connection | None) -> bool:
         if self.own != "ready" or self.status(without=connection)[0] == "error":
             return False
         strange = [
-            each for each in self.used() if not each.legacy or each.state == "disconnect_failed"
+            call for call in self.used() if not call.legacy or call.state == "disconnect_failed"
         ]
         return self.multiattach or not strange
 
@@ -184,15 +196,16 @@ class Volume(attachment_model.Volume):
 
     def _close(self, host: str | None, ids: Collection[str] | None, faults: Faults) -> bool:
         ending = [
-            each
-            for each in self.connections.values()
-            if host in {None, each.host} and (ids is None or each.serves in {None, *ids})
+            connection
+            for connection in self.connections.values()
+            if host in {None, connection.host}
+            and (ids is None or connection.serves in {None, *ids})
         ]
-        counted = [each for each in ending if each.state == "connected"]
-        if host is not None and len({each.serves for each in counted}) > 1:
+        counted = [item for item in ending if item.state == "connected"]
+        if host is not None and len({item.serves for item in counted}) > 1:
             # No call said for which of them it is revoked: they are when detached.
-            ending = [each for each in ending if each not in counted]
-        return all(self._end(each, faults) for each in ending)
+            ending = [item for item in ending if item not in counted]
+        return all(self._end(item, faults) for item in ending)
 
     def attach(self, server: str | None, host: str) -> int:
         """Attach for a server or a host; add() adds a new attachment."""
@@ -210,10 +223,10 @@ class Volume(attachment_model.Volume):
         return self._known(server, host) is not None
 
     def _known(self, server: str | None, host: str) -> Attachment | None:
-        for each in self.used():
-            same_place = server is None and (each.host or each.mountpoint_host) == host
-            if each.server == server and (server is not None or same_place):
-                return each
+        for call in self.used():
+            same_place = server is None and (call.host or call.mountpoint_host) == host
+            if call.server == server and (server is not None or same_place):
+                return call
         return None
 
     def add_attached(self, attachment_id: str, server: str | None, host: str) -> None:
@@ -226,16 +239,18 @@ class Volume(attachment_model.Volume):
         if attachment.state != "attached":
             self._release()
         attachment.state, self.leaving = "attached", 0
-        free = [each for each in self.connections.values() if each.serves is None]
+        free = [
+            connection for connection in self.connections.values() if connection.serves is None
+        ]
         if self.multiattach:
             existing = [
-                each
-                for each in free
-                if each.host == (attachment.host or attachment.mountpoint_host)
+                item
+                for item in free
+                if item.host == (attachment.host or attachment.mountpoint_host)
             ]
             free = existing or (free if len(free) == 1 else [])
-        for each in free:
-            each.serves, each.server = attachment.id, attachment.server
+        for item in free:
+            item.serves, item.server = attachment.id, attachment.server
 
     def leave(self, attachment: Attachment | None, faults: Faults) -> int:
         """Detach an attachment, or the only one."""

@@ -74,7 +74,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
 
     @staticmethod
     def _new_connection(volume: legacy_model.Volume) -> str:
-        known = {each.id for each in volume.connections.values()}
+        known = {connection.id for connection in volume.connections.values()}
         held = db_rows.list_attachments(volume.id)
         (found,) = {row["id"] for row in held if row["kind"] == "connection"} - known
         return str(found)
@@ -128,7 +128,7 @@ class LegacyRules(stateful.RuleBasedStateMachine):
     @stateful.rule(data=st.data(), host=st.one_of(HOSTS, st.none()), work=WORKS)
     def leave_by_force(self, data: st.DataObject, host: str | None, work: str) -> None:
         volume = data.draw(
-            st.sampled_from([each for each in self.volumes.values() if each.attachments])
+            st.sampled_from([item for item in self.volumes.values() if item.attachments])
         )
         attachment = volume.attachments[data.draw(st.sampled_from(list(volume.attachments)))]
         expected = volume.leave_by_force(attachment, host, Faults(work))

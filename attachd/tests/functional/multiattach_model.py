@@ -76,14 +76,14 @@ class Volume(attachment_model.Volume):
 
     def _others(self, attachment: attachment_model.Attachment | None) -> list[Attachment]:
         return [
-            each
-            for each in self.shared.values()
-            if each is not attachment and each.state != "connect_failed"
+            item
+            for item in self.shared.values()
+            if item is not attachment and item.state != "connect_failed"
         ]
 
     def _is_full(self, attachment: Attachment) -> bool:
         most = self.kind.most
-        servers = [each.server or each.id for each in [*self._others(attachment), attachment]]
+        servers = [item.server or item.id for item in [*self._others(attachment), attachment]]
         return self.multiattach and most is not None and server_count(servers) > most
 
     def _may_write(self, attachment: Attachment) -> bool:
@@ -91,10 +91,10 @@ class Volume(attachment_model.Volume):
             return False
         if not self.kind.one_writer:
             return True
-        writers = [each for each in self._others(attachment) if each.mode == "rw"]
-        same = [each for each in writers if each.server == attachment.server]
+        writers = [other for other in self._others(attachment) if other.mode == "rw"]
+        same = [writer for writer in writers if writer.server == attachment.server]
         if attachment.server is not None and len(same) <= 1:  # with a third, it is no migration
-            writers = [each for each in writers if each.server != attachment.server]
+            writers = [writer for writer in writers if writer.server != attachment.server]
         return self.multiattach and not writers
 
     def reserve_for(self, attachment: Attachment) -> int:
@@ -152,8 +152,10 @@ class Volume(attachment_model.Volume):
         return "rw" if writes else None if wanted == "rw" else "ro"
 
     def _is_full_at(self, host: str, attachment: Attachment, every: Iterable["Volume"]) -> bool:
-        local = [each for each in self._others(attachment) if each.host == host]
-        existing = [each for one in every for each in one._others(attachment) if each.host == host]
+        local = [other for other in self._others(attachment) if other.host == host]
+        existing = [
+            other for one in every for other in one._others(attachment) if other.host == host
+        ]
         most = self.kind.most_per_host
         return (most is not None and len(local) >= most) or len(existing) >= MOST_AT_A_HOST
 

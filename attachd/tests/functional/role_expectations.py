@@ -66,5 +66,5 @@ def allowed_roles(rule: str) -> frozenset[str]:
     """
     if rule in BY_RULE:
         return BY_RULE[rule]
-    (check,) = (each.check_str for each in policy.list_rules() if each.name == rule)
+    (check,) = (item.check_str for item in policy.list_rules() if item.name == rule)
     return BY_CHECK[check]

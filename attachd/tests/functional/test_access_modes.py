@@ -53,7 +53,7 @@ class IscsiCase(MultiattachCase):
         specs, asked = WAYS[method]
         volume = self.create_multiattach_volume(**specs)
         writer, reader = self.attach(volume, self.a), self.attach(volume, self.b, **asked)
-        self.assertEqual(["rw", "ro"], [self.mode(each) for each, _ in (writer, reader)])
+        self.assertEqual(["rw", "ro"], [self.mode(item) for item, _ in (writer, reader)])
         return volume, writer, reader
 
 
@@ -82,8 +82,8 @@ class WritersTest(IscsiCase):
         second, info_b = self.attach(volume, self.b)
         going = scsi.Writer(self, self.log_in(info_a, self.a))
         staying = scsi.Writer(self, self.log_in(info_b, self.b), range(2000, 2064))
-        for each in (going, staying):
-            each.go_on()
+        for item in (going, staying):
+            item.go_on()
         self.detach(first)
         self.assertIsInstance(going.fail(), initiators.Refused)
         self.assert_out(info_a, self.a)
@@ -105,8 +105,8 @@ class WritersTest(IscsiCase):
         going = scsi.Writer(self, self.log_in(info_a, self.a))
         staying = scsi.Writer(self, self.log_in(info_c, self.b), range(2000, 2064))
         reader = self.log_in(info_b, self.b)
-        for each in (going, staying):
-            each.go_on()
+        for item in (going, staying):
+            item.go_on()
         self.api.request_json(
             "POST", f"/volumes/{volume}/action", {"os-force_detach": {"attachment_id": first}}
         )

@@ -43,7 +43,7 @@ class AgentCrashTest(AgentCase):
 
     def kept(self, points):
         """Leave out equal places: after a step is before the next one."""
-        return [each for each in points if "> before" in each.name] + points[-1:]
+        return [point for point in points if "> before" in point.name] + points[-1:]
 
     def test_attach_with_agent_killed_at_any_step_completes(self):
         self.host.report_every(3600)
@@ -51,7 +51,7 @@ class AgentCrashTest(AgentCase):
         attachments = []
         points = self.kept(self.passed(lambda: attachments.append(self.attach())))
         self.detach(attachments[0])
-        names = [each.name.rpartition(" ")[2] for each in points]
+        names = [item.name.rpartition(" ")[2] for item in points]
         self.assertEqual(["desired_state", "desired_state"], names[:2])
         self.assertTrue({"connect", "write", "connected"} <= set(names), names)
         self.host.agents[-1].kill()
@@ -72,7 +72,7 @@ class AgentCrashTest(AgentCase):
         self.host.start()
         attachment = self.attach()
         points = self.kept(self.passed(lambda: self.detach(attachment)))
-        names = [each.name.rpartition(" ")[2] for each in points]
+        names = [item.name.rpartition(" ")[2] for item in points]
         self.assertTrue({"disconnect", "write", "disconnected", "remove"} <= set(names), names)
         self.host.agents[-1].kill()
         self.host.report_every(1)

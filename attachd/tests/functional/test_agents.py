@@ -76,7 +76,7 @@ class AgentCase(testtools.TestCase):
 
     def exported(self):
         """Return whether the backend exports the volume."""
-        return any(self.volume in each.name for each in self.deployment.tgtd.targets())
+        return any(self.volume in target.name for target in self.deployment.tgtd.targets())
 
     def status(self, attachment_id):
         return self.deployment.attachment(attachment_id).get("status")
@@ -118,7 +118,7 @@ class AgentsTest(AgentCase):
         attachment_id = self.attach()
         # The last report may be from the time when it was still connecting.
         wait_until(
-            lambda: any(each["path"] and each["size_bytes"] for each in self.known()["devices"])
+            lambda: any(item["path"] and item["size_bytes"] for item in self.known()["devices"])
         )
         known = self.known()
         (device,) = known["devices"]
@@ -230,7 +230,7 @@ class AgentsTest(AgentCase):
     def settings(self):
         """Return the settings of the unit."""
         lines = UNIT.read_text().splitlines()
-        return [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
+        return [line.split("=", 1) for line in lines if "=" in line and line[0] != "#"]
 
     def test_agent_unit_passes_systemd_analyze(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
@@ -286,7 +286,7 @@ class AgentsTest(AgentCase):
 
     def attachments(self):
         listed = self.deployment.request("GET", "/attachments").json()["attachments"]
-        return [each["id"] for each in listed if each["volume_id"] == self.volume]
+        return [item["id"] for item in listed if item["volume_id"] == self.volume]
 
     def test_detach_with_paused_agent_keeps_the_grant_until_the_host_disconnects(self):
         agent = self.host.start()

@@ -122,7 +122,7 @@ class StateTest(unittest.TestCase):
         services = api.request_json("GET", "/os-services")["services"]
         self.assertEqual(
             {("all-in-one@file", "home", "up"), ("all-in-one@second", "home", "up")},
-            {(each["host"], each["zone"], each["state"]) for each in services},
+            {(service["host"], service["zone"], service["state"]) for service in services},
         )
 
     def test_all_in_one_state_directory_may_have_special_characters(self):
@@ -305,5 +305,5 @@ class ProcessorTest(unittest.TestCase):
         process = AllInOne(self, lifetime.temp_dir(self) / "state")
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
         self.assertGreater(len(threads), 3)
-        allowed = {frozenset(os.sched_getaffinity(int(each.name))) for each in threads}
-        self.assertEqual([1], [len(each) for each in allowed])
+        allowed = {frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads}
+        self.assertEqual([1], [len(item) for item in allowed])

@@ -149,9 +149,9 @@ def _made_up(value: Any, stand_ins: dict[str, str]) -> str:
 def _shape(value: Any) -> Any:
     """Keep keys and types."""
     if isinstance(value, dict):
-        return {key: _shape(each) for key, each in value.items()}
+        return {key: _shape(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_shape(each) for each in value]
+        return [_shape(item) for item in value]
     return type(value).__name__
 
 
@@ -167,15 +167,16 @@ class ReferenceTest(unittest.TestCase):
 
     def test_api_reference_documents_exactly_all_calls(self):
         served_calls = Counter(
-            (each.method, f"/v3/{{project_id}}{each.path}") for each in endpoint.load()
+            (api_endpoint.method, f"/v3/{{project_id}}{api_endpoint.path}")
+            for api_endpoint in endpoint.load()
         )
         served_calls += Counter([("GET", "/"), ("GET", "/v3/")])
         self.assertEqual(served_calls, Counter(_METHOD.findall(self.text)))
 
     def test_api_reference_names_all_actions(self):
-        for each in endpoint.load():
-            if each.action:
-                self.assertIn(f"({each.action})", self.text)
+        for api_endpoint in endpoint.load():
+            if api_endpoint.action:
+                self.assertIn(f"({api_endpoint.action})", self.text)
 
     def test_api_samples_equal_real_requests_and_responses(self):
         written = {path.name: path.read_text() for path in SAMPLES.glob("*.json")}

@@ -75,7 +75,7 @@ class RaceTest(HostAttachCase):
         identity = self.attached()
         answers = concurrency.run_at_once(*[lambda: self.delete(identity)] * 2)
         statuses = sorted(answer.status for answer in answers)
-        self.assertIn(statuses, ([200, 200], [200, 404]), [each.raw for each in answers])
+        self.assertIn(statuses, ([200, 200], [200, 404]), [item.raw for item in answers])
         self.assertEqual(1, self.driver.methods.count("revoke"))
         self.assert_nothing_left()
 

@@ -64,7 +64,7 @@ class AuditCase(testtools.TestCase):
     def kinds(self):
         findings = runner.compare(self.backend)
         self.assertEqual([], findings.not_compared)
-        return [each.kind for each in findings.differences]
+        return [difference.kind for difference in findings.differences]
 
     def repaired(self, *kinds):
         """Find exactly these, have them repaired, and find nothing more."""
@@ -73,7 +73,7 @@ class AuditCase(testtools.TestCase):
         self.assertEqual([], findings.not_compared)
         self.assertEqual(
             sorted((kind, REPAIRED if MEANINGS[kind].safe else "") for kind in kinds),
-            sorted((each.kind, each.outcome) for each in findings.differences),
+            sorted((difference.kind, difference.outcome) for difference in findings.differences),
         )
         left = [kind for kind in kinds if not MEANINGS[kind].safe]
         self.assertEqual(left, self.kinds())
@@ -96,9 +96,9 @@ class TgtTest(AuditCase):
     def repaired(self, *kinds):
         super().repaired(*kinds)
         self.assertEqual([], consistency.compare_with_tgt(self.url, self.tgtd))
-        for each, host in ((self.own, self.host), (self.theirs, self.other)):
-            if each:
-                read = host.read(each["connection_info"], 2**20, len(self.data))
+        for item, host in ((self.own, self.host), (self.theirs, self.other)):
+            if item:
+                read = host.read(item["connection_info"], 2**20, len(self.data))
                 self.assertEqual(self.data, read)
 
     def adm(self, operation, mode, *arguments):
@@ -106,7 +106,7 @@ class TgtTest(AuditCase):
 
     def tid(self, suffix=""):
         name = f"{consistency.IQN_PREFIX}{self.volume['id']}{suffix}"
-        return next(f"{each.tid}" for each in self.tgtd.targets() if each.name == name)
+        return next(f"{target.tid}" for target in self.tgtd.targets() if target.name == name)
 
     def forget(self, row):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == row["id"]))
@@ -160,7 +160,7 @@ class TgtTest(AuditCase):
         found = runner.repair(self.backend).differences
         self.assertEqual(
             [(Kind.EXTRA_HOST, REPAIRED), (Kind.EXTRA_PART, REPAIRED)],
-            [(each.kind, each.outcome) for each in found],
+            [(item.kind, item.outcome) for item in found],
         )
         self.assertEqual([], self.kinds())
         # It is not named as ours are, so it may be used elsewhere.
@@ -237,7 +237,7 @@ class TgtTest(AuditCase):
         kinds = [Kind.VOLUME_WITHOUT_DATA, Kind.SIZE, Kind.DATA_WITHOUT_VOLUME]
         self.assertEqual(kinds, self.kinds())
         found = runner.repair(self.backend).differences
-        self.assertEqual([""] * 3, [each.outcome for each in found])
+        self.assertEqual([""] * 3, [item.outcome for item in found])
         self.assertEqual(kinds, self.kinds())
         self.assertEqual(2**30, (folder / strange["id"]).stat().st_size)
         self.assertEqual(2**30, (folder / short["id"]).stat().st_size)
@@ -270,7 +270,7 @@ class TgtTest(AuditCase):
         db_rows.change_attachment(self.own["id"], state="disconnecting")
         db_rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
         found = runner.repair(self.backend).differences
-        self.assertEqual([(Kind.INTERRUPTED, "")], [(each.kind, each.outcome) for each in found])
+        self.assertEqual([(Kind.INTERRUPTED, "")], [(item.kind, item.outcome) for item in found])
         self.assertIn(f"{self.own['id']} is disconnecting", found[0].found)
 
 
@@ -297,9 +297,9 @@ class FileTest(AuditCase):
         self.assertEqual([], self.kinds())
 
     def _clear(self):
-        for each in list(self.driver.list_exports()):
+        for export in list(self.driver.list_exports()):
             with contextlib.suppress(Exception):
-                self.driver.revoke_all_except(base.VolumeRef(each.volume_id, 1), [])
+                self.driver.revoke_all_except(base.VolumeRef(export.volume_id, 1), [])
 
     def repaired(self, *kinds):
         super().repaired(*kinds)
@@ -356,6 +356,6 @@ class LoopDevicesTest(FileTest):
         device = Path(self.theirs["connection_info"]["data"]["device_path"])
         with device.open("rb"):
             found = runner.repair(self.backend).differences
-            self.assertTrue(any("open on this host" in each.outcome for each in found), found)
+            self.assertTrue(any("open on this host" in item.outcome for item in found), found)
         runner.repair(self.backend)
         self.assertEqual([], self.kinds())

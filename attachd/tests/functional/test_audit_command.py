@@ -66,7 +66,9 @@ class AuditCommandTest(testtools.TestCase):
     def kinds(self, *arguments):
         code, printed, _complaint = self.audit("--format=json", *arguments)
         (backend,) = json.loads(printed)
-        found = [(each["kind"], each["outcome"]) for each in backend["differences"]]
+        found = [
+            (difference["kind"], difference["outcome"]) for difference in backend["differences"]
+        ]
         return code, sorted(found, key=str)
 
     def sql(self, statement):
@@ -149,7 +151,7 @@ class AuditCommandTest(testtools.TestCase):
         self.sql(sa.delete(models.attachments).where(models.attachments.c.id == lost))
         manager = self.start_manager()
         manager.wait_for(f"{attachment}: recovered")  # it has granted it again
-        target = next(each for each in self.tgtd.targets() if each.name.endswith(volume))
+        target = next(item for item in self.tgtd.targets() if item.name.endswith(volume))
         self.tgtd.adm("--op", "delete", "--mode", "target", "--force", "--tid", f"{target.tid}")
 
         found = [("missing-export", None), ("orphan-export", None), ("status", None)]

@@ -75,45 +75,48 @@ class TablesTest(Case):
 class EveryEndpointTest(Case):
     def setUp(self):
         super().setUp()
-        self.endpoints = {(each.method, each.path): each for each in endpoint.load()}
+        self.endpoints = {
+            (api_endpoint.method, api_endpoint.path): api_endpoint
+            for api_endpoint in endpoint.load()
+        }
 
     def _url(self, path, value):
         return re.sub(r"\{\w+\}", value, path)
 
     def test_unreadable_body_returns_400_at_each_endpoint(self):
-        for (method, path), each in self.endpoints.items():
-            if each.body is None:
+        for (method, path), item in self.endpoints.items():
+            if item.body is None:
                 continue
             url = self._url(path, bad_input.UNKNOWN)
             for claim, status, says, options in BODIES:
-                if claim == "an empty object" and each.operation in EMPTY_MEANS_ALL:
+                if claim == "an empty object" and item.operation in EMPTY_MEANS_ALL:
                     continue
-                with self.subTest(claim, endpoint=each.operation):
+                with self.subTest(claim, endpoint=item.operation):
                     answer = self.api.request(method, url, token=wsgi_api.ADMIN, **options)
                     self.assert_fault(answer, status, says)
 
     def test_unknown_id_returns_404_at_each_endpoint(self):
-        for (method, path), each in self.endpoints.items():
-            if "{" not in path or each.body is not None:
+        for (method, path), item in self.endpoints.items():
+            if "{" not in path or item.body is not None:
                 continue
             for value in ("%00", "a%0Ab", "x" * 300, "%7F"):
-                with self.subTest(value[:5], endpoint=each.operation):
+                with self.subTest(value[:5], endpoint=item.operation):
                     answer = self.api.request(method, self._url(path, value), token=wsgi_api.ADMIN)
                     self.assert_fault(answer, 404, "could not be found")
 
     def test_malformed_id_never_returns_500_at_any_endpoint(self):
-        for (method, path), each in self.endpoints.items():
+        for (method, path), item in self.endpoints.items():
             if "{" not in path:
                 continue
             for value in ("%F0%9F%92%BE", "'%22;--", "%25", "..", "a%20b", "%C3%BC", "-1", "None"):
-                with self.subTest(value, endpoint=each.operation):
+                with self.subTest(value, endpoint=item.operation):
                     answer = self.api.request(
                         method, self._url(path, value), {}, token=wsgi_api.ADMIN
                     )
                     self.assertLess(answer.status, 500, answer.raw)
 
     def test_malformed_parameters_never_return_500_at_any_endpoint(self):
-        for (method, path), each in self.endpoints.items():
+        for (method, path), item in self.endpoints.items():
             if method != "GET":
                 continue
             url = self._url(path, bad_input.UNKNOWN)
@@ -123,17 +126,17 @@ class EveryEndpointTest(Case):
                           "a[]=b", "bootable=x", "size=x", "extra_specs={", "is_public=%C3%BC",
                           "offset=99999999999999999999", "host=@%23", "detail=maybe"):  # fmt: skip
                 for version in ("volume 3.0", "volume 3.27", wsgi_api.LATEST):
-                    with self.subTest(query, endpoint=each.operation, version=version):
+                    with self.subTest(query, endpoint=item.operation, version=version):
                         answer = self.api.request(
                             method, f"{url}?{query}", version=version, token=wsgi_api.ADMIN
                         )
                         self.assertLess(answer.status, 500, answer.raw)
 
     def test_unknown_microversion_returns_406_before_the_body_is_validated(self):
-        for (method, path), each in self.endpoints.items():
-            if each.since == mv.MINIMUM or each.body is None or each.action:
+        for (method, path), item in self.endpoints.items():
+            if item.since == mv.MINIMUM or item.body is None or item.action:
                 continue
-            with self.subTest(endpoint=each.operation):
+            with self.subTest(endpoint=item.operation):
                 url = self._url(path, bad_input.UNKNOWN)
                 answer = self.api.request(method, url, {}, version="volume 3.0")
                 self.assert_fault(answer, 404, "3.0 is not supported")

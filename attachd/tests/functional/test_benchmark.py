@@ -133,19 +133,19 @@ class BenchmarkTest(unittest.TestCase):
 
     def test_benchmark_prints_the_number_of_cycles_of_the_server(self):
         server, table, content = self._measure_until(
-            lambda _server, results: min(each["cycles"] for each in results),
+            lambda _server, results: min(result["cycles"] for result in results),
             *("--clients", "1,2"),
         )
-        cycles = [each["cycles"] for each in content["results"]]
-        self.assertEqual([1, 2], [each["clients"] for each in content["results"]])
+        cycles = [result["cycles"] for result in content["results"]]
+        self.assertEqual([1, 2], [result["clients"] for result in content["results"]])
         self.assertGreater(min(cycles), 0)
         for call in _CYCLE.values():
             self.assertEqual(sum(cycles), server.asked[call], call)
         shown = re.findall(r"^(\d) +(\d+) +[\d.]+ +[\d.]+/", table, re.MULTILINE)
         self.assertEqual([("1", str(cycles[0])), ("2", str(cycles[1]))], shown)
-        for each in content["results"]:
+        for result in content["results"]:
             self.assertAlmostEqual(
-                each["cycles"] / each["seconds"], each["cycles_per_second"], delta=0.5
+                result["cycles"] / result["seconds"], result["cycles_per_second"], delta=0.5
             )
 
     def test_benchmark_does_not_count_warm_up_cycles(self):

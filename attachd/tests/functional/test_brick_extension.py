@@ -76,7 +76,7 @@ class BrickExtensionTest(HostCliCase):
         etc = self.folder / "etc"
         shutil.copytree("/etc", etc, symlinks=True)
         (etc / "iscsi").mkdir(exist_ok=True)
-        lines = "".join(f"InitiatorName={each}\n" for each in names)
+        lines = "".join(f"InitiatorName={name}\n" for name in names)
         (etc / "iscsi" / "initiatorname.iscsi").write_text(lines)
         return (
             requirements.require_tool(self, "unshare"),
@@ -95,7 +95,7 @@ class BrickExtensionTest(HostCliCase):
 
     def free(self, volume):
         """Whether nothing of an attempt is left."""
-        left = [each.name for each in self.tgtd.targets()] + self.tgtd.accounts()
+        left = [target.name for target in self.tgtd.targets()] + self.tgtd.accounts()
         return (self.attachments(volume), self.status(volume), left) == ({}, "available", [])
 
     def test_brick_get_connector_creates_connector_and_fails_to_print_it(self):

@@ -55,10 +55,11 @@ class CinderClientTest(Case):
         self.create("second")
         self.create("third", size=2)
         found, count = volumes.list(search_opts={"with_count": True}, sort="size:asc,name")
-        self.assertEqual(["second", "first", "third"], [each.name for each in found])
+        self.assertEqual(["second", "first", "third"], [item.name for item in found])
         self.assertEqual(3, count)
         self.assertEqual(
-            [first.id], [each.id for each in volumes.list(search_opts={"metadata": {"a": "1"}})]
+            [first.id],
+            [volume.id for volume in volumes.list(search_opts={"metadata": {"a": "1"}})],
         )
         self.assertEqual(first.id, volumes.find(name="first").id)
         self.assertEqual(2, len(volumes.list(detailed=False, limit=2)))
@@ -97,7 +98,7 @@ class CinderClientTest(Case):
     def test_cinderclient_type_calls_work(self):
         types = self.client.volume_types
         kind = types.create("shared", "d", is_public=False)
-        self.assertEqual([kind.id], [each.id for each in types.list()])
+        self.assertEqual([kind.id], [item.id for item in types.list()])
         self.assertEqual([], types.list(is_public=True))
         kind.set_keys({"multiattach": "<is> True", "k": "v"})
         kind.unset_keys(["k"])
@@ -129,7 +130,7 @@ class CinderClientTest(Case):
         (pool,) = client.pools.list(detailed=True)
         self.assertEqual((f"{HOST}#file", "file"), (pool.name, pool.storage_protocol))
         self.assertEqual("file", client.capabilities.get(HOST).storage_protocol)
-        absolute = {each.name: each.value for each in client.limits.get().absolute}
+        absolute = {item.name: item.value for item in client.limits.get().absolute}
         self.assertEqual(0, absolute["totalVolumesUsed"])
         self.assertEqual([], list(client.limits.get().rate))
         (zone,) = client.availability_zones.list()
@@ -158,10 +159,10 @@ class SdkTest(Case):
         self.assertEqual(f"{HOST}#file", disk.host)
         for name in ("second", "third"):
             self.create(name)
-        names = {each.name for each in storage.volumes()}
+        names = {volume.name for volume in storage.volumes()}
         self.assertEqual({"disk", "second", "third"}, names)
         self.assertEqual(disk.id, storage.find_volume("disk", ignore_missing=False).id)
-        self.assertEqual(["disk"], [each.name for each in storage.volumes(name="disk")])
+        self.assertEqual(["disk"], [volume.name for volume in storage.volumes(name="disk")])
         storage.set_volume_metadata(disk, b="2")
         storage.delete_volume_metadata(disk.id, ["a"])
         self.assertEqual({"b": "2"}, storage.get_volume(disk.id).metadata)
@@ -204,6 +205,6 @@ class SdkTest(Case):
         self.assertEqual(-1, storage.get_limits().absolute.max_total_volumes)
         (zone,) = storage.availability_zones()
         self.assertEqual({"available": True}, zone.state)
-        self.assertIn("os-services", [each.alias for each in storage.extensions()])
-        resources = [each.resource for each in storage.resource_filters()]
+        self.assertIn("os-services", [extension.alias for extension in storage.extensions()])
+        resources = [resource_filter.resource for resource_filter in storage.resource_filters()]
         self.assertIn("attachment", resources)

@@ -7,11 +7,14 @@ The limits of sizes are in unit/test_house.py.
 import unittest
 
 from attachd.tests.fixtures import requirements
+from attachd.tests.selection import full_only
 
 MAX_REQUEST_FILES = 50
 """How many files a reader may have to know to follow an attach from the API to the backend."""
 
 
+# Other threads of the process may enter a file while the request is traced.
+@full_only("clients")
 class RequestFilesTest(unittest.TestCase):
     maxDiff = None
 

@@ -109,8 +109,8 @@ class AttachdTest(HostCliCase):
         other = made.strip()
         self.attachd("attachment-complete", other)
         said = self.local("detach", volume, code=1)
-        for each in (ours, other):
-            self.assertIn(each, said)
+        for item in (ours, other):
+            self.assertIn(item, said)
         self.assertEqual({ours, other}, set(self.attachments(volume)))
         self.local("detach", volume, "--attachment_uuid", ours)
         self.assertEqual({other}, set(self.attachments(volume)))
@@ -291,7 +291,7 @@ class ExtensionTest(testtools.TestCase):
         theirs = {"local-attach", "local-detach", "get-connector"}
         ours = {"local-list", "local-restore"}
         self.assertEqual(theirs | ours, self.commands(only_ours(self, site)))
-        renamed = {f"attachd-{each}" for each in theirs}
+        renamed = {f"attachd-{their}" for their in theirs}
         self.assertEqual(theirs | ours | renamed, self.commands(f"{site}"))
         for name, makes_file_systems in (("attachd-local-attach", True), ("local-attach", False)):
             _code, said = self.cinder(processes.script("cinder"), "help", name, path=f"{site}")
@@ -319,7 +319,7 @@ class ExamplesTest(HostCliCase):
         text = (processes.ROOT / "doc" / "source" / page).read_text()
         text = re.sub(r"\\\n\s+", "", text)
         found = re.findall(r"(?m)^ +\$ (.*)$", text)
-        return [each for each in found if "[" not in each and not each.startswith("pip ")]
+        return [item for item in found if "[" not in item and not item.startswith("pip ")]
 
     def type_in(self, line):
         """Run a line, adapted to the differences between this test and a host."""

@@ -33,7 +33,7 @@ class CommandsTest(unittest.TestCase):
 
     def test_forked_commands_precede_installed_ones_in_path(self):
         _status, said, _wrong = self.said(self.path, "command -v attachd openstack cinder")
-        folders = {Path(each).parent for each in said.split()}
+        folders = {Path(word).parent for word in said.split()}
         self.assertEqual(1, len(folders))
         self.assertNotIn(Path(processes.script("cinder")).parent, folders)
 

@@ -116,8 +116,8 @@ class Vandal(Client):
     def work(self) -> None:
         for _ in range(STEPS):
             listed = self._ask("GET", f"/attachments?volume_id={self._volume}")
-            for each in listed.body["attachments"]:
-                self._held = 0.0, each["id"]
+            for attachment in listed.body["attachments"]:
+                self._held = 0.0, attachment["id"]
                 self._random.choice([self._update, self._complete, self._delete])()
             self._held = None
 
@@ -134,11 +134,11 @@ class ConcurrencyTest(ApiRaceCase):
     def test_concurrent_calls_give_ordinary_volume_one_holder(self):
         volume_id = self.add_volume()
         clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
-        self.run_at_once(*[each.work_and_leave for each in clients])
+        self.run_at_once(*[client.work_and_leave for client in clients])
         self.assert_consistent(volume_id)
-        for each in clients:
-            self.assertLessEqual(each.statuses, ALLOWED)
-        holds = sorted(itertools.chain.from_iterable(each.holds for each in clients))
+        for client in clients:
+            self.assertLessEqual(client.statuses, ALLOWED)
+        holds = sorted(itertools.chain.from_iterable(client.holds for client in clients))
         self.assertGreater(len(holds), CLIENTS, "too few clients held the volume")
         for one, other in itertools.pairwise(holds):
             self.assertLessEqual(one.until, other.since, (one, other))
@@ -148,12 +148,12 @@ class ConcurrencyTest(ApiRaceCase):
     def test_concurrent_calls_keep_holders_of_multiattach_volume_apart(self):
         volume_id = self.add_volume(multiattach=True)
         clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
-        self.run_at_once(*[each.work for each in clients])
+        self.run_at_once(*[client.work for client in clients])
         self.assert_consistent(volume_id)
-        for each in clients:
-            each.leave()
+        for client in clients:
+            client.leave()
             self.assertLessEqual(
-                each.statuses, ALLOWED - {400, 404}, "a client interfered with another"
+                client.statuses, ALLOWED - {400, 404}, "a client interfered with another"
             )
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", db_rows.get_volume(volume_id)["status"])
@@ -166,9 +166,9 @@ class ConcurrencyTest(ApiRaceCase):
                 kind(self.api, volume_id, seed, SHORT_TIMEOUT) for seed, kind in enumerate(kinds)
             ]
             with self._broken_now_and_then():
-                self.run_at_once(*[each.work for each in clients])
-            for each in clients:
-                self.assertLessEqual(each.statuses, ALLOWED | {BROKEN})
+                self.run_at_once(*[client.work for client in clients])
+            for client in clients:
+                self.assertLessEqual(client.statuses, ALLOWED | {BROKEN})
             self.assert_consistent(volume_id)
             for row in db_rows.list_attachments(volume_id):
                 self.api.request("DELETE", f"/attachments/{row['id']}")
@@ -197,7 +197,7 @@ class ConcurrencyTest(ApiRaceCase):
         body = {"attachment": {"connector": {"host": "compute-1"}}}
         ask = [lambda: self.api.request("PUT", f"/attachments/{attachment_id}", body)] * CLIENTS
         answers = concurrency.run_at_once(*ask)
-        result = {str(each.body["attachment"]["connection_info"]) for each in answers}
+        result = {str(answer.body["attachment"]["connection_info"]) for answer in answers}
         self.assertEqual(1, len(result))
         self.assertEqual(["grant"], self.driver.methods)
 
@@ -207,7 +207,7 @@ class ConcurrencyTest(ApiRaceCase):
             volume_id, "connected", project_id=wsgi_api.PROJECT
         )["id"]
         ask = [lambda: self.api.request("DELETE", f"/attachments/{attachment_id}")] * CLIENTS
-        statuses = sorted(each.status for each in concurrency.run_at_once(*ask))
+        statuses = sorted(item.status for item in concurrency.run_at_once(*ask))
         self.assertEqual([200] + [404] * (CLIENTS - 1), statuses)
         self.assertEqual(["revoke"], self.driver.methods)
 

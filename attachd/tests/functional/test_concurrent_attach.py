@@ -31,8 +31,8 @@ class OnSqliteTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        for each in self.processes:
-            each.show_in_failures(self)
+        for process in self.processes:
+            process.show_in_failures(self)
 
     @classmethod
     def start(cls, owner):
@@ -58,19 +58,19 @@ class OnSqliteTest(testtools.TestCase):
 
     def tearDown(self):
         super().tearDown()
-        accidents = [each.pid for each in self.processes if "Traceback" in each.output]
+        accidents = [process.pid for process in self.processes if "Traceback" in process.output]
         self.assertEqual([], accidents)
 
     def test_create_attachment_200_at_once_succeeds_once_and_returns_400_to_others(self):
         volume = self.api.create_volume()
         body = {"attachment": {"volume_uuid": volume}}
         answers = self.api.request_at_once([Request("POST", "/attachments", body)] * CREATES)
-        self.assertEqual({200: 1, 400: CREATES - 1}, Counter(each.status for each in answers))
-        (won,) = [each.body["attachment"] for each in answers if each.status == 200]
-        for each in answers:
-            if each.status == 400:
-                self.assertIn(f"{volume} status must be available", each.message)
-                self.assertIn(won["id"], each.message)
+        self.assertEqual({200: 1, 400: CREATES - 1}, Counter(answer.status for answer in answers))
+        (won,) = [answer.body["attachment"] for answer in answers if answer.status == 200]
+        for answer in answers:
+            if answer.status == 400:
+                self.assertIn(f"{volume} status must be available", answer.message)
+                self.assertIn(won["id"], answer.message)
 
         self.assertEqual("reserved", self.api.volume(volume)["status"])
         (left,) = self.attachments(volume)
@@ -84,12 +84,12 @@ class OnSqliteTest(testtools.TestCase):
         volume = self.api.create_volume(volume_type="few")
         body = {"attachment": {"volume_uuid": volume}}
         answers = self.api.request_at_once([Request("POST", "/attachments", body)] * 40)
-        outcomes = Counter(each.status for each in answers)
+        outcomes = Counter(answer.status for answer in answers)
         self.assertEqual({200: MOST, 400: 40 - MOST}, outcomes)
-        for each in answers:
-            if each.status == 400:
+        for answer in answers:
+            if answer.status == 400:
                 said = f"{volume} has {MOST} attachments, and may have {MOST} (max_attachments"
-                self.assertIn(said, each.message)
+                self.assertIn(said, answer.message)
         self.assertEqual(MOST, len(self.attachments(volume)))
 
     def test_delete_connected_attachment_50_at_once_succeeds_once(self):
@@ -101,19 +101,19 @@ class OnSqliteTest(testtools.TestCase):
             for host in CONNECTORS * 5
         ]
         answers = self.api.request_at_once(creates)
-        self.assertEqual({200: 1, 400: 9}, Counter(each.status for each in answers))
-        (won,) = [each.body["attachment"] for each in answers if each.status == 200]
+        self.assertEqual({200: 1, 400: 9}, Counter(answer.status for answer in answers))
+        (won,) = [answer.body["attachment"] for answer in answers if answer.status == 200]
         self.assertEqual([won["id"]], self.exports())
 
         deletes = [Request("DELETE", f"/attachments/{won['id']}")] * DELETES
-        outcomes = Counter(each.status for each in self.api.request_at_once(deletes))
+        outcomes = Counter(item.status for item in self.api.request_at_once(deletes))
         self.assertEqual({200: 1, 404: DELETES - 1}, outcomes)
         self.assert_free(volume)
 
     def test_delete_reservation_50_at_once_succeeds_once(self):
         volume = self.api.create_volume()
         deletes = [Request("DELETE", f"/attachments/{self.reserve(volume)}")] * DELETES
-        outcomes = Counter(each.status for each in self.api.request_at_once(deletes))
+        outcomes = Counter(item.status for item in self.api.request_at_once(deletes))
         self.assertEqual({200: 1, 404: DELETES - 1}, outcomes)
         self.assert_free(volume)
 

@@ -47,8 +47,8 @@ class WithTgtTest(testtools.TestCase):
     def assert_found(self, *patterns):
         found = self.found()
         self.assertEqual(len(patterns), len(found), found)
-        for pattern, each in zip(patterns, found, strict=True):
-            self.assertIn(pattern, each)
+        for pattern, item in zip(patterns, found, strict=True):
+            self.assertIn(pattern, item)
 
     def test_compare_with_tgt_of_readers_and_writers_finds_nothing(self):
         for number, mode in enumerate(("rw", "ro", "ro")):
@@ -105,8 +105,8 @@ class WithTgtTest(testtools.TestCase):
         )
         db_rows.change_volume(self.ref.id, size_gib=2, status="available")
         found = "\n".join(self.found())
-        for each in ("has no attachment", "-ro is missing", "bytes, not 2 GiB", "says available"):
-            self.assertIn(each, found)
+        for text in ("has no attachment", "-ro is missing", "bytes, not 2 GiB", "says available"):
+            self.assertIn(text, found)
 
 
 class WithFilesTest(testtools.TestCase):

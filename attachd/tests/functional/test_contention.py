@@ -24,7 +24,10 @@ LAST_MOVES = (Event.REVOKED, Event.CANCEL)
 class ContentionOnSqlite(DatabaseRaceCase):
     def _assert_derived(self, volume_id):
         row = db_rows.get_volume(volume_id)
-        held = [AttachmentState(each["state"]) for each in db_rows.list_attachments(volume_id)]
+        held = [
+            AttachmentState(attachment["state"])
+            for attachment in db_rows.list_attachments(volume_id)
+        ]
         derived = states.derive(VolumeState(row["state"]), held)
         self.assertEqual(derived, (row["status"], row["attach_status"]))
 

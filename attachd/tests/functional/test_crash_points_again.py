@@ -29,20 +29,20 @@ class DeathInRecoveryTest(unittest.TestCase):
         # A tool may outlive its manager for a moment, and its recovery is put off then.  What is
         # passed again and again is not passed as often each time, and is another moment then.
         recorded = runner.record(self.deployment, kind)
-        often = {each.name for each in recorded if each.number > 1}
+        often = {item.name for item in recorded if item.number > 1}
         first = chance.choice(
             [
-                each
-                for each in recorded
-                if " > driver " in each.name
-                and " > tgtadm " not in each.name
-                and each.name not in often
+                item
+                for item in recorded
+                if " > driver " in item.name
+                and " > tgtadm " not in item.name
+                and item.name not in often
             ]
         )
         outcome, points = runner.crash_in_recovery(self.deployment, kind, first, None)
         self.assertEqual([], outcome.left, f"{first}")
-        self.assertTrue([each for each in points if " > driver " in each.name], f"{first}")
-        looped = {each.name for each in points if each.number > 1}
+        self.assertTrue([point for point in points if " > driver " in point.name], f"{first}")
+        looped = {point.name for point in points if point.number > 1}
         tried = points if REQUESTED == "all" else chance.sample(points, min(_TRIED, len(points)))
         for second in tried:
             with self.subTest(first=f"{first}", second=f"{second}"):

@@ -30,8 +30,8 @@ class WithoutRecoveryTest(unittest.TestCase):
         for kind in kinds:
             recorded = runner.record(self.deployment, kind)
             # What is passed again and again is not passed as often each time.
-            looped = {each.name for each in recorded if each.number > 1}
-            points = [each for each in recorded if where in each.name and each.name not in looped]
+            looped = {item.name for item in recorded if item.number > 1}
+            points = [item for item in recorded if where in item.name and item.name not in looped]
             point = random.Random(SEED).choice(points)
             with self.subTest(call=kind.__name__, point=f"{point}"):
                 outcome = runner.crash_at(self.deployment, kind, point, limit=_SECONDS)

@@ -164,7 +164,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
 
     def test_database_outage_leaves_no_waiting_thread(self):
         def threads():
-            return {each for each in threading.enumerate() if each.name.startswith("caller")}
+            return {thread for thread in threading.enumerate() if thread.name.startswith("caller")}
 
         self.hurry()
         self.proxy.freeze()
@@ -172,10 +172,10 @@ class OutageOnMariadb(SilenceWithMysqlclient):
             threading.Thread(target=self._quietly, args=(self.read,), name=f"caller{number}")
             for number in range(8)
         ]
-        for each in callers:
-            each.start()
-        for each in callers:
-            each.join(TIMEOUT)
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(TIMEOUT)
         self.assertEqual(set(), threads())
         self.proxy.pass_on()
         self.assert_found_again()

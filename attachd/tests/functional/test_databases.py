@@ -74,6 +74,7 @@ def _repeat(case: type[unittest.TestCase], kind: str) -> None:
 for _case in list(_unit_tests()):
     for _kind in ("mariadb", "postgresql"):
         _repeat(_case, _kind)
+del _case, _kind  # unittest would load the class under this name as well
 
 
 class PreparedWithMysqlclient(test_compiled.CompiledStatementTest):
@@ -219,8 +220,8 @@ class RestartOnMariadb(unittest.TestCase):
         find, end = ENDING[self.kind]
         with others.connect() as connection:
             found = connection.exec_driver_sql(find).scalars().all()
-            for each in found:
-                connection.exec_driver_sql(end.format(each))
+            for item in found:
+                connection.exec_driver_sql(end.format(item))
             # A server ends a connection some time after it was asked to.
             wait_until(
                 lambda: not set(found) & set(connection.exec_driver_sql(find).scalars().all())

@@ -255,7 +255,7 @@ class ContainerTest(unittest.TestCase):
         self.assertLessEqual(set(words), self.INSTRUCTIONS)
         self.assertEqual(2, words.count("FROM"))
         self.assertEqual(
-            ("USER", "attachd"), [each for each in self.lines if each[0] == "USER"][-1]
+            ("USER", "attachd"), [line for line in self.lines if line[0] == "USER"][-1]
         )
 
     def test_container_file_copies_existing_files(self):
@@ -271,16 +271,16 @@ class ContainerTest(unittest.TestCase):
             for command in block.commands
         }
         packages = {
-            word for each in typed if each.startswith("apt install") for word in each.split()
+            word for item in typed if item.startswith("apt install") for word in item.split()
         }
         runs = [rest for word, rest in self.lines if word == "RUN"]
-        alike = [each.replace(" --no-cache-dir", "") for each in runs if "apt-get" not in each]
-        alike = [each for each in alike if not each.startswith("install -d")]
+        alike = [item.replace(" --no-cache-dir", "") for item in runs if "apt-get" not in item]
+        alike = [item for item in alike if not item.startswith("install -d")]
         self.assertEqual(3, len(alike))
         self.assertLessEqual(set(alike), typed)
         pattern = r"apt-get install --no-install-recommends -y ([\w -]+?) +(?:&&|$)"
-        found = re.findall(pattern, "\n".join(f"{each} &&" for each in runs))
-        wanted = {word for each in found for word in each.split()}
+        found = re.findall(pattern, "\n".join(f"{item} &&" for item in runs))
+        wanted = {word for item in found for word in item.split()}
         # An image has no systemd.
         self.assertEqual({"systemd-standalone-sysusers"}, wanted - packages)
 
@@ -305,8 +305,8 @@ class PackagesTest(unittest.TestCase):
     def test_source_archive_has_all_of_etc(self):
         manifest = (ROOT / "MANIFEST.in").read_text().splitlines()
         self.assertIn("graft etc", manifest)
-        for each in ("attachd/config-generator.conf", "attachd/policy-generator.conf"):
-            self.assertTrue((ETC / each).is_file())
+        for text in ("attachd/config-generator.conf", "attachd/policy-generator.conf"):
+            self.assertTrue((ETC / text).is_file())
         self.assertTrue(os.access(ETC / "nginx/attachd.conf", os.R_OK))
         self.assertTrue(Path(ETC / "systemd/attachd-manager.service.d").is_dir())
 
@@ -316,6 +316,6 @@ class ShellTest(unittest.TestCase):
         listed = (ROOT / "tox.ini").read_text()
         scripts = [*ROOT.glob("devstack/*"), *ROOT.glob("attachd/tests/**/*.sh"), ROOT / ".ci/run"]
         scripts += ROOT.glob("tools/*.sh")
-        for each in scripts:
-            if each.suffix != ".rst":
-                self.assertIn(str(each.relative_to(ROOT)), listed)
+        for script in scripts:
+            if script.suffix != ".rst":
+                self.assertIn(str(script.relative_to(ROOT)), listed)

@@ -39,7 +39,9 @@ class SettingsTest(testtools.TestCase):
         self.assertEqual(
             {"attachd-api", "attachd-manager", "attachd-tgtd"}, _own(devstack.services)
         )
-        self.assertEqual(set(), {each for each in devstack.services if each.startswith("c-")})
+        self.assertEqual(
+            set(), {service for service in devstack.services if service.startswith("c-")}
+        )
         self.assertEqual("http://127.0.0.1:8776", devstack.variables["ATTACHD_URL"])
         self.assertEqual(keystone_fixture.REGION, devstack.variables["ATTACHD_REGION_NAME"])
 
@@ -65,7 +67,7 @@ class SettingsTest(testtools.TestCase):
 
 
 def _own(services):
-    return {each for each in services if each.startswith("attachd")}
+    return {service for service in services if service.startswith("attachd")}
 
 
 @full_only("devstack")
@@ -224,8 +226,8 @@ class PhasesTest(testtools.TestCase):
 
     def _forget_region(self):
         rest = self.keystone.rest
-        for each in rest.get("/endpoints?region_id=attachd").json()["endpoints"]:
-            rest.delete(f"/endpoints/{each['id']}")
+        for endpoint in rest.get("/endpoints?region_id=attachd").json()["endpoints"]:
+            rest.delete(f"/endpoints/{endpoint['id']}")
         rest.delete("/regions/attachd", raise_exc=False)
 
     def _use_it(self):
@@ -239,12 +241,12 @@ class PhasesTest(testtools.TestCase):
             return answer.json()
 
         wait_until(
-            lambda: [each["state"] for each in ask("/os-services")["services"]] == ["up"],
+            lambda: [service["state"] for service in ask("/os-services")["services"]] == ["up"],
             lambda: self.devstack.logs,
         )
         wait_until(
             lambda: (
-                [(each["host"], each["state"]) for each in ask("/agents")["agents"]]
+                [(agent["host"], agent["state"]) for agent in ask("/agents")["agents"]]
                 == [("node-1", "up")]
             ),
             lambda: self.devstack.logs,
@@ -268,9 +270,9 @@ class PhasesTest(testtools.TestCase):
         """The region and the URL of each in the catalogue, the same for all interfaces."""
         command = ("openstack", "catalog", "show", "block-storage", "-fjson")
         found = {}
-        for each in json.loads(self._client(self.alice, *command))["endpoints"]:
-            place = (each["region"], each["url"])
-            found.setdefault(place, set()).add(each["interface"])
+        for endpoint in json.loads(self._client(self.alice, *command))["endpoints"]:
+            place = (endpoint["region"], endpoint["url"])
+            found.setdefault(place, set()).add(endpoint["interface"])
         for interfaces in found.values():
             self.assertEqual({"public", "internal", "admin"}, interfaces)
         return set(found)

@@ -90,7 +90,9 @@ class WatchingOnMariadbTest(Case):
     def test_event_watch_through_restarts_receives_each_event_once_in_order(self):
         since = self.place()
         volumes = [self.api.create_volume() for _ in range(CLIENTS)]
-        clients = [event_watchers.Attacher(self.url, each, CYCLES // CLIENTS) for each in volumes]
+        clients = [
+            event_watchers.Attacher(self.url, volume, CYCLES // CLIENTS) for volume in volumes
+        ]
         with contextlib.ExitStack() as watching:
             received = [
                 watching.enter_context(kind(self.url, since))
@@ -100,27 +102,27 @@ class WatchingOnMariadbTest(Case):
                     event_watchers.StreamListener,
                 )
             ]
-            wait_until(lambda: all(each.connected for each in received))
-            for each in clients:
-                each.start()
+            wait_until(lambda: all(message.connected for message in received))
+            for client in clients:
+                client.start()
             for number in range(RESTARTS):
                 enough = (number + 1) * len(LIFE) * CYCLES // (RESTARTS + 2)
                 wait_until(lambda enough=enough: len(received[0].seen) >= enough)
                 # The first time as an operator does it, then as a power cut does.
                 self.deployment.server.end(signal.SIGKILL if number else signal.SIGTERM)
                 self.start_api()
-            for each in clients:
-                each.join(TIMEOUT)
-            self.assertEqual([], [each.trouble for each in clients if each.trouble])
+            for client in clients:
+                client.join(TIMEOUT)
+            self.assertEqual([], [client.trouble for client in clients if client.trouble])
             expected = self.all_events(since)
-            revisions = [each["revision"] for each in expected]
+            revisions = [item["revision"] for item in expected]
             self.assertEqual(list(range(since + 1, since + 1 + len(expected))), revisions)
-            for each in received:
-                each.wait_for(revisions[-1])
+            for message in received:
+                message.wait_for(revisions[-1])
             # Between two restarts that follow fast a watcher may not be there at all.
-            wait_until(lambda: all(each.connected > 1 for each in received))
-        for each in received:
-            self.assertEqual(expected, each.seen)
+            wait_until(lambda: all(message.connected > 1 for message in received))
+        for message in received:
+            self.assertEqual(expected, message.seen)
         lives = self.lives(expected)
         self.assertEqual(CLIENTS * (CYCLES // CLIENTS), len(lives))
         self.assertEqual([], [life for life in lives.values() if life != LIFE])
@@ -175,8 +177,8 @@ class CostTest(Case):
         client.run()
         self.assertEqual([], client.trouble)
         last = self.all_events(since)[-1]["revision"]
-        for each in received:
-            each.wait_for(last)
+        for message in received:
+            message.wait_for(last)
         return self.used() - started
 
     def used(self):

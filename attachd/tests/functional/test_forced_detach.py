@@ -37,7 +37,8 @@ class Case(ApiCase):
     def messages(self):
         """Return what the volume's owner reads, the newest first."""
         return [
-            each["user_message"] for each in self.api.request("GET", "/messages").body["messages"]
+            message["user_message"]
+            for message in self.api.request("GET", "/messages").body["messages"]
         ]
 
     def assert_one_message(self, identity):

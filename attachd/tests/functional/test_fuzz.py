@@ -90,22 +90,22 @@ class FuzzTest(unittest.TestCase):
         self.world = bad_input.world()
         self.identities = st.sampled_from([self.world[name] for name in KNOWN_IDS])
 
-    def check(self, each, value, identity):
-        url = re.sub(r"\{\w+\}", identity, each.path)
-        body = {each.action: value} if each.action else value
-        answer = self.api.request(each.method, url, body, token=wsgi_api.ADMIN)
-        self.assertLess(answer.status, 500, f"{each.operation} {body!r} {answer.raw!r}")
+    def check(self, item, value, identity):
+        url = re.sub(r"\{\w+\}", identity, item.path)
+        body = {item.action: value} if item.action else value
+        answer = self.api.request(item.method, url, body, token=wsgi_api.ADMIN)
+        self.assertLess(answer.status, 500, f"{item.operation} {body!r} {answer.raw!r}")
         if answer.status >= 400:
             self.assertEqual(1, len(answer.body))
 
     def test_random_bodies_never_return_500(self):
-        for each in endpoint.load():
-            if each.body is None:
+        for api_endpoint in endpoint.load():
+            if api_endpoint.body is None:
                 continue
-            for schema in each.body.schemas:
+            for schema in api_endpoint.body.schemas:
                 bodies = st.one_of(nearly(schema, self.identities), anything)
-                with self.subTest(endpoint=each.operation):
-                    given = hypothesis.given(st.just(each), bodies, self.identities)
+                with self.subTest(endpoint=api_endpoint.operation):
+                    given = hypothesis.given(st.just(api_endpoint), bodies, self.identities)
                     SETTINGS(given(self.check))()
 
     def test_random_parameters_never_return_500(self):
@@ -120,19 +120,21 @@ class FuzzTest(unittest.TestCase):
 
         @SETTINGS
         @hypothesis.given(
-            st.sampled_from([each for each in endpoint.load() if each.method == "GET"]),
+            st.sampled_from(
+                [api_endpoint for api_endpoint in endpoint.load() if api_endpoint.method == "GET"]
+            ),
             st.dictionaries(
                 names | st.text(max_size=5).filter(str.isprintable), values, max_size=3
             ),
             self.identities,
             st.sampled_from(["volume 3.27", "volume 3.31", wsgi_api.LATEST]),
         )
-        def check(each, parameters, identity, version):
-            url = re.sub(r"\{\w+\}", identity, each.path)
+        def check(item, parameters, identity, version):
+            url = re.sub(r"\{\w+\}", identity, item.path)
             query = urllib.parse.urlencode(parameters, errors="surrogatepass")
             answer = self.api.request(
                 "GET", f"{url}?{query}", token=wsgi_api.ADMIN, version=version
             )
-            self.assertLess(answer.status, 500, f"{each.operation} {parameters!r} {answer.raw!r}")
+            self.assertLess(answer.status, 500, f"{item.operation} {parameters!r} {answer.raw!r}")
 
         check()

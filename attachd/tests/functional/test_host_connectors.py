@@ -80,7 +80,7 @@ class LifeTest(UserSpaceDeviceCase):
         _first, one = self.export()
         second, _info = self.export()
         two = dict(one, attachment_id=second.attachment_id)
-        devices = [self.connector.connect(each, OPTIONS) for each in (one, two)]
+        devices = [self.connector.connect(item, OPTIONS) for item in (one, two)]
         self.assertNotEqual(devices[0].path, devices[1].path)
         self.connector.disconnect(one, OPTIONS, devices[0])
         self.assertTrue(self.connector.is_present(two, devices[1]))
@@ -205,9 +205,9 @@ class RefusedTest(UserSpaceDeviceCase):
         kept = [path for path in self.folder.rglob("*") if path.is_file()]
         texts = [path.read_text() for path in kept if path.name != "image"]
         self.connector.disconnect(info, OPTIONS, device)
-        self.assertTrue(any("losetup" in each for each in seen))
-        for each in [*seen, *lines, *texts, log.output]:
-            self.assertNotIn(export.secret, each)
+        self.assertTrue(any("losetup" in item for item in seen))
+        for item in [*seen, *lines, *texts, log.output]:
+            self.assertNotIn(export.secret, item)
 
 
 class TroubleTest(UserSpaceDeviceCase):

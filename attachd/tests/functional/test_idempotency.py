@@ -99,10 +99,10 @@ class AttachmentsTest(Case):
             answers = concurrency.run_at_once(
                 *[lambda v=volume, n=number: self.attach(v, f"k{n}", connector=HOST)] * 5
             )
-            self.assertEqual([200] * 5, [each.status for each in answers], answers)
-            found = {each.body["attachment"]["id"] for each in answers}
+            self.assertEqual([200] * 5, [answer.status for answer in answers], answers)
+            found = {answer.body["attachment"]["id"] for answer in answers}
             self.assertEqual(found, {row["id"] for row in db_rows.list_attachments(volume["id"])})
-            connections = [each.body["attachment"]["connection_info"] for each in answers]
+            connections = [answer.body["attachment"]["connection_info"] for answer in answers]
             self.assertEqual([connections[0]] * 5, connections)
 
 
@@ -308,8 +308,8 @@ class VolumesTest(Case):
 
     def test_create_volume_with_one_key_at_once_creates_one(self):
         answers = concurrency.run_at_once(*[self.make] * 5)
-        self.assertEqual([202] * 5, [each.status for each in answers])
-        found = {each.body["volume"]["id"] for each in answers}
+        self.assertEqual([202] * 5, [answer.status for answer in answers])
+        found = {answer.body["volume"]["id"] for answer in answers}
         self.assertEqual(found, {row["id"] for row in db_rows.list_volumes()})
 
     def test_repeated_create_volume_after_lost_message_creates_it(self):

@@ -117,7 +117,7 @@ class InstallGuideTest(unittest.TestCase):
         for name in ("setup.cfg", "pyproject.toml", "README.rst", "LICENSE"):
             shutil.copy(ROOT / name, source)
         for kind in ("nginx", "systemd"):
-            for file in (each for each in (source / "etc" / kind).rglob("*") if each.is_file()):
+            for file in (path for path in (source / "etc" / kind).rglob("*") if path.is_file()):
                 file.write_text(self.substituted(file.read_text()))
         uwsgi = source / "etc/attachd/uwsgi.ini"
         uwsgi.write_text(self.substituted(uwsgi.read_text()))
@@ -205,12 +205,12 @@ class InstallGuideTest(unittest.TestCase):
         said = f"{typed}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
         self.assertEqual(0, done.returncode, said)
         read = after.read_text().split("\0")[:-1]
-        self.variables = dict(each.split("=", 1) for each in read)
+        self.variables = dict(item.split("=", 1) for item in read)
 
     def logs(self) -> str:
         """Return what the units have written."""
         return "\n".join(
-            f"{name}:\n{each.output[-4000:]}" for name, each in self.units.running.items()
+            f"{name}:\n{item.output[-4000:]}" for name, item in self.units.running.items()
         )
 
     def lend_packages(self) -> None:
@@ -313,10 +313,10 @@ class InstallGuideTest(unittest.TestCase):
     def processes(self) -> set[str]:
         """Return the names of what runs with a path of our folder in its command line."""
         found = set()
-        for each in Path("/proc").glob("[0-9]*/cmdline"):
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                if str(self.root).encode() in each.read_bytes():
-                    found.add(each.with_name("comm").read_text().strip())
+                if str(self.root).encode() in path.read_bytes():
+                    found.add(path.with_name("comm").read_text().strip())
         return found
 
     def on_servers(self) -> tuple[str, str]:
@@ -331,7 +331,7 @@ class InstallGuideTest(unittest.TestCase):
         control = requirements.require_tool(self, "rabbitmqctl")
         ask = "{rabbit_vhost:list_names(), rabbit_auth_backend_internal:list_users()}."
         said = processes.check_output([control, "eval", ask])
-        return "".join(each[0] for each in found), self.name if self.name in said else ""
+        return "".join(item[0] for item in found), self.name if self.name in said else ""
 
     def remove_from_servers(self) -> None:
         """Remove what a test that failed has left there."""

@@ -46,7 +46,11 @@ class PostgresqlTest(unittest.TestCase):
         self.psql = requirements.require_tool(self, "psql")
         self.server = sa.engine.make_url(requirements.require_server(self, "postgresql"))
         self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
-        self.blocks = [each for each in guides.parse_blocks(GUIDE) if each.readers == "postgresql"]
+        self.blocks = [
+            parse_block
+            for parse_block in guides.parse_blocks(GUIDE)
+            if parse_block.readers == "postgresql"
+        ]
         self.addCleanup(self.run_sql, f"DROP ROLE IF EXISTS {self.name}")
         self.addCleanup(self.run_sql, f"DROP DATABASE IF EXISTS {self.name}")
 
@@ -104,7 +108,7 @@ class LoopDevicesTest(unittest.TestCase):
         )
         self.assertRegex(said, r"CapEff:\s+0000000000200000")
         backing = Path("/sys/block").glob("loop*/loop/backing_file")
-        self.assertNotIn(str(file), [each.read_text().strip() for each in backing])
+        self.assertNotIn(str(file), [item.read_text().strip() for item in backing])
 
 
 @full_only("guides")
@@ -119,7 +123,9 @@ class HaproxyTest(unittest.TestCase):
         subprocess.run([*made, *named], check=True, capture_output=True)
         both.write_bytes(certificate.read_bytes() + key.read_bytes())
         (block,) = (
-            each for each in guides.parse_blocks(HIGH_AVAILABILITY) if each.readers == "haproxy"
+            parse_block
+            for parse_block in guides.parse_blocks(HIGH_AVAILABILITY)
+            if parse_block.readers == "haproxy"
         )
         existing = "/etc/haproxy/volumes.example.org.pem"
         self.assertIn(existing, block.text)

@@ -53,8 +53,8 @@ class ResourcesTest(Case):
         wanted = {"size": 1, "name": "disk", "metadata": {"use": "data"}, "volume_type": "hers"}
         self.volume = self.make("volume", "/volumes", wanted)
         self.spare = self.make("volume", "/volumes", {"size": 1, "name": "spare"})
-        for each in (self.volume, self.spare):
-            self.wait_until_available(each)
+        for item in (self.volume, self.spare):
+            self.wait_until_available(item)
         wanted = {"instance_uuid": SERVER, "connector": CONNECTOR}
         self.attachment = self.make(
             "attachment", "/attachments", {"volume_uuid": self.volume, **wanted}
@@ -142,8 +142,8 @@ class ResourcesTest(Case):
     def test_private_type_is_visible_to_projects_with_access(self):
         def names(token):
             return [
-                each["name"]
-                for each in self.request(path="/types", token=token).body["volume_types"]
+                volume_type["name"]
+                for volume_type in self.request(path="/types", token=token).body["volume_types"]
             ]
 
         self.assertEqual(["hers"], names(self.token))
@@ -159,12 +159,12 @@ class ResourcesTest(Case):
         for path in (f"/volumes/{self.volume}", f"/attachments/{self.attachment}"):
             self.assertEqual(200, self.request(path=path, token=self.admin).status)
         listed = self.request(path="/volumes?all_tenants=1", token=self.admin).body["volumes"]
-        self.assertEqual({self.volume, self.spare}, {each["id"] for each in listed})
+        self.assertEqual({self.volume, self.spare}, {item["id"] for item in listed})
         self.assertEqual([], self.request(token=self.admin).body["volumes"])
 
 
 class EveryEndpointTest(Case):
-    def each(self):
+    def list_requests(self):
         for found in endpoint.load():
             path = found.path
             for name in found.variables:
@@ -173,7 +173,7 @@ class EveryEndpointTest(Case):
             yield found, path, body
 
     def test_endpoints_without_token_return_401(self):
-        for found, path, body in self.each():
+        for found, path, body in self.list_requests():
             with self.subTest(found.operation):
                 for url in (path, f"/{self.alice.project_id}{path}"):
                     self.assertEqual(
@@ -181,7 +181,7 @@ class EveryEndpointTest(Case):
                     )
 
     def test_endpoints_with_project_id_of_another_project_are_refused(self):
-        for found, path, body in self.each():
+        for found, path, body in self.list_requests():
             for token in (self.stranger, self.admin):
                 with self.subTest(found.operation):
                     answer = self.request(
@@ -193,7 +193,7 @@ class EveryEndpointTest(Case):
         keystone = self.api.keystone
         for scope in ({"system_scope": "all"}, {"unscoped": True}):
             token = keystone.token(keystone.admin, **scope)
-            for found, path, body in self.each():
+            for found, path, body in self.list_requests():
                 with self.subTest(found.operation, **scope):
                     answer = self.request(found.method, path, body, token)
                     self.assertLess(answer.status, 500, answer.raw)

@@ -92,11 +92,11 @@ class RotationTest(Case):
 
     def wait_for_cycles(self):
         """Wait until each of those who attach has done it some times more."""
-        wanted = [each + 2 for each in self.cycles]
+        wanted = [cycle + 2 for cycle in self.cycles]
         wait_until(
             lambda: (
                 self.trouble
-                or all(now >= each for now, each in zip(self.cycles, wanted, strict=True))
+                or all(now >= item for now, item in zip(self.cycles, wanted, strict=True))
             ),
             lambda: (self.cycles, wanted),
         )
@@ -105,8 +105,8 @@ class RotationTest(Case):
     def test_key_rotation_does_not_interrupt_services(self):
         ids = self.add_rows()
         threads = [threading.Thread(target=self.cycle, args=(n,)) for n in range(self.THREADS)]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         self.addCleanup(self.stop.set)
         self.wait_for_cycles()
         (one,) = key_files.key_ids(self.keys)
@@ -128,8 +128,8 @@ class RotationTest(Case):
         self.manage("rotate", codes=(0, 1))  # 1: one of those who attach came between
         self.wait_for_cycles()
         self.stop.set()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
         self.assertEqual([], self.trouble)
         self.assertEqual("0 values were encrypted again.\n", self.manage("rotate"))
         self.assertEqual(self.ROWS, self.count_encrypted(two))
@@ -141,5 +141,5 @@ class RotationTest(Case):
             "attachments"
         ]
         self.assertEqual(["p" * 32] * 3, [
-            each["connection_info"]["auth_password"] for each in found
+            item["connection_info"]["auth_password"] for item in found
         ])  # fmt: skip

@@ -148,7 +148,7 @@ class LeasesOnSqlite(unittest.TestCase):
     def wait_until_all_had_it(self, times):
         since = len(self.said())
         self.wait_until(
-            lambda: all(self.count_leases(each, since) >= times for each in self.workers)
+            lambda: all(self.count_leases(worker, since) >= times for worker in self.workers)
         )
 
     def hold(self, name):
@@ -162,7 +162,7 @@ class LeasesOnSqlite(unittest.TestCase):
     def test_volume_lease_has_one_holder_and_passes_from_killed_processes(self):
         self.wait_until_all_had_it(1)
         for machine in ("one", "two"):
-            name = next(each for each in self.workers if each.startswith(machine))
+            name = next(item for item in self.workers if item.startswith(machine))
             self.hold(name)
             self.kill(name)
             self.wait_until_all_had_it(1)
@@ -180,7 +180,7 @@ class LeasesOnSqlite(unittest.TestCase):
             self.assertEqual(0, worker.wait(TIMEOUT))
         self.assertIsNone(db_rows.get_volume(self.volume_id)["lease_holder"])
         ours = {row["id"] for row in members.list_living()}
-        files = {each.name for each in self.folder.glob("*/processes/*")}
+        files = {path.name for path in self.folder.glob("*/processes/*")}
         self.assertEqual((set(), set()), (ours - files, files - ours))
 
 

@@ -127,14 +127,14 @@ class ConcurrencyTest(ApiRaceCase):
     def test_concurrent_legacy_and_new_calls_give_ordinary_volume_one_holder(self):
         kinds = [Node, Server, Node, Server, Node, Server]
         clients = [kind(self.api, self.volume_id, n) for n, kind in enumerate(kinds, 1)]
-        self.run_at_once(*[each.work for each in clients])
+        self.run_at_once(*[client.work for client in clients])
         self.assert_detached()
-        spans = sorted(itertools.chain.from_iterable(each.spans for each in clients))
+        spans = sorted(itertools.chain.from_iterable(client.spans for client in clients))
         self.assertGreater(len(spans), len(clients), "too few clients held the volume")
         for (_since, until), (since, _until) in itertools.pairwise(spans):
             self.assertLessEqual(until, since)
-        for each in clients:
-            self.assertLessEqual(each.statuses, ALLOWED)
+        for client in clients:
+            self.assertLessEqual(client.statuses, ALLOWED)
 
     def act(self, **action):
         return functools.partial(
@@ -143,12 +143,12 @@ class ConcurrencyTest(ApiRaceCase):
 
     def test_concurrent_os_reserve_succeeds_once(self):
         answers = concurrency.run_at_once(*[self.act(**{"os-reserve": None})] * 8)
-        self.assertEqual([202] + [400] * 7, sorted(each.status for each in answers))
+        self.assertEqual([202] + [400] * 7, sorted(answer.status for answer in answers))
 
     def test_concurrent_initialize_connection_of_a_host_grants_once(self):
         ask = self.act(**{"os-initialize_connection": {"connector": connector(1)}})
         answers = concurrency.run_at_once(*[ask] * 6)
-        self.assertEqual(1, len({each.raw for each in answers}))
+        self.assertEqual(1, len({answer.raw for answer in answers}))
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_concurrent_initialize_connection_and_unreserve_stay_consistent(self):
@@ -181,6 +181,6 @@ class ConcurrencyTest(ApiRaceCase):
         self.act(**{"os-initialize_connection": {"connector": connector(1)}})()
         self.act(**{"os-attach": {"host_name": "compute-1", "mountpoint": "m"}})()
         answers = concurrency.run_at_once(*[self.act(**{"os-detach": None})] * 6)
-        self.assertEqual({202}, {each.status for each in answers})
+        self.assertEqual({202}, {answer.status for answer in answers})
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         self.assert_detached()

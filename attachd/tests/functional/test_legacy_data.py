@@ -31,7 +31,7 @@ class LegacyLifeTest(data.IscsiCase):
         self.assertEqual("detaching", self.status())
         self.sdk.terminate_volume_attachment(self.volume, host.connector)
         self.assertEqual("detaching", self.status())
-        (attachment,) = [each for each in self.attached() if each["server_id"] == NODE]
+        (attachment,) = [item for item in self.attached() if item["server_id"] == NODE]
         self.sdk.detach_volume(self.volume, attachment["attachment_id"])
 
     def test_legacy_attach_data_is_read_by_the_next_host(self):

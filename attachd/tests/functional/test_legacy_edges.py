@@ -56,7 +56,9 @@ class NamesTest(Case):
             [attachment_id], [row["id"] for row in db_rows.list_attachments(self.volume)]
         )
         found = self.api.request("GET", f"/attachments?instance_id={SERVER.upper()}")
-        self.assertEqual([attachment_id], [each["id"] for each in found.body["attachments"]])
+        self.assertEqual(
+            [attachment_id], [attachment["id"] for attachment in found.body["attachments"]]
+        )
         self.act(
             self.volume,
             "os-force_detach",

@@ -158,9 +158,9 @@ class MixedTest(Case):
             self.assertEqual(set(reached.values()), self.driver.granted())
             every = list(reached)
             calls = {every[0]: self.detach, every[1]: self.delete, every[2]: self.delete}
-            for each in (every[number] for number in order):
-                calls[each](each)
-                del reached[each]
+            for item in (every[number] for number in order):
+                calls[item](item)
+                del reached[item]
                 self.assertEqual(set(reached.values()), self.driver.granted())
                 seen = self.api.request("GET", f"/volumes/{self.volume}").body["volume"]
                 self.assertEqual("in-use" if reached else "available", seen["status"])
@@ -171,8 +171,8 @@ class MixedTest(Case):
         fault = self.act(
             self.volume, "os-force_detach", {}, status=400, token=wsgi_api.ADMIN
         ).fault
-        for each in reached:
-            self.assertIn(f"attachment {each}", fault)
+        for item in reached:
+            self.assertIn(f"attachment {item}", fault)
         self.assertEqual(set(reached.values()), self.driver.granted())
 
     def test_os_force_detach_removes_one_attachment_in_each_state(self):
@@ -183,10 +183,10 @@ class MixedTest(Case):
             self.act(
                 self.volume, "os-force_detach", {"attachment_id": attachment}, token=wsgi_api.ADMIN
             )
-            self.assertEqual({reached[each] for each in others}, self.driver.granted(), state)
-            for each in others:
+            self.assertEqual({reached[other] for other in others}, self.driver.granted(), state)
+            for other in others:
                 self.act(
-                    self.volume, "os-force_detach", {"attachment_id": each}, token=wsgi_api.ADMIN
+                    self.volume, "os-force_detach", {"attachment_id": other}, token=wsgi_api.ADMIN
                 )
             self.assert_free()
 
@@ -214,7 +214,7 @@ class OneWriterTest(Case):
         self.assertRegex(fault, "one writer.*compute-1")
         reader = self.attach(SERVERS[1], token=BOB)
         writer = self.attach(SERVERS[0], mode="rw")
-        shown = {each: self.shown(each) for each in (reader, writer)}
+        shown = {item: self.shown(item) for item in (reader, writer)}
         self.assertEqual({reader: "ro", writer: "rw"}, shown)
         wanted = {"volume_uuid": self.volume, "instance_uuid": SERVERS[2], "mode": "rw"}
         refused = self.api.request("POST", "/attachments", {"attachment": wanted})

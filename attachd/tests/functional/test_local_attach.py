@@ -110,7 +110,11 @@ class Case(testtools.TestCase):
 
     def backings(self):
         ours = f"{self.folder}/"
-        return [Path(each) for each in backends.loop_backings() if each.startswith(ours)]
+        return [
+            Path(loop_backing)
+            for loop_backing in backends.loop_backings()
+            if loop_backing.startswith(ours)
+        ]
 
     def free_devices(self):
         for backing in self.backings():

@@ -58,7 +58,7 @@ class Case(testtools.TestCase):
         attachment = storage.create_attachment(volume.id, connector={"host": "one"})
         storage.complete_attachment(attachment)
         self.assertEqual("in-use", storage.get_volume(volume.id).status)
-        self.assertEqual([attachment.id], [each.id for each in storage.attachments()])
+        self.assertEqual([attachment.id], [item.id for item in storage.attachments()])
         storage.delete_attachment(attachment)
         return volume
 
@@ -87,7 +87,7 @@ class KeystoneTest(Case):
         rita = self.keystone.user("rita", "reader", project=self.alice.project)
         mallory = self.keystone.user("mallory", "member")
         storage = self.cloud(**rita.cloud)
-        self.assertEqual([volume.id], [each.id for each in storage.volumes()])
+        self.assertEqual([volume.id], [item.id for item in storage.volumes()])
         with self.assertRaises(sdk_exceptions.ForbiddenException):
             storage.delete_volume(volume.id)
         storage = self.cloud(**mallory.cloud)
@@ -96,7 +96,7 @@ class KeystoneTest(Case):
             storage.get_volume(volume.id)
         storage = self.cloud(**self.keystone.admin.cloud)
         found = list(storage.volumes(all_projects=True))
-        self.assertEqual([self.alice.project_id], [each.project_id for each in found])
+        self.assertEqual([self.alice.project_id], [item.project_id for item in found])
 
     def test_keystone_login_of_openstacksdk_with_application_credential_works(self):
         made = self.keystone.application_credential(self.alice)
@@ -199,8 +199,8 @@ class BasicTest(Case):
         new.touch(mode=0o600)
         new.write_text(
             "".join(
-                f"{name}:{bcrypt.hashpw(each.encode(), bcrypt.gensalt(4)).decode()}\n"
-                for name, each in passwords.items()
+                f"{name}:{bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()}\n"
+                for name, password in passwords.items()
             )
         )
         new.replace(self.users)
@@ -229,7 +229,7 @@ class BasicTest(Case):
             storage.create_volume(size=1)
         storage = self.cloud(**self.login("root", "toor"))
         found = list(storage.volumes(all_projects=True))
-        self.assertEqual([ALICES], [each.project_id for each in found])
+        self.assertEqual([ALICES], [item.project_id for item in found])
         self.assertTrue(list(storage.services()))
         for wrong in (("alice", "wrong"), ("mallory", "sesame")):
             storage = self.cloud(**self.login(*wrong))

@@ -55,7 +55,9 @@ class LostReplyTest(unittest.TestCase):
         with socket.create_connection((url.hostname, url.port), TIMEOUT) as connection:
             connection.sendall("\r\n".join(lines).encode() + sent)
             status = "detaching" if method == "DELETE" else "attaching"
-            wait_until(lambda: [each["status"] for each in self.attachments()] == [status])
+            wait_until(
+                lambda: [attachment["status"] for attachment in self.attachments()] == [status]
+            )
 
     def attachments(self):
         return self.request("GET", "/attachments/detail").json()["attachments"]
@@ -78,7 +80,7 @@ class LostReplyTest(unittest.TestCase):
         self.lose("PUT", url, body)
         second, third = self.request("PUT", url, body), self.request("PUT", url, body)
         self.assertEqual((200, 200), (second.status_code, third.status_code), second.text)
-        found = [each.json()["attachment"]["connection_info"] for each in (second, third)]
+        found = [item.json()["attachment"]["connection_info"] for item in (second, third)]
         self.assertEqual(found[0], found[1])
         self.assertEqual(identity, found[0]["attachment_id"])
         # DELETE: the second waits for the first, and finds nothing then.
@@ -98,7 +100,9 @@ class LostReplyTest(unittest.TestCase):
                 self.assertEqual(200, again.status_code, again.text)
                 self.assertEqual(row["id"], again.json()["attachment"]["id"])
                 self.assertNotEqual({}, again.json()["attachment"]["connection_info"])
-                self.assertEqual([row["id"]], [each["id"] for each in self.attachments()])
+                self.assertEqual(
+                    [row["id"]], [attachment["id"] for attachment in self.attachments()]
+                )
                 self.request("DELETE", f"/attachments/{row['id']}")
         self.assertEqual("available", self.volume_status())
 
@@ -113,7 +117,7 @@ class LostReplyTest(unittest.TestCase):
         again = self.request("POST", "/attachments", body, **headers)
         self.assertEqual(200, again.status_code, again.text)
         self.assertEqual(row["id"], again.json()["attachment"]["id"])
-        self.assertEqual([row["id"]], [each["id"] for each in self.attachments()])
+        self.assertEqual([row["id"]], [attachment["id"] for attachment in self.attachments()])
 
     def test_async_call_survives_kill_of_the_manager(self):
         body, later = self.wanted(connector=CONNECTOR), {"Prefer": "respond-async"}

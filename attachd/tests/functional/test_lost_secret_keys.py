@@ -53,7 +53,10 @@ class LostKeyTest(ApiCase):
         other = self.attach(self.add_volume()).body["attachment"]["id"]
         with self.assertLogs("attachd", logging.WARNING) as logged:
             answer = self.api.request("GET", "/attachments/detail")
-        shown = {each["id"]: each["connection_info"] for each in answer.body["attachments"]}
+        shown = {
+            attachment["id"]: attachment["connection_info"]
+            for attachment in answer.body["attachments"]
+        }
         self.assertEqual({}, shown[self.lost])
         self.assertEqual("pass-word", shown[other][AUTH])
         self.assertIn(self.lost, str(logged.output))

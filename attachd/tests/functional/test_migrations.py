@@ -36,12 +36,12 @@ class MigrationsOnSqlite(unittest.TestCase):
             return {
                 table: [
                     [
-                        {**each, "type": repr(each["type"])}
-                        for each in inspector.get_columns(table)
+                        {**column, "type": repr(column["type"])}
+                        for column in inspector.get_columns(table)
                     ],
                     inspector.get_pk_constraint(table),
-                    sorted(inspector.get_indexes(table), key=lambda each: each["name"]),
-                    sorted(inspector.get_foreign_keys(table), key=lambda each: each["name"]),
+                    sorted(inspector.get_indexes(table), key=lambda item: item["name"]),
+                    sorted(inspector.get_foreign_keys(table), key=lambda item: item["name"]),
                     inspector.get_unique_constraints(table),
                     inspector.get_table_options(table),
                 ]

@@ -44,14 +44,14 @@ class MountTest(LoopDeviceCase):
         mounts.mount(device, folder, mode="rw")
         # Where mount keeps what the kernel does not, for umount.
         lines = Path("/run/mount/utab").read_text().splitlines()
-        (line,) = [each for each in lines if f"TARGET={folder} " in each]
+        (line,) = [item for item in lines if f"TARGET={folder} " in item]
         self.assertIn("OPTS=_netdev", line.split())
 
     def test_mount_of_same_device_at_once_mounts_once(self):
         device, folder = self.formatted(), self.place()
         with futures.ThreadPoolExecutor(4) as pool:
-            each = [pool.submit(mounts.mount, device, folder, mode="rw") for _ in range(4)]
-        self.assertEqual([None] * 4, [one.result() for one in each])
+            item = [pool.submit(mounts.mount, device, folder, mode="rw") for _ in range(4)]
+        self.assertEqual([None] * 4, [one.result() for one in item])
         self.assertEqual(1, self.times(folder))
 
     def test_mount_and_unmount_of_plain_file_work(self):
@@ -152,7 +152,7 @@ class MountTest(LoopDeviceCase):
 
     def times(self, folder):
         path = os.path.realpath(folder)
-        return [each.mountpoint for each in mountinfo.list_mounts()].count(path)
+        return [mount.mountpoint for mount in mountinfo.list_mounts()].count(path)
 
 
 class DirtyTest(LoopDeviceCase):

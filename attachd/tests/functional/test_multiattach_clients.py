@@ -50,7 +50,7 @@ class OpenStackCommandTest(commands.Case):
             )
         shown = self.disk()
         self.assertEqual("in-use", shown["status"])
-        self.assertEqual([FIRST, SECOND], [each["server_id"] for each in shown["attachments"]])
+        self.assertEqual([FIRST, SECOND], [item["server_id"] for item in shown["attachments"]])
         said = self.shell("openstack volume set --type one-writer disk 2>&1 || echo refused")
         self.assertIn("only possible while a volume is available", said)
         self.assertEqual("refused", said.splitlines()[-1])

@@ -50,10 +50,10 @@ class SharingOnSqlite(DatabaseRaceCase):
         reserve = functools.partial(db.reserve, volume, {"project_id": db_rows.PROJECT})
         for left in (5, 2, 0):
             outcomes = concurrency.run_at_once(*[reserve] * 40)
-            kinds = Counter(type(each).__name__ for each in outcomes)
+            kinds = Counter(type(outcome).__name__ for outcome in outcomes)
             self.assertEqual(left, kinds["dict"])
             self.assertEqual(40 - left, kinds["AttachmentLimitExceeded"])
-            result = {f"{each}" for each in outcomes if isinstance(each, Exception)}
+            result = {f"{outcome}" for outcome in outcomes if isinstance(outcome, Exception)}
             (message,) = result
             self.assertIn("has 5 attachments, and may have 5 (max_attachments", message)
             for row in db_rows.list_attachments(volume)[:2] if left == 5 else ():
@@ -75,15 +75,15 @@ class SharingOnSqlite(DatabaseRaceCase):
         pairs = [(self._volume(), host) for host in ("one", "two", "three") for _ in range(12)]
         attachments = [self._reserved(volume) for volume, _host in pairs]
         calls = [
-            self._connect(each, volume, host)
-            for each, (volume, host) in zip(attachments, pairs, strict=True)
+            self._connect(attachment, volume, host)
+            for attachment, (volume, host) in zip(attachments, pairs, strict=True)
         ]
         outcomes = concurrency.run_at_once(*calls)
-        kinds = Counter(type(each).__name__ for each in outcomes)
+        kinds = Counter(type(outcome).__name__ for outcome in outcomes)
         self.assertEqual({"dict": 21, "AttachmentLimitExceeded": 15}, kinds)
         for host in ("one", "two", "three"):
             self.assertEqual(7, self._count(host))
-        refused = next(each for each in outcomes if isinstance(each, Exception))
+        refused = next(outcome for outcome in outcomes if isinstance(outcome, Exception))
         self.assertRegex(f"{refused}", "Host .* has 7 attachments, and may have 7 .*max_att")
         # Who was refused has changed nothing.
         left = Counter(row["state"] for row in db_rows.list_attachments())
@@ -93,8 +93,8 @@ class SharingOnSqlite(DatabaseRaceCase):
         conf_fixture.override(self, "max_attachments_per_host", 4, group="manager")
         volumes = [self._volume() for _ in range(12)]
         attachments = [self._reserved(volume) for volume in volumes]
-        for each, volume in zip(attachments[:4], volumes[:4], strict=True):
-            self._connect(each, volume, "one")()
+        for attachment, volume in zip(attachments[:4], volumes[:4], strict=True):
+            self._connect(attachment, volume, "one")()
         calls = [
             *map(self._detach, attachments[:4], volumes[:4]),
             *map(self._connect, attachments[4:], volumes[4:], ["one"] * 8),
@@ -106,7 +106,7 @@ class SharingOnSqlite(DatabaseRaceCase):
         outcomes = concurrency.run_at_once(*calls)
         over.set()
         watcher.join()
-        self.assertEqual([list] * 4, [type(each) for each in outcomes[:4]])
+        self.assertEqual([list] * 4, [type(outcome) for outcome in outcomes[:4]])
         self.assertLessEqual(max(most), 4)
         # The rest is available for the next calls.
         concurrency.run_at_once(*map(self._connect, attachments[4:], volumes[4:], ["one"] * 8))
@@ -127,7 +127,7 @@ class SharingOnSqlite(DatabaseRaceCase):
         for round_ in range(3):
             calls = []
             for number, volume in enumerate(volumes):
-                hosts = [f"{round_}-{(each + number) % 4}" for each in range(4)]
+                hosts = [f"{round_}-{(index + number) % 4}" for index in range(4)]
                 calls += [self._connect(self._reserved(volume), volume, host) for host in hosts]
             outcomes = race_case.outcomes(*calls)
             self.assertEqual({"dict": 16}, outcomes)
@@ -135,20 +135,24 @@ class SharingOnSqlite(DatabaseRaceCase):
     def test_connect_20_at_once_with_one_writer_type_has_one_writer(self):
         volume = self._volume(mode="RO")
         attachments = [self._reserved(volume) for _ in range(20)]
-        calls = [self._connect(each, volume, f"host-{each}") for each in attachments]
-        modes = Counter(each["mode"] for each in concurrency.run_at_once(*calls))
+        calls = [
+            self._connect(attachment, volume, f"host-{attachment}") for attachment in attachments
+        ]
+        modes = Counter(item["mode"] for item in concurrency.run_at_once(*calls))
         self.assertEqual({"rw": 1, "ro": 19}, modes)
         (writer,) = [row["id"] for row in db_rows.list_attachments(volume) if row["mode"] == "rw"]
         detach.detach(self.backend, writer, volume)
         more = [self._reserved(volume) for _ in range(5)]
-        calls = [self._connect(each, volume, f"host-{each}") for each in more]
-        modes = Counter(each["mode"] for each in concurrency.run_at_once(*calls))
+        calls = [self._connect(item, volume, f"host-{item}") for item in more]
+        modes = Counter(item["mode"] for item in concurrency.run_at_once(*calls))
         self.assertEqual({"rw": 1, "ro": 4}, modes)
 
     def test_connect_for_writing_20_at_once_with_one_writer_type_succeeds_once(self):
         volume = self._volume(mode="RO")
         attachments = [self._reserved(volume, asked_mode="rw") for _ in range(20)]
-        calls = [self._connect(each, volume, f"host-{each}") for each in attachments]
+        calls = [
+            self._connect(attachment, volume, f"host-{attachment}") for attachment in attachments
+        ]
         outcomes = race_case.outcomes(*calls)
         self.assertEqual({"dict": 1, "InvalidVolumeAttachMode": 19}, outcomes)
 

@@ -68,8 +68,10 @@ class HostTest(ApiCase):
     def test_host_limit_reached_allows_repeated_connect(self):
         attachments = [self.attached() for _ in range(LIMIT)]
         connect = {"attachment": {"connector": {"host": "node-1"}}}
-        for each in attachments:
-            self.assertEqual(200, self.api.request("PUT", f"/attachments/{each}", connect).status)
+        for attachment in attachments:
+            self.assertEqual(
+                200, self.api.request("PUT", f"/attachments/{attachment}", connect).status
+            )
 
     def test_host_limit_counts_each_attachment_of_a_volume(self):
         volume = db_rows.add_volume(multiattach=True)["id"]
@@ -92,8 +94,8 @@ class HostTest(ApiCase):
             calls = [functools.partial(self.attach, volume=db_rows.add_volume()["id"])
                      for _ in range(8)]  # fmt: skip
             answers = concurrency.run_at_once(*calls)
-            statuses = sorted(each.status for each in answers)
+            statuses = sorted(answer.status for answer in answers)
             self.assertEqual([200] * LIMIT + [400] * (8 - LIMIT), statuses)
-            for each in answers:
-                if each.status == 400:
-                    self.assert_refused(each)
+            for answer in answers:
+                if answer.status == 400:
+                    self.assert_refused(answer)

@@ -94,7 +94,9 @@ class Case(unittest.TestCase):
         self.assertEqual((403, result), (answer.status, answer.message))
 
     def servers(self, volume):
-        return sorted(each["server_id"][0] for each in self.api.volume(volume)["attachments"])
+        return sorted(
+            attachment["server_id"][0] for attachment in self.api.volume(volume)["attachments"]
+        )
 
     def assert_second_attach_refused(self, volume):
         """Try all calls that would add an attachment to an attached volume."""
@@ -115,16 +117,18 @@ class Case(unittest.TestCase):
                 Request(
                     "POST",
                     "/attachments",
-                    {"attachment": {"volume_uuid": volume, "instance_uuid": SERVER.format(each)}},
+                    {"attachment": {"volume_uuid": volume, "instance_uuid": SERVER.format(index)}},
                 )
-                for each in range(2 + number % 2)
+                for index in range(2 + number % 2)
             ]
             answers = self.api.request_at_once(wanted)
-            winners = [each.body["attachment"]["id"] for each in answers if each.status == 200]
+            winners = [
+                answer.body["attachment"]["id"] for answer in answers if answer.status == 200
+            ]
             self.assertEqual(1, len(winners), answers)
-            for each in answers:
-                if each.status != 200:
-                    self.assert_denied(each)
+            for answer in answers:
+                if answer.status != 200:
+                    self.assert_denied(answer)
             self.assertEqual([], self.delete(winners[0]))
 
     def assert_the_first_one_may(self, volume):

@@ -54,8 +54,8 @@ class RacesOnMariadb(testtools.TestCase):
             file.write(settings("tgt", self.tgtd.options))
         self.processes = [deployment.start_manager() for _ in range(MANAGERS)]
         self.processes.append(self.start_api())
-        for each in self.processes:
-            each.show_in_failures(self)
+        for process in self.processes:
+            process.show_in_failures(self)
         deployment.wait_until_served()
         self.engine = sa.create_engine(deployment.database, isolation_level="AUTOCOMMIT")
         self.addCleanup(self.engine.dispose)
@@ -107,7 +107,7 @@ class RacesOnMariadb(testtools.TestCase):
         """Compare what is stored with what is derived from the same moment."""
         found = connection.execute(SNAPSHOT, {"match_id": self.volume}).all()
         volume = found[0]
-        held = [AttachmentState(each.one) for each in found if each.one]
+        held = [AttachmentState(item.one) for item in found if item.one]
         derived = states.derive(VolumeState(volume.state), held, volume.pending_detaches)
         if derived != (volume.status, volume.attach_status) or len(held) > WORKERS:
             yield f"stored {volume}, derived {derived} of {held}"
@@ -135,4 +135,4 @@ class RacesOnPostgresql(RacesOnMariadb):
 
 def ids(volume):
     """Return the attachments that an answer shows."""
-    return {each["attachment_id"] for each in volume["attachments"]}
+    return {attachment["attachment_id"] for attachment in volume["attachments"]}

@@ -147,7 +147,7 @@ class FailureTest(Case):
                 lambda body=attachment: self.api.request("POST", "/attachments", body),
                 lambda body=attachment: self.api.request("POST", "/attachments", body),
             )
-            statuses = [each.status for each in answers]
+            statuses = [answer.status for answer in answers]
             self.assertLessEqual(set(statuses), {200, 202, 400})
             _name, several, status = self.seen(volume)
             self.assertEqual("reserved", status)

@@ -58,7 +58,7 @@ class Machine(stateful.RuleBasedStateMachine):
         return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
 
     def _any_attachment(self, data: st.DataObject) -> tuple[Volume, Attachment]:
-        every = [(one, each) for one in self.volumes.values() for each in one.shared.values()]
+        every = [(one, item) for one in self.volumes.values() for item in one.shared.values()]
         unfinished = [pair for pair in every if pair[1].state not in {"connected", "attached"}]
         return data.draw(st.sampled_from([*every, *unfinished * 3]))
 
@@ -134,26 +134,26 @@ class Machine(stateful.RuleBasedStateMachine):
             row = db_rows.get_volume(volume.id)
             assert (row["status"], row["attach_status"]) == volume.status(), (row, volume)
             stored = {
-                each["id"]: (each["state"], each["mode"])
-                for each in db_rows.list_attachments(volume.id)
+                attachment["id"]: (attachment["state"], attachment["mode"])
+                for attachment in db_rows.list_attachments(volume.id)
             }
-            modelled = {each.id: (each.state, each.mode) for each in volume.shared.values()}
+            modelled = {item.id: (item.state, item.mode) for item in volume.shared.values()}
             assert stored == modelled, (stored, modelled)
 
     @stateful.invariant()
     def hosts_reach_their_volumes_in_the_mode_that_was_decided(self) -> None:
         granted = {
-            each.export.attachment_id: each.export.mode
-            for each in self.driver.driver_calls
-            if each.method == "grant" and each.export is not None
+            driver_call.export.attachment_id: driver_call.export.mode
+            for driver_call in self.driver.driver_calls
+            if driver_call.method == "grant" and driver_call.export is not None
         }
         expected = {
-            each.id: each.mode
+            item.id: item.mode
             for volume in self.volumes.values()
-            for each in volume.shared.values()
-            if each.reachable
+            for item in volume.shared.values()
+            if item.reachable
         }
-        seen = {each: granted[each] for each in self.driver.granted()}
+        seen = {item: granted[item] for item in self.driver.granted()}
         assert seen == expected, (seen, expected)
 
     @stateful.invariant()

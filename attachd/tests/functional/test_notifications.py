@@ -85,18 +85,18 @@ class LifeTest(DeploymentCase):
             received = listener.wait_for(kind)
         # Two processes notify.  Those of one process are in order, and so are each start and its
         # end; the timestamps order the rest.
-        ordered = sorted(received, key=lambda each: each["timestamp"])
-        self.assertEqual(LIFE, [each["kind"] for each in ordered])
-        kinds = [each["kind"] for each in received]
+        ordered = sorted(received, key=lambda item: item["timestamp"])
+        self.assertEqual(LIFE, [item["kind"] for item in ordered])
+        kinds = [message["kind"] for message in received]
         for start, end in zip(LIFE[::2], LIFE[1::2], strict=True):
             self.assertLess(kinds.index(start), kinds.index(end))
-        for each in received:
-            payload = each["payload"]
-            self.assertEqual(KEYS, set(payload), each["kind"])
+        for message in received:
+            payload = message["payload"]
+            self.assertEqual(KEYS, set(payload), message["kind"])
             self.assertEqual((volume_id, "disk"), (payload["volume_id"], payload["display_name"]))
-            self.assertNotIn("initiator", json.dumps(each))
-            self.assertRegex(each["publisher"], r"^volume\.test(@file(#file)?)?$")
-        statuses = {each["kind"]: each["payload"]["status"] for each in received}
+            self.assertNotIn("initiator", json.dumps(message))
+            self.assertRegex(message["publisher"], r"^volume\.test(@file(#file)?)?$")
+        statuses = {message["kind"]: message["payload"]["status"] for message in received}
         for kind, status in {
             "volume.create.start": "creating",
             "volume.create.end": "available",

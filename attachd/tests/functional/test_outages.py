@@ -30,7 +30,7 @@ class Case(testtools.TestCase):
     def assert_threads_are_as_before(self, deployment, before):
         """All of them answer, and there are not more."""
         answers = deployment.request_all([("GET", "/volumes")] * 2 * API_THREADS)
-        self.assertEqual({200}, {each.status for each in answers})
+        self.assertEqual({200}, {answer.status for answer in answers})
         wait_until(lambda: deployment.thread_count() <= before, deployment.thread_count)
 
     def warm_up(self, deployment, volume):
@@ -66,12 +66,12 @@ class DatabaseTest(Case):
                     ("DELETE", f"/attachments/{attachment}"),
                 ]
             )
-            for each in answers:
-                self.assert_unavailable(each, "^The database does not answer. Try")
+            for answer in answers:
+                self.assert_unavailable(answer, "^The database does not answer. Try")
             proxy.pass_on()
             wait_until(lambda: deployment.request("GET", "/volumes").status == 200)
             self.assertEqual("reserved", deployment.volume_status(volume))
-            wait_until(lambda each=attachment: deployment.connect(each).status == 200)
+            wait_until(lambda item=attachment: deployment.connect(item).status == 200)
             self.assertEqual(
                 200, deployment.request("DELETE", f"/attachments/{attachment}").status
             )
@@ -148,7 +148,7 @@ class BackendTest(Case):
         volumes = [
             deployment.create_volume(volume_type="slow") for _ in range(2 * API_THREADS - 1)
         ]
-        hung = [deployment.reserve(each) for each in [slow, *volumes]]
+        hung = [deployment.reserve(item) for item in [slow, *volumes]]
         self.tgtd.pause()
         over = threading.Event()
 
@@ -157,23 +157,23 @@ class BackendTest(Case):
             answers = [deployment.connect(identity)]
             while not over.is_set():
                 answers.append(deployment.connect(identity))
-            return [(identity, each) for each in answers]
+            return [(identity, item) for item in answers]
 
         with futures.ThreadPoolExecutor(len(hung)) as pool:
-            insisting = [pool.submit(insist, each) for each in hung]
+            insisting = [pool.submit(insist, item) for item in hung]
             try:
                 for _ in range(3):
                     deployment.attach_and_detach(fast)
             finally:
                 over.set()
-            answers = [one for each in insisting for one in each.result()]
+            answers = [one for item in insisting for one in item.result()]
         for identity, answer in answers:
             self.assert_names_what_to_do(deployment, identity, answer)
         self.tgtd.go_on()
-        for each in hung:
-            wait_until(lambda each=each: deployment.connect(each).status == 200)
-        for each in hung:
-            self.assertEqual(200, deployment.request("DELETE", f"/attachments/{each}").status)
+        for item in hung:
+            wait_until(lambda item=item: deployment.connect(item).status == 200)
+        for item in hung:
+            self.assertEqual(200, deployment.request("DELETE", f"/attachments/{item}").status)
         self.assertEqual([], self.tgtd.accounts())
 
     def deployed(self):
@@ -187,7 +187,7 @@ class BackendTest(Case):
         deployment.start()
         wait_until(
             lambda: (
-                [each["state"] for each in deployment.get("/v3/os-services")["services"]]
+                [service["state"] for service in deployment.get("/v3/os-services")["services"]]
                 == ["up", "up"]
             )
         )

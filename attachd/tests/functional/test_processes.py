@@ -110,10 +110,10 @@ class ServerCase:
                         seen[self.outcome(session, *sent)] += 1
 
         clients = [threading.Thread(target=work) for _ in range(6)]
-        for each in clients:
-            each.start()
-        for each in clients:
-            each.join(4 * TIMEOUT)
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join(4 * TIMEOUT)
         self.assertEqual({200: 360, 400: 360, 404: 720}, dict(seen))
 
     def outcome(self, session, method, path, body):
@@ -133,9 +133,9 @@ class ServerCase:
     def test_idle_connections_do_not_block_others(self):
         self.start(self.deployment)
         sessions = [requests.Session() for _ in range(80)]
-        for each in sessions:
-            self.addCleanup(each.close)
-            self.assertEqual(200, self.request(each, "GET", "/volumes").status_code)
+        for session in sessions:
+            self.addCleanup(session.close)
+            self.assertEqual(200, self.request(session, "GET", "/volumes").status_code)
         self.assertEqual(200, self.request(requests.Session(), "GET", "/volumes").status_code)
 
     def test_api_shutdown_answers_request_in_progress(self):
@@ -154,7 +154,7 @@ class ServerCase:
         self.deployment.api.wait_until_attaching()
         code = server.end()
         client.join(TIMEOUT)
-        self.assertEqual([200], [each.status_code for each in answers])
+        self.assertEqual([200], [answer.status_code for answer in answers])
         self.assertEqual(0, code)
 
     def test_api_with_unreadable_configuration_exits(self):

@@ -17,7 +17,9 @@ class QuorumQueuesTest(unittest.TestCase):
     def queues(self, deployment):
         """Return type and arguments of each queue by its name, asked as the guide does."""
         (command,) = next(
-            each.commands for each in guides.parse_blocks(GUIDE) if each.readers == "queues"
+            parse_block.commands
+            for parse_block in guides.parse_blocks(GUIDE)
+            if parse_block.readers == "queues"
         )
         lines = deployment.broker_lines(command)
         return dict(line.split("\t") for line in lines)

@@ -43,7 +43,7 @@ class RacesOnSqlite(DatabaseRaceCase):
         gold = types.create({"name": "gold"})["id"]
         growing = [db_rows.add_volume()["id"] for _ in range(20)]
         quotas.set_limits(db_rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
-        calls = [functools.partial(volumes.extend, each, db_rows.PROJECT, 2) for each in growing]
+        calls = [functools.partial(volumes.extend, item, db_rows.PROJECT, 2) for item in growing]
         calls += [create] * 10
         calls += [functools.partial(create, volume_type_id=gold)] * 20
         outcomes = race_case.outcomes(*calls)
@@ -70,7 +70,7 @@ class RacesOnSqlite(DatabaseRaceCase):
     def test_quota_released_by_delete_is_used_once(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 10})
         going = [create(state="deleting")["id"] for _ in range(10)]
-        leave = [functools.partial(volumes.move, each, volumes.Event.DELETED) for each in going]
+        leave = [functools.partial(volumes.move, item, volumes.Event.DELETED) for item in going]
         outcomes = race_case.outcomes(*leave, *[create] * 30)
         made = outcomes["dict"] - len(going)
         self.assertEqual(made, len(db_rows.list_volumes()))

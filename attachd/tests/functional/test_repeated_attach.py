@@ -43,20 +43,21 @@ class OpenStackCommandTest(Case):
     def test_openstack_command_shows_each_of_three_attached_servers(self):
         shown = json.loads(self.shell("openstack volume show disk -f json"))
         self.assertEqual("in-use", shown["status"])
-        self.assertEqual(SERVERS, [each["server_id"] for each in shown["attachments"]])
+        self.assertEqual(SERVERS, [attachment["server_id"] for attachment in shown["attachments"]])
         self.assertEqual(
-            self.attachment_ids, [each["attachment_id"] for each in shown["attachments"]]
+            self.attachment_ids,
+            [attachment["attachment_id"] for attachment in shown["attachments"]],
         )
         self.assertNotIn("attachment_count", shown)
         (listed,) = json.loads(self.shell("openstack volume list -f json"))
-        self.assertEqual(SERVERS, [each["server_id"] for each in listed["Attached to"]])
+        self.assertEqual(SERVERS, [item["server_id"] for item in listed["Attached to"]])
         result = self.shell("openstack volume list -f value -c 'Attached to'")
         for server, letter in zip(SERVERS, "bcd", strict=True):
             self.assertRegex(result, rf"{server}.*/dev/vd{letter}")
         self.shell(f"openstack volume attachment delete {self.attachment_ids[1]}")
         shown = json.loads(self.shell("openstack volume show disk -f json"))
         left = [SERVERS[0], SERVERS[2]]
-        self.assertEqual(left, [each["server_id"] for each in shown["attachments"]])
+        self.assertEqual(left, [attachment["server_id"] for attachment in shown["attachments"]])
 
 
 class CinderCommandTest(Case):

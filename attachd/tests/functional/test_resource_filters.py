@@ -41,7 +41,7 @@ class ResourceFiltersTest(unittest.TestCase):
 
     def listed_filters(self):
         found = self.api.request("GET", "/resource_filters").body["resource_filters"]
-        return {each["resource"]: each["filters"] for each in found}
+        return {item["resource"]: item["filters"] for item in found}
 
     def request(self, resource, name):
         token = wsgi_api.ADMIN if resource == "pool" else wsgi_api.MEMBER
@@ -62,7 +62,7 @@ class ResourceFiltersTest(unittest.TestCase):
         self.assert_listed_filters_are_accepted()
 
     def test_cinder_command_list_filters_shows_all_configured_filters(self):
-        self.say({name: sorted(each.known) for name, each in filters.RESOURCES.items()})
+        self.say({name: sorted(resource.known) for name, resource in filters.RESOURCES.items()})
         self.assert_listed_filters_are_accepted()
 
     def test_cinder_command_list_filters_shows_some_and_no_filters(self):

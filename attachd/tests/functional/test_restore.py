@@ -45,7 +45,7 @@ class UnitTest(unittest.TestCase):
     def test_restore_unit_runs_existing_command_with_visible_mounts(self):
         path = processes.ROOT / "etc" / "systemd" / "attachd-local.service"
         lines = path.read_text().splitlines()
-        settings = [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
+        settings = [line.split("=", 1) for line in lines if "=" in line and line[0] != "#"]
         program, name = dict(settings)["ExecStart"].split()
         self.assertEqual("attachd", Path(program).name)
         self.assertIn(name, metadata.entry_points(group="attachd.cli").names)
@@ -172,8 +172,8 @@ class RestoringTest(UserSpaceDeviceCase):
         subprocess.run(["umount", self.mountpoint], check=False, capture_output=True)
         folder = self.place_of(entry)
         image = storage_daemon.image_file(folder)
-        for each in loop_devices.list_over(image):
-            subprocess.run(["losetup", "--detach", each.path], check=True)
+        for item in loop_devices.list_over(image):
+            subprocess.run(["losetup", "--detach", item.path], check=True)
         storage_daemon.kill(folder)
         subprocess.run(["umount", "--lazy", image], check=False, capture_output=True)
         wait_until(lambda: not self.tgtd.sessions())
@@ -183,9 +183,9 @@ class RestoringTest(UserSpaceDeviceCase):
 
     def restore(self):
         return restore.restore_host(
-            self.host, lambda each: each.connection_info, self.progress.append
+            self.host, lambda item: item.connection_info, self.progress.append
         )
 
     @staticmethod
     def verdicts(found):
-        return [(each.verdict, each.error or each.advice) for each in found]
+        return [(item.verdict, item.error or item.advice) for item in found]

@@ -28,7 +28,7 @@ class RulesTest(ApiCase):
     def _context(self, token):
         user, project, roles = token.split(":")
         return RequestContext(
-            user_id=user, project_id=project, roles=[each for each in roles.split(",") if each]
+            user_id=user, project_id=project, roles=[word for word in roles.split(",") if word]
         )
 
     def test_policy_rules_allow_the_expected_roles(self):
@@ -53,34 +53,34 @@ class GatesTest(ApiCase):
     def setUp(self):
         super().setUp()
         self.endpoints = endpoint.load()
-        opened = [self._opened(each) for each in self.endpoints]
+        opened = [self._opened(item) for item in self.endpoints]
         with mock.patch.object(endpoint, "load", return_value=opened):
             self.api = wsgi_api.WsgiApi(self.api.backend, app.make_app())
 
     @staticmethod
-    def _opened(each):
-        body = None if each.action is None else validation.VersionedSchema({}, each.since)
-        return dataclasses.replace(each, handler=lambda: None, arguments=(), body=body, query=None)
+    def _opened(item):
+        body = None if item.action is None else validation.VersionedSchema({}, item.since)
+        return dataclasses.replace(item, handler=lambda: None, arguments=(), body=body, query=None)
 
-    def _ask(self, each, token):
+    def _ask(self, item, token):
         return self.api.request(
-            each.method,
-            re.sub(r"\{\w+\}", "x", each.path),
-            {each.action: None} if each.action else None,
+            item.method,
+            re.sub(r"\{\w+\}", "x", item.path),
+            {item.action: None} if item.action else None,
             token=token,
-            version=mv.RequestedVersions(each.since, each.ext_since).header(),
+            version=mv.RequestedVersions(item.since, item.ext_since).header(),
         )
 
     def test_endpoints_allow_expected_roles_and_name_the_rule_to_others(self):
-        for each in self.endpoints:
+        for item in self.endpoints:
             for name, token in role_expectations.TOKENS_BY_ROLE.items():
-                with self.subTest(each.operation, persona=name):
-                    answer = self._ask(each, token)
-                    if name in role_expectations.allowed_roles(each.policy):
-                        self.assertEqual((each.status, b""), (answer.status, answer.raw))
+                with self.subTest(item.operation, persona=name):
+                    answer = self._ask(item, token)
+                    if name in role_expectations.allowed_roles(item.policy):
+                        self.assertEqual((item.status, b""), (answer.status, answer.raw))
                     else:
                         self.assertEqual(403, answer.status)
-                        self.assertIn(f" {each.policy} ", answer.fault)
+                        self.assertIn(f" {item.policy} ", answer.fault)
 
 
 class ExtraSpecsTest(ApiCase):
@@ -105,7 +105,7 @@ class ExtraSpecsTest(ApiCase):
                 all_ = self.api.request("GET", "/types", token=token).body["volume_types"]
                 specs = self.api.request("GET", f"{self.path}/extra_specs", token=token).body
                 self.assertEqual(expected, set(one["extra_specs"]))
-                self.assertIn(expected, [set(each["extra_specs"]) for each in all_])
+                self.assertIn(expected, [set(item["extra_specs"]) for item in all_])
                 self.assertEqual(expected, set(specs["extra_specs"]))
                 hidden = self.api.request(
                     "GET", f"{self.path}/extra_specs/storage_protocol", token=token
@@ -113,8 +113,8 @@ class ExtraSpecsTest(ApiCase):
                 self.assertEqual(200 if name in may_know else 404, hidden.status)
 
 
-def _version(each):
-    return mv.RequestedVersions(mv.LATEST, each.ext_since).header()
+def _version(item):
+    return mv.RequestedVersions(mv.LATEST, item.ext_since).header()
 
 
 class StoryTest(ApiCase):
@@ -148,13 +148,13 @@ class StoryTest(ApiCase):
     def _ask(self, api, step):
         if step.path.startswith("//"):
             return test_api_samples.sent(api, step)
-        each = self._endpoint(step)
-        self.seen.add(each)
-        self._refused(step, each)
+        item = self._endpoint(step)
+        self.seen.add(item)
+        self._refused(step, item)
         allowed = [
             name
             for name in role_expectations.TOKENS_BY_ROLE
-            if name in role_expectations.allowed_roles(each.policy)
+            if name in role_expectations.allowed_roles(item.policy)
         ]
         least = role_expectations.LEAST_ROLE.get(step.name, allowed[-1])
         return test_api_samples.sent(
@@ -165,27 +165,27 @@ class StoryTest(ApiCase):
         path = step.path.partition("?")[0]
         match = self.routes.find(step.method, path.split("/")[1:])
         action = next(iter(step.body)) if match.candidates[0].action else None
-        return [each for each in match.candidates if each.action == action][-1]
+        return [candidate for candidate in match.candidates if candidate.action == action][-1]
 
-    def _refused(self, step, each):
+    def _refused(self, step, item):
         for name in role_expectations.TOKENS_BY_ROLE.keys() - role_expectations.allowed_roles(
-            each.policy
+            item.policy
         ):
-            with self.subTest(each.operation, persona=name):
+            with self.subTest(item.operation, persona=name):
                 token = role_expectations.TOKENS_BY_ROLE[name]
-                version = _version(each)
+                version = _version(item)
                 answer = self.api.request(
                     step.method, step.path, step.body, token=token, version=version
                 )
                 self.assertEqual(403, answer.status, answer.raw)
-                self.assertIn(f" {each.policy} ", answer.fault)
-        if OF_PROJECTS & set(each.variables):
-            self._refused_to_strangers(each, step.path, step.body)
+                self.assertIn(f" {item.policy} ", answer.fault)
+        if OF_PROJECTS & set(item.variables):
+            self._refused_to_strangers(item, step.path, step.body)
 
-    def _refused_to_strangers(self, each, path, body):
-        with self.subTest(each.operation, persona="stranger"):
-            version, token = _version(each), role_expectations.OTHER_PROJECT_MEMBER
-            answer = self.api.request(each.method, path, body, token=token, version=version)
+    def _refused_to_strangers(self, item, path, body):
+        with self.subTest(item.operation, persona="stranger"):
+            version, token = _version(item), role_expectations.OTHER_PROJECT_MEMBER
+            answer = self.api.request(item.method, path, body, token=token, version=version)
             # A 400: add a call to the samples, or a body to role_expectations.BODIES.
             self.assertIn(answer.status, {403, 404}, answer.raw)
 

@@ -69,9 +69,9 @@ class UpgradeCase:
         copy = self.make_volume(storage, source_volume_id=volume.id)
         storage.extend_volume(copy, 2)
         wait_until(lambda: storage.get_volume(copy.id).size == 2)
-        for each in (copy, volume):
-            storage.delete_volume(each)
-            storage.wait_for_delete(each, interval=0.1, wait=TIMEOUT)
+        for item in (copy, volume):
+            storage.delete_volume(item)
+            storage.wait_for_delete(item, interval=0.1, wait=TIMEOUT)
 
     def older_calls(self, volume):
         self.act(volume, "os-reserve")
@@ -93,9 +93,9 @@ class UpgradeCase:
         self.assertEqual(former, former_release.MARK in process.output, process.output)
 
     def ended(self, *started):
-        for each in started:
-            self.assertEqual(0, each.end())
-            self.assertNotIn("Traceback", each.output)
+        for item in started:
+            self.assertEqual(0, item.end())
+            self.assertNotIn("Traceback", item.output)
 
     def wait_until_ready(self):
         """Wait until the upgrade is complete according to the managers' reports."""
@@ -103,7 +103,7 @@ class UpgradeCase:
 
     def not_ready(self):
         checks = self.deployment.upgrade_checks()
-        return [each for each in OF_UPGRADES if checks[each]]
+        return [of_upgrade for of_upgrade in OF_UPGRADES if checks[of_upgrade]]
 
 
 class ManagersFirstCase(UpgradeCase):

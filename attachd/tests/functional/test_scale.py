@@ -110,7 +110,9 @@ class Pages(Case):
     def test_page_of_volumes_shows_the_data_of_each_volume(self):
         (first, *_others) = self.volumes(self.member)
         self.assertEqual(2, len(first["attachments"]))
-        self.assertEqual({first["id"]}, {each["volume_id"] for each in first["attachments"]})
+        self.assertEqual(
+            {first["id"]}, {attachment["volume_id"] for attachment in first["attachments"]}
+        )
         self.assertRegex(first["volume_type"], r"^type-\d$")
 
 
@@ -168,13 +170,13 @@ class OnMariadb(Pages):
             (self.volumes, VOLUME_FILTERS, FEW, 12),
             (self.attachments, ATTACHMENT_FILTERS, FEW_ATTACHMENTS, 4),
         ]
-        for list_, samples, few, each in cases:
+        for list_, samples, few, item in cases:
             for name, expected in few.items():
                 with self.subTest(name, list=list_.__name__):
                     query = {**ALL, name: self.filled(samples[name])}
                     cost, found = self.read(list_, self.admin, query)
                     self.assertEqual(expected, found)
-                    self.assertLess(cost, each * expected + 20)
+                    self.assertLess(cost, item * expected + 20)
 
     def test_counts_and_sums_read_each_row_once(self):
         def count(ctx, **query):
@@ -229,7 +231,7 @@ class OnMariadb(Pages):
                 names = {"volume": tuple(everything), "attachment": tuple(everything)}
                 with (
                     self.subTest(name, list=list_.__name__, who="member"),
-                    mock.patch.object(register, "for_members", lambda each, n=names: n[each.name]),
+                    mock.patch.object(register, "for_members", lambda item, n=names: n[item.name]),
                 ):
                     self.assert_indexed(self.plans(list_, self.member, query))
 

@@ -56,7 +56,7 @@ class SchemathesisTest(unittest.TestCase):
         self.addCleanup(server.close)
 
     def configure(self, world):
-        known = {name: [world[each] for each in keys] for name, keys in KNOWN.items()}
+        known = {name: [world[key] for key in keys] for name, keys in KNOWN.items()}
         known["path.host"] = [HOST, "here@fake"]
         lines = []
         for name, values in known.items():
@@ -119,7 +119,7 @@ class SchemathesisTest(unittest.TestCase):
 class MethodsTest(unittest.TestCase):
     def test_unknown_method_of_a_url_returns_404(self):
         api = wsgi_api.use(self)
-        declared = {(each.method, each.path) for each in endpoint.load()}
+        declared = {(api_endpoint.method, api_endpoint.path) for api_endpoint in endpoint.load()}
         for path in sorted({path for _, path in declared}):
             url = path.replace("{", "").replace("}", "")
             for method in METHODS:
@@ -133,8 +133,8 @@ class MethodsTest(unittest.TestCase):
     def is_taken(method, url, declared):
         parent = url.rpartition("/")[0]
         return any(
-            each == method
+            item == method
             and path.startswith(f"{parent}/{{")
             and path.count("/") == url.count("/")
-            for each, path in declared
+            for item, path in declared
         )

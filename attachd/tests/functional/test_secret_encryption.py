@@ -93,8 +93,8 @@ class Ear:
     @property
     def text(self):
         return "\n".join(
-            each if isinstance(each, str) else bytes(each).decode("utf-8", "replace")
-            for each in self.received
+            item if isinstance(item, str) else bytes(item).decode("utf-8", "replace")
+            for item in self.received
         )
 
 
@@ -111,8 +111,8 @@ class Case(testtools.TestCase):
     def start(self):
         self.manager = self.deployment.start_manager()
         self.server = self.deployment.start_uwsgi()
-        for each in (self.manager, self.server):
-            each.show_in_failures(self)
+        for item in (self.manager, self.server):
+            item.show_in_failures(self)
 
     def sql(self, statement, **values):
         with self.engine.begin() as connection:

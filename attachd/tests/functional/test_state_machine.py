@@ -65,9 +65,9 @@ class Machine(Rules):
         self, data: st.DataObject
     ) -> tuple[attachment_model.Volume, attachment_model.Attachment]:
         every = [
-            (volume, each)
+            (volume, attachment)
             for volume in self.volumes.values()
-            for each in volume.attachments.values()
+            for attachment in volume.attachments.values()
         ]
         # Those that are not connected have the more interesting lives before them.
         unfinished = [pair for pair in every if pair[1].state not in {"connected", "attached"}]
@@ -200,7 +200,10 @@ class Machine(Rules):
 
     @staticmethod
     def _new_row(volume: legacy_model.Volume) -> str:
-        known = {*volume.attachments, *(each.id for each in volume.connections.values())}
+        known = {
+            *volume.attachments,
+            *(connection.id for connection in volume.connections.values()),
+        }
         (new,) = {
             row["id"] for row in db_rows.list_attachments(volume.id) if row["kind"] != "hold"
         } - known
@@ -256,7 +259,7 @@ class Machine(Rules):
         with self.driver.faults(revoke=work):
             answer = self._ask(expected, "DELETE", f"/attachments/{attachment.id}")
         if expected == attachment_model.OK:
-            left = {each["id"] for each in answer.body["attachments"]}
+            left = {item["id"] for item in answer.body["attachments"]}
             assert left == set(volume.attachments), left
 
     @stateful.rule()
@@ -264,16 +267,20 @@ class Machine(Rules):
         self.driver.restart()
         self.healer.run_once()
         for volume in self.volumes.values():
-            for each in volume.every():
-                each.reachable = each.state in {"connected", "attached"} and each.host is not None
+            for item in volume.every():
+                item.reachable = item.state in {"connected", "attached"} and item.host is not None
 
     @stateful.invariant()
     def clients_see_what_the_model_says(self) -> None:
         for volume in self.volumes.values():
             seen = self._ask(attachment_model.OK, "GET", f"/volumes/{volume.id}").body["volume"]
             assert (seen["status"], seen["size"]) == (volume.status()[0], volume.size_gib), seen
-            used = {each["attachment_id"] for each in seen["attachments"]}
-            expected = {each.id for each in volume.attachments.values() if each.wire == "attached"}
+            used = {attachment["attachment_id"] for attachment in seen["attachments"]}
+            expected = {
+                attachment.id
+                for attachment in volume.attachments.values()
+                if attachment.wire == "attached"
+            }
             assert used == expected, (used, volume)
 
     @stateful.invariant()
@@ -286,27 +293,33 @@ class Machine(Rules):
             held = db_rows.list_attachments(volume.id)
             stored = {row["id"]: (row["state"], row["parent_id"]) for row in held}
             holds = [row["id"] for row in held if row["kind"] == "hold"]
-            assert [stored.pop(each) for each in holds] == [("held", None)] * volume.holds, volume
+            assert [stored.pop(hold) for hold in holds] == [("held", None)] * volume.holds, volume
             modelled: dict[str, tuple[str, str | None]]
-            modelled = {each.id: (each.state, None) for each in volume.attachments.values()}
+            modelled = {
+                attachment.id: (attachment.state, None)
+                for attachment in volume.attachments.values()
+            }
             modelled |= {
-                each.id: (each.state, each.serves) for each in volume.connections.values()
+                connection.id: (connection.state, connection.serves)
+                for connection in volume.connections.values()
             }
             assert stored == modelled, (stored, modelled)
 
     @stateful.invariant()
     def exactly_those_hosts_reach_their_volumes_that_should(self) -> None:
         expected = {
-            each.id
+            item.id
             for volume in self.volumes.values()
-            for each in volume.every()
-            if each.reachable
+            for item in volume.every()
+            if item.reachable
         }
         assert self.driver.granted() == expected, expected
 
     @stateful.invariant()
     def the_backend_has_the_volumes_and_no_others(self) -> None:
-        expected = {each.id: each.made_gib for each in self.volumes.values() if each.made_gib}
+        expected = {
+            volume.id: volume.made_gib for volume in self.volumes.values() if volume.made_gib
+        }
         assert self.driver.sizes() == expected, (self.driver.sizes(), expected)
 
 

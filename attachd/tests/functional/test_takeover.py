@@ -131,8 +131,8 @@ class TakeoverTest(testtools.TestCase):
             threading.Thread(target=self.cycle, args=(number, volumes), daemon=True)
             for number in range(CLIENTS)
         ]
-        for each in clients:
-            each.start()
+        for client in clients:
+            client.start()
         wait_until(
             lambda: (
                 len(recording_manager.read_record(self.record)) > 200 and self.both_have_worked()
@@ -152,8 +152,8 @@ class TakeoverTest(testtools.TestCase):
         count = len(recording_manager.read_record(self.record))
         wait_until(lambda: len(recording_manager.read_record(self.record)) > count + 100)
         self.stop.set()
-        for each in clients:
-            each.join(TIMEOUT)
+        for client in clients:
+            client.join(TIMEOUT)
         wait_until(lambda: not self.half_way())
         self.assertEqual([], self.trouble)
         self.assertEqual([], self.show("/attachments"))
@@ -163,7 +163,7 @@ class TakeoverTest(testtools.TestCase):
                 recording_manager.find_overlaps(recording_manager.read_record(self.record), died)
             ),
         )
-        exports = [each for each in self.state.rglob("*") if each.is_symlink()]
+        exports = [path for path in self.state.rglob("*") if path.is_symlink()]
         self.assertEqual([], exports)
         figures = f"dead for others after {buried:.1f} s, all taken over after {taken_over:.1f} s"
         sys.stderr.write(f"\ntakeover_time {TAKEOVER} s: {figures}\n")
@@ -218,7 +218,7 @@ class TakeoverTest(testtools.TestCase):
         asking.join(TIMEOUT)
         self.assertEqual(["grant", "revoke"], self.methods_since(started))
         self.assertIsNone(self.show(path))
-        self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
+        self.assertEqual([], [item for item in self.state.rglob("*") if item.is_symlink()])
 
     def methods_since(self, count):
         """Return which methods of the driver were begun after so many entries."""
@@ -260,7 +260,7 @@ class TakeoverTest(testtools.TestCase):
         wait_until(lambda: "refused" in self.since(before))
         asking.join(TIMEOUT)
         self.assertNotIn("changes", self.since(before))
-        self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
+        self.assertEqual([], [path for path in self.state.rglob("*") if path.is_symlink()])
         self.assertIsNone(self.show(attachment))
         wait_until(lambda: len(self.processes()) == 2)
         # As another one it is as good as before.

@@ -46,8 +46,8 @@ class ObservedTest(testtools.TestCase):
         self.deployment.configure("\n".join(lines))
         self.manager = self.deployment.start_manager()
         self.server = self.deployment.start_gunicorn()
-        for each in (self.manager, self.server):
-            each.show_in_failures(self)
+        for item in (self.manager, self.server):
+            item.show_in_failures(self)
 
     def attach(self):
         """Attach a new volume; returns the id of the request and the secret of the connection."""
@@ -72,12 +72,12 @@ class ObservedTest(testtools.TestCase):
 
         def of_it():
             spans = self.collector.spans
-            for each in spans:
+            for span in spans:
                 if (
-                    each.facts.get("openstack.request_id") == ours
-                    and each.service == "attachd-api"
+                    span.facts.get("openstack.request_id") == ours
+                    and span.service == "attachd-api"
                 ):
-                    return {found.name: found for found in spans if found.trace == each.trace}
+                    return {found.name: found for found in spans if found.trace == span.trace}
             return {}
 
         wanted = {
@@ -90,11 +90,11 @@ class ObservedTest(testtools.TestCase):
         wait_until(lambda: wanted <= set(of_it()))
         found = of_it()
         chain = [found["grant"]]
-        by_id = {each.id: each for each in found.values()}
+        by_id = {item.id: item for item in found.values()}
         while chain[-1].parent in by_id:
             chain.append(by_id[chain[-1].parent])
         self.assertEqual("POST /attachments", chain[-1].name)
-        self.assertLessEqual(wanted, {each.name for each in chain})
+        self.assertLessEqual(wanted, {item.name for item in chain})
         self.assertEqual("attachd-manager", found["grant"].service)
         self.assertEqual(THEIRS, chain[-1].facts["openstack.global_request_id"])
         self.assertNotIn(secret, repr(self.collector.spans))
@@ -119,14 +119,14 @@ class ObservedTest(testtools.TestCase):
         ):
             self.assertNotIn(secret, process.output)
             of_it = [
-                each
-                for each in self.records(process)
-                if (each.get("context") or {}).get("request_id") == ours
+                record
+                for record in self.records(process)
+                if (record.get("context") or {}).get("request_id") == ours
             ]
-            known = {each["context"].get("global_request_id") for each in of_it}
-            found = {each["name"] for each in of_it}
+            known = {item["context"].get("global_request_id") for item in of_it}
+            found = {item["name"] for item in of_it}
             for name in names:
-                self.assertTrue(any(each.startswith(name) for each in found), (name, found))
+                self.assertTrue(any(item.startswith(name) for item in found), (name, found))
             self.assertEqual({THEIRS}, known)
-        commands = [each["message"] for each in of_it if each["name"] == "attachd.commands"]
-        self.assertTrue(any("tgtadm" in each for each in commands), commands)
+        commands = [item["message"] for item in of_it if item["name"] == "attachd.commands"]
+        self.assertTrue(any("tgtadm" in command for command in commands), commands)

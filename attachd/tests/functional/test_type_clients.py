@@ -223,7 +223,7 @@ class CinderClientTest(libraries.Case):
         self.assertEqual({"b": "2"}, qos.get(one).specs)
         kind = self.client.volume_types.create("fast")
         qos.associate(one, kind.id)
-        self.assertEqual(["fast"], [each.name for each in qos.get_associations(one)])
+        self.assertEqual(["fast"], [association.name for association in qos.get_associations(one)])
         qos.disassociate(one, kind.id)
         qos.associate(one, kind.id)
         with self.assertRaises(exceptions.BadRequest):
@@ -262,7 +262,9 @@ class SdkTest(libraries.Case):
         kind = storage.create_type(name="gold")
         self.assertEqual(kind.id, storage.set_default_type("b" * 32, kind.id).volume_type_id)
         self.assertEqual(kind.id, storage.show_default_type("b" * 32).volume_type_id)
-        self.assertEqual(["b" * 32], [each.project_id for each in storage.default_types()])
+        self.assertEqual(
+            ["b" * 32], [default_type.project_id for default_type in storage.default_types()]
+        )
         storage.unset_default_type("b" * 32)
         self.assertEqual([], list(storage.default_types()))
 
@@ -276,7 +278,10 @@ class SdkTest(libraries.Case):
         self.assertEqual({"b": "2"}, found.specs)
         kind = storage.create_type(name="fast")
         storage.associate_qos_spec(one, kind.id)
-        self.assertEqual(["fast"], [each.name for each in storage.qos_spec_associations(one)])
+        self.assertEqual(
+            ["fast"],
+            [spec_association.name for spec_association in storage.qos_spec_associations(one)],
+        )
         storage.disassociate_qos_spec(one, kind.id)
         storage.disassociate_all_qos_spec(one)
         storage.delete_qos_spec(one)

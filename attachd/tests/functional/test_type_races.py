@@ -48,7 +48,7 @@ class RacesOnSqlite(DatabaseRaceCase):
         """Have volumes get a type, created and retyped, and others do something to it."""
         free = [db_rows.add_volume()["id"] for _ in range(6)]
         calls = [functools.partial(create, kind, f"p{number % 3}") for number in range(12)]
-        calls += [functools.partial(retype, each, kind) for each in free]
+        calls += [functools.partial(retype, item, kind) for item in free]
         # In the middle, so that there is something before and after them.
         calls[len(calls) // 2 : len(calls) // 2] = others
         return race_case.outcomes(*calls)

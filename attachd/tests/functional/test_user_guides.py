@@ -34,9 +34,13 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = lifetime.temp_dir(self)
-        rules = (each for each in guides.parse_blocks(RECIPES) if each.readers == self.recipe)
+        rules = (
+            parse_block
+            for parse_block in guides.parse_blocks(RECIPES)
+            if parse_block.readers == self.recipe
+        )
         policy = self.folder / "policy.yaml"
-        policy.write_text("".join(each.text for each in rules if self.recipe))
+        policy.write_text("".join(rule.text for rule in rules if self.recipe))
         own = self.folder / "own.conf"
         own.write_text(CONFIGURATION.format(policy=policy))
         self.service = AllInOne(self, self.folder / "state", f"--config-file={own}")
@@ -61,9 +65,9 @@ class CurlTest(Case):
         for tool in ("bash", "curl", "jq"):
             requirements.require_tool(self, tool)
         blocks = [
-            each
-            for each in guides.parse_blocks(GUIDE)
-            if each.language == "console" and not each.readers
+            parse_block
+            for parse_block in guides.parse_blocks(GUIDE)
+            if parse_block.language == "console" and not parse_block.readers
         ]
         self.assertGreater(len(blocks), 10)
         script, expected = ["set -eu"], []
@@ -107,7 +111,7 @@ class AuditorTest(Case):
         volume = made.json()["volume"]["id"]
         auditor = ("auditor", ELSEWHERES)
         listed = self.request("GET", "volumes?all_tenants=1", *auditor).json()["volumes"]
-        self.assertEqual([volume], [each["id"] for each in listed])
+        self.assertEqual([volume], [item["id"] for item in listed])
         for path in (f"volumes/{volume}", "attachments?all_tenants=1", "events?all_tenants=1"):
             self.assertEqual(200, self.request("GET", path, *auditor).status_code, path)
         attachment = {"attachment": {"volume_uuid": volume}}

@@ -76,7 +76,7 @@ class WatchingTest(testtools.TestCase):
 
         words = ("timeline", attachment, "-f", "json")
         rows = json.loads(self.type_in("openstack", "volume", "attachment", *words))
-        self.assertEqual(LIFE, [each["Type"] for each in rows])
+        self.assertEqual(LIFE, [row["Type"] for row in rows])
         self.assertEqual("grant", rows[1]["Steps"][-1]["name"])
         table = self.type_in("attachd", "attachment-timeline", attachment, "--long")
         self.assertIn("Process", table)

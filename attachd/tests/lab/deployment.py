@@ -176,7 +176,7 @@ class LabDeployment:
         address, _, port = self.tgtd.portal.rpartition(":")
         self.portals = [tcp_proxy.Proxy(test, address, int(port)) for _ in range(portals)]
         deployment = deployments.Deployment(test, "mariadb", backend="tgt", workers=1)
-        first, *others = (f"{guests.MACHINE}:{each.port}" for each in self.portals)
+        first, *others = (f"{guests.MACHINE}:{portal.port}" for portal in self.portals)
         options = {**self.tgtd.options, "tgt_portal": first, "tgt_more_portals": ",".join(others)}
         text = _MANAGER.format(seconds=work, agent=agent)
         deployment.configure(text + "".join(f"{key} = {options[key]}\n" for key in options))
@@ -210,7 +210,7 @@ class LabDeployment:
     def agent(self, host: Host) -> Any:
         """Return the record of an agent; None: there is none."""
         agents = self.api.request_json("GET", "/agents")["agents"]
-        return next((each for each in agents if each["host"] == host.name), None)
+        return next((item for item in agents if item["host"] == host.name), None)
 
     def wait_for_device(self, attachment: Any, host: Host) -> None:
         """Wait until a host reports the device of an attachment; then it is the guest's path.
@@ -222,8 +222,8 @@ class LabDeployment:
         def path() -> str | None:
             agent = self.agent(host)
             devices = agent["devices"] if agent["last_seen"] != before else []
-            own = (each for each in devices if each["attachment_id"] == attachment["id"])
-            return next((each["path"] for each in own), None)
+            own = (device for device in devices if device["attachment_id"] == attachment["id"])
+            return next((item["path"] for item in own), None)
 
         host.guest.path = wait_for(path)
         # The agent sends the path after it has stored it, and a report may come between.
@@ -294,7 +294,7 @@ class AgentCase(testtools.TestCase):
             cls.addClassCleanup(guest.leave)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(parcel.install, booted))
-        cls.hosts = [Host(each) for each in booted]
+        cls.hosts = [Host(item) for item in booted]
         cls.a, cls.b = cls.hosts[0], cls.hosts[-1]
 
     def setUp(self) -> None:

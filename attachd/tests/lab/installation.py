@@ -86,10 +86,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 def _build(folder: Path) -> Path:
     tree = folder / "tree"
     tree.mkdir()
-    for each in _PARTS:
-        source = processes.ROOT / each
+    for part in _PARTS:
+        source = processes.ROOT / part
         if source.is_dir():
-            shutil.copytree(source, tree / each, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, tree)
     # Within our own environment, which has the tools: nothing is fetched from anywhere.
@@ -109,12 +109,12 @@ def _needed(wheel: Path) -> list[metadata.Distribution]:
         if key not in seen:
             seen[key] = found = metadata.distribution(wanted.name)
             waiting += _requirements(found.requires or [], wanted.extras)
-    return list({each.name: each for each in seen.values()}.values())
+    return list({item.name: item for item in seen.values()}.values())
 
 
 def _metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        (name,) = (item for item in archive.namelist() if item.endswith(".dist-info/METADATA"))
         message = Message()
         for line in archive.read(name).decode().split("\n\n")[0].splitlines():
             key, colon, value = line.partition(": ")
@@ -127,15 +127,15 @@ def _requirements(lines: list[str], extras: set[str]) -> Iterator[requirements.R
     for line in lines:
         wanted = requirements.Requirement(line)
         marker = wanted.marker
-        if marker is None or any(marker.evaluate({"extra": each}) for each in extras or {""}):
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
             yield wanted
 
 
 def _pack(path: Path, distributions: list[metadata.Distribution]) -> None:
     """Pack what is imported, with its compiled form, and leave commands and tests behind."""
     with tarfile.open(path, "w") as tar:
-        for each in distributions:
-            for file in each.files or ():
-                source = Path(str(each.locate_file(file)))
+        for distribution in distributions:
+            for file in distribution.files or ():
+                source = Path(str(distribution.locate_file(file)))
                 if not {"..", "tests"} & set(file.parts) and source.exists():
                     tar.add(source, str(file))

@@ -111,7 +111,7 @@ class Case(testtools.TestCase):
     def assert_hosts(self, volume, *expected):
         """Check that the API and the target have the same hosts, with one session each."""
         shown = self.api.volume(volume)
-        names = sorted(each["host_name"] for each in shown["attachments"])
+        names = sorted(attachment["host_name"] for attachment in shown["attachments"])
         self.assertEqual(sorted(guest.connector["host"] for guest in expected), names)
         self.assertEqual("in-use" if expected else "available", shown["status"])
         for guest in (self.a, self.b):

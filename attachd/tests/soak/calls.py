@@ -164,7 +164,7 @@ class Calls:
 
     def list_ids(self, volume: str, server: str) -> list[str]:
         """List the ids of a server's attachments to a volume."""
-        return [each["id"] for each in self.listing(volume) if each["instance"] == server]
+        return [item["id"] for item in self.listing(volume) if item["instance"] == server]
 
     def connect(self, volume: str, attachment: str, connector: Connector) -> bool:
         """Connect; return whether it is connected now."""
@@ -246,18 +246,18 @@ class Calls:
         found = last.body["volume"]
         # The API reads the two one after the other.
         self._note(volume, last, volume_model.HadStatus(found["status"]))
-        ids = frozenset(each["attachment_id"] for each in found["attachments"])
+        ids = frozenset(attachment["attachment_id"] for attachment in found["attachments"])
         self._note(volume, last, volume_model.HadAttached(ids))
 
     def _note(self, volume: str, result: Try, what: Any) -> None:
         self.history.note(volume, result.invoked, result.answered, what)
 
     def _note_list(self, volume: str, result: Try, found: list[dict[str, Any]]) -> None:
-        for each in found:
-            self.history.note_seen(each["instance"], each["id"])
-        pairs = frozenset((each["id"], each["status"]) for each in found)
+        for item in found:
+            self.history.note_seen(item["instance"], item["id"])
+        pairs = frozenset((item["id"], item["status"]) for item in found)
         self._note(volume, result, volume_model.Listed(pairs))
-        servers = {each["instance"] for each in found}
+        servers = {item["instance"] for item in found}
         if self._keys and len(servers) < len(found):
             self.history.violation(f"attached twice: {found}")
 

@@ -136,10 +136,10 @@ class SoakDeployment:
     def remove_volumes(self) -> None:
         """Delete all volumes, which have no attachments any more."""
         caller = http_client.Client(self.url)
-        for each in (*self.ordinary, *self.shared):
-            caller.request_json("DELETE", f"/volumes/{each}")
-        for each in (*self.ordinary, *self.shared):
-            caller.wait_for(each, "gone")
+        for item in (*self.ordinary, *self.shared):
+            caller.request_json("DELETE", f"/volumes/{item}")
+        for item in (*self.ordinary, *self.shared):
+            caller.wait_for(item, "gone")
 
     def kill(self, kind: str, chance: random.Random) -> "Restart":
         """Send SIGKILL to a process.
@@ -222,7 +222,9 @@ class SoakDeployment:
     def _is_served(self) -> bool:
         with contextlib.suppress(requests.RequestException):
             answer = requests.get(f"{self.url}/os-services", timeout=30)
-            return answer.ok and "up" in [each["state"] for each in answer.json()["services"]]
+            return answer.ok and "up" in [
+                service["state"] for service in answer.json()["services"]
+            ]
         return False
 
     def accidents(self) -> Counter[str]:
@@ -235,8 +237,8 @@ class SoakDeployment:
 
     def last_words(self, length: int = 4000) -> str:
         """Return the end of the logs of the running API and managers."""
-        alive = [each for each in self._logs if each.running]
-        return "\n".join(f"--- {each.pid}\n{each.output[-length:]}" for each in alive)
+        alive = [log for log in self._logs if log.running]
+        return "\n".join(f"--- {item.pid}\n{item.output[-length:]}" for item in alive)
 
     def keep_logs(self, folder: Path) -> None:
         """Copy the logs of API, managers, broker and database."""

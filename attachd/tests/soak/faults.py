@@ -90,7 +90,7 @@ class Wrecker:
             self._kill(kill)
         self._wait(until)
         self._wait_until_all_is_back()
-        return sorted(self._back, key=lambda each: each.moment)
+        return sorted(self._back, key=lambda item: item.moment)
 
     def _kill(self, kill: plan.Kill) -> None:
         self._watch.wait_for_work(_LONGEST_WAIT)
@@ -120,10 +120,10 @@ class Wrecker:
             *_, killed, revival = heapq.heappop(self._down)
             revival.start()
             self._coming.append((killed, revival))
-        for each in self._coming[:]:
-            killed, revival = each
+        for item in self._coming[:]:
+            killed, revival = item
             if revival.is_ready():
-                self._coming.remove(each)
+                self._coming.remove(item)
                 self._back.append(killed._replace(ready=time.monotonic()))
 
 
@@ -164,7 +164,7 @@ class Watch(threading.Thread):
         self._stop_asked.set()
         self.join()
         self._engine.dispose()
-        self._observed.sort(key=lambda each: each[0])
+        self._observed.sort(key=lambda item: item[0])
 
     def left_at(self, moment: float) -> Orphans:
         """Return the rows in transitional states at a moment, as far as known."""
@@ -197,18 +197,18 @@ def recoveries(
     """Measure each kill."""
     return [
         Recovery(
-            each.kind,
-            _since(each.moment, _first(each.moment, successes)),
-            watch.left_at(each.moment),
-            _since(each.moment, watch.rest_after(each.moment)),
-            watch.last_after(each.moment),
+            item.kind,
+            _since(item.moment, _first(item.moment, successes)),
+            watch.left_at(item.moment),
+            _since(item.moment, watch.rest_after(item.moment)),
+            watch.last_after(item.moment),
         )
-        for each in killed
+        for item in killed
     ]
 
 
 def _first(moment: float, successes: Sequence[Success]) -> float | None:
-    after = (each.answered for each in successes if each.invoked >= moment)
+    after = (success.answered for success in successes if success.invoked >= moment)
     return min(after, default=None)
 
 
@@ -219,27 +219,27 @@ def _since(moment: float, later: float | None) -> float | None:
 def table(found: Sequence[Recovery], killed: Sequence[Killed]) -> list[str]:
     """Return lines about how often each kind was killed and how long recovery took."""
     lines = []
-    for kind in dict.fromkeys(each.kind for each in found):
-        own = [each for each in found if each.kind == kind]
-        away = [each.ready - each.moment for each in killed if each.kind == kind]
-        resting = [each.rest for each in own if each.left]
+    for kind in dict.fromkeys(recovery.kind for recovery in found):
+        own = [recovery for recovery in found if recovery.kind == kind]
+        away = [item.ready - item.moment for item in killed if item.kind == kind]
+        resting = [item.rest for item in own if item.left]
         lines.append(
             f"{kind} killed {len(own)} times: away for {_spread(away)}; first success after "
-            f"{_spread([each.success for each in own])}; left rows in transition {len(resting)} "
+            f"{_spread([item.success for item in own])}; left rows in transition {len(resting)} "
             f"times, for {_spread(resting)}"
         )
-    slow = [each for each in found if each.rest is None or each.rest > _SLOW]
+    slow = [recovery for recovery in found if recovery.rest is None or recovery.rest > _SLOW]
     lines += [
-        f"  {row_id} was {state} (generation {generation}) for {_spread([each.rest])} after the "
-        f"kill of {each.kind}"
-        for each in slow
-        for row_id, state, generation in sorted(each.last)
+        f"  {row_id} was {state} (generation {generation}) for {_spread([item.rest])} after the "
+        f"kill of {item.kind}"
+        for item in slow
+        for row_id, state, generation in sorted(item.last)
     ]
     return lines
 
 
 def _spread(seconds: Sequence[float | None]) -> str:
-    known = [each for each in seconds if each is not None]
+    known = [second for second in seconds if second is not None]
     missing = len(seconds) - len(known)
     never = f", {missing} not seen" if missing else ""
     if not known:

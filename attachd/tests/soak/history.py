@@ -89,7 +89,7 @@ class History:
         several = frozenset(shared)
         result = []
         for volume, noted in self._by_volume.items():
-            operations = [self._known(each) for each in noted]
+            operations = [self._known(item) for item in noted]
             model = volume_model.Volume(shared=volume in several)
             initial = volume_model.State()
             found = linearizability.check(operations, initial, model.step, MOST_VISITED)
@@ -108,9 +108,9 @@ class History:
 def _explain(volume: str, size: int, found: linearizability.Verdict[volume_model.State]) -> str:
     said = "is not linearizable" if found.linearizable is False else "was too long to be judged"
     lines = [f"the history of volume {volume} {said}: {len(found.order)} of {size} operations"]
-    lines += [f"  done: {_shown(each)}" for each in found.order[-_SHOWN:]]
+    lines += [f"  done: {_shown(item)}" for item in found.order[-_SHOWN:]]
     lines += [f"  then it is {found.state}"]
-    lines += [f"  cannot be next: {_shown(each)}" for each in found.stuck[:_SHOWN]]
+    lines += [f"  cannot be next: {_shown(item)}" for item in found.stuck[:_SHOWN]]
     return "\n".join(lines)
 
 

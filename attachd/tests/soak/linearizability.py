@@ -66,9 +66,9 @@ class _Search(Generic[State]):
         history: Iterable[Operation],
         step: Callable[[State, Any], Iterable[State]],
     ) -> None:
-        self._operations = sorted(history, key=lambda each: (each.invoked, _end(each)))
+        self._operations = sorted(history, key=lambda item: (item.invoked, _end(item)))
         self._step = step
-        self._required = sum(each.answered is not None for each in self._operations)
+        self._required = sum(operation.answered is not None for operation in self._operations)
         self._all = (1 << len(self._operations)) - 1
 
     def run(self, initial: State, most: int) -> Verdict[State]:
@@ -125,7 +125,7 @@ class _Search(Generic[State]):
             first_answer = min(first_answer, _end(operation))
             found.append(index)
             rest ^= lowest
-        return sorted(found, key=lambda each: _end(self._operations[each]))
+        return sorted(found, key=lambda item: _end(self._operations[item]))
 
     def _verdict(
         self, linearizable: bool | None, path: list[_Node[State]], visited: int

@@ -68,7 +68,7 @@ BY_POST = frozenset({"connect", "give up"})
 
 def phases_of(word: str) -> frozenset[Phase]:
     """Return the phases that clients see as one status."""
-    return frozenset(phase for phase, each in WORDS.items() if each == word)
+    return frozenset(phase for phase, item in WORDS.items() if item == word)
 
 
 def status(phases: Iterable[Phase]) -> str:
@@ -90,9 +90,9 @@ def status(phases: Iterable[Phase]) -> str:
 def reach(phase: Phase, sent: frozenset[str]) -> tuple[Phase, ...]:
     """Return where an attachment may be by itself; what takes the fewest moves comes first."""
     found = {phase: None}
-    for each in (ahead := [phase]):
+    for item in (ahead := [phase]):
         for verb in sorted(sent):
-            for following in sorted(MOVES[verb].get(each, ())):
+            for following in sorted(MOVES[verb].get(item, ())):
                 if following not in found:
                     found[following] = None
                     ahead.append(following)

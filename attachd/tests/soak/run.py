@@ -146,8 +146,8 @@ class _Run:
         found += self._tidy_up(TIMEOUT if not found else _NO_HOPE)
         return Report(
             lines,
-            [each.kind for each in killed],
-            sum(each.carried_out for each in self._clients),
+            [item.kind for item in killed],
+            sum(client.carried_out for client in self._clients),
             self._history.violations + found,
         )
 
@@ -155,8 +155,8 @@ class _Run:
         seconds, seed = self._settings.seconds, self._settings.seed
         self._stage.proxy.drop_responses(DROPPED)
         until = time.monotonic() + seconds
-        for each in self._clients:
-            each.start()
+        for client in self._clients:
+            client.start()
         try:
             wrecker = faults.Wrecker(self._stage, watch, seed, self._say)
             return wrecker.wreak(plan.kills(seed, seconds, self._settings.kinds), until)
@@ -166,15 +166,15 @@ class _Run:
 
     def _wait_for_clients(self) -> None:
         deadline = time.monotonic() + 2 * TIMEOUT  # a call gives up by itself
-        for each in self._clients:
-            if not each.ended(max(0.0, deadline - time.monotonic())):
-                self._history.violation(f"{each.name} still waits for something")
+        for client in self._clients:
+            if not client.ended(max(0.0, deadline - time.monotonic())):
+                self._history.violation(f"{client.name} still waits for something")
 
     def _believed(self) -> Mapping[str, clients.Belief]:
         return {
             attachment: belief
-            for each in self._clients
-            for attachment, belief in each.believes.items()
+            for client in self._clients
+            for attachment, belief in client.believes.items()
         }
 
     def _compare(self) -> list[str]:
@@ -188,14 +188,14 @@ class _Run:
         )
         believed = self._believed()
         listed = {
-            each["id"]: (volume, each["instance"], each["status"])
+            item["id"]: (volume, item["instance"], item["status"])
             for volume in (*stage.ordinary, *stage.shared)
-            for each in self._calls().listing(volume)
+            for item in self._calls().listing(volume)
         }
         for volume in (*stage.ordinary, *stage.shared):
             self._calls().check_volume(volume)
         found += [
-            f"no client has {each}: {listed[each]}" for each in listed if each not in believed
+            f"no client has {item}: {listed[item]}" for item in listed if item not in believed
         ]
         for attachment, belief in believed.items():
             found += _difference(attachment, belief, listed.get(attachment))
@@ -216,17 +216,17 @@ class _Run:
         """Delete everything; no object may remain after some seconds."""
         calls = self._calls()
         for volume in (*self._stage.ordinary, *self._stage.shared):
-            for each in calls.listing(volume):
-                calls.delete(volume, each["id"])
+            for item in calls.listing(volume):
+                calls.delete(volume, item["id"])
         self._stage.remove_volumes()
         return consistency.wait_until_consistent(
-            lambda: [f"left over: {each}" for each in self._stage.tgtd.orphans()], seconds
+            lambda: [f"left over: {orphan}" for orphan in self._stage.tgtd.orphans()], seconds
         )
 
     def _figures(
         self, recoveries: list[faults.Recovery], killed: list[faults.Killed]
     ) -> list[str]:
-        intentions = sum(each.carried_out for each in self._clients)
+        intentions = sum(client.carried_out for client in self._clients)
         settings = self._settings
         lines = [
             f"soak of {settings.seconds:.0f} s, seed {settings.seed}: {settings.clients} clients "

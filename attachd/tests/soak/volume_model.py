@@ -57,18 +57,22 @@ class State(NamedTuple):
 
     def find(self, attachment_id: str) -> Attachment | None:
         """Return an attachment, if it is there."""
-        return next((each for each in self.attachments if each.id == attachment_id), None)
+        return next(
+            (attachment for attachment in self.attachments if attachment.id == attachment_id), None
+        )
 
     def having(self, changed: Attachment) -> "State":
         """Return the state with the new state of an attachment."""
-        others = tuple(each for each in self.attachments if each.id != changed.id)
+        others = tuple(
+            attachment for attachment in self.attachments if attachment.id != changed.id
+        )
         if changed.phase is not Phase.GONE:
             others = tuple(sorted((*others, changed)))
         return self._replace(attachments=others)
 
     def without_post(self, server: str) -> "State":
         """Return the state in which nothing more comes of a server's POST."""
-        return self._replace(posts=tuple(each for each in self.posts if each.server != server))
+        return self._replace(posts=tuple(post for post in self.posts if post.server != server))
 
 
 class Posted(NamedTuple):
@@ -170,21 +174,21 @@ class Volume:
         yield state._replace(posts=tuple(sorted((*state.posts, Post(*what)))))
 
     def _made(self, state: State, what: Made) -> Iterator[State]:
-        for each in self._where(state, {what.id: what.phases | {_P.GONE}}):
-            if each.find(what.id):
-                yield each.without_post(what.server)
-            elif _P.RESERVED in what.phases and self._is_free(each):
+        for item in self._where(state, {what.id: what.phases | {_P.GONE}}):
+            if item.find(what.id):
+                yield item.without_post(what.server)
+            elif _P.RESERVED in what.phases and self._is_free(item):
                 made = Attachment(what.id, _P.RESERVED)
-                yield each.having(made).without_post(what.server)
+                yield item.having(made).without_post(what.server)
 
     def _refused(self, state: State, what: Refused) -> Iterator[State]:
         if self.shared:
             if self._may_have_status(state, "error"):
                 yield state.without_post(what.server)
             return
-        for each in _closure(state):
-            if not self._is_free(each):
-                yield each.without_post(what.server)
+        for reachable in _closure(state):
+            if not self._is_free(reachable):
+                yield reachable.without_post(what.server)
 
     @staticmethod
     def _sent(state: State, what: Sent) -> Iterator[State]:
@@ -196,68 +200,70 @@ class Volume:
 
     def _completed(self, state: State, what: Completed) -> Iterator[State]:
         may = frozenset({_P.RESERVED, _P.CONNECTED, _P.ATTACHED})
-        for each in self._where(state, {what.id: may}):
-            found = each.find(what.id)
+        for item in self._where(state, {what.id: may}):
+            found = item.find(what.id)
             assert found
-            yield each.having(found._replace(phase=_P.ATTACHED))
+            yield item.having(found._replace(phase=_P.ATTACHED))
 
     def _not_connected(self, state: State, what: NotConnected) -> Iterator[State]:
         alone = frozenset({_P.RESERVED, _P.FAILED, _P.DOUBTFUL, _P.ATTACHED})
         if self.shared and self._may_have_status(state, "error"):
             yield state
             return
-        for each in self._where(state, {what.id: _PRESENT | {_P.GONE}}):
-            others = {a.phase for a in each.attachments if a.id != what.id}
-            if each.phase(what.id) not in alone or (others & _HOLDING and not self.shared):
-                yield each
+        for item in self._where(state, {what.id: _PRESENT | {_P.GONE}}):
+            others = {a.phase for a in item.attachments if a.id != what.id}
+            if item.phase(what.id) not in alone or (others & _HOLDING and not self.shared):
+                yield item
 
     def _listed(self, state: State, what: Listed) -> Iterator[State]:
-        wanted = {each.id: frozenset({_P.GONE}) for each in state.attachments}
+        wanted = {item.id: frozenset({_P.GONE}) for item in state.attachments}
         wanted |= {attachment: phases.phases_of(word) for attachment, word in what.pairs}
-        for each in self._where(state, wanted):
-            if len(each.attachments) == len(what.pairs):
-                yield each
+        for item in self._where(state, wanted):
+            if len(item.attachments) == len(what.pairs):
+                yield item
 
     def _had_status(self, state: State, what: HadStatus) -> Iterator[State]:
         if self.shared:
             if self._may_have_status(state, what.status):
                 yield state
             return
-        for each in _closure(state):
-            if phases.status(a.phase for a in each.attachments) == what.status:
-                yield each
+        for reachable in _closure(state):
+            if phases.status(a.phase for a in reachable.attachments) == what.status:
+                yield reachable
 
     def _had_attached(self, state: State, what: HadAttached) -> Iterator[State]:
-        others = [each for each in state.attachments if each.id not in what.ids]
-        if any(reach(each) == {_P.ATTACHED} for each in others):
+        others = [attachment for attachment in state.attachments if attachment.id not in what.ids]
+        if any(reach(other) == {_P.ATTACHED} for other in others):
             return
         wanted = dict.fromkeys(what.ids, frozenset({_P.ATTACHED}))
         if not self.shared:
-            wanted |= {each.id: (_PRESENT | {_P.GONE}) - {_P.ATTACHED} for each in others}
+            wanted |= {other.id: (_PRESENT | {_P.GONE}) - {_P.ATTACHED} for other in others}
         yield from self._where(state, wanted)
 
     def _is_free(self, state: State) -> bool:
-        return self.shared or not any(each.phase in _HOLDING for each in state.attachments)
+        return self.shared or not any(
+            attachment.phase in _HOLDING for attachment in state.attachments
+        )
 
     @staticmethod
     def _may_have_status(state: State, wanted: str) -> bool:
         """Return whether attachments that move independently of each other can make a status."""
-        methods = [reach(each) for each in state.attachments]
-        methods += [_reach_of_post(each) for each in state.posts]
+        methods = [reach(attachment) for attachment in state.attachments]
+        methods += [_reach_of_post(post) for post in state.posts]
         order = ["in-use", "attaching", "detaching", "reserved", "error", "available"]
         rank = order.index(wanted)
         ranks = [{order.index(phases.status([phase])) for phase in method} for method in methods]
-        can_be = wanted == "available" or any(rank in each for each in ranks)
-        return can_be and all(max(each) >= rank for each in ranks)
+        can_be = wanted == "available" or any(rank in item for item in ranks)
+        return can_be and all(max(item) >= rank for item in ranks)
 
     def _where(self, state: State, wanted: Mapping[str, frozenset[Phase]]) -> Iterator[State]:
         """Return the states that may come of one, in which attachments are as they should be."""
         if self.shared:
             yield from _independently(state, wanted)
             return
-        for each in _closure(state):
-            if all(each.phase(name) in may for name, may in wanted.items()):
-                yield each
+        for reachable in _closure(state):
+            if all(reachable.phase(name) in may for name, may in wanted.items()):
+                yield reachable
 
 
 def reach(attachment: Attachment) -> frozenset[Phase]:
@@ -280,15 +286,15 @@ def _independently(state: State, wanted: Mapping[str, frozenset[Phase]]) -> Iter
         if found is None:
             methods.append([None] if _P.GONE in may else [])
             continue
-        after = [found._replace(phase=each) for each in phases.reach(found.phase, found.sent)]
+        after = [found._replace(phase=item) for item in phases.reach(found.phase, found.sent)]
         unborn = state.find(name) is None
         can: list[Attachment | None] = [None] if unborn and _P.GONE in may else []
-        methods.append(can + [each for each in after if each.phase in may])
+        methods.append(can + [item for item in after if item.phase in may])
     for chosen in itertools.product(*methods):
         made = state
-        for each in chosen:
-            if each is not None:
-                made = made.having(each)
+        for item in chosen:
+            if item is not None:
+                made = made.having(item)
         yield made
 
 
@@ -303,8 +309,8 @@ def _from_post(state: State, attachment_id: str) -> Attachment | None:
 def _closure(state: State) -> tuple[State, ...]:
     """Return where an ordinary volume may be by itself; the fewest moves come first."""
     found = {state: None}
-    for each in (ahead := [state]):
-        for following in _moved(each):
+    for item in (ahead := [state]):
+        for following in _moved(item):
             if following not in found:
                 found[following] = None
                 ahead.append(following)
@@ -312,11 +318,11 @@ def _closure(state: State) -> tuple[State, ...]:
 
 
 def _moved(state: State) -> Iterator[State]:
-    free = not any(each.phase in _HOLDING for each in state.attachments)
-    for each in state.attachments:
-        for phase in _next(each):
-            if each.phase is not _P.FAILED or phase is not _P.CONNECTING or free:
-                yield state.having(each._replace(phase=phase))
+    free = not any(attachment.phase in _HOLDING for attachment in state.attachments)
+    for attachment in state.attachments:
+        for phase in _next(attachment):
+            if attachment.phase is not _P.FAILED or phase is not _P.CONNECTING or free:
+                yield state.having(attachment._replace(phase=phase))
     for post in state.posts if free else ():
         # An attachment that no client saw may have existed as well.
         for name in (*sorted(post.ids), f"unseen {post.server}"):

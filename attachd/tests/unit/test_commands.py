@@ -47,8 +47,8 @@ class RunTest(unittest.TestCase):
         lock, low = os.pipe()
         # The command opens a folder, with a low number.
         other = fcntl.fcntl(low, fcntl.F_DUPFD, 100)
-        for each in (lock, low, other):
-            self.addCleanup(os.close, each)
+        for item in (lock, low, other):
+            self.addCleanup(os.close, item)
         kept = commands.run("ls", "/proc/self/fd", pass_fds=[lock]).split()
         self.assertIn(f"{lock}", kept)
         self.assertNotIn(f"{other}", kept)

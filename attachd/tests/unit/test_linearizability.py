@@ -27,7 +27,7 @@ def coin(state, what):
 
 
 def verdict(*history, initial=0, step=register):
-    return linearizability.check([Operation(*each) for each in history], initial, step)
+    return linearizability.check([Operation(*item) for item in history], initial, step)
 
 
 class RegisterTest(unittest.TestCase):
@@ -97,13 +97,13 @@ class RegisterTest(unittest.TestCase):
         found = self.assert_not_linearizable(
             (0, 1, ("write", 1)), (2, 3, ("write", 2)), (4, 5, ("read", 1))
         )
-        self.assertEqual([("write", 1), ("write", 2)], [each.what for each in found.order])
+        self.assertEqual([("write", 1), ("write", 2)], [item.what for item in found.order])
         self.assertEqual(2, found.state)
-        self.assertEqual([("read", 1)], [each.what for each in found.stuck])
+        self.assertEqual([("read", 1)], [item.what for item in found.stuck])
 
     def test_verdict_has_order(self):
         found = verdict((0, 10, ("write", 1)), (2, 3, ("read", 0)))
-        self.assertEqual([("read", 0), ("write", 1)], [each.what for each in found.order])
+        self.assertEqual([("read", 0), ("write", 1)], [item.what for item in found.order])
 
     def test_check_ends_after_limit_of_states(self):
         writes = [Operation(0, 100, ("write", value)) for value in range(12)]

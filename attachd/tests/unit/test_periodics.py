@@ -123,16 +123,16 @@ class BackoffTest(unittest.TestCase):
         self.backoff.record_success("two")
 
     def test_backoff_retain_removes_other_items(self):
-        for each in ("one", "two"):
-            self.backoff.record_failure(each)
+        for text in ("one", "two"):
+            self.backoff.record_failure(text)
         self.backoff.retain({"two", "three"})
-        known = [each for each in ("one", "two", "three") if self.backoff.has_failed(each)]
+        known = [text for text in ("one", "two", "three") if self.backoff.has_failed(text)]
         self.assertEqual(["two"], known)
 
     def test_backoff_clear_removes_all_items(self):
-        for each in ("one", "two"):
-            self.backoff.record_failure(each)
+        for text in ("one", "two"):
+            self.backoff.record_failure(text)
         self.backoff.clear()
-        for each in ("one", "two"):
-            self.assertTrue(self.backoff.may_retry(each))
-            self.assertFalse(self.backoff.has_failed(each))
+        for text in ("one", "two"):
+            self.assertTrue(self.backoff.may_retry(text))
+            self.assertFalse(self.backoff.has_failed(text))

@@ -36,19 +36,19 @@ class Case(unittest.TestCase):
         history = []
         for moment, step in enumerate(steps):
             together = step if isinstance(step, list) else [step]
-            history += [Operation(moment, moment + 0.5, each) for each in together]
+            history += [Operation(moment, moment + 0.5, item) for item in together]
         model = volume_model.Volume(shared=shared)
         return linearizability.check(history, State(), model.step)
 
     def possible(self, *steps, shared=(False, True)):
-        for each in shared:
-            found = self.check(each, steps)
-            self.assertTrue(found.linearizable, (each, found))
+        for item in shared:
+            found = self.check(item, steps)
+            self.assertTrue(found.linearizable, (item, found))
 
     def impossible(self, *steps, shared=(False, True)):
-        for each in shared:
-            found = self.check(each, steps)
-            self.assertIs(False, found.linearizable, (each, found))
+        for item in shared:
+            found = self.check(item, steps)
+            self.assertIs(False, found.linearizable, (item, found))
 
     def only_shared(self, *steps):
         self.possible(*steps, shared=[True])

@@ -101,7 +101,11 @@ def _multisets(max_count: int) -> Iterator[tuple[AttachmentState, ...]]:
 def _expected(
     state: VolumeState, attachments: tuple[AttachmentState, ...], pending_detaches: int = 0
 ) -> tuple[str, str]:
-    names = {WIRE_NAMES[each] for each in attachments if each not in {"connect_failed", "held"}}
+    names = {
+        WIRE_NAMES[attachment]
+        for attachment in attachments
+        if attachment not in {"connect_failed", "held"}
+    }
     attach_status = next((name for name in RANKS if name in names), "detached")
     if state != "ready":
         return state.value, attach_status
@@ -185,7 +189,7 @@ class DerivationTest(unittest.TestCase):
     def test_derive_is_independent_of_order(self):
         for held in _multisets(3):
             found = {
-                states.derive(VolumeState.READY, each) for each in itertools.permutations(held)
+                states.derive(VolumeState.READY, order) for order in itertools.permutations(held)
             }
             self.assertEqual(1, len(found), held)
 
@@ -217,8 +221,8 @@ class DerivationTest(unittest.TestCase):
             attachments.move_without_volume({"id": "any"}, Event.CONNECT_LOST, {}, 1)
 
     def test_state_after_detach_changes_only_error(self):
-        changed = {each: states.state_after_detach(each) for each in VolumeState}
-        kept = {each: each for each in VolumeState}
+        changed = {state: states.state_after_detach(state) for state in VolumeState}
+        kept = {state: state for state in VolumeState}
         self.assertEqual(kept | {VolumeState.ERROR: VolumeState.READY}, changed)
 
 
@@ -226,7 +230,7 @@ class NamesTest(unittest.TestCase):
     """Names of the states on the wire."""
 
     def test_states_have_wire_names(self):
-        self.assertEqual(WIRE_NAMES, {each.value: each.wire for each in AttachmentState})
+        self.assertEqual(WIRE_NAMES, {state.value: state.wire for state in AttachmentState})
 
     def test_attachment_states_returns_states_of_wire_name(self):
         for name in {*WIRE_NAMES.values(), "detached", ""}:

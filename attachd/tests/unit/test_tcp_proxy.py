@@ -113,15 +113,15 @@ class ProxyTest(unittest.TestCase):
         self.ask(old)
         self.proxy.freeze()
         new = self.connect()
-        for each in (old, new):
-            each.settimeout(SHORT)
+        for item in (old, new):
+            item.settimeout(SHORT)
             with self.assertRaises(TimeoutError):
-                self.ask(each)
+                self.ask(item)
         self.assertEqual(1, len(self.server.received))
         self.proxy.pass_on()
-        for each in (old, new):
-            each.settimeout(TIMEOUT)
-            self.assertEqual(b"hello\n", self.answer(each, 6))
+        for item in (old, new):
+            item.settimeout(TIMEOUT)
+            self.assertEqual(b"hello\n", self.answer(item, 6))
 
     def test_proxy_cuts_existing_connections(self) -> None:
         old = self.connect()

@@ -43,12 +43,12 @@ def _is_hasty(node: ast.AST) -> bool:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in {"sleep", "timedelta"} or name.startswith("assert_"):
             return name == "sleep"
-        limits = [each.value for each in node.keywords if _LIMIT.search(each.arg or "")]
+        limits = [keyword.value for keyword in node.keywords if _LIMIT.search(keyword.arg or "")]
         if name in _WAITS and node.args:
             limits.append(node.args[-1])
-        return any(_is_short(each) for each in limits)
+        return any(_is_short(limit) for limit in limits)
     if isinstance(node, ast.Assign):
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         return any(_LIMIT.search(name) for name in names) and _is_short(node.value)
     return (
         isinstance(node, ast.BinOp)

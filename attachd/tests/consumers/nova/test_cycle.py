@@ -52,8 +52,8 @@ def as_nova_gets_it(catalog):
             "type": service["type"],
             "name": service["name"],
             "endpoints": [
-                {f"{each['interface']}URL": each["url"], "region": each["region"]}
-                for each in service["endpoints"]
+                {f"{endpoint['interface']}URL": endpoint["url"], "region": endpoint["region"]}
+                for endpoint in service["endpoints"]
             ],
         }
         for service in catalog

@@ -37,7 +37,7 @@ class Difference:
 
     def __str__(self) -> str:
         """Return it as a line, for people."""
-        theirs, ours = (json.dumps(each)[:300] for each in (self.cinder, self.attachd))
+        theirs, ours = (json.dumps(item)[:300] for item in (self.cinder, self.attachd))
         return f"{self.request}  {self.place}\n    cinder:  {theirs}\n    attachd: {ours}"
 
 
@@ -49,7 +49,7 @@ def between(request: str, theirs: Normal, ours: Normal) -> list[Difference]:
         _walk("headers", theirs.get("headers", {}), ours.get("headers", {}), USUAL),
         _walk("body", theirs.get("body", ABSENT), ours.get("body", ABSENT)),
     )
-    return [Difference(request, *each) for each in walked]
+    return [Difference(request, *item) for item in walked]
 
 
 def _walk(
@@ -78,15 +78,17 @@ class _Entry:
     def explains(self, difference: Difference) -> bool:
         if "attachd" in self.content and self.content["attachd"] != difference.attachd:
             return False
-        requests = [each for each in self.requests if fnmatch.fnmatch(difference.request, each)]
-        places = [each for each in self.places if fnmatch.fnmatch(difference.place, each)]
+        requests = [
+            request for request in self.requests if fnmatch.fnmatch(difference.request, request)
+        ]
+        places = [place for place in self.places if fnmatch.fnmatch(difference.place, place)]
         if not (requests and places):
             return False
         self.needed |= {*requests, *places}
         return True
 
     def unneeded(self) -> list[str]:
-        return [each for each in (*self.requests, *self.places) if each not in self.needed]
+        return [item for item in (*self.requests, *self.places) if item not in self.needed]
 
 
 class Known:
@@ -95,29 +97,29 @@ class Known:
     def __init__(self, folder: Path = FOLDER) -> None:
         listed = yaml.safe_load((folder / "known_differences.yaml").read_text(encoding="utf-8"))
         self._entries = [
-            _Entry(_many(each["requests"]), _many(each["at"]), each) for each in listed
+            _Entry(_many(item["requests"]), _many(item["at"]), item) for item in listed
         ]
         waiting = yaml.safe_load((folder / "not_built_yet.yaml").read_text(encoding="utf-8"))
-        self._waiting = [each for several in (waiting or {}).values() for each in several]
+        self._waiting = [item for several in (waiting or {}).values() for item in several]
 
     @property
     def unexplained(self) -> list[str]:
         """Entries without a reason."""
         return [
-            f"{each.requests} {each.places}"
-            for each in self._entries
-            if not str(each.content.get("because", "")).strip()
+            f"{entry.requests} {entry.places}"
+            for entry in self._entries
+            if not str(entry.content.get("because", "")).strip()
         ]
 
     def waits(self, request: str) -> bool:
         """Whether the request is of a feature that is not built yet."""
-        return any(fnmatch.fnmatch(request, each) for each in self._waiting)
+        return any(fnmatch.fnmatch(request, item) for item in self._waiting)
 
     def unknown(self, differences: Iterable[Difference]) -> list[Difference]:
         """Return those that no entry explains, and record which entries were needed."""
         found = []
         for difference in differences:
-            explained = [each for each in self._entries if each.explains(difference)]
+            explained = [entry for entry in self._entries if entry.explains(difference)]
             if not explained and not self.waits(difference.request):
                 found.append(difference)
         return found
@@ -125,9 +127,9 @@ class Known:
     def unneeded(self) -> list[str]:
         """Return the entries without a difference."""
         return [
-            f"{pattern}, of the entry {each.requests} {each.places}"
-            for each in self._entries
-            for pattern in each.unneeded()
+            f"{pattern}, of the entry {entry.requests} {entry.places}"
+            for entry in self._entries
+            for pattern in entry.unneeded()
         ]
 
 

@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [each for each in several if each[0] != "tag:yaml.org,2002:float"]
+    first: [item for item in several if item[0] != "tag:yaml.org,2002:float"]
     for first, several in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
@@ -96,7 +96,7 @@ def load(folder: Path = FOLDER) -> list[Scenario]:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
         for name, steps in content.items():
             identity = f"{path.stem}/{name}"
-            read = tuple(itertools.chain.from_iterable(_read(identity, each) for each in steps))
+            read = tuple(itertools.chain.from_iterable(_read(identity, step) for step in steps))
             found.append(Scenario(identity, read))
     _refuse_duplicates(found)
     return found
@@ -104,7 +104,7 @@ def load(folder: Path = FOLDER) -> list[Scenario]:
 
 def _refuse_duplicates(found: list[Scenario]) -> None:
     seen = set()
-    for request in itertools.chain.from_iterable(each.requests for each in found):
+    for request in itertools.chain.from_iterable(scenario.requests for scenario in found):
         if request.id in seen:
             raise ValueError(f"{request.id} stands there twice")
         seen.add(request.id)

@@ -51,8 +51,8 @@ class HostTest(unittest.TestCase):
             self.assertRaises(exception.MissingRequirements) as lacking,
         ):
             self.host.check(tools=["mkfs.x"])
-        for each in ("compute-1", "sudo", "iscsiadm (package open-iscsi)", "mkfs.x"):
-            self.assertIn(each, str(lacking.exception))
+        for text in ("compute-1", "sudo", "iscsiadm (package open-iscsi)", "mkfs.x"):
+            self.assertIn(text, str(lacking.exception))
 
     def test_check_of_complete_host_passes(self):
         with mock.patch("os.geteuid", return_value=0):

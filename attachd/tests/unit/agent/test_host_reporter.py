@@ -21,11 +21,11 @@ class ReportTest(fake_host.FakeHostCase):
         self.reporter = HostReporter(self.host, Options(multipath=True))
 
     def report(self, *entries):
-        for each in entries:
-            self.host.journal.write(each)
+        for entry in entries:
+            self.host.journal.write(entry)
         said = self.reporter.report()
-        for each in entries:
-            self.host.journal.remove(each)
+        for entry in entries:
+            self.host.journal.remove(entry)
         report_schema.check_report(said)
         return said
 

@@ -77,8 +77,8 @@ class JournalTest(unittest.TestCase):
         entry = self.journal.write(Entry("v"))
         path = self.folder / "attachments" / f"{entry.id}.json"
         values = json.loads(path.read_text())
-        for each in ("formatting", "restoring"):
-            del values[each]
+        for text in ("formatting", "restoring"):
+            del values[text]
         path.write_text(json.dumps(values))
         self.assertEqual([entry], self.journal.list_entries())
 
@@ -166,12 +166,12 @@ class JournalTest(unittest.TestCase):
                     inside.remove(number)
             done.append(number)
 
-        threads = [threading.Thread(target=work, args=[each]) for each in range(4)]
+        threads = [threading.Thread(target=work, args=[index]) for index in range(4)]
         with mock.patch("attachd.agent.journal._POLL_INTERVAL", 0.0001):
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join(TIMEOUT)
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(TIMEOUT)
         self.assertEqual((4, {1}), (len(done), set(most)))
         self.assertEqual([], [*(self.folder / "locks").iterdir()])
 

@@ -199,7 +199,7 @@ class DisconnectTest(ReconcilerCase):
         real, seen = agent_manager_api.disconnected, []
 
         def result(*args):
-            seen.extend([self.connector.devices(), [each.step for each in self.entries()]])
+            seen.extend([self.connector.devices(), [entry.step for entry in self.entries()]])
             real(*args)
 
         with mock.patch.object(agent_manager_api, "disconnected", result):
@@ -358,8 +358,10 @@ class MeanwhileTest(ReconcilerCase):
 
 class DueTest(ReconcilerCase):
     def due(self, *attachments):
-        states = [agent_manager_api.desired_state(CREDENTIALS, each) for each in attachments]
-        return self.reconciler.list_pending([each for each in states if each])
+        states = [
+            agent_manager_api.desired_state(CREDENTIALS, attachment) for attachment in attachments
+        ]
+        return self.reconciler.list_pending([state for state in states if state])
 
     def test_attached_is_not_pending(self):
         self.assertEqual([], self.due(self.attached()))

@@ -67,12 +67,12 @@ class DeathTest(ReconcilerCase):
                 return
             with self.subTest(f"before {death.passed[-1]}, step {step}"):
                 report = [
-                    each
-                    for each in (agent_manager_api.desired_state(CREDENTIALS, attachment_id),)
-                    if each
+                    item
+                    for item in (agent_manager_api.desired_state(CREDENTIALS, attachment_id),)
+                    if item
                 ]
-                for each in self.make_reconciler().list_pending(report):
-                    self.make_reconciler().reconcile(each)
+                for item in self.make_reconciler().list_pending(report):
+                    self.make_reconciler().reconcile(item)
                 check(attachment_id)
         self.fail("it has no end")
 
@@ -112,9 +112,9 @@ class DeathTest(ReconcilerCase):
 
     def test_remake_killed_at_any_step_is_finished(self):
         def prepare():
-            for each in db_rows.list_attachments():
-                db_rows.remove_attachment(each["id"])
-                self.reconciler.reconcile(each["id"])
+            for attachment in db_rows.list_attachments():
+                db_rows.remove_attachment(attachment["id"])
+                self.reconciler.reconcile(attachment["id"])
             attachment_id = self.attached()
             self.connector.reboot()
             return attachment_id

@@ -65,7 +65,7 @@ class RandomTest(ReconcilerCase):
 
     def come(self, draw, volumes):
         """Attach a volume that is free, as the service would."""
-        free = [each for each in volumes if not db_rows.list_attachments(each)]
+        free = [volume for volume in volumes if not db_rows.list_attachments(volume)]
         if free:
             target = {"target": f"t{draw.randrange(10**6)}"}
             info = {"driver_volume_type": "memory", "data": target}
@@ -101,15 +101,15 @@ class RandomTest(ReconcilerCase):
     def report(self):
         """Do what a new process does after its first report."""
         reconciler = self.make_reconciler()
-        ids = [each["id"] for each in db_rows.list_attachments()]
+        ids = [attachment["id"] for attachment in db_rows.list_attachments()]
         due = [
-            each
-            for each in (agent_manager_api.desired_state(CREDENTIALS, each) for each in ids)
-            if each
+            item
+            for item in (agent_manager_api.desired_state(CREDENTIALS, id_) for id_ in ids)
+            if item
         ]
-        for each in reconciler.list_pending(due):
+        for item in reconciler.list_pending(due):
             with contextlib.suppress(exception.HostError):
-                reconciler.reconcile(each)
+                reconciler.reconcile(item)
 
     def test_random_faults_end_in_desired_state(self):
         for seed in range(SEEDS):
@@ -121,7 +121,7 @@ class RandomTest(ReconcilerCase):
                 self.assertEqual({"attached"}, {"attached", *(row["state"] for row in attached)})
                 targets = [row["connection_info"]["data"]["target"] for row in attached]
                 self.assertEqual(sorted(targets), self.connector.devices())
-                known = {each.attachment_id for each in self.entries()}
+                known = {entry.attachment_id for entry in self.entries()}
                 self.assertEqual({row["id"] for row in attached}, known)
                 for row in db_rows.list_attachments():
                     db_rows.remove_attachment(row["id"])

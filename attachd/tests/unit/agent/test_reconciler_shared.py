@@ -37,7 +37,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
 
     def lose(self, attachment_id):
         """Remove the journal entry of an attachment."""
-        entries = {each.attachment_id: each for each in self.entries()}
+        entries = {entry.attachment_id: entry for entry in self.entries()}
         self.host.journal.remove(entries[attachment_id])
 
     def test_untracked_device_is_removed_beside_other_device(self):
@@ -49,7 +49,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.assertEqual(
             (["t2"], ["disconnect"]), (self.connector.devices(), self.connector.calls)
         )
-        self.assertEqual([other], [each.attachment_id for each in self.entries()])
+        self.assertEqual([other], [entry.attachment_id for entry in self.entries()])
 
     def test_untracked_device_shared_with_other_is_kept(self):
         attachment_id, other = self.attached(), self.attached()
@@ -58,11 +58,11 @@ class SharedTest(test_reconciler.ReconcilerCase):
         self.reconciler.reconcile(attachment_id)
         self.assertEqual("disconnecting", self.seen(attachment_id)[0])
         self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
-        self.assertEqual([other], [each.attachment_id for each in self.entries()])
+        self.assertEqual([other], [entry.attachment_id for entry in self.entries()])
 
     def test_untracked_device_is_not_searched_beside_incomplete_entry(self):
         attachment_id, other = self.attached(), self.attached(connection_info=OTHER_INFO)
-        entries = {each.attachment_id: each for each in self.entries()}
+        entries = {entry.attachment_id: entry for entry in self.entries()}
         self.host.journal.write(entries[other], step=Step.CONNECTING, device=None)
         self.lose(attachment_id)
         self.withdraw(attachment_id)
@@ -72,7 +72,7 @@ class SharedTest(test_reconciler.ReconcilerCase):
 
     def test_path_reused_after_reboot_is_not_shared(self):
         attachment_id, other = self.attached(), self.attached(connection_info=OTHER_INFO)
-        entries = {each.attachment_id: each for each in self.entries()}
+        entries = {entry.attachment_id: entry for entry in self.entries()}
         self.connector.path("t2").unlink()
         self.host.journal.write(entries[other], device=entries[attachment_id].device)
         self.withdraw(attachment_id)

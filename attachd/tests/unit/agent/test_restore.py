@@ -47,7 +47,7 @@ class RestoringTest(unittest.TestCase):
         def current(entry):
             raise ConnectionError("no route to host")
 
-        found = {each.entry.id: each for each in restore.restore_host(self.host, current, print)}
+        found = {item.entry.id: item for item in restore.restore_host(self.host, current, print)}
         self.assertEqual(Verdict.MISSING, found[first.id].verdict)
         self.assertRegex(found[first.id].error, "service does not say.*no route to host")
         self.assertEqual(first.device, self.host.journal.get(first.id).device)
@@ -58,7 +58,7 @@ class RestoringTest(unittest.TestCase):
         self.missing("v")
         self.attached("w")
         found = self.restore({"v": None, "w": None})
-        self.assertEqual([Verdict.DELETED] * 2, [each.verdict for each in found])
+        self.assertEqual([Verdict.DELETED] * 2, [item.verdict for item in found])
         self.assertEqual([], self.host.journal.list_entries())
         self.assertTrue((self.folder / "w").exists())
 
@@ -90,7 +90,7 @@ class RestoringTest(unittest.TestCase):
         (self.folder / "b").write_bytes(bytes(512))
         with self.host.journal.volume_lock("a"):
             found = self.restore({"b": self.info(self.folder / "b")})
-        verdicts = {each.entry.volume_id: (each.verdict, each.error) for each in found}
+        verdicts = {item.entry.volume_id: (item.verdict, item.error) for item in found}
         self.assertEqual((Verdict.OK, None), verdicts["b"])
         self.assertRegex(verdicts["a"][1], "Another process of this host works on volume a")
 
@@ -158,9 +158,9 @@ class RestoringTest(unittest.TestCase):
 
     def restore(self, infos):
         return restore.restore_host(
-            self.host, lambda each: infos[each.volume_id], self.progress.append
+            self.host, lambda item: infos[item.volume_id], self.progress.append
         )
 
     @staticmethod
     def describe(found):
-        return [(each.verdict, each.error) for each in found]
+        return [(item.verdict, item.error) for item in found]

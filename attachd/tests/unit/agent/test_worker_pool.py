@@ -33,7 +33,7 @@ class WorkerPoolTest(unittest.TestCase):
         self.pool.submit(attachments)
         left = list(self.pool._in_progress.values())
         worker_pool.futures.wait(left, TIMEOUT)
-        return [each.args[0] for each in self.reconcile.call_args_list]
+        return [item.args[0] for item in self.reconcile.call_args_list]
 
     def hang(self):
         """Start an operation that ends when the returned event is set."""
@@ -62,8 +62,8 @@ class WorkerPoolTest(unittest.TestCase):
         gate = threading.Event()
         self.addCleanup(gate.set)
         looked = threading.Event()
-        self.reconcile.side_effect = lambda each: (
-            gate.wait(TIMEOUT) if each == "a" else looked.set()
+        self.reconcile.side_effect = lambda item: (
+            gate.wait(TIMEOUT) if item == "a" else looked.set()
         )
         self.pool.submit(["a", "b"])
         self.assertTrue(looked.wait(TIMEOUT))
@@ -129,7 +129,7 @@ class ConcurrencyLimiterTest(unittest.TestCase):
         self.limiter = worker_pool.ConcurrencyLimiter(2)
 
     def stuck_ids(self, seconds=60):
-        return [each.attachment_id for each in self.limiter.stuck(seconds)]
+        return [item.attachment_id for item in self.limiter.stuck(seconds)]
 
     def test_stuck_lists_long_work_until_its_end(self):
         with self.limiter.slot("a"):
@@ -195,7 +195,7 @@ class ConcurrencyLimiterTest(unittest.TestCase):
                 ill = {**well, "error": "No iscsid."}
                 self.assertEqual(ill, self.limiter.add_to_report(ill, 60))
         self.assertEqual(1, len(logged.output))
-        self.assertEqual([{"host": "n"}] * 2, [each["connector"] for each in warned])
+        self.assertEqual([{"host": "n"}] * 2, [item["connector"] for item in warned])
         self.assertRegex(warned[1]["error"], "^1 of 2 places for work hang")
 
 

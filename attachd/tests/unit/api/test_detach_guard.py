@@ -158,7 +158,7 @@ class OverrideTest(Case):
         used = self.in_use(self.attached())
         with mock.patch("attachd.api.override.is_overridden", return_value=True) as is_overridden:
             self.check(used)
-        self.assertEqual([used.id], [each.id for each in is_overridden.call_args.args[2]])
+        self.assertEqual([used.id], [argument.id for argument in is_overridden.call_args.args[2]])
         self.compute.volume_use.assert_not_called()
 
 

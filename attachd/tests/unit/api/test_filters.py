@@ -42,8 +42,10 @@ class Case(api_context.ApiContextCase):
 
 class RegisterTest(Case):
     def test_filter_names_are_unique(self):
-        for each in filters.RESOURCES.values():
-            self.assertEqual(len(each.known), len(each.default + each.admin_only), each.name)
+        for resource in filters.RESOURCES.values():
+            self.assertEqual(
+                len(resource.known), len(resource.default + resource.admin_only), resource.name
+            )
 
     def test_default_filters_are_for_all_callers(self):
         for resource in filters.RESOURCES.values():
@@ -85,7 +87,7 @@ class FileTest(Case):
         sample = Path(attachd.__file__).parents[1] / "etc" / "attachd" / "resource_filters.json"
         if not sample.is_file():
             self.skipTest(f"The sample is not here: {sample}")
-        expected = {name: each.default for name, each in filters.RESOURCES.items()}
+        expected = {name: resource.default for name, resource in filters.RESOURCES.items()}
         self.assertEqual(expected, filters.read(sample))
 
     def test_unnamed_list_has_no_filters(self):

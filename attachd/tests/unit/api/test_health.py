@@ -62,13 +62,13 @@ class HealthCheckTest(unittest.TestCase):
     def test_details_list_all_checks_with_time(self):
         found = self.request(DETAIL)
         self.assertEqual((200, "ok"), (found.status, found.body["status"]))
-        names = [each["name"] for each in found.body["checks"]]
+        names = [check["name"] for check in found.body["checks"]]
         self.assertEqual(["database", "broker", f"backend {backends.HOST}"], names)
-        for each in found.body["checks"]:
-            self.assertEqual({"name", "status", "reason", "since"}, set(each))
-            self.assertRegex(each["since"], r"^\d{4}-\d\d-\d\dT")
+        for check in found.body["checks"]:
+            self.assertEqual({"name", "status", "reason", "since"}, set(check))
+            self.assertRegex(check["since"], r"^\d{4}-\d\d-\d\dT")
         by_accept = self.request(HTTP_ACCEPT="application/json")
-        self.assertEqual(names, [each["name"] for each in by_accept.body["checks"]])
+        self.assertEqual(names, [check["name"] for check in by_accept.body["checks"]])
 
     def test_backend_down_only_degrades(self):
         db_rows.report_service(backends.HOST, up=False, error="The password is 1234.")
@@ -144,8 +144,8 @@ class HealthTest(Case):
     def test_healthy_process_has_no_reasons(self):
         self.report("h@a")
         found = [self.health.database(), self.health.broker(), *self.health.backends()]
-        self.assertEqual(["database", "broker", "backend h@a"], [each.name for each in found])
-        self.assertEqual([None] * 3, [each.reason for each in found])
+        self.assertEqual(["database", "broker", "backend h@a"], [item.name for item in found])
+        self.assertEqual([None] * 3, [item.reason for item in found])
 
     def test_database_down_is_reported_with_time(self):
         now, epoch = itertools.count(1000.0, 100.0), models.now()
@@ -217,14 +217,14 @@ class PluginTest(Case):
         found = extension.ExtensionManager(
             "oslo.middleware.healthcheck", invoke_on_load=True, invoke_args=(CONF, {})
         )
-        return {each.name: each.obj for each in found if each.name.startswith("attachd_")}
+        return {item.name: item.obj for item in found if item.name.startswith("attachd_")}
 
     def test_plugins_answer_as_oslo_middleware_expects(self):
         self.report("h@a")
         plugins = self.plugins()
         self.assertEqual({"attachd_database", "attachd_broker", "attachd_backends"}, set(plugins))
-        for name, each in plugins.items():
-            found = each.healthcheck(8776)
+        for name, plugin in plugins.items():
+            found = plugin.healthcheck(8776)
             self.assertEqual((True, "OK"), (found.available, found.reason), name)
 
     def test_plugins_report_reason(self):

@@ -38,7 +38,7 @@ class ContextTest(conf_fixture.DefaultConfCase):
 
 class StrategyTest(unittest.TestCase):
     def test_each_strategy_is_a_module(self):
-        (option,) = (each for each in api.OPTIONS if each.dest == "auth_strategy")
+        (option,) = (item for item in api.OPTIONS if item.dest == "auth_strategy")
         names = [name for name, _text in option.type.choices.items()]
         self.assertEqual(["noauth", "keystone", "http_basic"], names)
         for name in names:

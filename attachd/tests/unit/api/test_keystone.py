@@ -224,7 +224,7 @@ class ConfigurationTest(Case):
     def test_sample_has_our_defaults_and_password_options(self):
         ((group, options),) = keystone.list_opts()
         self.assertEqual("keystone_authtoken", group)
-        named = {each.dest: each for each in options}
+        named = {option.dest: option for option in options}
         for name, value in keystone.DEFAULT_OVERRIDES.items():
             self.assertEqual(value, named[name].default, name)
         self.assertLessEqual({"auth_url", "username", "password", "memcached_servers"}, set(named))

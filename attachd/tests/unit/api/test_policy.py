@@ -229,15 +229,15 @@ class RegisterTest(Case):
 
     def test_each_endpoint_is_operation_of_its_rule(self):
         documented = set(self._operations())
-        enforced = {(each.operation, each.policy) for each in self.endpoints if each.policy}
+        enforced = {(item.operation, item.policy) for item in self.endpoints if item.policy}
         self.assertEqual(set(), enforced - documented)
 
     def test_each_operation_is_endpoint(self):
-        known = {each.operation for each in self.endpoints}
+        known = {item.operation for item in self.endpoints}
         self.assertEqual(set(), {operation for operation, _ in self._operations()} - known)
 
     def test_each_endpoint_has_rule(self):
-        free = [each.operation for each in self.endpoints if not each.policy]
+        free = [item.operation for item in self.endpoints if not item.policy]
         self.assertEqual([], free, "name a rule: policy.ALLOW_ALL is one as well")
 
     def test_each_rule_has_project_scope_and_description(self):

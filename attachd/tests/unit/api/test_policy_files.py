@@ -104,7 +104,7 @@ class CheckTest(Case):
         self.assertEqual(["ate", "drink"], self.check(text))
 
     def test_defaults_are_valid(self):
-        text = "\n".join(f"'{each.name}': '{each.check_str}'" for each in policy.list_rules())
+        text = "\n".join(f"'{rule.name}': '{rule.check_str}'" for rule in policy.list_rules())
         self.file.write_text(text)
         credentials = policy._CREDENTIALS
         self.assertEqual([], policy_files.check([self.file], policy.list_rules(), credentials))

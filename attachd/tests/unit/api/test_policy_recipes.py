@@ -26,9 +26,9 @@ class Case(unittest.TestCase):
         if not GUIDE.is_file():
             self.skipTest("the documentation is not here, only what is installed")
         self.recipes = {
-            each.readers: each.text
-            for each in guides.parse_blocks(GUIDE)
-            if each.language == "yaml"
+            parse_block.readers: parse_block.text
+            for parse_block in guides.parse_blocks(GUIDE)
+            if parse_block.language == "yaml"
         }
         self.file = lifetime.temp_dir(self) / "policy.yaml"
         CONF([], project="attachd", default_config_files=[])
@@ -102,17 +102,17 @@ class RecipesTest(Case):
         asked = RequestContext(user_id="u", project_id="q", roles=["auditor"])
         self.assertTrue(policy.is_admin(asked))
         seen = {
-            each.name
-            for each in policy.list_rules()
-            if each.name not in ALONE and each.check_str in (policy.READER, policy.ALLOW_ALL)
+            rule.name
+            for rule in policy.list_rules()
+            if rule.name not in ALONE and rule.check_str in (policy.READER, policy.ALLOW_ALL)
         }
-        every = {each.name for each in policy.list_rules()} - ALONE
+        every = {rule.name for rule in policy.list_rules()} - ALONE
         self.assertEqual(seen, self.may("auditor", *every, project="q"))
         self.assertIn(LOOK, seen)
         self.assertNotIn(SECRETS, seen)
 
     def test_auditor_leaves_other_personas_unchanged(self):
-        every = {each.name for each in policy.list_rules()}
+        every = {rule.name for rule in policy.list_rules()}
         asked = [
             (roles, project)
             for roles in ("admin", "member", "reader", "member reader", "service", "")
@@ -149,9 +149,9 @@ class RecipesTest(Case):
     def test_force_is_denied(self):
         self.cook("no-force")
         forced = {
-            each.name
-            for each in policy.list_rules()
-            if "force" in each.name or "override" in each.name
+            rule.name
+            for rule in policy.list_rules()
+            if "force" in rule.name or "override" in rule.name
         } | {"volume_extension:volume_admin_actions:reset_status"}
         self.assertEqual(set(), self.may("admin", *forced))
         self.assertEqual({DELETE}, self.may("admin", DELETE))

@@ -203,7 +203,7 @@ class CandidatesTest(api_context.ApiContextCase):
         api_context.report_backend(
             "here@disk", report={**api_context.BACKEND_REPORT, "capabilities": {"pool_name": "x"}}
         )
-        found = {each.host: each.capabilities for each in scheduler.list_candidates()}
+        found = {item.host: item.capabilities for item in scheduler.list_candidates()}
         self.assertEqual("shelf", found["here@shelf"]["volume_backend_name"])
         self.assertEqual("shelf", found["here@shelf"]["pool_name"])
         self.assertEqual("iSCSI", found["here@shelf"]["storage_protocol"])
@@ -213,12 +213,12 @@ class CandidatesTest(api_context.ApiContextCase):
         db_rows.add_volume(size_gib=30, created_at=LONG_AGO)
         api_context.report_backend()
         db_rows.add_volume(size_gib=40)
-        self.assertEqual([60.0], [each.available_gib for each in scheduler.list_candidates()])
+        self.assertEqual([60.0], [item.available_gib for item in scheduler.list_candidates()])
 
     def test_candidate_capacity_excludes_volumes_being_created(self):
         db_rows.add_volume("creating", size_gib=30, created_at=LONG_AGO)
         api_context.report_backend()
-        self.assertEqual([70.0], [each.available_gib for each in scheduler.list_candidates()])
+        self.assertEqual([70.0], [item.available_gib for item in scheduler.list_candidates()])
 
     def test_stale_disabled_or_broken_backend_is_not_usable(self):
         api_context.report_backend("silent@b")
@@ -226,7 +226,7 @@ class CandidatesTest(api_context.ApiContextCase):
         api_context.report_backend("disabled@b")
         services.disable(api_context.BINARY, "disabled@b", None)
         api_context.report_backend("broken@b", up=False, report=None)
-        self.assertEqual([False] * 3, [each.usable for each in scheduler.list_candidates()])
+        self.assertEqual([False] * 3, [item.usable for item in scheduler.list_candidates()])
         with self.assertRaisesRegex(exception.NoValidBackend, "down"):
             scheduler.select_backend(request_spec())
 

@@ -10,45 +10,49 @@ from attachd.tests.fixtures import api_context, db_rows
 
 class UnsupportedResourceTest(unittest.TestCase):
     def test_unsupported_resource_returns_404_with_reason(self):
-        for each in unsupported.list_endpoints():
+        for item in unsupported.list_endpoints():
             with self.assertRaises(exception.ResourceUnsupported) as caught:
-                each.handler()
+                item.handler()
             self.assertRegex(str(caught.exception), r"^This service has no [a-z ]+\.$")
             self.assertEqual(404, caught.exception.code)
 
     def test_unsupported_resource_hides_no_endpoint(self):
-        for each in endpoint.load():
+        for api_endpoint in endpoint.load():
             urls = tuple(unsupported.UNSUPPORTED_RESOURCES)
-            self.assertFalse(each.path.startswith(urls), each.path)
+            self.assertFalse(api_endpoint.path.startswith(urls), api_endpoint.path)
 
 
 class UnsupportedActionTest(api_context.ApiContextCase):
     def setUp(self):
         super().setUp()
         self.handlers = {
-            each.action: each.handler
-            for each in endpoint.load()
-            if each.path == unsupported.ACTION_PATH
+            api_endpoint.action: api_endpoint.handler
+            for api_endpoint in endpoint.load()
+            if api_endpoint.path == unsupported.ACTION_PATH
         }
 
     def test_unsupported_action_returns_reason_and_changes_nothing(self):
         volume_id = db_rows.add_volume()["id"]
         before = db_rows.get_volume(volume_id)
-        for each in unsupported.UNSUPPORTED_ACTIONS:
+        for unsupported_action in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaises(exception.BadRequest) as caught:
-                self.handlers[each.name](api_context.make_context(*api_context.ADMIN), volume_id)
-            self.assertIn(f"{each.name} is not supported", str(caught.exception))
-            self.assertIn(each.reason, str(caught.exception))
+                self.handlers[unsupported_action.name](
+                    api_context.make_context(*api_context.ADMIN), volume_id
+                )
+            self.assertIn(f"{unsupported_action.name} is not supported", str(caught.exception))
+            self.assertIn(unsupported_action.reason, str(caught.exception))
         self.assertEqual(before, db_rows.get_volume(volume_id))
 
     def test_unsupported_action_without_permission_is_forbidden(self):
         volume_id = db_rows.add_volume()["id"]
-        for each in unsupported.UNSUPPORTED_ACTIONS:
-            with self.assertRaisesRegex(exception.Forbidden, each.policy):
-                self.handlers[each.name](api_context.make_context("reader"), volume_id)
+        for unsupported_action in unsupported.UNSUPPORTED_ACTIONS:
+            with self.assertRaisesRegex(exception.Forbidden, unsupported_action.policy):
+                self.handlers[unsupported_action.name](
+                    api_context.make_context("reader"), volume_id
+                )
 
     def test_unsupported_action_on_volume_of_other_project_is_not_found(self):
         volume_id = db_rows.add_volume(project_id=api_context.OTHER_PROJECT)["id"]
-        for each in unsupported.UNSUPPORTED_ACTIONS:
+        for unsupported_action in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaises(exception.VolumeNotFound):
-                self.handlers[each.name](api_context.make_context(), volume_id)
+                self.handlers[unsupported_action.name](api_context.make_context(), volume_id)

@@ -132,7 +132,7 @@ class FormatsTest(Case):
         self.assertEqual([row], json.loads(self.run_it("attachment-list", "-f", "json")))
         self.assertEqual([row], yaml.safe_load(self.run_it("attachment-list", "-f", "yaml")))
         lines = list(csv.DictReader(io.StringIO(self.run_it("attachment-list", "-f", "csv"))))
-        self.assertEqual(["a1"], [each["ID"] for each in lines])
+        self.assertEqual(["a1"], [line["ID"] for line in lines])
         self.assertEqual(
             "a1 attaching\n",
             self.run_it("attachment-list", "-f", "value", "-c", "ID", "-c", "Status"),

@@ -71,7 +71,7 @@ class BlockStorageTest(unittest.TestCase):
         pages = [[{"id": "3"}, {"id": "2"}], [{"id": "1"}], []]
         storage = self.storage(*(answer(body={"attachments": page}) for page in pages))
         found = storage.attachments({"volume_id": "v"})
-        self.assertEqual(["3", "2", "1"], [each["id"] for each in found])
+        self.assertEqual(["3", "2", "1"], [item["id"] for item in found])
         self.assertEqual(
             [None, "2", "1"],
             [request["params"].get("marker") for *_, request in self.proxy.asked],

@@ -125,7 +125,7 @@ class WatchTest(Case):
         found = [event("reserved", 11), event("attached", 12)]
         self.cloud = EventCloud(found)
         words = ("--until", "attached", "--until", "deleted", "-f", "json", "--since", "7")
-        self.assertEqual(found, [json.loads(each) for each in self.watch(*words).splitlines()])
+        self.assertEqual(found, [json.loads(line) for line in self.watch(*words).splitlines()])
         self.assertEqual([{"since": "7", "wait": "50"}], self.cloud.queries())
 
     def test_watch_sends_filters_to_api(self):

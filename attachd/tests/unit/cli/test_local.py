@@ -161,7 +161,7 @@ class RestoreTest(Case):
         broken = dataclasses.replace(LISTED, volume_id="v2", error="no route to host")
         self.client.restore.return_value = [LISTED, broken]
         rows = json.loads(self.run_it("local-restore", "-f", "json", code=1))
-        self.assertEqual([None, "no route to host"], [each["Error"] for each in rows])
+        self.assertEqual([None, "no route to host"], [row["Error"] for row in rows])
 
     def test_local_restore_ignores_failures_of_agent(self):
         theirs = dataclasses.replace(LISTED, owner="agent", error="no route to host")

@@ -46,7 +46,7 @@ class ProgressTest(unittest.TestCase):
         ):
             report("Reserving")
         self.assertEqual("", stream.getvalue())
-        self.assertEqual(["Reserving"], [each.getMessage() for each in logged.records])
+        self.assertEqual(["Reserving"], [record.getMessage() for record in logged.records])
 
     def test_progress_with_verbose_on_terminal_is_logged(self):
         stream = Terminal()

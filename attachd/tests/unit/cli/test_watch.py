@@ -109,7 +109,7 @@ class EventWatcherTest(unittest.TestCase):
 
     def test_retry_after_header_sets_pause(self):
         headers = ("7", "9999", "Wed, 21 Oct 2026 07:28:00 GMT", "0")
-        watcher = self.watcher(*(refusal(503, Retry_After=each) for each in headers), ([], 4))
+        watcher = self.watcher(*(refusal(503, Retry_After=header) for header in headers), ([], 4))
         with self.assertLogs(watch_module.LOG, "WARNING"):
             watcher.now()
         self.assertEqual([7, watch_module.MAX_BACKOFF, 4, 8], self.clock.pauses)

@@ -264,8 +264,8 @@ class FakeDeployment:
         )
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        for each in (server.server_close, thread.join, server.shutdown):
-            self._test.addCleanup(each)
+        for item in (server.server_close, thread.join, server.shutdown):
+            self._test.addCleanup(item)
         return f"http://127.0.0.1:{server.server_port}"
 
     def _application(self, environ: dict[str, Any], start_response: Any) -> Any:
@@ -304,7 +304,7 @@ class AttachCase(unittest.TestCase):
 
     def changes(self):
         """Return the recorded actions, without reads and checks."""
-        return [each for each in self.log.lines if not each.startswith(("GET", "check"))]
+        return [line for line in self.log.lines if not line.startswith(("GET", "check"))]
 
     def entry(self):
         (entry,) = self.deployment.entries()

@@ -99,7 +99,7 @@ class AttachedTest(unittest.TestCase):
         self.deployment.client.attach(self.deployment.volume())
         for error in (transport.ConnectFailure("no"), transport.Unauthorized("no")):
             with mock.patch("attachd.client.service.Service._ask", side_effect=error) as asked:
-                self.assertEqual(["unknown"] * 2, [each.status for each in self.listed()])
+                self.assertEqual(["unknown"] * 2, [item.status for item in self.listed()])
             asked.assert_called_once()
 
     def test_attached_of_other_cloud_has_status_unknown(self):
@@ -109,7 +109,7 @@ class AttachedTest(unittest.TestCase):
 
     def test_attached_lists_uncertain_reservation(self):
         self.deployment.host.journal.write(Entry("v"))
-        found = next(each for each in self.listed() if each.volume_id == "v")
+        found = next(item for item in self.listed() if item.volume_id == "v")
         self.assertEqual(
             (None, None, "unknown", "reserving", False),
             (found.attachment_id, found.path, found.status, found.step, found.present),
@@ -143,7 +143,7 @@ class RestoreTest(AttachCase):
             (True, "attached", None), (restored.present, restored.status, restored.error)
         )
         self.assert_attached(self.found)
-        self.assertFalse([each for each in self.changes() if each.startswith("P")])
+        self.assertFalse([change for change in self.changes() if change.startswith("P")])
         self.assertNotIn("mkfs ext4", self.log.lines)
 
     def test_restore_with_present_device_changes_nothing(self):

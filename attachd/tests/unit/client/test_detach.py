@@ -68,7 +68,9 @@ class DetachTest(AttachCase):
         self.log.heal()
         self.attach()
         self.assertNotEqual(before.attachment_id, self.attached.attachment_id)
-        self.assertEqual([self.attached.attachment_id], [each["id"] for each in self.remote()])
+        self.assertEqual(
+            [self.attached.attachment_id], [attachment["id"] for attachment in self.remote()]
+        )
 
     def remote(self):
         return self.deployment.attachments(self.volume)
@@ -80,14 +82,14 @@ class DetachTest(AttachCase):
         after = self.entry()
         self.assertEqual((Step.ATTACHED, "/mnt/disk"), (after.step, after.mountpoint))
         self.assertEqual(before.device, after.device)
-        self.assertEqual(["attached"], [each["status"] for each in self.remote()])
+        self.assertEqual(["attached"], [attachment["status"] for attachment in self.remote()])
 
     def test_detach_with_device_in_use_keeps_attachment(self):
         self.deployment.mounts.users.add(self.attached.path)
         self.assertRaises(exception.DeviceBusy, self.detach)
         self.assertEqual((Step.ATTACHED, None), (self.entry().step, self.entry().mountpoint))
         self.assertNotIn("connector disconnect", self.log.lines)
-        self.assertEqual(["attached"], [each["status"] for each in self.remote()])
+        self.assertEqual(["attached"], [attachment["status"] for attachment in self.remote()])
         self.detach(force=True)
         self.assertIn("connector disconnect by force", self.log.lines)
         self.assert_nothing_is_left()
@@ -103,7 +105,7 @@ class DetachTest(AttachCase):
         self.assertRaises(exception.HostError, self.detach)
         self.assertIs(Step.DISCONNECTING, self.entry().step)
         self.assertEqual("connector disconnect broke.", self.entry().error)
-        self.assertEqual(["attached"], [each["status"] for each in self.remote()])
+        self.assertEqual(["attached"], [attachment["status"] for attachment in self.remote()])
         self.log.heal()
         self.detach()
         self.assert_nothing_is_left()

@@ -32,7 +32,7 @@ class Case(unittest.TestCase):
         return made
 
     def ids(self):
-        return {each["id"] for each in self.deployment.attachments(self.volume)}
+        return {attachment["id"] for attachment in self.deployment.attachments(self.volume)}
 
 
 class ForeignTest(Case):

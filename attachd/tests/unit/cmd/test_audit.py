@@ -39,7 +39,7 @@ class CommandTest(forked_command.ForkedCommandCase):
         self.assertEqual((0, "", ""), self.run_audit())
         (self.volumes / "stray").write_bytes(b"data")
         code, out, _error = self.run_audit("--repair", "--backend", "files", "--format", "json")
-        ((difference,),) = [each["differences"] for each in json.loads(out)]
+        ((difference,),) = [load["differences"] for load in json.loads(out)]
         self.assertEqual((1, "data-without-volume"), (code, difference["kind"]))
         self.assertEqual(b"data", (self.volumes / "stray").read_bytes())
 
@@ -57,8 +57,8 @@ class CommandTest(forked_command.ForkedCommandCase):
 
 def findings(*outcomes, **more):
     differences = [
-        Difference(Kind.SESSION, "here@tgt", "v" * 36, "x is logged in.", "End it.", each)
-        for each in outcomes
+        Difference(Kind.SESSION, "here@tgt", "v" * 36, "x is logged in.", "End it.", outcome)
+        for outcome in outcomes
     ]
     return AuditResult("here@tgt", differences, **more)
 

@@ -68,7 +68,7 @@ class ServerTest(unittest.TestCase):
         self.assertTrue(self.thread.is_alive())
         self.application.gate.set()
         client.join(TIMEOUT)
-        self.assertEqual([b"/wait"], [each.content for each in answers])
+        self.assertEqual([b"/wait"], [answer.content for answer in answers])
 
     def is_refused(self):
         try:

@@ -124,7 +124,7 @@ class OthersTest(Parsed):
         self.assertRegex(shown, r"(?m)^lease_holder_name +\(dead\)$")
         self.assertRegex(shown, rf"(?m)^{one} +{self.volume} ")
         shown_volume = json.loads(self.printed("volume", "show", self.volume, "--format", "json"))
-        self.assertEqual([one], [each["id"] for each in shown_volume["attachments"]])
+        self.assertEqual([one], [attachment["id"] for attachment in shown_volume["attachments"]])
         self.assertEqual(
             ("data", "dead", None),
             tuple(shown_volume[name] for name in ("name", "lease_holder", "lease_holder_name")),

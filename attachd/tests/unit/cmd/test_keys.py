@@ -101,7 +101,7 @@ class KeyTest(forked_command.ForkedCommandCase):
         self.assertEqual(1, ended.returncode)
         result = json.loads(ended.stdout)
         self.assertEqual((0, 0), (result["encrypted"], result["changed"]))
-        self.assertEqual([lost], [each["attachment_id"] for each in result["unreadable"]])
+        self.assertEqual([lost], [item["attachment_id"] for item in result["unreadable"]])
         self.assertIn(name, result["unreadable"][0]["reason"])
 
     def test_commands_without_key_file_name_option(self):

@@ -61,9 +61,9 @@ class OutputTest(unittest.TestCase):
             parser = argparse.ArgumentParser(exit_on_error=False)
             add(parser)
             self.assertEqual("table", parser.parse_args([]).format)
-            for each in ("table", "json", "csv"):
-                if each in known:
-                    self.assertEqual(each, parser.parse_args(["--format", each]).format)
+            for text in ("table", "json", "csv"):
+                if text in known:
+                    self.assertEqual(text, parser.parse_args(["--format", text]).format)
                 else:
                     with self.assertRaises(argparse.ArgumentError):
-                        parser.parse_args(["--format", each])
+                        parser.parse_args(["--format", text])

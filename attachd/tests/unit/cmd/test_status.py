@@ -32,7 +32,7 @@ class StatusTest(forked_command.ForkedCommandCase):
         """Return the exit code, and result and details of each check by its name."""
         ended = self._typed(configuration, by_variable=by_variable)
         checks = json.loads(ended.stdout)["checks"]
-        return ended.returncode, {each["check"]: each for each in checks}
+        return ended.returncode, {check["check"]: check for check in checks}
 
     def _typed(self, configuration, *, by_variable=False):
         file = self.folder / "attachd.conf"
@@ -49,7 +49,7 @@ class StatusTest(forked_command.ForkedCommandCase):
         code, checks = self._check()
         self.assertEqual(SUCCESS, code)
         self.assertGreaterEqual(len(checks), 14)
-        self.assertEqual({SUCCESS}, {each["result"] for each in checks.values()})
+        self.assertEqual({SUCCESS}, {check["result"] for check in checks.values()})
 
     def test_check_reads_configuration_from_environment(self):
         migration.upgrade()

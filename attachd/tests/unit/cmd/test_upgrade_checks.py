@@ -31,8 +31,8 @@ class CheckTest(unittest.TestCase):
     def assert_result(self, code, result, *words):
         details = result.details or ""
         self.assertEqual(code, result.code, details)
-        for each in words:
-            self.assertIn(each, details)
+        for word in words:
+            self.assertIn(word, details)
 
 
 class OptionsTest(CheckTest):
@@ -95,7 +95,7 @@ class StorageTest(CheckTest):
 
 
 def _options_of(driver):
-    found = {each.name: each.plugin for each in extension.ExtensionManager("attachd.drivers")}
+    found = {item.name: item.plugin for item in extension.ExtensionManager("attachd.drivers")}
     return [
         upgrade_checks.backends.conf.manager.DRIVER,
         *getattr(found.get(driver), "OPTIONS", ()),

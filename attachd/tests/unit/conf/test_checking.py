@@ -98,8 +98,8 @@ class TransportUrlTest(CheckingTest):
         installed = metadata.entry_points(group="oslo.messaging.drivers").names
         self.assertLessEqual(checking._USUAL, installed)
         with mock.patch.object(checking.metadata, "entry_points", side_effect=AssertionError):
-            for each in checking._USUAL:
-                self.assertEqual(each, self.url(f"{each}://").transport)
+            for item in checking._USUAL:
+                self.assertEqual(item, self.url(f"{item}://").transport)
 
     def test_parse_transport_url_of_invalid_option_raises_error_naming_option(self):
         for text, words in (
@@ -143,7 +143,7 @@ class UnknownOptionsTest(CheckingTest):
         class Library:
             def __init__(self, name, *options):
                 self.name = name
-                self._options = [cfg.StrOpt(each) for each in options]
+                self._options = [cfg.StrOpt(option) for option in options]
 
             def load(self):
                 asked.append(self.name)
@@ -158,10 +158,10 @@ class UnknownOptionsTest(CheckingTest):
                 (["no"], ["attachd", "oslo.db"]),
             ):
                 asked.clear()
-                text = "".join(f"{each} = 1\n" for each in names)
+                text = "".join(f"{item} = 1\n" for item in names)
                 found = self.find_unknown_options(f"[manager]\nworkers = 2\n[shelf]\n{text}")
                 self.assertEqual(expected, asked)
-                self.assertEqual(["no"] * ("no" in names), [each.name for each in found])
+                self.assertEqual(["no"] * ("no" in names), [item.name for item in found])
 
     def test_options_of_backend_with_unknown_driver_are_reported(self):
         found = self.only("[shelf]\ndriver = nonesuch\nfile_folder = /nowhere\n")
@@ -193,7 +193,7 @@ class UnknownOptionsTest(CheckingTest):
         text = "[shelf]\ndriver = file\ntgt_timeout = 3\nfile_foldr = /nowhere\n"
         self.assertEqual(
             ["[tgt]tgt_timeout", "[shelf]file_folder"],
-            [each.nearest for each in self.find_unknown_options(text)],
+            [unknown_option.nearest for unknown_option in self.find_unknown_options(text)],
         )
 
     def test_option_driver_of_library_is_known(self):
@@ -236,5 +236,5 @@ class UnknownOptionsTest(CheckingTest):
 
     def test_libraries_of_sample_configuration_are_known(self):
         lines = _GENERATOR.read_text(encoding="utf-8").splitlines()
-        named = [each.removeprefix("namespace = ") for each in lines if "namespace = " in each]
+        named = [line.removeprefix("namespace = ") for line in lines if "namespace = " in line]
         self.assertLessEqual(set(named), set(checking._LIBRARIES))

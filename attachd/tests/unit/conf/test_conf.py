@@ -87,5 +87,5 @@ class OptionsTest(unittest.TestCase):
                 self.assertRegex(option.help, r"\bNone\b", f"[{group}]{option.dest}")
 
     def test_host_option_has_sample_default(self):
-        (host,) = (each for each in conf.base.OPTIONS if each.name == "host")
+        (host,) = (option for option in conf.base.OPTIONS if option.name == "host")
         self.assertIsNotNone(host.sample_default)

@@ -21,16 +21,16 @@ class ListTest(unittest.TestCase):
         self.listed = [(group.name, options) for group, options in opts.list_opts()]
 
     def test_list_opts_has_all_groups(self):
-        listed = {group: [each.name for each in options] for group, options in self.listed}
+        listed = {group: [option.name for option in options] for group, options in self.listed}
         for group in conf.GROUPS:
-            self.assertEqual([each.name for each in group.OPTIONS], listed[group.GROUP])
+            self.assertEqual([option.name for option in group.OPTIONS], listed[group.GROUP])
 
     def test_list_opts_has_group_per_driver(self):
         listed = dict(self.listed)
         drivers = extension.ExtensionManager("attachd.drivers")
         self.assertLessEqual({"fake", "file", "tgt"}, set(drivers.names()))
-        for each in drivers:
-            self.assertEqual([conf.manager.DRIVER, *each.plugin.OPTIONS], listed[each.name])
+        for driver in drivers:
+            self.assertEqual([conf.manager.DRIVER, *driver.plugin.OPTIONS], listed[driver.name])
 
     def test_groups_have_help(self):
         for group, _options in opts.list_opts():
@@ -40,7 +40,7 @@ class ListTest(unittest.TestCase):
         names = [group for group, _options in self.listed]
         self.assertEqual(sorted(set(names)), sorted(names))
         for group, options in self.listed:
-            self.assertEqual(len({each.dest for each in options}), len(options), group)
+            self.assertEqual(len({option.dest for option in options}), len(options), group)
 
     def test_sample_has_only_used_middleware(self):
         prefix = "namespace = oslo.middleware."

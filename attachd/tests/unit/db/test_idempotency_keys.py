@@ -33,15 +33,15 @@ class IdempotencyKeysTest(Case):
 
     def test_claim_concurrently_returns_same_resource(self):
         found = concurrency.run_at_once(*[self.claim] * 6)
-        self.assertEqual(1, len({each.resource_id for each in found}))
-        self.assertEqual(1, [each.repeated for each in found].count(False))
+        self.assertEqual(1, len({item.resource_id for item in found}))
+        self.assertEqual(1, [item.repeated for item in found].count(False))
 
     def test_note_succeeds_in_one_run(self):
         right = self.right()
         outcomes = concurrency.run_at_once(*[lambda: self.make(right)] * 6)
         self.assertEqual(1, outcomes.count(None))
-        raised = [each for each in outcomes if each is not None]
-        self.assertEqual({idempotency_keys.AlreadyMade}, {type(each) for each in raised})
+        raised = [outcome for outcome in outcomes if outcome is not None]
+        self.assertEqual({idempotency_keys.AlreadyMade}, {type(item) for item in raised})
         self.assertTrue(self.claim().made)
 
     def test_note_is_undone_by_rollback(self):
@@ -153,5 +153,5 @@ class CreateTest(Case):
             "host": "here@fake#pool",
         }
         made = concurrency.run_at_once(*[lambda: volumes.create(wanted, {}, note)] * 4)
-        self.assertEqual(3, [type(each) for each in made].count(idempotency_keys.AlreadyMade))
+        self.assertEqual(3, [type(item) for item in made].count(idempotency_keys.AlreadyMade))
         self.assertEqual([known.resource_id], [row["id"] for row in db_rows.list_volumes()])

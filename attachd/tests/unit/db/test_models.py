@@ -138,8 +138,8 @@ class EncryptedTest(databases.DatabaseCase):
         self.add()
         page = paging.Page(10, None, 0, (("created_at", "desc"),))
         with mock.patch.object(encryption, "decrypt") as decrypt:
-            for each in (attachment_queries.page, attachment_queries.page_with_secrets):
-                self.assertEqual(1, len(each({}, page)))
+            for item in (attachment_queries.page, attachment_queries.page_with_secrets):
+                self.assertEqual(1, len(item({}, page)))
         decrypt.assert_not_called()
 
 

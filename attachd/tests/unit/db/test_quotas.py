@@ -44,7 +44,7 @@ class LimitsTest(databases.DatabaseCase):
         self.assertEqual({"volumes": 2}, quotas.project_limits("other"))
 
     def test_default_configuration_has_limits(self):
-        defaults = {each.name: each.default for each in quota.OPTIONS}
+        defaults = {option.name: option.default for option in quota.OPTIONS}
         self.assertEqual(
             {"quota_volumes": 10, "quota_gigabytes": 1000, "per_volume_size_limit": -1}, defaults
         )

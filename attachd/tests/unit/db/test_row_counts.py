@@ -41,9 +41,9 @@ class CountTest(backends.BackendCase):
         db_rows.report_service("c@x", binary="m")
         members.join("0" * 32, "here:1")
         found = row_counts.count(60)
-        up = {each.backend: each.up for each in found.backends}
+        up = {backend.backend: backend.up for backend in found.backends}
         self.assertEqual({"a@x": False, "b@x": False, "c@x": True}, up)
-        ages = {each.backend: each.age for each in found.backends}
+        ages = {backend.backend: backend.age for backend in found.backends}
         self.assertGreater(ages["a@x"], 86000)
         self.assertLess(ages["c@x"], 3600)
         self.assertEqual(1, found.processes)

@@ -39,7 +39,7 @@ class RunTest(unittest.TestCase):
         ) as caught:
             command.run(["sleep", "600.25"], 0.1)  # slow, it does not end sooner
         running = Path("/proc").glob("[0-9]*/cmdline")
-        self.assertNotIn(b"sleep\x00600.25\x00", [_read(each) for each in running])
+        self.assertNotIn(b"sleep\x00600.25\x00", [_read(item) for item in running])
         self.assertFalse(caught.exception.final)
 
     def test_missing_tool_raises_error_naming_it(self):

@@ -91,7 +91,7 @@ class ExampleTest(unittest.TestCase):
         self.driver.revoke(VOLUME, first, [second])
         removed = [call.args[0][-1] for call in self.run_tool.mock_calls]
         self.assertEqual(["ro"], removed)
-        keys = {self.driver.connection_key(VOLUME, each) for each in (first, second)}
+        keys = {self.driver.connection_key(VOLUME, item) for item in (first, second)}
         self.assertEqual(1, len(keys))
 
     def test_example_driver_refuses_connector_of_example_backend(self):

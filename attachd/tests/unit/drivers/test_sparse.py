@@ -74,7 +74,7 @@ class SparseFilesTest(unittest.TestCase):
         self.assertEqual(
             (2 * sparse.GIB, b"bytes"), (path.stat().st_size, path.open("rb").read(5))
         )
-        self.assertEqual({COPY.id, VOLUME.id}, {each.name for each in path.parent.iterdir()})
+        self.assertEqual({COPY.id, VOLUME.id}, {item.name for item in path.parent.iterdir()})
 
     def test_clone_again_copies_nothing(self):
         self.files.create(VOLUME)
@@ -93,7 +93,7 @@ class SparseFilesTest(unittest.TestCase):
             ):
                 self.files.clone(COPY, VOLUME.id)
             self.assertTrue(caught.exception.final)
-            self.assertEqual([VOLUME.id], [each.name for each in self.files.folder.iterdir()])
+            self.assertEqual([VOLUME.id], [path.name for path in self.files.folder.iterdir()])
 
     def test_delete_removes_partial_copy(self):
         self.files.create(VOLUME)

@@ -38,9 +38,9 @@ class AttachTest(backends.BackendCase):
         )
         connect = (attach.attach, attach.attach_exclusive)
         with mock.patch.object(self.driver, "check_connector", side_effect=lacking):
-            for each in connect:
+            for item in connect:
                 with self.assertRaisesRegex(exception.InvalidInput, "wwpn"):
-                    each(self.backend, self.attachment_id, self.volume_id, {"host": "h"})
+                    item(self.backend, self.attachment_id, self.volume_id, {"host": "h"})
         self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
         self.assertEqual([], self.driver.driver_calls)
 

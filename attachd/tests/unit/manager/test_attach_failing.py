@@ -90,7 +90,7 @@ class FailingGrantTest(_AttachCase):
         self.assertEqual(("connected", "attaching", "attaching"), self._state())
         self.assertEqual({self.attachment_id}, self.driver.granted())
         self.assertIsNone(db_rows.get_attachment(self.attachment_id)["error"])
-        secrets = {each.export.secret for each in self.driver.driver_calls}
+        secrets = {driver_call.export.secret for driver_call in self.driver.driver_calls}
         self.assertEqual(1, len(secrets), "a repeated call needs the same secret")
 
     def test_attach_failure_revoke_spares_other_hosts(self):
@@ -100,7 +100,7 @@ class FailingGrantTest(_AttachCase):
             db_rows.add_attachment(self.volume_id, state)
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()
-        spared = [each.attachment_id for each in self.driver.driver_calls[-1].others]
+        spared = [item.attachment_id for item in self.driver.driver_calls[-1].others]
         self.assertEqual([other["id"]], spared)
         self.assertEqual(("connect_failed", "in-use", "attached"), self._state())
 

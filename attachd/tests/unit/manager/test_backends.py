@@ -42,11 +42,11 @@ class LoadTest(unittest.TestCase):
         found = backends.load()
         self.assertEqual(
             [("slow", "here@slow"), ("quick", "here@quick"), ("disk", "here@disk")],
-            [(each.name, each.host) for each in found],
+            [(item.name, item.host) for item in found],
         )
         kinds = [fake.FakeDriver, fake.FakeDriver, file.FileDriver]
-        self.assertEqual(kinds, [type(each.driver) for each in found])
-        self.assertEqual(["slow", "quick", "disk"], [each.driver.name for each in found])
+        self.assertEqual(kinds, [type(item.driver) for item in found])
+        self.assertEqual(["slow", "quick", "disk"], [item.driver.name for item in found])
 
     def test_load_reads_options_per_backend(self):
         self._enable(slow="fake", quick="fake")
@@ -195,7 +195,7 @@ class LiveExportsTest(unittest.TestCase):
              "secret": None}
             for state in AttachmentState
         ]  # fmt: skip
-        found = [each.attachment_id for each in backends.live_exports(held)]
+        found = [export.attachment_id for export in backends.live_exports(held)]
         self.assertEqual(["connecting", "connected", "attached", "withdrawing"], found)
 
     def test_live_exports_skips_rows_without_connector(self):
@@ -215,7 +215,7 @@ class SecretTest(databases.DatabaseCase):
     def test_export_has_secret_only_for_grant(self):
         self.assertEqual("5" * 32, backends.export_with_secret(self.row).secret)
         self.assertEqual("", backends.export(self.row).secret)
-        self.assertEqual([""], [each.secret for each in backends.live_exports([self.row])])
+        self.assertEqual([""], [export.secret for export in backends.live_exports([self.row])])
 
     def test_export_with_secret_of_row_without_secret_is_empty(self):
         self.assertEqual("", backends.export_with_secret({**self.row, "secret": None}).secret)

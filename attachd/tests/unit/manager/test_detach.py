@@ -69,13 +69,15 @@ class DetachTest(backends.BackendCase):
             db_rows.add_attachment(self.volume_id, state)
         self._detach(attachment_id)
         granted, revoked = (
-            each for each in self.driver.driver_calls if each.export.attachment_id == attachment_id
+            driver_call
+            for driver_call in self.driver.driver_calls
+            if driver_call.export.attachment_id == attachment_id
         )
         self.assertRegex(granted.export.secret, "^[0-9a-f]{32}$")
         # A revoke needs no secret.
         without = dataclasses.replace(granted.export, secret="")
         self.assertEqual((granted.volume, without), (revoked.volume, revoked.export))
-        self.assertEqual([other], [each.attachment_id for each in revoked.others])
+        self.assertEqual([other], [item.attachment_id for item in revoked.others])
         self.assertEqual(OTHER_CONNECTOR, revoked.others[0].connector)
 
     def test_detach_returns_remaining_attachments(self):

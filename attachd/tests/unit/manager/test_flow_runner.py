@@ -80,10 +80,10 @@ class RunTest(unittest.TestCase):
         steps = [_Step("a"), _Step("b"), _Step("c", ValueError())]
         seen = mock.Mock()
         with contextlib.ExitStack() as stack:
-            for each in steps:
+            for step in steps:
                 revert = mock.Mock(return_value=True)
-                seen.attach_mock(revert, each.name)
-                stack.enter_context(mock.patch.object(each, "revert", revert))
+                seen.attach_mock(revert, step.name)
+                stack.enter_context(mock.patch.object(step, "revert", revert))
             self._failure(*steps)
         self.assertEqual(["c", "b", "a"], [call[0] for call in seen.mock_calls])
         results = [call.kwargs["result"] for call in seen.mock_calls]

@@ -231,8 +231,12 @@ class TerminateTest(Case):
         self.initialize()
         self.initialize(OTHER_CONNECTOR)
         self.terminate()
-        (handed,) = [each for each in self.driver.driver_calls if each.method == "revoke"]
-        self.assertEqual([OTHER_CONNECTOR], [each.connector for each in handed.others])
+        (handed,) = [
+            driver_call
+            for driver_call in self.driver.driver_calls
+            if driver_call.method == "revoke"
+        ]
+        self.assertEqual([OTHER_CONNECTOR], [other.connector for other in handed.others])
         self.assertEqual(1, len(self.driver.granted()))
         self.assertEqual("attaching", self.status())
 
@@ -303,7 +307,11 @@ class DetachTest(Case):
         self.initialize(OTHER_CONNECTOR)
         other = self.attach(OTHER_SERVER)
         self.assertEqual([other], [row["id"] for row in self.detach(attachment_id)])
-        (row,) = [each for each in db_rows.list_attachments(self.volume_id) if each["parent_id"]]
+        (row,) = [
+            attachment
+            for attachment in db_rows.list_attachments(self.volume_id)
+            if attachment["parent_id"]
+        ]
         self.assertEqual({row["id"]}, self.driver.granted())
         self.assertEqual("in-use", self.status())
 
@@ -331,4 +339,6 @@ class DetachTest(Case):
         self.initialize(OTHER_CONNECTOR)
         self.assertEqual(attachment_id, self.attach())
         self.detach(attachment_id)
-        self.assertEqual([0, 0], [len(each.others) for each in self.driver.driver_calls[1:]])
+        self.assertEqual(
+            [0, 0], [len(driver_call.others) for driver_call in self.driver.driver_calls[1:]]
+        )

@@ -27,8 +27,8 @@ class Case(backends.BackendCase):
 
     def seen(self, *names):
         return [
-            (each["event_type"], *(each["payload"][name] for name in names))
-            for each in self.notifications.messages()
+            (message["event_type"], *(message["payload"][name] for name in names))
+            for message in self.notifications.messages()
         ]
 
 
@@ -57,7 +57,7 @@ class VolumeEventTest(Case):
         volumes.create(self.backend, volume_id)
         db_rows.change_volume(volume_id, state="deleting", status="deleting")
         volumes.delete(self.backend, volume_id)
-        publishers = [each["publisher_id"] for each in self.notifications.messages()]
+        publishers = [message["publisher_id"] for message in self.notifications.messages()]
         whole, backend = f"volume.{backends.HOST}#pool", f"volume.{backends.HOST}"
         self.assertEqual([whole, whole, backend, backend], publishers)
 

@@ -133,14 +133,14 @@ class ManagerServiceTest(unittest.TestCase):
 
         with mock.patch("attachd.manager.detach.detach", detach):
             callers = [threading.Thread(target=self.ask) for _ in range(3)]
-            for each in callers:
-                each.start()
+            for caller in callers:
+                caller.start()
             for _ in range(2):
                 self.assertTrue(entered.acquire(timeout=TIMEOUT))
             self.assertFalse(entered.acquire(timeout=0.2))  # a slow one does not come either
             gate.set()
-            for each in callers:
-                each.join(TIMEOUT)
+            for caller in callers:
+                caller.join(TIMEOUT)
 
     def test_stop_finishes_call_in_progress(self):
         self.manager.start()
@@ -227,7 +227,9 @@ class ManagerServiceTest(unittest.TestCase):
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.manager.stop()
-        self.assertEqual([], [each for each in threading.enumerate() if "heartbeat" in each.name])
+        self.assertEqual(
+            [], [thread for thread in threading.enumerate() if "heartbeat" in thread.name]
+        )
 
     def test_stop_before_serving_succeeds(self):
         gate = threading.Event()

@@ -36,7 +36,7 @@ class _VolumeCase(backends.BackendCase):
     def _others(self, waited_for):
         states = ["creating", "ready", "extending", "deleting", "maintenance", "error"]
         states += ["error_deleting", "error_extending"]
-        return [each for each in states if each != waited_for]
+        return [state for state in states if state != waited_for]
 
 
 class CreateTest(_VolumeCase):
@@ -241,7 +241,7 @@ class ExtendTest(_VolumeCase):
         volumes.extend(self.backend, volume_id)
         (handed,) = self.driver.driver_calls
         self.assertEqual((1, 3), (handed.volume.size_gib, handed.size_gib))
-        self.assertEqual(live, [each.attachment_id for each in handed.others])
+        self.assertEqual(live, [other.attachment_id for other in handed.others])
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("ready", "in-use"), (row["state"], row["status"]))
         self.assertEqual((3, None, None), (row["size_gib"], row["new_size_gib"], row["owner"]))

@@ -64,9 +64,9 @@ class SendingTest(Case):
         for number in range(50):
             self.send(f"volume.x{number}", payload={"n": number})
         found = self.notifications.messages()
-        self.assertEqual(list(range(50)), [each["payload"]["n"] for each in found])
-        self.assertEqual({"volume.here"}, {each["publisher_id"] for each in found})
-        self.assertEqual({"INFO"}, {each["priority"] for each in found})
+        self.assertEqual(list(range(50)), [item["payload"]["n"] for item in found])
+        self.assertEqual({"volume.here"}, {item["publisher_id"] for item in found})
+        self.assertEqual({"INFO"}, {item["priority"] for item in found})
 
     def test_notification_has_priority_of_event(self):
         self.send(priority="error")

@@ -36,7 +36,7 @@ class AgentManagerApiTest(unittest.TestCase):
 
     def test_module_has_only_listed_methods(self):
         functions = inspect.getmembers(agent_manager_api, inspect.isfunction)
-        ours = {name for name, each in functions if each.__module__ == agent_manager_api.__name__}
+        ours = {name for name, item in functions if item.__module__ == agent_manager_api.__name__}
         self.assertEqual(set(MESSAGES), {name for name in ours if not name.startswith("_")})
 
     def test_messages_go_to_any_manager_with_host_and_key(self):

@@ -114,8 +114,8 @@ class QueueTest(unittest.TestCase):
     def test_queue_delivers_waiting_messages_in_order(self):
         queue, consumer = Queue(), Consumer()
         sent = [Message(str(number)) for number in range(3)]
-        for each in sent:
-            queue.put(each)
+        for item in sent:
+            queue.put(item)
         queue.join(consumer)
         self.assertEqual(sent, consumer.received)
 
@@ -124,7 +124,7 @@ class QueueTest(unittest.TestCase):
         queue.put(Message("late", expires=time.monotonic() - 1))
         queue.put(Message("early", expires=time.monotonic() + TIMEOUT))
         queue.join(consumer)
-        self.assertEqual(["early"], [each.text for each in consumer.received])
+        self.assertEqual(["early"], [item.text for item in consumer.received])
 
     def test_queue_delivers_nothing_to_consumer_that_left(self):
         queue, consumer = Queue(), Consumer()
@@ -227,7 +227,7 @@ class DriverTest(unittest.TestCase):
         target = messaging.Target(topic="t", server="s")
         self.assertEqual(7, driver._await(replies, target, None, 5))
         self.assertEqual(
-            [{"timeout": 5}] * 3, [each.kwargs for each in replies.get.call_args_list]
+            [{"timeout": 5}] * 3, [item.kwargs for item in replies.get.call_args_list]
         )
 
     def test_notification_is_dropped_and_listener_refused(self):

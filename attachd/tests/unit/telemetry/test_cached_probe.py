@@ -61,9 +61,9 @@ class ProbeTest(unittest.TestCase):
         answers = [probe.answer() for _ in range(50)]
         wait_until(lambda: self.asked)
         self.assertEqual(1, self.asked)
-        for each in answers:
-            self.assertIsInstance(each.error, cached_probe.ProbeTimeout)
-            self.assertIsNone(each.value)
+        for answer in answers:
+            self.assertIsInstance(answer.error, cached_probe.ProbeTimeout)
+            self.assertIsNone(answer.value)
         self.go_on.set()
         probe._timeout = TIMEOUT
         self.assertEqual((1, None), probe.answer()[:2])
@@ -75,9 +75,9 @@ class ProbeTest(unittest.TestCase):
         threads = [
             threading.Thread(target=lambda: found.append(probe.answer().value)) for _ in range(8)
         ]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         self.go_on.set()
-        for each in threads:
-            each.join(TIMEOUT)
+        for thread in threads:
+            thread.join(TIMEOUT)
         self.assertEqual([1] * 8, found)

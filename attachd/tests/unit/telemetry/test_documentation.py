@@ -28,19 +28,19 @@ class PageTest(unittest.TestCase):
             for name in re.findall(r"attachd_\w+", names)
         }
         known = {
-            each.name: each.labels
-            for each in vars(metrics).values()
-            if isinstance(each, metrics.Gauge)
+            var.name: var.labels
+            for var in vars(metrics).values()
+            if isinstance(var, metrics.Gauge)
         }
-        for each in metric_samples.METRICS:
-            suffix = "_total" if isinstance(each, prometheus_client.Counter) else ""
-            known[f"{each._name}{suffix}"] = each._labelnames
+        for metric in metric_samples.METRICS:
+            suffix = "_total" if isinstance(metric, prometheus_client.Counter) else ""
+            known[f"{metric._name}{suffix}"] = metric._labelnames
         self.assertEqual(known, documented)
 
     def test_monitoring_page_describes_each_alert_in_order(self):
         rules = yaml.safe_load((ROOT / "etc/attachd/alerts.yaml").read_text(encoding="utf-8"))
-        alerts = [each["alert"] for each in rules["groups"][0]["rules"]]
+        alerts = [rule["alert"] for rule in rules["groups"][0]["rules"]]
         self.assertEqual(alerts, re.findall(r"\* - _`(Attachd\w+)`", self.text))
-        for each in rules["groups"][0]["rules"]:
-            anchor = f"admin/monitoring.html#{each['alert'].lower()}"
-            self.assertEqual(anchor, each["annotations"]["runbook"])
+        for rule in rules["groups"][0]["rules"]:
+            anchor = f"admin/monitoring.html#{rule['alert'].lower()}"
+            self.assertEqual(anchor, rule["annotations"]["runbook"])

@@ -20,27 +20,27 @@ NAME = "attachd_api_requests_total"
 class NamesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.gauges = [each for each in vars(metrics).values() if isinstance(each, metrics.Gauge)]
+        self.gauges = [var for var in vars(metrics).values() if isinstance(var, metrics.Gauge)]
         self.families = list(metrics.REGISTRY.collect())
 
     def test_metrics_follow_prometheus_naming_rules(self):
         everything = [*self.gauges, *self.families]
         self.assertGreater(len(everything), 20)
-        for each in everything:
-            with self.subTest(each.name):
-                self.assertRegex(each.name, r"^attachd_[a-z_]+$")
-                self.assertTrue(getattr(each, "help", None) or each.documentation)
-        for each in self.families:
-            self.assertEqual(each.type == "histogram", each.name.endswith("_duration_seconds"))
+        for item in everything:
+            with self.subTest(item.name):
+                self.assertRegex(item.name, r"^attachd_[a-z_]+$")
+                self.assertTrue(getattr(item, "help", None) or item.documentation)
+        for family in self.families:
+            self.assertEqual(family.type == "histogram", family.name.endswith("_duration_seconds"))
 
     def test_labels_are_single_words(self):
-        labels = {label for each in metric_samples.METRICS for label in each._labelnames}
-        labels |= {label for each in self.gauges for label in each.labels}
-        self.assertEqual([], [each for each in labels if not re.fullmatch("[a-z]+", each)])
+        labels = {label for metric in metric_samples.METRICS for label in metric._labelnames}
+        labels |= {label for gauge in self.gauges for label in gauge.labels}
+        self.assertEqual([], [item for item in labels if not re.fullmatch("[a-z]+", item)])
 
     def test_help_texts_are_sentences(self):
-        texts = [each.documentation for each in self.families]
-        for text in [*texts, *(each.help for each in self.gauges)]:
+        texts = [family.documentation for family in self.families]
+        for text in [*texts, *(gauge.help for gauge in self.gauges)]:
             self.assertRegex(text, r"^[A-Z1].*\.$")
 
 

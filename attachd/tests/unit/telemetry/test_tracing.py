@@ -93,4 +93,4 @@ class OperationTest(unittest.TestCase):
 
 
 def _as_tuples(operation):
-    return [(each.name, each.seconds, each.failed) for each in operation.steps]
+    return [(step.name, step.seconds, step.failed) for step in operation.steps]

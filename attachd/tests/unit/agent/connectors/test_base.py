@@ -24,7 +24,8 @@ class WayTest(unittest.TestCase):
         self.assertTrue(HostConnector.__abstractmethods__)
         for verb in HostConnector.__abstractmethods__:
             whole = {
-                each: getattr(FileConnector, each) for each in HostConnector.__abstractmethods__
+                abstractmethod: getattr(FileConnector, abstractmethod)
+                for abstractmethod in HostConnector.__abstractmethods__
             }
             del whole[verb]
             with self.assertRaisesRegex(TypeError, verb):

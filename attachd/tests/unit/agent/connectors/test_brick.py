@@ -192,8 +192,8 @@ class ConnectTest(Case):
         device = Device(f"{self.folder / 'pool' / 'image'}", {})
         self.assertFalse(self.connector.is_present(info, device))
         (self.folder / "pool").mkdir()
-        for each in ("image", "other"):
-            (self.folder / "pool" / each).touch()
+        for text in ("image", "other"):
+            (self.folder / "pool" / text).touch()
         self.assertTrue(self.connector.is_present(info, device))
         self.assertEqual([device.path], self.connector.find_device_paths(info))
         self.assertFalse(self.connector.is_present({**info, "name": "pool/other"}, device))
@@ -224,7 +224,7 @@ class ConnectTest(Case):
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device.make_read_only", fail))
         with self.assertRaisesRegex(exception.HostError, "stays writable"):
             self.connector.connect(INFO | {"access_mode": "ro"}, OPTIONS)
-        self.assertEqual(["connect", "disconnect"], [each[0] for each in standing.calls])
+        self.assertEqual(["connect", "disconnect"], [call[0] for call in standing.calls])
 
     def test_errors_have_remedy_and_no_secrets(self):
         line = f"iscsiadm -m node --op update -n node.session.auth.password -v {SECRET}"
@@ -263,7 +263,7 @@ class ConnectTest(Case):
     def test_locks_lie_in_state_path(self):
         self.stand()
         self.connector.connect(INFO | {"shared_targets": None, "service_uuid": "s"}, OPTIONS)
-        self.assertEqual(["os-brick-s"], [each.name for each in (self.folder / "locks").iterdir()])
+        self.assertEqual(["os-brick-s"], [path.name for path in (self.folder / "locks").iterdir()])
 
     def test_local_file_is_used_as_device(self):
         path = self.folder / "volume"
@@ -281,9 +281,9 @@ class TurnsTest(Case):
 
     def callers(self, *turns):
         """Start processes that connect at the same time, after their slow imports."""
-        started = [self.start(*each) for each in turns]
-        for each in started:
-            self.assertEqual("comes\n", each.stdout.readline())
+        started = [self.start(*turn) for turn in turns]
+        for item in started:
+            self.assertEqual("comes\n", item.stdout.readline())
         return started
 
     def start(self, shared, service="service-1"):
@@ -305,9 +305,9 @@ class TurnsTest(Case):
         self.go_on(first)
         self.assertEqual("in\n", first.stdout.readline())
         self.go_on(second)
-        for each in (free, elsewhere):
-            self.go_on(each)
-            self.assertEqual("in\n", each.stdout.readline())
+        for item in (free, elsewhere):
+            self.go_on(item)
+            self.assertEqual("in\n", item.stdout.readline())
         # Time enough to acquire the lock, if it were free.
         self.assertEqual([], select.select([second.stdout], [], [], 0.5)[0])
         self.go_on(first)

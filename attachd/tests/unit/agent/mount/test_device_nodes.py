@@ -54,7 +54,7 @@ class StatTest(unittest.TestCase):
 
     def test_statx_returns_mount_id(self):
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
-        number = next(int(each.split()[0]) for each in lines if each.split()[4] == "/proc")
+        number = next(int(line.split()[0]) for line in lines if line.split()[4] == "/proc")
         self.assertIn(device_nodes.statx("/proc").mount, (number, None))
         with Path("/proc/self/status").open() as file:
             self.assertIn(

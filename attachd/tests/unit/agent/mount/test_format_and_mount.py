@@ -55,7 +55,7 @@ class PlacingTest(unittest.TestCase):
         self.path.write_bytes(bytes(_MIB) + b"data" + bytes(7 * _MIB))
         with self.assertRaisesRegex(exception.HostError, "carries data"):
             self.place(self.entry(mkfs="ext4"))
-        self.assertEqual([None] * 3, [each.formatting for each in self.journal.list_entries()])
+        self.assertEqual([None] * 3, [entry.formatting for entry in self.journal.list_entries()])
 
     def test_incomplete_filesystem_is_not_mounted(self):
         entry = self.half_made()

@@ -64,7 +64,7 @@ class TableTest(unittest.TestCase):
         process.stdout.readline()
         found = dict(mountinfo.list_namespaces())
         self.assertIn(("ours", "/mnt"), [(m.source, m.mountpoint) for m in found[process.pid]])
-        self.assertNotIn("ours", [each.source for each in mountinfo.list_mounts()])
+        self.assertNotIn("ours", [mount.source for mount in mountinfo.list_mounts()])
         self.assertNotIn(os.getpid(), found)
         self.assertTrue(Path(f"/proc/{process.pid}").is_dir())
 

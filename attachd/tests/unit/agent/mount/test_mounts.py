@@ -23,13 +23,18 @@ class MountsTest(unittest.TestCase):
     def test_missing_tools_are_named_with_packages(self):
         self.assertEqual([], mounts.missing_tools(["sh"]))
         self.assertEqual(["no-such-command"], mounts.missing_tools(["sh", "no-such-command"]))
-        environment = fixtures.MonkeyPatch("attachd.commands.which", lambda _each: None)
+        environment = fixtures.MonkeyPatch("attachd.commands.which", lambda _item: None)
         environment.setUp()
         self.addCleanup(environment.cleanUp)
         expected = ["mkfs.xfs (package xfsprogs)", "mkfs.ext4 (package e2fsprogs)"]
         self.assertEqual(expected, mounts.missing_tools(["mkfs.xfs", "mkfs.ext4"]))
         self.assertEqual(
-            [], [each for each in mounts.missing_tools(mounts.TOOLS) if "(" not in each]
+            [],
+            [
+                missing_tool
+                for missing_tool in mounts.missing_tools(mounts.TOOLS)
+                if "(" not in missing_tool
+            ],
         )
 
     def test_mount_at_relative_path_raises(self):

@@ -32,20 +32,18 @@ class UsersTest(unittest.TestCase):
 
     def test_list_uses_returns_files_of_process(self):
         with tempfile.NamedTemporaryFile() as file:
-            local = [
-                each for each in open_handles._list_uses() if each.process == f"{os.getpid()}"
-            ]
+            local = [use for use in open_handles._list_uses() if use.process == f"{os.getpid()}"]
             name = Path("/proc/self/comm").read_text().strip()
             expected = f"process {os.getpid()} ({name}: open {file.name})"
-            self.assertIn(expected, [each.describe() for each in local])
-            whats = {each.what for each in local}
+            self.assertIn(expected, [item.describe() for item in local])
+            whats = {item.what for item in local}
             self.assertLessEqual({"working directory", "root", "program", "open"}, whats)
 
     def test_list_mount_users_names_mounts_on_top(self):
         requirements.require_mount_namespaces(self)
         found = open_handles.list_mount_users(mountinfo.find_at("/"))
-        self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
-        self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)
+        self.assertTrue([item for item in found if item.endswith(" at /proc")], found)
+        self.assertTrue([item for item in found if f"process {os.getpid()} (" in item], found)
 
     def test_devices_on_top_are_read_from_sysfs(self):
         # Neither device mapper nor MD is in each kernel that tests run on.

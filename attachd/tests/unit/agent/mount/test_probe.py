@@ -82,7 +82,7 @@ class ContentsTest(unittest.TestCase):
 
     def test_unreadable_device_is_not_empty(self):
         for device in ("/no/such/device", str(self.folder)):
-            for ask in (probe.detect, lambda each: probe.check_empty(each, print)):
+            for ask in (probe.detect, lambda item: probe.check_empty(item, print)):
                 with self.assertRaisesRegex(exception.HostError, "cannot be read"):
                     ask(device)
 
@@ -116,8 +116,8 @@ class PlacesTest(unittest.TestCase):
 
     def test_larger_device_is_read_at_both_ends_and_sampled(self):
         size, length_of = 5 * _GIB + 512, dict(probe._regions(5 * _GIB + 512))
-        self.assertEqual(_GIB, sum(length_of[each] for each in length_of if each < _GIB))
+        self.assertEqual(_GIB, sum(length_of[item] for item in length_of if item < _GIB))
         last = (size - 64 * _MIB) // 4096 * 4096
-        self.assertEqual(size - last, sum(length_of[each] for each in length_of if each >= last))
-        between = {each: length_of[each] for each in length_of if _GIB <= each < last}
+        self.assertEqual(size - last, sum(length_of[item] for item in length_of if item >= last))
+        between = {item: length_of[item] for item in length_of if _GIB <= item < last}
         self.assertEqual(dict.fromkeys(range(_GIB, last, 4 * _MIB), 4096), between)

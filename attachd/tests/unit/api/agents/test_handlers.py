@@ -18,7 +18,7 @@ class HandlersTest(api_context.ApiContextCase):
 
     def test_agents_are_listed_by_name_and_shown(self):
         listed = handlers.index()["agents"]
-        self.assertEqual(["node-1", "node-2"], [each["host"] for each in listed])
+        self.assertEqual(["node-1", "node-2"], [item["host"] for item in listed])
         self.assertEqual({"agent": listed[1]}, handlers.show("node-2"))
 
     def test_unknown_agent_returns_404(self):
@@ -31,11 +31,15 @@ class HandlersTest(api_context.ApiContextCase):
         self.assertIsNone(handlers.delete("node-2"))
         with self.assertRaises(exception.Conflict):
             handlers.delete("node-1")
-        self.assertEqual(["node-1"], [each["host"] for each in handlers.index()["agents"]])
+        self.assertEqual(["node-1"], [agent["host"] for agent in handlers.index()["agents"]])
 
     def test_agents_need_ext_version(self):
-        declared = [each for each in endpoint.load() if each.path.startswith("/agents")]
-        self.assertEqual([mv.EXT_BASE] * 3, [each.ext_since for each in declared])
+        declared = [
+            api_endpoint
+            for api_endpoint in endpoint.load()
+            if api_endpoint.path.startswith("/agents")
+        ]
+        self.assertEqual([mv.EXT_BASE] * 3, [item.ext_since for item in declared])
 
 
 DEVICE = {"attachment_id": "a1", "volume_id": "v1", "path": "/dev/sdb", "size_bytes": 2**30}

@@ -85,7 +85,7 @@ class DisconnectTest(Case):
         self.disconnect(attachment)
         self.reconcile.assert_called_once_with(self.ctx, HOST, attachment.id)
         for states in allowed:
-            self.assertFalse(set(WITH_DEVICE) & {each.value for each in states})
+            self.assertFalse(set(WITH_DEVICE) & {state.value for state in states})
         self.assertEqual("disconnecting", self.state(attachment))
 
     def test_disconnect_outside_allowed_states_is_refused(self):

@@ -46,7 +46,7 @@ class DeleteTest(conf_fixture.DefaultConfCase):
 
     def test_delete_reservation_skips_manager(self):
         self.cancel.return_value = [test_view.row(id="a2")]
-        self.assertEqual(["a2"], [each["id"] for each in self.delete()["attachments"]])
+        self.assertEqual(["a2"], [attachment["id"] for attachment in self.delete()["attachments"]])
         self.manager_api.detach.assert_not_called()
 
     def test_delete_attached_calls_manager(self):
@@ -162,7 +162,7 @@ class ForceDeleteTest(api_context.ApiContextCase):
         other = self.attachment("attached").id
         attachment, answer = self.remove("reserved")
         self.detach.assert_not_called()
-        self.assertEqual([other], [each["id"] for each in answer["attachments"]])
+        self.assertEqual([other], [item["id"] for item in answer["attachments"]])
         self.assertEqual([{"user_id": "u", "attachment_id": attachment.id}], self.details())
 
     def test_force_delete_with_failed_message_succeeds(self):

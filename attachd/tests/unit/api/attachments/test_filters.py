@@ -98,7 +98,7 @@ class ExtFiltersTest(unittest.TestCase):
             "instance_id": "i",
         }
         parsed = read(query, ext_version=mv.EXT_BASE)
-        times = [(each.column, each.verb, each.moment.year) for each in parsed.pop("times")]
+        times = [(item.column, item.verb, item.moment.year) for item in parsed.pop("times")]
         expected = [
             ("attached_at", "gte", 2025),
             ("attached_at", "neq", 2025),

@@ -107,7 +107,7 @@ class ViewTest(api_context.ApiContextCase):
         values |= {"agent": "compute-1", "device": "/dev/sdc"}
         attachment, other = (
             db_rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
-            for _each in range(2)
+            for _item in range(2)
         )
         ctx = api_context.make_context("reader", ext_version=(1, 0))
         shown = view.show(ctx, Attachment.get(ctx, attachment["id"]))["attachment"]
@@ -147,7 +147,8 @@ class ViewTest(api_context.ApiContextCase):
     def test_lists_are_short_or_full(self):
         page = [row(), row(id="a2")]
         self.assertEqual(
-            ["a1", "a2"], [each["id"] for each in view.list_summaries(page)["attachments"]]
+            ["a1", "a2"],
+            [attachment["id"] for attachment in view.list_summaries(page)["attachments"]],
         )
         full = view.list_details(api_context.make_context(), page)["attachments"]
         self.assertIn("connection_info", full[0])
@@ -160,9 +161,9 @@ class ViewTest(api_context.ApiContextCase):
             (("admin",), (True, True)),
         ):
             full = view.list_details(api_context.make_context(*roles), page)["attachments"]
-            seen = tuple("auth_password" in each["connection_info"] for each in full)
+            seen = tuple("auth_password" in item["connection_info"] for item in full)
             self.assertEqual(expected, seen, roles)
-            self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})
+            self.assertEqual({1}, {item["connection_info"]["target_lun"] for item in full})
 
 
 class RedactTest(unittest.TestCase):

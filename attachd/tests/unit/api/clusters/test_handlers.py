@@ -44,7 +44,7 @@ class CleanupTest(api_context.ApiContextCase):
 
     def hosts(self, **body):
         answer = handlers.cleanup(body)
-        return {name: [each["host"] for each in found] for name, found in answer.items()}
+        return {name: [item["host"] for item in found] for name, found in answer.items()}
 
     def test_cleanup_lists_services_that_are_down(self):
         self.assertEqual({"cleaning": [], "unavailable": ["h@down"]}, self.hosts())

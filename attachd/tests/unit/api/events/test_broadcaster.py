@@ -29,7 +29,7 @@ class BroadcasterTest(databases.DatabaseCase):
         self.addCleanup(lambda: end(self.broadcaster))
 
     def places(self, place, seconds=TIMEOUT):
-        return [each["revision"] for each in self.broadcaster.read_after(place, seconds)]
+        return [item["revision"] for item in self.broadcaster.read_after(place, seconds)]
 
     def test_read_after_returns_past_events_or_waits(self):
         add_event(3)
@@ -138,7 +138,7 @@ class BroadcasterTest(databases.DatabaseCase):
         # A slow thread does not see the subscriber, and would end as well.
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", TIMEOUT):
             self.assertEqual([], self.places(0, 0))
-            (thread,) = [each for each in threading.enumerate() if each.name == "events"]
+            (thread,) = [item for item in threading.enumerate() if item.name == "events"]
             self.broadcaster.unsubscribe()
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", 0.05):
             thread.join(TIMEOUT)

@@ -35,7 +35,7 @@ class Case(api_context.ApiContextCase):
 
     def places(self, **query):
         answer = self.watch(**query)
-        return [each["revision"] for each in answer["events"]], answer["revision"]
+        return [event["revision"] for event in answer["events"]], answer["revision"]
 
 
 class PollTest(Case):
@@ -136,9 +136,11 @@ class StreamTest(Case):
 class DeclaredTest(unittest.TestCase):
     def test_endpoints_need_ext_version(self):
         declared = [
-            each for each in endpoint.load() if each.handler.__module__ == handlers.__name__
+            api_endpoint
+            for api_endpoint in endpoint.load()
+            if api_endpoint.handler.__module__ == handlers.__name__
         ]
-        self.assertEqual([mv.EXT_BASE] * 2, [each.ext_since for each in declared])
+        self.assertEqual([mv.EXT_BASE] * 2, [item.ext_since for item in declared])
         self.assertEqual(set(parameters.QUERY_PARAMETERS), set(declared[0].doc.parameters))
 
 
@@ -146,10 +148,10 @@ class TimelineTest(api_context.ApiContextCase):
     def test_timeline_is_ordered_and_limited_to_project(self):
         attachment_id = add_event(2)
         result = handlers.timeline(api_context.make_context(), attachment_id)["timeline"]
-        self.assertEqual([None, None], [each["revision"] for each in result])
+        self.assertEqual([None, None], [item["revision"] for item in result])
         events.assign_sequence()
         result = handlers.timeline(api_context.make_context(), attachment_id)["timeline"]
-        self.assertEqual([1, 2], [each["revision"] for each in result])
+        self.assertEqual([1, 2], [item["revision"] for item in result])
         self.assertNotIn("process", result[0])
         stranger = api_context.make_context(project=api_context.OTHER_PROJECT)
         with self.assertRaises(exception.AttachmentNotFound):

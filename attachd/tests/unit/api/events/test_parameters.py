@@ -38,7 +38,7 @@ class EventQueryTest(api_context.ApiContextCase):
             "wait": ("61", " 1", "0" * 19 + "1000000"),
             "limit": ("0", "1001", "0" * 19 + "1000000", "0" * 5000 + "1"),
         }
-        for name, text in [(each, text) for each in wrong for text in wrong[each]]:
+        for name, text in [(item, text) for item in wrong for text in wrong[item]]:
             refused = self.assertRaisesRegex(exception.InvalidInput, f"attribute {name}")
             with self.subTest(name=name, text=text), refused:
                 self.read(**{name: text})

@@ -19,7 +19,7 @@ class HostsTest(api_context.ApiContextCase):
         services.disable(api_context.BINARY, "h@off", None)
 
     def names(self, **query):
-        return [each["host_name"] for each in handlers.index(query)["hosts"]]
+        return [host["host_name"] for host in handlers.index(query)["hosts"]]
 
     def test_enabled_hosts_are_listed_by_zone(self):
         self.assertEqual(["h@a", "h@b"], self.names())
@@ -29,10 +29,10 @@ class HostsTest(api_context.ApiContextCase):
         db_rows.add_volume(host="h@a#p", size_gib=3)
         db_rows.add_volume(host="h@a#q", size_gib=4, project_id=api_context.OTHER_PROJECT)
         db_rows.add_volume(host="h@ab#p", size_gib=100)
-        result = [each["resource"] for each in handlers.show("h@a")["host"]]
+        result = [item["resource"] for item in handlers.show("h@a")["host"]]
         self.assertEqual(
             [("(total)", "7"), (db_rows.PROJECT, "3"), (api_context.OTHER_PROJECT, "4")],
-            [(each["project"], each["total_volume_gb"]) for each in result],
+            [(item["project"], item["total_volume_gb"]) for item in result],
         )
 
     def test_disabled_host_shows_usage(self):
@@ -72,10 +72,10 @@ class HostTest(unittest.TestCase):
 
     def test_usage_begins_with_total(self):
         shown = handlers.usage_view("h@a", {"p": ProjectUsage(1, 2), "q": ProjectUsage(3, 4)})
-        result = [each["resource"] for each in shown]
-        self.assertEqual(["(total)", "p", "q"], [each["project"] for each in result])
-        self.assertEqual(["4", "1", "3"], [each["volume_count"] for each in result])
-        self.assertEqual(["6", "2", "4"], [each["total_volume_gb"] for each in result])
+        result = [item["resource"] for item in shown]
+        self.assertEqual(["(total)", "p", "q"], [item["project"] for item in result])
+        self.assertEqual(["4", "1", "3"], [item["volume_count"] for item in result])
+        self.assertEqual(["6", "2", "4"], [item["total_volume_gb"] for item in result])
 
     def test_empty_host_has_total(self):
         (only,) = handlers.usage_view("h@a", {})

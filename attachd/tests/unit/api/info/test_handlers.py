@@ -16,11 +16,11 @@ from attachd.tests.fixtures import api_context, db_rows
 class ExtensionsTest(api_context.ApiContextCase):
     def test_extensions_are_listed_and_shown(self):
         listed = handlers.extensions()["extensions"]
-        aliases = [each["alias"] for each in listed]
+        aliases = [item["alias"] for item in listed]
         self.assertEqual(sorted(set(aliases)), aliases)
-        for each in listed:
-            self.assertEqual({"extension": each}, handlers.extension(each["alias"]))
-            self.assertEqual({"name", "alias", "description", "updated", "links"}, set(each), each)
+        for item in listed:
+            self.assertEqual({"extension": item}, handlers.extension(item["alias"]))
+            self.assertEqual({"name", "alias", "description", "updated", "links"}, set(item), item)
 
     def test_unknown_extension_returns_404(self):
         with self.assertRaises(exception.NotFound):
@@ -30,8 +30,8 @@ class ExtensionsTest(api_context.ApiContextCase):
 class ZonesTest(api_context.ApiContextCase):
     def zones(self):
         return {
-            each["zoneName"]: each["zoneState"]["available"]
-            for each in handlers.availability_zones()["availabilityZoneInfo"]
+            item["zoneName"]: item["zoneState"]["available"]
+            for item in handlers.availability_zones()["availabilityZoneInfo"]
         }
 
     def test_zone_is_available_if_any_backend_is(self):
@@ -91,9 +91,9 @@ class LimitsTest(api_context.ApiContextCase):
 
 class TablesTest(unittest.TestCase):
     def test_each_extension_with_url_is_served(self):
-        paths = {each.path.split("/")[1] for each in endpoint.load()}
+        paths = {api_endpoint.path.split("/")[1] for api_endpoint in endpoint.load()}
         own = {"os-services", "os-availability-zone", "scheduler-stats", "capabilities"}
-        self.assertLessEqual(own, paths & {each.alias for each in handlers.EXTENSIONS})
+        self.assertLessEqual(own, paths & {extension.alias for extension in handlers.EXTENSIONS})
 
     def test_absolute_limits_have_usage(self):
         found = {

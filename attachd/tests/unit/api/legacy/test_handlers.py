@@ -161,7 +161,7 @@ class DetachTest(DetachCase):
         self.detach()
         attachment_id = db_rows.add_attachment(self.volume_id, "attached")["id"]
         self.detach()
-        self.assertEqual([failed, attachment_id], [each for each, _backend in self.detached()])
+        self.assertEqual([failed, attachment_id], [item for item, _backend in self.detached()])
 
     def test_detach_of_attachment_of_other_volume_is_refused(self):
         other = db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]

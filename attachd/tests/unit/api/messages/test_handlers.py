@@ -28,7 +28,7 @@ class HandlersTest(api_context.ApiContextCase):
         answer = handlers.index(
             api_context.make_context(*roles), query, version, api_context.make_links()
         )
-        return [each["id"] for each in answer["messages"]], answer
+        return [message["id"] for message in answer["messages"]], answer
 
     def test_users_list_messages_of_their_project(self):
         for roles in ((), ("reader",), api_context.ADMIN):

@@ -33,7 +33,11 @@ class DescriptionTest(register.Case):
 
 class RulesTest(unittest.TestCase):
     def test_description_has_rules(self):
-        (create,) = (each for each in endpoint.load() if each.operation == "POST /attachments")
+        (create,) = (
+            api_endpoint
+            for api_endpoint in endpoint.load()
+            if api_endpoint.operation == "POST /attachments"
+        )
         self.assertIn(
             "By the rule `volume:attachment_create`: Reserve", descriptions.describe(create).text
         )

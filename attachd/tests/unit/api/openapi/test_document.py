@@ -19,15 +19,15 @@ METHODS = {"get", "post", "put", "delete"}
 
 def operations(described):
     return [
-        (method.upper(), path, each)
+        (method.upper(), path, item)
         for path, methods in described["paths"].items()
-        for method, each in methods.items()
+        for method, item in methods.items()
         if method in METHODS
     ]
 
 
-def _returned(each):
-    return inspect.signature(each.handler).return_annotation
+def _returned(item):
+    return inspect.signature(item.handler).return_annotation
 
 
 class DescribeTest(unittest.TestCase):
@@ -40,14 +40,17 @@ class DescribeTest(unittest.TestCase):
 
     def test_document_has_all_endpoints(self):
         described = {(method, path) for method, path, _ in operations(document.describe())}
-        declared = {(each.method, f"/v3{each.path}") for each in endpoint.load()}
+        declared = {
+            (api_endpoint.method, f"/v3{api_endpoint.path}") for api_endpoint in endpoint.load()
+        }
         self.assertEqual(declared | {("GET", "/"), ("GET", "/v3/")}, described)
 
     def test_responses_with_body_have_schema(self):
         bare = [
-            each.operation
-            for each in endpoint.load()
-            if each.doc.response is None and _returned(each) not in {None, NoReturn}
+            api_endpoint.operation
+            for api_endpoint in endpoint.load()
+            if api_endpoint.doc.response is None
+            and _returned(api_endpoint) not in {None, NoReturn}
         ]
         self.assertEqual([], bare)
 
@@ -58,7 +61,7 @@ class DescribeTest(unittest.TestCase):
         self.assertNotIn("/v3/{project_id}/default-types", described["paths"])
 
     def test_operation_ids_are_unique_and_stable(self):
-        names = [each["operationId"] for _, _, each in operations(document.describe())]
+        names = [item["operationId"] for _, _, item in operations(document.describe())]
         self.assertEqual(sorted(set(names)), sorted(names))
         self.assertLess(
             {"get_volumes_volume_id", "post_volumes_volume_id_action", "get_os_services"},
@@ -89,5 +92,5 @@ class PathsTest(unittest.TestCase):
     def test_version_documents_need_no_token(self):
         paths = document.version_paths()
         self.assertEqual(["/", "/v3/"], list(paths))
-        for each in paths.values():
-            self.assertEqual([], each["get"]["security"])
+        for path in paths.values():
+            self.assertEqual([], path["get"]["security"])

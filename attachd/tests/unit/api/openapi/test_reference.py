@@ -54,7 +54,7 @@ def sections() -> dict[str, Section]:
             action = re.search(r" \(\w\S+\)$", title) if path.endswith("/action") else None
             name = f"{method} {path.removeprefix('/v3/{project_id}')}{action[0] if action else ''}"
             pairs = _PARAMETER.findall(text.partition("Response\n--------")[0])
-            inputs = {(each, places[key]["in"]) for each, key in pairs}
+            inputs = {(item, places[key]["in"]) for item, key in pairs}
             found[name] = Section(_codes(text, "success"), _codes(text, "error"), inputs)
     return found
 
@@ -79,7 +79,7 @@ class ReferenceTest(unittest.TestCase):
         if not REFERENCE.is_dir():
             self.skipTest(f"The API reference is not here: {REFERENCE}")
         self.sections = sections()
-        declared = {each.operation: each for each in endpoint.load()}
+        declared = {api_endpoint.operation: api_endpoint for api_endpoint in endpoint.load()}
         self.pairs = [
             (declared[name], section)
             for name, section in self.sections.items()
@@ -87,55 +87,55 @@ class ReferenceTest(unittest.TestCase):
         ]
 
     def test_each_operation_has_one_section(self):
-        declared = {each.operation for each in endpoint.load()}
+        declared = {api_endpoint.operation for api_endpoint in endpoint.load()}
         self.assertEqual(declared | {"GET /", "GET /v3/"}, set(self.sections))
 
     def test_success_codes_match_endpoints(self):
-        result = {each.operation: section.results for each, section in self.pairs}
-        real = {each.operation: response_schemas.results(each) for each, _ in self.pairs}
+        result = {item.operation: section.results for item, section in self.pairs}
+        real = {item.operation: response_schemas.results(item) for item, _ in self.pairs}
         self.assertEqual(real, result)
 
     def test_error_codes_match_endpoints(self):
         """What nearly any call can answer may be left out, see index.rst; nothing else."""
         wrong = {}
-        for each, section in self.pairs:
-            special = {*each.doc.faults} | (
-                set(response_schemas.IDEMPOTENT) if each.idempotent else set()
+        for item, section in self.pairs:
+            special = {*item.doc.faults} | (
+                set(response_schemas.IDEMPOTENT) if item.idempotent else set()
             )
             missing, unknown = (
                 special - section.faults,
-                section.faults - response_schemas.faults(each),
+                section.faults - response_schemas.faults(item),
             )
             if missing or unknown:
-                wrong[each.operation] = f"missing {missing}, not in the register {unknown}"
+                wrong[item.operation] = f"missing {missing}, not in the register {unknown}"
         self.assertEqual({}, wrong)
 
     def test_query_parameters_match_endpoints(self):
         wrong = {}
-        for each, section in self.pairs:
-            result, real = section.named("query"), set(each.doc.parameters)
+        for item, section in self.pairs:
+            result, real = section.named("query"), set(item.doc.parameters)
             if _FILTERS in result:
                 real = real & result | {_FILTERS}
             if result != real:
-                wrong[each.operation] = (
+                wrong[item.operation] = (
                     f"missing {real - result}, not in the register {result - real}"
                 )
         self.assertEqual({}, wrong)
 
     def test_path_variables_are_documented(self):
         wrong = {
-            each.operation: section.named("path")
-            for each, section in self.pairs
-            if section.named("path") != {"project_id", *each.variables}
+            item.operation: section.named("path")
+            for item, section in self.pairs
+            if section.named("path") != {"project_id", *item.variables}
         }
         self.assertEqual({}, wrong)
 
     def test_body_fields_are_documented(self):
         wrong = {}
-        for each, section in self.pairs:
-            validator = each.body and each.body.get(mv.LATEST)
+        for item, section in self.pairs:
+            validator = item.body and item.body.get(mv.LATEST)
             if validator:
                 untold = _properties(validator.schema) - _UNTOLD - section.named("body")
                 if untold:
-                    wrong[each.operation] = untold
+                    wrong[item.operation] = untold
         self.assertEqual({}, wrong)

@@ -15,8 +15,8 @@ VERSION = "OpenStack-API-Version"
 
 def list_parameters():
     found = request_schemas.parameters(endpoint.REGISTER, mv.LATEST)
-    named = {each["name"]: each for each in found if "name" in each}
-    return named, [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
+    named = {item["name"]: item for item in found if "name" in item}
+    return named, [item["$ref"].rpartition("/")[2] for item in found if "$ref" in item]
 
 
 class ParametersTest(register.Case):

@@ -51,8 +51,8 @@ class ResponsesTest(register.Case):
 class FaultsTest(unittest.TestCase):
     def test_each_fault_has_schema(self):
         named = response_schemas.components()
-        for each in endpoint.load():
-            for status in response_schemas.faults(each):
+        for api_endpoint in endpoint.load():
+            for status in response_schemas.faults(api_endpoint):
                 content = named[response_schemas.name(status)]["content"]["application/json"][
                     "schema"
                 ]

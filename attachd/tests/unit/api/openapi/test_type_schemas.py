@@ -74,6 +74,8 @@ class TypeSchemasTest(unittest.TestCase):
     def test_field_exists_since_its_microversion(self):
         shapes = TypeSchemas(mv.BASE)
         shapes.get(Snack)
-        (snack,) = (each for name, each in shapes.components.items() if name.endswith(".Snack"))
+        (snack,) = (
+            component for name, component in shapes.components.items() if name.endswith(".Snack")
+        )
         self.assertNotIn("group", snack["properties"])
         self.assertIn("count", snack["properties"])

@@ -69,7 +69,7 @@ class ListTest(Case):
         for name in "abc":
             self.create(name)
         first = self.index(sort="name:asc", limit="2")
-        self.assertEqual(["a", "b"], [each["name"] for each in first["qos_specs"]])
+        self.assertEqual(["a", "b"], [qos_spec["name"] for qos_spec in first["qos_specs"]])
         (link,) = first["qos_specs_links"]
         self.assertIn("/qos-specs?sort=name%3Aasc&limit=2&marker=", link["href"])
         self.assertNotIn("qos_specs_links", self.index())

@@ -11,7 +11,7 @@ from attachd.tests.fixtures import api_context
 class ResourceFiltersTest(api_context.ApiContextCase):
     def listed(self, **query):
         found = handlers.index(query)["resource_filters"]
-        return {each["resource"]: each["filters"] for each in found}
+        return {item["resource"]: item["filters"] for item in found}
 
     def test_filters_of_all_lists_or_one_are_listed(self):
         self.assertEqual(

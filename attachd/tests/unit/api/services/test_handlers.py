@@ -18,7 +18,7 @@ class ServicesTest(api_context.ApiContextCase):
         api_context.report_backend("other@a", binary="attachd-agent", report=None)
 
     def hosts(self, **query):
-        return [each["host"] for each in handlers.index(query, mv.LATEST)["services"]]
+        return [service["host"] for service in handlers.index(query, mv.LATEST)["services"]]
 
     def status(self, host):
         (found,) = handlers.index({"host": host}, mv.LATEST)["services"]
@@ -131,7 +131,7 @@ class PoolsTest(api_context.ApiContextCase):
 
     def names(self, version=mv.LATEST, **query):
         found = handlers.get_pools(self.ctx, query, version)["pools"]
-        return [each["name"] for each in found]
+        return [item["name"] for item in found]
 
     def test_pools_of_running_backends_are_listed(self):
         self.assertEqual(["h@a#a", "h@b#b"], self.names())

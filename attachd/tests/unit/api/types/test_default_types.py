@@ -32,8 +32,8 @@ class DefaultTypesTest(api_context.ApiContextCase):
         self.put("a", "hidden")
         self.assertEqual(
             [("a", self.hidden), ("b", self.gold)],
-            [(each["project_id"], each["volume_type_id"])
-             for each in default_types.index()["default_types"]],
+            [(default_type["project_id"], default_type["volume_type_id"])
+             for default_type in default_types.index()["default_types"]],
         )  # fmt: skip
 
     def test_delete_with_or_without_default_type_succeeds(self):

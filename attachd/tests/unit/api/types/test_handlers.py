@@ -138,7 +138,7 @@ class ListTest(api_context.ApiContextCase):
 
     def names(self, *arguments, **query):
         shown = self.index(*arguments, **query)["volume_types"]
-        return {each["name"] for each in shown}
+        return {item["name"] for item in shown}
 
     def test_list_for_member_shows_public_types_only(self):
         for query in ({}, {"is_public": "None"}, {"is_public": "False"}):

@@ -68,7 +68,8 @@ class ForceDeleteTest(api_context.ApiContextCase):
             db_rows.add_attachment(volume["id"], state)
         self.delete(volume["id"])
         self.assertEqual(
-            attachment_ids, [each.args[1].id for each in self.manager_api.detach.mock_calls]
+            attachment_ids,
+            [mock_call.args[1].id for mock_call in self.manager_api.detach.mock_calls],
         )
         left = [row["state"] for row in db_rows.list_attachments(volume["id"])]
         self.assertEqual(["connect_failed"], left)

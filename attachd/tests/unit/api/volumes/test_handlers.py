@@ -119,7 +119,7 @@ class ApplyUpdateTest(api_context.ApiContextCase):
 
     def test_apply_update_sends_notifications(self):
         self.updated(name="new")
-        names = [each["payload"]["display_name"] for each in self.notifications.messages()]
+        names = [message["payload"]["display_name"] for message in self.notifications.messages()]
         self.assertEqual(["disk", "new"], names)
 
 
@@ -143,19 +143,19 @@ class ListCase(api_context.ApiContextCase):
         return handler(self.ctx, query, version, api_context.make_links())
 
     def names(self, **query):
-        return "".join(each["name"] for each in self.list(**query)["volumes"])
+        return "".join(volume["name"] for volume in self.list(**query)["volumes"])
 
 
 class ExtListTest(ListCase):
     def test_index_under_attachd_1_0_counts_attachments(self):
         often = self.add("a", multiattach=True)["id"]
         self.add("b")
-        for _each in range(3):
+        for _item in range(3):
             db_rows.add_attachment(often, "attached")
         db_rows.add_attachment(often, "reserved")
         for handler in (handlers.index, handlers.detail):
             shown = self.list(handler, own=mv.EXT_BASE)["volumes"]
-            self.assertEqual([0, 3], [each["attachment_count"] for each in shown])
+            self.assertEqual([0, 3], [item["attachment_count"] for item in shown])
             self.assertNotIn("attachment_count", self.list(handler)["volumes"][0])
 
 
@@ -173,7 +173,7 @@ class PagesTest(ListCase):
             query, seen = {"limit": "2", "consumes_quota": "true"}, ""
             while query:
                 answer = self.list(handler, **query)
-                seen += "".join(each["name"] for each in answer["volumes"])
+                seen += "".join(volume["name"] for volume in answer["volumes"])
                 query = {}
                 for link in answer.get("volumes_links", ()):
                     url = urllib.parse.urlsplit(link["href"])
@@ -185,7 +185,7 @@ class PagesTest(ListCase):
     def test_next_links_stay_valid_with_concurrent_changes(self):
         ids = {row["name"]: row["id"] for row in db_rows.list_volumes()}
         answer = self.list(limit="2")
-        self.assertEqual(["e", "d"], [each["name"] for each in answer["volumes"]])
+        self.assertEqual(["e", "d"], [volume["name"] for volume in answer["volumes"]])
         self.add("new")
         for name in "eb":  # one that was seen already, and one that was not
             self.remove(ids[name])

@@ -44,8 +44,8 @@ class LoadTest(api_context.ApiContextCase):
         before = session.counters().statements
         loaded = load.from_rows_with_details(api_context.make_context(), page)
         self.assertEqual(1, session.counters().statements - before)
-        self.assertEqual([0, 1, 0], [len(each.attachments) for each in loaded])
-        self.assertEqual([{"os_type": "linux"}, {}, {}], [each.image_metadata for each in loaded])
+        self.assertEqual([0, 1, 0], [len(item.attachments) for item in loaded])
+        self.assertEqual([{"os_type": "linux"}, {}, {}], [item.image_metadata for item in loaded])
 
     def test_with_details_adds_attachments_and_image_metadata(self):
         db_rows.add_attachment(self.own_id, "attached")

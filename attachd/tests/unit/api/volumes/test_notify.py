@@ -17,8 +17,8 @@ class NotifyTest(api_context.ApiContextCase):
     def test_change_sends_state_before_and_after(self):
         with notify.change(self.volume, "update"):
             db_rows.change_volume(self.volume.id, name="after")
-        events = [(each["event_type"], each["payload"]["display_name"])
-                for each in self.notifications.messages()]  # fmt: skip
+        events = [(message["event_type"], message["payload"]["display_name"])
+                for message in self.notifications.messages()]  # fmt: skip
         self.assertEqual(
             [("volume.update.start", "before"), ("volume.update.end", "after")], events
         )

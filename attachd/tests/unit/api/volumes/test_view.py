@@ -188,7 +188,7 @@ class AttachmentsTest(Case):
         self.assertEqual(2, shown["attachment_count"])
         self.assertEqual(
             ["reserved", "attached", "error_attaching", "detaching", "attached"],
-            [each["status"] for each in shown["attachments"]],
+            [item["status"] for item in shown["attachments"]],
         )
         expected = {"attach_mode": "ro", "attached_host": "compute", "created_at": NOW,
                     "attached_at": NOW, "host_name": None}  # fmt: skip

@@ -129,7 +129,7 @@ class WithdrawTest(Case):
 
     def test_withdraw_in_state_without_device_is_refused(self):
         live = {"connected", "attached", "withdrawing"}
-        for state in {each.value for each in AttachmentState} - live:
+        for state in {item.value for item in AttachmentState} - live:
             row = self.attachment(state, agent="compute-1")
             with self.subTest(state), self.assertRaises(exception.InvalidTransition):
                 self.withdraw(row)

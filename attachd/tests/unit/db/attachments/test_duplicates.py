@@ -34,9 +34,9 @@ def row(**values):
 class FindDuplicateTest(unittest.TestCase):
     def test_find_duplicate_returns_unfinished_row_with_same_values(self):
         found = {
-            each
-            for each in AttachmentState
-            if duplicates.find_duplicate(WANTED, [row(state=each.value)])
+            state
+            for state in AttachmentState
+            if duplicates.find_duplicate(WANTED, [row(state=state.value)])
         }
         self.assertEqual({"reserved", "connecting", "connected"}, found)
 
@@ -68,9 +68,9 @@ class FindDuplicateTest(unittest.TestCase):
     def test_find_duplicate_completed_by_agent_returns_it(self):
         wanted = {"agent": "compute-1"}
         found = {
-            each
-            for each in AttachmentState
-            if duplicates.find_duplicate(AT_AGENT, [row(state=each.value, **wanted)])
+            state
+            for state in AttachmentState
+            if duplicates.find_duplicate(AT_AGENT, [row(state=state.value, **wanted)])
         }
         self.assertEqual({"reserved", "connecting", "connected", "attached"}, found)
 

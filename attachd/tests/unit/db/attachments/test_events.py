@@ -33,7 +33,7 @@ class Case(databases.DatabaseCase):
             return [dict(row._mapping) for row in found]
 
     def types(self):
-        return [each["type"] for each in self.events()]
+        return [event["type"] for event in self.events()]
 
     def record(self, number, project_id=db_rows.PROJECT, **values):
         row = {"id": models.new_id(), "project_id": project_id, "volume_id": self.volume_id}
@@ -57,8 +57,8 @@ class RecordTest(Case):
         attachments.finish_disconnect(started, lease)
         found = events.list_of_attachment(row["id"], db_rows.PROJECT)
         expected = ["reserved", "connected", "attached", "deleted"]
-        self.assertEqual(expected, [each["type"] for each in found])
-        self.assertEqual({self.volume_id}, {each["volume_id"] for each in found})
+        self.assertEqual(expected, [item["type"] for item in found])
+        self.assertEqual({self.volume_id}, {item["volume_id"] for item in found})
         self.assertEqual([], events.list_of_attachment(row["id"], "b" * 32))
 
     def test_record_async_request_at_once(self):
@@ -88,9 +88,9 @@ class RecordTest(Case):
         legacy.reserve(self.volume_id, db_rows.PROJECT, "u")
         db_rows.add_attachment(self.volume_id, "connecting", kind="connection")
         (connection,) = [
-            each
-            for each in db_rows.list_attachments(self.volume_id)
-            if each["kind"] == "connection"
+            attachment
+            for attachment in db_rows.list_attachments(self.volume_id)
+            if attachment["kind"] == "connection"
         ]
         attachments.move(connection["id"], self.volume_id, Event.GRANTED)
         self.assertEqual([], self.events())
@@ -135,7 +135,7 @@ class RecordTest(Case):
             tuple(details[name] for name in ("user_id", "request_id", "global_request_id")),
         )
         self.assertEqual(moment.began_at.isoformat(), details["began_at"])
-        self.assertEqual(["grant"], [each["name"] for each in details["steps"]])
+        self.assertEqual(["grant"], [step["name"] for step in details["steps"]])
         self.assertGreaterEqual(details["seconds"], details["steps"][0]["seconds"])
 
 
@@ -148,8 +148,10 @@ class SequenceTest(Case):
         self.record(2)
         self.assertEqual((5, 0), events.assign_sequence())
         self.assertEqual((5, 0), events.assign_sequence())
-        self.assertEqual([1, 2, 3, 4, 5], [each["revision"] for each in events.list_after(0, 10)])
-        self.assertEqual([3, 4], [each["revision"] for each in events.list_after(2, 2)])
+        self.assertEqual(
+            [1, 2, 3, 4, 5], [event["revision"] for event in events.list_after(0, 10)]
+        )
+        self.assertEqual([3, 4], [item["revision"] for item in events.list_after(2, 2)])
 
     def test_assign_sequence_works_in_batches(self):
         some = mock.patch.multiple(events, _UNASSIGNED=events._UNASSIGNED.limit(2), BATCH=2)
@@ -162,12 +164,12 @@ class SequenceTest(Case):
         done = concurrency.run_at_once(
             *[events.assign_sequence] * 6, *[lambda: self.record(2)] * 3
         )
-        self.assertFalse([each for each in done if isinstance(each, Exception)])
+        self.assertFalse([item for item in done if isinstance(item, Exception)])
         events.assign_sequence()
         found = events.list_after(0, 100)
-        self.assertEqual(list(range(1, 22)), [each["revision"] for each in found])
+        self.assertEqual(list(range(1, 22)), [item["revision"] for item in found])
         for attachment_id in ids:
-            numbers = [each["id"] for each in found if each["attachment_id"] == attachment_id]
+            numbers = [item["id"] for item in found if item["attachment_id"] == attachment_id]
             self.assertEqual(sorted(numbers), numbers)
 
     def test_assign_sequence_includes_late_commit_with_low_id(self):
@@ -183,7 +185,7 @@ class SequenceTest(Case):
             self.assertEqual((1, 0), events.assign_sequence())
             seen = events.list_after(0, 10)
         self.assertEqual((2, 0), events.assign_sequence())
-        self.assertEqual([row["id"]], [each["attachment_id"] for each in events.list_after(1, 10)])
+        self.assertEqual([row["id"]], [item["attachment_id"] for item in events.list_after(1, 10)])
         self.assertLess(events.list_after(1, 10)[0]["id"], seen[0]["id"])
 
     def test_list_after_with_project_returns_its_events_only(self):
@@ -203,7 +205,7 @@ class PurgeTest(Case):
 
     def test_purge_removes_oldest_and_stores_revision(self):
         self.record(4)
-        first, second, *_ = [each["id"] for each in self.events()]
+        first, second, *_ = [event["id"] for event in self.events()]
         self.age(100, first, second)
         before = models.now() - datetime.timedelta(seconds=50)
         self.assertEqual(1, events.purge(before, 1))
@@ -211,7 +213,7 @@ class PurgeTest(Case):
         self.assertEqual(1, events.purge(before, 10))
         self.assertEqual(0, events.purge(before, 10))
         self.assertEqual((4, 2), events.sequence())
-        self.assertEqual([3, 4], [each["revision"] for each in events.list_after(0, 10)])
+        self.assertEqual([3, 4], [event["revision"] for event in events.list_after(0, 10)])
 
     def test_purge_all_continues_sequence(self):
         self.record(2)
@@ -219,7 +221,7 @@ class PurgeTest(Case):
         self.assertEqual(2, events.purge(later, 10))
         self.record(1)
         self.assertEqual((3, 2), events.assign_sequence())
-        self.assertEqual([3], [each["revision"] for each in events.list_after(2, 10)])
+        self.assertEqual([3], [item["revision"] for item in events.list_after(2, 10)])
 
     def test_purge_ends_at_one_revision_despite_wrong_clocks(self):
         self.record(3)
@@ -227,6 +229,6 @@ class PurgeTest(Case):
         self.age(100, self.events()[1]["id"])
         before = models.now() - datetime.timedelta(seconds=50)
         self.assertEqual(2, events.purge(before, 10))
-        self.assertEqual([3], [each["revision"] for each in events.list_after(0, 10)])
-        gaps = itertools.pairwise(each["revision"] for each in events.list_after(0, 10))
+        self.assertEqual([3], [event["revision"] for event in events.list_after(0, 10)])
+        gaps = itertools.pairwise(event["revision"] for event in events.list_after(0, 10))
         self.assertTrue(all(b == a + 1 for a, b in gaps))

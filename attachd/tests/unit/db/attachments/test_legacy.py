@@ -247,7 +247,7 @@ class ParentTest(Case):
     """Which connections belong to an attachment."""
 
     def serves(self, *ids):
-        return [db_rows.get_attachment(each)["parent_id"] for each in ids]
+        return [db_rows.get_attachment(id_)["parent_id"] for id_ in ids]
 
     def test_attach_ordinary_volume_takes_all_connections(self):
         one, two = self.connect(), self.connect(OTHER_CONNECTOR)
@@ -307,10 +307,12 @@ class ParentTest(Case):
 
     def closed(self, attachment_id):
         held = db_rows.list_attachments(self.volume_id)
-        (row,) = [each for each in held if each["id"] == attachment_id]
+        (row,) = [item for item in held if item["id"] == attachment_id]
         return {
-            each["id"]
-            for each in attachment_rows.connections_to_close(row, [x for x in held if x != row])
+            connection["id"]
+            for connection in attachment_rows.connections_to_close(
+                row, [x for x in held if x != row]
+            )
         }
 
     def test_detach_closes_connections_of_attachment(self):

@@ -92,7 +92,7 @@ class QueriesTest(databases.DatabaseCase):
         self.assertEqual([self.second], self._ids(Page(limit=1, marker=self.third)))
 
     def test_count_attached_is_one_statement(self):
-        volumes = [db_rows.add_volume(multiattach=True)["id"] for _each in range(2)]
+        volumes = [db_rows.add_volume(multiattach=True)["id"] for _item in range(2)]
         for state in ("attached", "connected", "attached", "disconnecting"):
             db_rows.add_attachment(volumes[0], state)
         db_rows.add_attachment(volumes[0], "attached", kind="legacy")
@@ -135,12 +135,12 @@ class ListSharingTest(Case):
         second = self.attached(volume=first["volume_id"])
         third = self.attached()
         self.attached(OTHER_KEY)
-        ids = [each["id"] for each in (first, second, third)]
-        expected = {attachment: [each for each in ids if each != attachment] for attachment in ids}
+        ids = [item["id"] for item in (first, second, third)]
+        expected = {attachment: [id_ for id_ in ids if id_ != attachment] for attachment in ids}
         self.assertEqual(expected, self.beside(first, second, third))
 
     def test_list_sharing_of_page_is_one_statement(self):
-        page = [self.attached() for _each in range(5)]
+        page = [self.attached() for _item in range(5)]
         before = session.counters().statements
         self.beside(*page)
         self.assertEqual(1, session.counters().statements - before)
@@ -157,7 +157,7 @@ class ListSharingTest(Case):
             self.attached(state=state.value)["id"]: state
             for state in set(AttachmentState) - {AttachmentState.HELD}
         }
-        found = {sharing[each] for each in self.beside(attachment_id)[attachment_id["id"]]}
+        found = {sharing[item] for item in self.beside(attachment_id)[attachment_id["id"]]}
         expected = {"connecting", "connected", "attached", "withdrawing"}
         expected |= {"connect_unknown", "disconnect_failed"}
         self.assertEqual(expected, found)

@@ -25,7 +25,7 @@ def row(state="attached", kind="attachment", **values):
 class HoldingTest(unittest.TestCase):
     def test_holding_excludes_failed_connects_only(self):
         rows = [row(state) for state in AttachmentState]
-        counted = {each["state"] for each in attachment_rows.holding(rows)}
+        counted = {item["state"] for item in attachment_rows.holding(rows)}
         self.assertEqual(set(AttachmentState) - states.INACTIVE, counted)
 
 
@@ -33,26 +33,26 @@ class KindTest(unittest.TestCase):
     def test_visible_includes_both_kinds_of_attachments(self):
         rows = [row(kind=kind) for kind in AttachmentKind]
         self.assertEqual(
-            states.VISIBLE_KINDS, {each["kind"] for each in attachment_rows.visible(rows)}
+            states.VISIBLE_KINDS, {item["kind"] for item in attachment_rows.visible(rows)}
         )
 
     def test_of_kind_returns_one_kind(self):
         rows = [row(kind=kind) for kind in AttachmentKind]
         for kind in AttachmentKind:
             self.assertEqual(
-                [kind], [each["kind"] for each in attachment_rows.of_kind(rows, kind)]
+                [kind], [item["kind"] for item in attachment_rows.of_kind(rows, kind)]
             )
 
 
 class DescribeTest(unittest.TestCase):
     def test_describe_names_each_kind(self):
-        for named, each in (
+        for named, item in (
             ("attachment a1", row()),
             ("attachment a1 of server s", row(instance_uuid="s")),
             ("a reservation of os-reserve", row("held", "hold")),
             ("the connection of host h (os-initialize_connection)", row(kind="connection")),
         ):
-            self.assertEqual(named, attachment_rows.describe(each))
+            self.assertEqual(named, attachment_rows.describe(item))
 
     def test_describe_names_attachment_and_server(self):
         row = {"id": "a", "kind": "attachment", "instance_uuid": None, "host": "h"}
@@ -62,7 +62,7 @@ class DescribeTest(unittest.TestCase):
             "the connection of host h (os-initialize_connection)": {**row, "kind": "connection"},
             "a reservation of os-reserve": {**row, "kind": "hold"},
         }
-        self.assertEqual(list(named), [attachment_rows.describe(each) for each in named.values()])
+        self.assertEqual(list(named), [attachment_rows.describe(item) for item in named.values()])
 
 
 class ListHoldingTest(databases.DatabaseCase):
@@ -77,7 +77,7 @@ class ListHoldingTest(databases.DatabaseCase):
     def test_list_holding_excludes_failed_connects(self):
         db_rows.add_attachment(self.volume_id, "connect_failed")
         attachment_id = db_rows.add_attachment(self.volume_id, "connected")["id"]
-        self.assertEqual([attachment_id], [each["id"] for each in self.found()])
+        self.assertEqual([attachment_id], [item["id"] for item in self.found()])
 
     def test_describe_all_includes_wire_state(self):
         db_rows.add_attachment(self.volume_id, "connected")
@@ -99,7 +99,7 @@ class VolumeChangesTest(databases.DatabaseCase):
     def volume(self, *states, **values):
         """Make a volume; return its id and those of its attachments."""
         volume_id = db_rows.add_volume(multiattach=True, **values)["id"]
-        return volume_id, [db_rows.add_attachment(volume_id, each)["id"] for each in states]
+        return volume_id, [db_rows.add_attachment(volume_id, state)["id"] for state in states]
 
     def seen(self, volume_id):
         row = db_rows.get_volume(volume_id)

@@ -263,7 +263,7 @@ class FinishDisconnectTest(Case):
         ended = attachments.finish_disconnect(started, self.lease)
         statements = session.counters().statements - before
         self.assertIsNone(self.lease.generation)
-        left = {each["id"] for each in db_rows.list_attachments(self.volume_id)}
+        left = {attachment["id"] for attachment in db_rows.list_attachments(self.volume_id)}
         self.assertNotIn(started.attachment["id"], left)
         self._assert_derived(self.volume_id)
         stored = db_rows.get_volume(self.volume_id)

@@ -25,8 +25,8 @@ class LeasesTest(databases.DatabaseCase):
 
     def setUp(self):
         super().setUp()
-        for each in ("us", "them"):
-            members.join(each, f"{each}:1")
+        for text in ("us", "them"):
+            members.join(text, f"{text}:1")
         self.volume_id = db_rows.add_volume()["id"]
         self.ours = Lease(self.volume_id, "us")
         self.theirs = Lease(self.volume_id, "them")
@@ -231,12 +231,12 @@ class LeasesTest(databases.DatabaseCase):
 
     def test_acquire_concurrently_succeeds_once(self):
         names = [f"process-{number}" for number in range(8)]
-        for each in names:
-            members.join(each, each)
-        wanted = [Lease(self.volume_id, each) for each in names]
+        for name in names:
+            members.join(name, name)
+        wanted = [Lease(self.volume_id, name) for name in names]
         calls = [lambda lease=lease: leases.acquire_committed(lease) for lease in wanted]
         answers = concurrency.run_at_once(*calls)
-        lost = [each for each in answers if isinstance(each, leases.LeaseHeld)]
+        lost = [answer for answer in answers if isinstance(answer, leases.LeaseHeld)]
         self.assertEqual((7, 1), (len(lost), answers.count(None)), answers)
         (winner,) = (lease for lease in wanted if lease.generation is not None)
         self.assertEqual((winner.holder, 1), self.stored())

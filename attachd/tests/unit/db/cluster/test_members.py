@@ -26,8 +26,8 @@ class MembersTest(databases.DatabaseCase):
             self.assertEqual(1, connection.execute(changed).rowcount)
 
     def test_list_living_returns_names_oldest_first(self):
-        for each in ("b", "a"):
-            members.join(each, f"host:{each}")
+        for text in ("b", "a"):
+            members.join(text, f"host:{text}")
         self.assertEqual(
             [("b", "host:b"), ("a", "host:a")],
             [(row["id"], row["name"]) for row in members.list_living()],
@@ -69,8 +69,8 @@ class MembersTest(databases.DatabaseCase):
         self.assertEqual({}, self.seen())
 
     def test_expire_removes_one_member_only(self):
-        for each in ("a", "b"):
-            members.join(each, each)
+        for text in ("a", "b"):
+            members.join(text, text)
         self.assertTrue(members.expire("a"))
         self.assertFalse(members.expire("a"))
         self.assertEqual({"b"}, set(self.seen()))

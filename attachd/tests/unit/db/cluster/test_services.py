@@ -56,8 +56,8 @@ class ServicesTest(databases.DatabaseCase):
 
     def test_report_of_two_releases_keeps_older_while_alive(self):
         old, new = services.Versions("1.9", "Volume 1.3"), services.Versions("1.10", "Volume 1.4")
-        for each in (new, old, new, old, new):
-            report(supported=each, report={"free_gib": int(each.contract[2:])})
+        for item in (new, old, new, old, new):
+            report(supported=item, report={"free_gib": int(item.contract[2:])})
         self.assertEqual(old, services.versions()["h@b"])
         self.assertEqual({"free_gib": 10}, self._row()["report"])
         later = models.now() + datetime.timedelta(seconds=CONF.manager.service_down_time + 1)

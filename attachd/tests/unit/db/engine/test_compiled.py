@@ -48,10 +48,10 @@ def every_prepared():
     found = {}
     for module in (statements, events, leases, volumes):
         for name, value in vars(module).items():
-            each = value if name.startswith("SWAP") else {name: value}
+            item = value if name.startswith("SWAP") else {name: value}
             found |= {
                 f"{module.__name__}.{name}.{key}": one
-                for key, one in each.items()
+                for key, one in item.items()
                 if isinstance(one, CompiledStatement)
             }
     return found
@@ -64,7 +64,7 @@ def some_values(name, statement):
             return {**EVERYTHING, "id": models.new_id(), "volume_id": db_rows.add_volume()["id"]}
         names = ("project_id", "volume_id", "attachment_id", "type")
         return {**dict.fromkeys(names, "x"), "created_at": MOMENT, "details": {}}
-    bound = {each.key: each.type for each in sa_visitors.iterate(statement) if is_asked(each)}
+    bound = {item.key: item.type for item in sa_visitors.iterate(statement) if is_asked(item)}
     values = {name: SAMPLES[type_.python_type] for name, type_ in bound.items()}
     if isinstance(statement, sa.Update) and "leases" not in name:
         values |= LATER
@@ -153,7 +153,7 @@ class CompiledStatementTest(databases.DatabaseCase):
                     execute(connection)
                 raised.append(caught.exception)
             self.assertEqual(type(raised[1]), type(raised[0]))
-            inner = [each.inner_exception for each in raised]
+            inner = [item.inner_exception for item in raised]
             self.assertEqual(type(inner[1]), type(inner[0]))
         self.assertEqual(1, len(self.ordinarily(sa.select(A), {})))
 
@@ -270,7 +270,9 @@ class CompiledStatementTest(databases.DatabaseCase):
             self.assertEqual(expected, volumes._GET.fetch_all(connection, self.params))
             values = {**self.params, "name": "x", **LATER}
             self.assertEqual(1, RENAME.execute(connection, values))
-        self.assertEqual([3, 3], [len(received), sum(each[4] is not None for each in received)])
+        self.assertEqual(
+            [3, 3], [len(received), sum(message[4] is not None for message in received)]
+        )
 
     def test_execute_logs_statement(self):
         with self.assertLogs("sqlalchemy.engine", "INFO") as logged:

@@ -111,9 +111,9 @@ class TransactionTest(databases.DatabaseCase):
 
     def test_engines_have_no_listener_without_counting(self):
         engines = (session._engines().reader, session._engines().writer)
-        self.assertEqual([False, False], [each._has_events for each in engines])
+        self.assertEqual([False, False], [engine._has_events for engine in engines])
         session.counters()
-        self.assertEqual([True, True], [each._has_events for each in engines])
+        self.assertEqual([True, True], [engine._has_events for engine in engines])
 
     def test_forked_process_opens_own_connections(self):
         with session.writer() as connection:

@@ -38,7 +38,7 @@ class ReadTest(KeyFileTest):
         self.write(f"# made in May\n\n  {one}  \n{two}\n", mode=0o640)
         found = key_file.read(self.path)
         self.assertEqual(key_file.key_id(one), found.first)
-        self.assertEqual([key_file.key_id(each) for each in (one, two)], list(found.by_id))
+        self.assertEqual([key_file.key_id(item) for item in (one, two)], list(found.by_id))
 
     def test_key_id_does_not_reveal_key(self):
         key = key_file.generate()
@@ -135,7 +135,7 @@ class ChangeTest(KeyFileTest):
         self.assertEqual("# made in May", self.file.read_text().splitlines()[0])
         self.assertEqual(two, key_files.key_ids(self.file)[0])
         self.assertEqual(
-            {"link", "secrets.keys"}, {each.name for each in self.file.parent.iterdir()}
+            {"link", "secrets.keys"}, {path.name for path in self.file.parent.iterdir()}
         )
 
     def test_change_keeps_comments_of_any_bytes(self):
@@ -186,10 +186,10 @@ class ChangeTest(KeyFileTest):
                 threading.Thread(target=lambda: added.append(key_file.add(self.path)))
                 for _ in range(2)
             ]
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         self.assertEqual({one, *added}, set(key_files.key_ids(self.file)))
         self.assertEqual(2, len(added))
 

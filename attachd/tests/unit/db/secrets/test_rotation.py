@@ -33,8 +33,8 @@ class RotationTest(databases.DatabaseCase):
         return name
 
     def assert_whole(self, attachments):
-        for number, each in enumerate(attachments):
-            row = db_rows.get_attachment(each)
+        for number, attachment in enumerate(attachments):
+            row = db_rows.get_attachment(attachment)
             self.assertEqual({**INFO, "number": number}, decrypted(row["connection_info"]))
             self.assertEqual(f"{number:032}", decrypted(row["secret"]))
 

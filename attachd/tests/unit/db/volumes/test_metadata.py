@@ -52,8 +52,8 @@ class MetadataTest(databases.DatabaseCase):
         results = concurrency.run_at_once(
             *(lambda value=value: replace(value) for value in "23456")
         )
-        right = [each for each in results if isinstance(each, dict)]
-        wrong = [each for each in results if isinstance(each, exception.PreconditionFailed)]
+        right = [result for result in results if isinstance(result, dict)]
+        wrong = [result for result in results if isinstance(result, exception.PreconditionFailed)]
         self.assertEqual((1, 4), (len(right), len(wrong)), results)
         self.assertEqual(right[0], self._stored())
 

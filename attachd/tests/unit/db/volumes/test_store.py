@@ -17,7 +17,10 @@ class Case(databases.DatabaseCase):
 
     def _assert_derived(self, volume_id):
         row = db_rows.get_volume(volume_id)
-        held = [AttachmentState(each["state"]) for each in db_rows.list_attachments(volume_id)]
+        held = [
+            AttachmentState(attachment["state"])
+            for attachment in db_rows.list_attachments(volume_id)
+        ]
         derived = states.derive(VolumeState(row["state"]), held)
         self.assertEqual(derived, (row["status"], row["attach_status"]))
 
@@ -238,7 +241,7 @@ class CreateTest(databases.DatabaseCase):
         self.assertEqual(("creating", "creating"), (row["state"], row["status"]))
         self.assertEqual(("detached", "h@b"), (row["attach_status"], row["owner"]))
         self.assertEqual(
-            [row["id"]], [each["id"] for each in volumes.list_recoverable("h@b", "us")]
+            [row["id"]], [item["id"] for item in volumes.list_recoverable("h@b", "us")]
         )
 
     def test_create_returns_stored_row(self):

@@ -39,7 +39,7 @@ class ReadOnlyTest(databases.DatabaseCase):
 
 class SharedTargetsTest(databases.DatabaseCase):
     def test_set_shared_targets_changes_differing_volumes_of_backend(self):
-        changed = [db_rows.add_volume(shared_targets=each)["id"] for each in (True, None)]
+        changed = [db_rows.add_volume(shared_targets=item)["id"] for item in (True, None)]
         kept = db_rows.add_volume(shared_targets=False)["id"]
         other = db_rows.add_volume(shared_targets=True, host="here@fake2#pool")["id"]
         self.assertEqual(2, volume_updates.set_shared_targets("here@fake", False))

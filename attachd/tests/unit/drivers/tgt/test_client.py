@@ -115,7 +115,7 @@ class HostsTest(unittest.TestCase):
     def test_unbind_account_rebinds_later_accounts_from_end(self):
         self.tgtd.unbind_account(5, "b", ("c", "d"))
         groups = self.control.return_value.request_together.call_args.args
-        sent = [[(each.operation.name, each.body) for each in group] for group in groups]
+        sent = [[(item.operation.name, item.body) for item in group] for group in groups]
         self.assertEqual(
             [
                 [("UNBIND", "user=d")],
@@ -125,4 +125,4 @@ class HostsTest(unittest.TestCase):
             ],
             sent,
         )
-        self.assertEqual({5}, {each.tid for group in groups for each in group})
+        self.assertEqual({5}, {item.tid for group in groups for item in group})

@@ -38,8 +38,8 @@ class ControlTest(unittest.TestCase):
                 # The length of it all stands behind mode, operation and driver.
                 rest = struct.unpack_from("=I", head, 72)[0] - len(head)
                 self.received = head + channel.recv(rest, socket.MSG_WAITALL)
-                for each in answers:
-                    channel.sendall(each)
+                for answer in answers:
+                    channel.sendall(answer)
 
         thread = threading.Thread(target=receive)
         thread.start()
@@ -88,8 +88,8 @@ class ControlTest(unittest.TestCase):
         listener.listen(3)
         users = ("first", "second", "third")
         requests = [
-            Request(Mode.ACCOUNT, Operation.UNBIND, 1, f"user={each}", (Code.NO_USER,))
-            for each in users
+            Request(Mode.ACCOUNT, Operation.UNBIND, 1, f"user={item}", (Code.NO_USER,))
+            for item in users
         ]
         asked = threading.Thread(
             target=self.control.request_together, args=(requests[:1], requests[1:])

@@ -62,7 +62,11 @@ class TgtDriverCase(unittest.TestCase):
 
     def asked(self, *methods):
         """Return the calls of some methods of tgtd, in order, as (method, last argument)."""
-        return [(each[0], each.args[-1]) for each in self.tgtd.mock_calls if each[0] in methods]
+        return [
+            (mock_call[0], mock_call.args[-1])
+            for mock_call in self.tgtd.mock_calls
+            if mock_call[0] in methods
+        ]
 
 
 class GrantTest(TgtDriverCase):
@@ -156,9 +160,9 @@ class GrantTest(TgtDriverCase):
 
     def test_grant_after_interrupted_extend_opens_target(self):
         broken = (target(ready=False), target(unit=dataclasses.replace(UNIT, online=False)))
-        for each in broken:
+        for item in broken:
             self.tgtd.reset_mock()
-            self.tgtd.named.return_value = [each]
+            self.tgtd.named.return_value = [item]
             self.driver.grant(VOLUME, export(1))
             self.tgtd.open_target.assert_called_once_with(7)
             self.tgtd.set_unit.assert_called_with(7, online="1")
@@ -216,7 +220,9 @@ class RevokeTest(TgtDriverCase):
         self.tgtd.named.return_value = [*targets(user()), readers]
         self.driver.revoke(VOLUME, export(1), [])
         self.tgtd.delete_target.assert_called_once_with(7)
-        self.assertEqual({7}, {each.args[0] for each in self.tgtd.connections.mock_calls})
+        self.assertEqual(
+            {7}, {mock_call.args[0] for mock_call in self.tgtd.connections.mock_calls}
+        )
 
     def test_revoke_unbinds_account_with_later_ones(self):
         self.tgtd.named.return_value = targets(*(user(host) for host in "badc"))
@@ -311,7 +317,7 @@ class NamesTest(TgtDriverCase):
         foreign = dataclasses.replace(target(), accounts=("attachd-sentinel.backend2.aaaa",))
         reader = dataclasses.replace(target(hosts=("c",)), name=f"{NAME}-ro")
         self.tgtd.targets.return_value = [target(hosts=("a", "b")), reader, foreign]
-        found = [(each.volume_id, each.mode) for each in self.driver.list_exports()]
+        found = [(item.volume_id, item.mode) for item in self.driver.list_exports()]
         self.assertEqual([(VOLUME.id, "rw"), (VOLUME.id, "ro")], found)
 
     def test_delete_exported_volume_raises_final_error(self):
@@ -325,12 +331,12 @@ class NamesTest(TgtDriverCase):
         others = [export(3, mode="ro"), export(4, host="b")]
         key = self.driver.connection_key(VOLUME, first)
         self.assertEqual(key, self.driver.connection_key(VOLUME, same))
-        keys = {self.driver.connection_key(VOLUME, each) for each in (first, *others)}
+        keys = {self.driver.connection_key(VOLUME, item) for item in (first, *others)}
         self.assertEqual(3, len(keys))
         self.assertNotEqual(key, self.driver.connection_key(base.VolumeRef("another", 1), first))
         self.assertEqual([], self.tgtd.mock_calls)
 
     def test_scsi_id_is_unique_for_any_id(self):
-        ids = {names.scsi_id(each) for each in ("a", "b", VOLUME.id)}
+        ids = {names.scsi_id(item) for item in ("a", "b", VOLUME.id)}
         self.assertEqual(3, len(ids))
-        self.assertEqual({32}, {len(each) for each in ids})
+        self.assertEqual({32}, {len(id_) for id_ in ids})

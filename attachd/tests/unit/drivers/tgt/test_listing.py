@@ -36,12 +36,12 @@ class ExportedTest(unittest.TestCase):
             dataclasses.replace(TARGET, ready=False),
             dataclasses.replace(TARGET, luns={}),
             *(
-                dataclasses.replace(TARGET, luns={1: dataclasses.replace(UNIT, **each)})
-                for each in changes
+                dataclasses.replace(TARGET, luns={1: dataclasses.replace(UNIT, **change)})
+                for change in changes
             ),
         ]
-        for each in wrong:
-            self.assertEqual({"CHAP account u"}, exported(each).parts, each)
+        for item in wrong:
+            self.assertEqual({"CHAP account u"}, exported(item).parts, item)
 
     def test_exported_read_only_with_writable_unit_is_not_in_service(self):
         self.assertNotIn(listing.IN_SERVICE, exported(TARGET, "ro").parts)
@@ -59,10 +59,10 @@ class OwnersTest(unittest.TestCase):
             self.assertEqual(foreign, listing.is_foreign(target, SENTINEL), accounts)
 
     def test_unbound_account_with_own_name_is_orphan(self):
-        lost, bound = (str(uuid.uuid5(uuid.NAMESPACE_DNS, each)) for each in "ab")
+        lost, bound = (str(uuid.uuid5(uuid.NAMESPACE_DNS, item)) for item in "ab")
         target = dataclasses.replace(TARGET, accounts=(f"{SENTINEL}a", bound))
         found = listing.list_orphans([f"{SENTINEL}a", lost, bound, "admin"], [target])
-        self.assertEqual([f"CHAP account {lost}"], [each.name for each in found])
+        self.assertEqual([f"CHAP account {lost}"], [item.name for item in found])
         self.assertIn(f"--user {lost}", found[0].remedy)
 
     def test_unbound_account_on_shared_tgtd_is_not_orphan(self):

@@ -32,7 +32,7 @@ class NamesTest(unittest.TestCase):
 
     def test_initiator_accepts_only_iscsi_names(self):
         given = (HOST, "eui.02004567A425678D", None, "", "ALL", f"{HOST}\nx", 7)
-        found = [names.initiator(export(each)) for each in given]
+        found = [names.initiator(export(item)) for item in given]
         self.assertEqual([HOST, "eui.02004567A425678D", "", "", "", "", ""], found)
         self.assertEqual("", names.initiator(base.Export("attachment", {})))
 

@@ -35,7 +35,7 @@ class RevokeAllExceptTest(unittest.TestCase):
     def test_revoke_unbinds_accounts_at_current_positions(self):
         self.tgtd.named.side_effect = [[target("u", "y")], [target("u")]]
         self.manager.revoke_all_except(target("x", "y", "u"), {"a"}, {"u"})
-        unbound = [each for each in self.asked() if each[0] == "unbind_account"]
+        unbound = [item for item in self.asked() if item[0] == "unbind_account"]
         self.assertEqual(
             [("unbind_account", "x", ("y", "u")), ("unbind_account", "y", ())], unbound
         )

@@ -67,10 +67,10 @@ class LostKeyTest(_Case):
         self.kept = self.add("connected")
 
     def test_list_desired_with_lost_key_omits_connection(self):
-        result = {each["attachment_id"]: each for each in desired_state.list_desired(HOST)}
+        result = {item["attachment_id"]: item for item in desired_state.list_desired(HOST)}
         self.assertEqual({*self.lost.values(), self.kept}, set(result))
-        for each in self.lost.values():
-            self.assertEqual({}, result[each]["connection_info"])
+        for item in self.lost.values():
+            self.assertEqual({}, result[item]["connection_info"])
         self.assertEqual("s", result[self.kept]["connection_info"]["auth_password"])
 
     def test_list_desired_of_one_with_lost_key_raises(self):

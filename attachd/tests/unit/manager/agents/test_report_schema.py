@@ -50,7 +50,7 @@ class ReportTest(unittest.TestCase):
 
     def test_check_report_rejects_missing_and_unknown_keys(self):
         for name in SAID:
-            self.refused("report", {each: SAID[each] for each in SAID if each != name})
+            self.refused("report", {item: SAID[item] for item in SAID if item != name})
         self.refused("report", {**SAID, "more": 1})
         self.refused("report", [])
 

@@ -43,7 +43,9 @@ class AgentRpcServerTest(unittest.TestCase):
         self.server.start.assert_called_once_with(override_pool_size=POOL_SIZE)
         self.server.stop.assert_not_called()
         self.agent_server.stop()
-        self.assertEqual(["start", "stop", "wait"], [each[0] for each in self.server.mock_calls])
+        self.assertEqual(
+            ["start", "stop", "wait"], [mock_call[0] for mock_call in self.server.mock_calls]
+        )
 
     def test_stop_with_message_queue_down_returns(self):
         gate = threading.Event()
@@ -140,7 +142,9 @@ class ReportTest(_Case):
         attachment_id = [self.add("connected"), self.add("withdrawing")]
         self.add("connected", agent=OTHER)
         desired_states = self.ask("report", report=SAID)
-        self.assertEqual(attachment_id, [each["attachment_id"] for each in desired_states])
+        self.assertEqual(
+            attachment_id, [desired_state["attachment_id"] for desired_state in desired_states]
+        )
 
     def test_report_with_invalid_values_registers_no_host(self):
         for host, key, said in (

@@ -49,7 +49,7 @@ class HostsTest(backends.BackendCase):
     def found(self, *later):
         verdict = self.compare(*later)
         self.assertEqual([], verdict.not_compared)
-        return [(each.kind, each.volume_id) for each in verdict.differences]
+        return [(difference.kind, difference.volume_id) for difference in verdict.differences]
 
     def test_compare_device_per_attachment_finds_no_difference(self):
         self.report(self.device())

@@ -17,13 +17,13 @@ def export(name, mode="rw"):
 
 
 def listed(*names, mode="rw", parts=None, sessions=()):
-    parts = [f"account {each}" for each in names] if parts is None else parts
+    parts = [f"account {name}" for name in names] if parts is None else parts
     return base.BackendExport("v", mode, frozenset(names), frozenset(parts), frozenset(sessions))
 
 
 def expected(_volume, exports):
     for mode in ("rw", "ro"):
-        if names := [each.attachment_id for each in exports if each.mode == mode]:
+        if names := [item.attachment_id for item in exports if item.mode == mode]:
             yield listed(*names, mode=mode)
 
 

@@ -28,7 +28,10 @@ class AuditTest(backends.BackendCase):
     def found(self, work=runner.compare):
         findings = work(self.backend)
         self.assertEqual([], findings.not_compared)
-        return [(each.kind, each.volume_id, each.outcome) for each in findings.differences]
+        return [
+            (difference.kind, difference.volume_id, difference.outcome)
+            for difference in findings.differences
+        ]
 
     def test_compare_consistent_system_takes_no_lock(self):
         with mock.patch.object(self.backend, "lock") as lock:
@@ -159,7 +162,9 @@ class AuditTest(backends.BackendCase):
 
         with mock.patch.object(self.backend, "lock", lock):
             findings = runner.compare(self.backend)
-        self.assertEqual([other["id"]], [each.volume_id for each in findings.differences])
+        self.assertEqual(
+            [other["id"]], [difference.volume_id for difference in findings.differences]
+        )
         self.assertEqual(1, len(findings.not_compared))
         self.assertIn(self.ref.id, findings.not_compared[0])
 

@@ -64,7 +64,8 @@ class DeleteFlowTest(unittest.TestCase):
     def test_delete_flow_passes_volume_to_driver(self):
         flow_runner.run(volume.build_delete(self.driver, VOLUME), {})
         self.assertEqual(
-            [("delete", VOLUME)], [(each.method, each.volume) for each in self.driver.driver_calls]
+            [("delete", VOLUME)],
+            [(driver_call.method, driver_call.volume) for driver_call in self.driver.driver_calls],
         )
 
     def test_delete_flow_failure_does_not_create_again(self):

@@ -89,7 +89,8 @@ class EnsureExportsTaskTest(backends.BackendCase):
         self.driver.driver_calls.clear()
         self.task.run_once()
         self.assertEqual(
-            [attachment_id], [each.export.attachment_id for each in self.driver.driver_calls]
+            [attachment_id],
+            [driver_call.export.attachment_id for driver_call in self.driver.driver_calls],
         )
         self.assertEqual({attachment_id, other}, self.driver.granted())
 
@@ -146,7 +147,7 @@ class GrantAgainTest(backends.BackendCase):
         for state in AttachmentState:
             attachment = db_rows.add_attachment(self.volume_id, state.value)
             ensure_exports.grant_again(self.backend, {**attachment, "state": "connected"})
-        granted = [db_rows.get_attachment(each)["state"] for each in self.driver.granted()]
+        granted = [db_rows.get_attachment(item)["state"] for item in self.driver.granted()]
         self.assertEqual(["attached", "connected", "withdrawing"], sorted(granted))
 
     def test_grant_again_skips_attached_row_without_connector(self):

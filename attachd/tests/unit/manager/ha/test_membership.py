@@ -70,7 +70,7 @@ class MembershipCase(backends.BackendCase):
         return [row["id"] for row in members.list_living()]
 
     def files(self):
-        return sorted(each.name for each in (Path(CONF.state_path) / "processes").iterdir())
+        return sorted(path.name for path in (Path(CONF.state_path) / "processes").iterdir())
 
     def make_silent(self, process_id, seconds):
         """Set the time of a process's last heartbeat."""
@@ -210,9 +210,9 @@ class StopTest(MembershipCase):
 
     def is_open(self):
         """Return whether this process has its liveness file open, removed or not."""
-        for each in Path("/proc/self/fd").iterdir():
+        for path in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if self.ours.id in f"{each.readlink()}":
+                if self.ours.id in f"{path.readlink()}":
                     return True
         return False
 

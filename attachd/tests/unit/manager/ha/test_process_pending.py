@@ -52,7 +52,7 @@ class ProcessPendingTest(backends.BackendCase):
         self.assertIn("The backend failed", row["error"])
         self.assertEqual("available", db_rows.get_volume(self.volume)["status"])
         result = messages.page({"resource_uuid": self.volume}, Page(limit=9))
-        self.assertEqual([messages.CONNECT], [each["action_id"] for each in result])
+        self.assertEqual([messages.CONNECT], [item["action_id"] for item in result])
 
     def test_process_pending_with_backend_down_leaves_row_to_recovery(self):
         async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)

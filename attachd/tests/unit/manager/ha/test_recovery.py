@@ -176,7 +176,9 @@ class RecoverAllTest(backends.BackendCase):
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         # The call of the dead manager may have had effect, and cannot be reverted either.
         self.assertEqual("connect_unknown", db_rows.get_attachment(failing)["state"])
-        self.assertEqual({"connected"}, {db_rows.get_attachment(each)["state"] for each in others})
+        self.assertEqual(
+            {"connected"}, {db_rows.get_attachment(other)["state"] for other in others}
+        )
 
     def test_recover_all_finishes_connect_of_volume_in_error(self):
         volume_id = db_rows.add_volume(multiattach=True)["id"]
@@ -265,7 +267,11 @@ class RecoverStaleTest(backends.BackendCase):
         self.assertEqual([], db_rows.list_attachments(volume_id))
         self.assertIn(
             attachment["id"],
-            [each.export.attachment_id for each in self.driver.driver_calls if each.export],
+            [
+                driver_call.export.attachment_id
+                for driver_call in self.driver.driver_calls
+                if driver_call.export
+            ],
         )
 
     def test_recover_stale_skips_recent_row(self):
@@ -337,12 +343,12 @@ class RecoverStaleTest(backends.BackendCase):
 
     def test_recover_stale_releases_orphaned_lease(self):
         ours = self.backend.membership.id
-        left = [db_rows.add_volume(lease_holder=each)["id"] for each in (ours, "dead")]
+        left = [db_rows.add_volume(lease_holder=item)["id"] for item in (ours, "dead")]
         busy = db_rows.add_volume(lease_holder=ours)["id"]
         with self.backend.volume_lease(busy):
             recovery.recover_stale(self.backend, Backoff())
             self.assertEqual(ours, db_rows.get_volume(busy)["lease_holder"])
-        self.assertEqual([None, None], [db_rows.get_volume(each)["lease_holder"] for each in left])
+        self.assertEqual([None, None], [db_rows.get_volume(item)["lease_holder"] for item in left])
 
     def test_recover_stale_with_missing_volume_releases_other_leases(self):
         left = db_rows.add_volume(lease_holder="dead")["id"]

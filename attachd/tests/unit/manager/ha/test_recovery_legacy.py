@@ -116,6 +116,10 @@ class KilledTest(backends.BackendCase):
         self._reserve()
         self._initialize()
         self.driver.restart()
-        (row,) = [each for each in db_rows.list_attachments(self.volume_id) if each["connector"]]
+        (row,) = [
+            attachment
+            for attachment in db_rows.list_attachments(self.volume_id)
+            if attachment["connector"]
+        ]
         ensure_exports.grant_again(self.backend, row)
         self.assertEqual(1, self._granted())

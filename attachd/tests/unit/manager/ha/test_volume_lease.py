@@ -271,8 +271,8 @@ class VolumeLockTest(unittest.TestCase):
         with volume_lease.file_lock(self.path, TIMEOUT, TIMEOUT):
             threads = [self.begin(number) for number in range(20)]
             self.assertEqual([], self.order)
-        for each in threads:
-            each.join(TIMEOUT)
+        for thread in threads:
+            thread.join(TIMEOUT)
         self.assertEqual(list(range(20)), self.order)
 
     def test_lock_is_released_after_exception(self):
@@ -310,8 +310,8 @@ class VolumeLockTest(unittest.TestCase):
         self.assertEqual("has it\n", other.stdout.readline())
         self.assertEqual([], self.order)
         other.kill()
-        for each in threads:
-            each.join(TIMEOUT)
+        for thread in threads:
+            thread.join(TIMEOUT)
         self.assertEqual(list(range(5)), self.order)
 
     def test_acquire_after_timeout_leaves_queue(self):
@@ -335,7 +335,7 @@ class VolumeLockTest(unittest.TestCase):
         return other
 
     def waiting_threads(self):
-        return [each for each in threading.enumerate() if each.name == "volume-lock"]
+        return [thread for thread in threading.enumerate() if thread.name == "volume-lock"]
 
     def test_acquire_with_suspended_holder_continues_after_timeout(self):
         self.start_sleeping_process()
@@ -371,17 +371,17 @@ class VolumeLockTest(unittest.TestCase):
     def open_files(self):
         """Return how many lock files this process has open."""
         count = 0
-        for each in Path("/proc/self/fd").iterdir():
+        for path in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                count += each.readlink().is_relative_to(self.folder)
+                count += path.readlink().is_relative_to(self.folder)
         return count
 
     def test_acquire_leaves_no_file_open(self):
         with volume_lease.file_lock(self.path, TIMEOUT, TIMEOUT):
             self.assertEqual(1, self.open_files(), "the gate is left behind us")
             waiting = [self.begin(number) for number in range(3)]
-        for each in waiting:
-            each.join(TIMEOUT)
+        for item in waiting:
+            item.join(TIMEOUT)
         self.assertEqual(0, self.open_files())
 
     def test_delete_lock_files_leaves_no_file(self):

@@ -61,8 +61,8 @@ class DescribeTest(unittest.TestCase):
             "target_luns": [1, 2],
         }
         found = blockdev.list_paths(ISCSI | several, "iqn.x:me")
-        self.assertEqual(["a:1 iqn.x:a", "b:2 iqn.x:b"], [each.label for each in found])
-        self.assertEqual([1, 2], [each.blockdev["lun"] for each in found])
+        self.assertEqual(["a:1 iqn.x:a", "b:2 iqn.x:b"], [item.label for item in found])
+        self.assertEqual([1, 2], [item.blockdev["lun"] for item in found])
 
     def test_list_paths_of_rbd_returns_blockdev_options(self):
         (found,) = blockdev.list_paths(RBD | {"discard": True}, "")
@@ -80,7 +80,7 @@ class DescribeTest(unittest.TestCase):
             found.blockdev,
         )
         self.assertEqual("AQtop-secret==", found.secret)
-        bare = {each: RBD[each] for each in ("driver_volume_type", "name")}
+        bare = {text: RBD[text] for text in ("driver_volume_type", "name")}
         (found,) = blockdev.list_paths(bare | {"cluster_name": "east"}, "")
         self.assertEqual("/etc/ceph/east.conf", found.blockdev["conf"])
 

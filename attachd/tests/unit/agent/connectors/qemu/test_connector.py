@@ -61,7 +61,7 @@ class ConnectorTest(fixtures.TestWithFixtures):
         result = connector.get_connector_properties("me", Options(nic="lo", multipath=True))
         self.assertEqual(
             ("me", "127.0.0.1", "iqn.2026-01.x:me", False),
-            tuple(result[each] for each in ("host", "ip", "initiator", "multipath")),
+            tuple(result[text] for text in ("host", "ip", "initiator", "multipath")),
         )
 
 
@@ -109,7 +109,7 @@ class InitiatorNameTest(fixtures.TestWithFixtures):
         self.assertRegex(name, r"^iqn\.2026-01\.internal\.attachd:[0-9a-f]{32}$")
         self.assertEqual(name, connector.initiator_name(None, host))
         self.assertNotEqual(name, connector.initiator_name(None, self.folder))
-        self.assertEqual(["etc"], [each.name for each in host.iterdir()])
+        self.assertEqual(["etc"], [path.name for path in host.iterdir()])
 
     def test_invalid_initiator_name_raises(self):
         for wrong in ("", "me", "iqn.", "iqn.2026-01.x:with space", "iqn." + "x" * 220):

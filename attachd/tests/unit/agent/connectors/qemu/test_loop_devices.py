@@ -63,7 +63,7 @@ class LoopTest(fixtures.TestWithFixtures):
             for _ in range(2):
                 with self.assertRaisesRegex(exception.HostError, f"{loop.path} is still"):
                     loop_devices.detach(self.image, lock=self.lock)
-            self.assertEqual([True], [each.closing for each in loop_devices.list_over(self.image)])
+            self.assertEqual([True], [item.closing for item in loop_devices.list_over(self.image)])
         loop_devices.detach(self.image, lock=self.lock)
 
     def test_detach_leaves_device_of_another_file(self):

@@ -46,7 +46,7 @@ class ProcessTest(fixtures.TestWithFixtures):
 
     def test_find_ignores_other_processes(self):
         self.start("sh", "-c", "read forever; :", "other")
-        self.assertEqual([self.child.pid], [each.id for each in self.found()])
+        self.assertEqual([self.child.pid], [item.id for item in self.found()])
         self.assertEqual([], processes.find(self.folder.parent, lambda line: "mark" in line))
 
     def test_end_leaves_process_with_reused_number(self):

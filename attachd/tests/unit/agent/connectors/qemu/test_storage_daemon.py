@@ -59,7 +59,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         (found,) = storage_daemon.list_running(self.folder)
         self.assertEqual(storage_daemon.command_line(self.folder, self.image), list(found.line))
         self.assertNotIn("top-secret", f"{found.line}")
-        left = {each.name for each in self.folder.iterdir()}
+        left = {path.name for path in self.folder.iterdir()}
         self.assertEqual({"image", "log", "pid", "qmp"}, left)
 
     def test_failed_start_raises_with_daemon_log(self):
@@ -110,7 +110,7 @@ class DaemonTest(fixtures.TestWithFixtures):
     @staticmethod
     def states(number):
         stats = Path(f"/proc/{number}/task").glob("*/stat")
-        return {each.read_text().rpartition(")")[2].split()[0] for each in stats}
+        return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
 
     def test_resize_returns_size_of_volume(self):
         storage_daemon.start(self.folder, self.image)
@@ -149,9 +149,9 @@ class QmpMonitorTest(fixtures.TestWithFixtures):
             connection, _ = listener.accept()
             with connection, connection.makefile("rb") as lines:
                 connection.sendall(GREETING)
-                for each in (FINE, *answers):
+                for item in (FINE, *answers):
                     self.asked.append(lines.readline())
-                    connection.sendall(each)
+                    connection.sendall(item)
 
         server = threading.Thread(target=answer, daemon=True)
         server.start()
