@@ -50,7 +50,7 @@ OPTIONS = [
         help="Seconds without a heartbeat after which a manager process counts as dead, and "
         "others take over its work. Each process sends a heartbeat every sixth of that time, "
         "and stops to use backends after two thirds of it without one. All managers must have "
-        "the same value. The death of a process on the same machine is detected at once.",
+        "the same value. The death of a process on the same machine is detected within a sixth.",
     ),
     cfg.IntOpt(
         "max_attachments_per_host",

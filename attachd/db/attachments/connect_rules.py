@@ -10,7 +10,7 @@ access mode or raises the refusal.  All callers use it, under the lock of the vo
 * os-initialize_connection (manager/legacy_connections.py) and os-attach (legacy.attach()).
 
 Which other rows count is decided in :func:`other_holders`.  A repeated request is recognized by
-duplicates.py.  A volume without attachments is reserved by one statement,
+duplicates.py.  A volume that is neither multiattach nor attached is reserved by one statement,
 ``statements.RESERVE_FREE_VOLUME``, because nothing is left to be decided then but the mode, which
 the API checks before.  attachd.multiattach explains the extra specs of types.
 """
@@ -109,6 +109,10 @@ class Decision(NamedTuple):
 
 def decide(locked: LockedVolume, request: Request) -> Decision:
     """Decide whether a row may hold its volume or connect it, beside the volume's other rows.
+
+    The first check that fails decides the error: the same connect again; other holders, unless the
+    volume is multiattach; the volume's status; policy on sharing; the access mode; the limits.
+    Recovery finishes what was decided before, so it skips holders, status and policy.
 
     :param locked: with ``type_specs`` of the volume; ``attachment`` is the row as it is, or as it
         is going to be stored

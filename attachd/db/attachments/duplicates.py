@@ -8,7 +8,8 @@ has one effect:
 =====================================  ==========================================================
 request                                recognized by
 =====================================  ==========================================================
-any POST with an idempotency key       its key (api/idempotency.py): the first answer is repeated
+POST /attachments or /volumes with an  its key (api/idempotency.py): the first answer is repeated
+idempotency key
 POST /attachments                      :func:`find_duplicate`, in the transaction that reserves
 a connect: POST, PUT, agent, recovery  :func:`check_connector`: AlreadyConnected has the row, and
                                        the caller answers with its connection
