@@ -37,7 +37,7 @@ class ConnectionKeyTest(DriverCase):
         self.assertEqual(key, self.new_driver().connection_key(self.ref, export))
         self.assertEqual(before, list(self.driver.list_exports()))
 
-    def test_it_is_the_same_before_and_after_a_grant_and_a_restart(self):
+    def test_connection_key_is_stable_over_grant_and_restart(self):
         volume, export = self.volume(), self.export()
         before = self.driver.connection_key(volume, export)
         self.granted(volume, export)
@@ -52,24 +52,24 @@ class ConnectionKeyTest(DriverCase):
         other = dataclasses.replace(export, secret=secrets.token_hex(16))
         self.assertEqual(key, self.key(other))
 
-    def test_different_hosts_share_none(self):
+    def test_connection_keys_of_different_hosts_differ(self):
         for mode in ("rw", "ro"):
             keys = [self.key(self.export(host, mode)) for host in ("a", "b")]
             self.assertTrue(keys[0] != keys[1] or keys == ["", ""], keys)
 
-    def test_one_that_only_reads_shares_none_with_one_that_writes(self):
+    def test_connection_keys_of_reader_and_writer_differ(self):
         keys = [self.key(self.export("a", mode)) for mode in ("rw", "ro")]
         self.assertTrue(keys[0] != keys[1] or keys == ["", ""], keys)
 
-    def test_any_connector_will_do(self):
+    def test_connection_key_accepts_any_connector(self):
         for connector in ({}, {"host": None}, {"initiator": 7}, *self.backend.unusable_connectors):
             export = base.Export(f"{uuid.uuid4()}", connector, "rw", secrets.token_hex(16))
             self.assertIsInstance(self.key(export), str)
 
-    def test_targets_are_shared_or_not_or_there_is_nothing_to_share(self):
+    def test_shared_targets_is_true_false_or_none(self):
         self.assertIn(self.driver.SHARED_TARGETS, (True, False, None))
 
-    def test_an_export_that_shares_its_connection_outlives_each_other(self):
+    def test_revoke_keeps_exports_that_share_the_connection(self):
         host, volume, secret = self.host(), self.volume(), secrets.token_hex(16)
         exports = [dataclasses.replace(self.export(), secret=secret) for _ in range(3)]
         infos = [self.granted(volume, export) for export in exports]
@@ -112,7 +112,7 @@ class ModesTest(DriverCase):
         self.revoked(volume, changed)
         self.assertEqual([], list(self.driver.list_exports()))
 
-    def test_readers_leave_the_writer_alone_and_the_other_way_round(self):
+    def test_revoke_of_reader_or_writer_keeps_the_other(self):
         if not self.driver.get_stats().capabilities.get("read_only_enforced"):
             self.skipTest("this driver does not claim to enforce it")
         writing, reading, volume = self.host("a"), self.host("b"), self.volume()

@@ -70,36 +70,36 @@ class _Contract:
             lines += [f"{value.__name__}.{name}: {kind}" for name, kind in sorted(fields.items())]
         return "\n".join(lines)
 
-    def test_everything_that_can_be_asked_is_looked_at(self):
+    def test_functions_of_client_are_all_checked(self):
         functions = inspect.getmembers(self.MODULE, inspect.isfunction)
         ours = {name for name, item in functions if item.__module__ == self.MODULE.__name__}
         self.assertEqual(set(self.SENDING), {name for name in ours if name[0] != "_"})
 
-    def test_every_message_fits_the_method_it_is_for(self):
+    def test_messages_fit_signatures_of_methods(self):
         methods, sent = self.methods(), self.sent()
         self.assertEqual(set(methods), {method for _kind, method, _said in sent.values()})
         for _kind, method, said in sent.values():
             # As oslo.messaging does it: self and the context, the rest by name.
             methods[method].bind(None, None, **said)
 
-    def test_a_message_that_does_not_fit_would_be_found(self):
+    def test_message_with_wrong_argument_is_detected(self):
         for signature in self.methods().values():
             with self.assertRaises(TypeError):
                 signature.bind(None, None, attachment="a")
 
-    def test_the_last_line_of_the_history_is_the_version_that_is_spoken(self):
+    def test_last_version_of_history_is_the_current_one(self):
         history = dict(_HISTORY.findall(self.MODULE.__doc__))
         self.assertEqual(self.MODULE.VERSION, list(history)[-1])
         self.assertEqual(self.MODULE.VERSION, self.ENDPOINT.target.version)
         self.assertEqual(set(history), set(self.FINGERPRINTS))
 
-    def test_every_method_has_its_place_in_the_history(self):
+    def test_history_names_all_methods(self):
         result = set(
             re.findall(r"\w+", " ".join(dict(_HISTORY.findall(self.MODULE.__doc__)).values()))
         )
         self.assertEqual(set(), set(self.methods()) - result)
 
-    def test_nothing_changes_without_a_new_version(self):
+    def test_change_of_contract_requires_new_version(self):
         contract = self.contract()
         mark = hashlib.sha256(contract.encode()).hexdigest()[:32]
         expected = self.FINGERPRINTS[self.MODULE.VERSION]

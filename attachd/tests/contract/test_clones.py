@@ -32,7 +32,7 @@ class ClonesTest(DriverCase):
             self.host().write(info, offset, data)
         return volume, export, info
 
-    def test_a_copy_has_all_bytes_of_its_source(self):
+    def test_clone_copies_all_bytes(self):
         host = self.host()
         first, last = secrets.token_bytes(MIB), secrets.token_bytes(64 * 1024)
         end = GIB - len(last)
@@ -45,7 +45,7 @@ class ClonesTest(DriverCase):
         for offset in (0, 5 * MIB - len(ZEROS), 6 * MIB, 512 * MIB):
             self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
 
-    def test_a_larger_copy_goes_on_with_zeros(self):
+    def test_clone_to_larger_size_is_padded_with_zeros(self):
         host = self.host()
         source, export, _info = self.written((GIB - 4096, b"last" * 1024))
         self.revoked(source, export)
@@ -55,7 +55,7 @@ class ClonesTest(DriverCase):
         for offset in (GIB, 2 * GIB - len(ZEROS)):
             self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
 
-    def test_a_source_that_has_grown_since_leaves_its_copy_as_large_as_asked_for(self):
+    def test_clone_of_extended_source_has_requested_size(self):
         source, export, _info = self.written((0, b"data" * 1024))
         self.revoked(source, export)
         self.driver.extend(source, 2, [])
@@ -63,7 +63,7 @@ class ClonesTest(DriverCase):
         self.assertEqual(GIB, self.host().size(info))
         self.assertEqual(b"data" * 1024, self.host().read(info, 0, 4096))
 
-    def test_source_and_copy_go_their_own_ways(self):
+    def test_writes_to_source_and_clone_are_independent(self):
         host = self.host()
         source, export, info = self.written((0, b"both" * 1024))
         copy = self.clone(source)
@@ -76,7 +76,7 @@ class ClonesTest(DriverCase):
         self.driver.delete(source)
         self.assertEqual(b"your" * 1024, self.host("b").read(other, 0, 4096))
 
-    def test_a_source_that_is_in_use_stays_so(self):
+    def test_clone_of_attached_source_keeps_its_access(self):
         host = self.host()
         source, _export, info = self.written((0, b"kept" * 1024))
         copy = self.clone(source)
@@ -93,7 +93,7 @@ class ClonesTest(DriverCase):
         self.assertEqual(copy.provider, self.driver.clone(base.VolumeRef(copy.id, 2), source))
         self.driver.extend(copy, 3, [])
 
-    def test_a_copy_of_an_unknown_volume_is_refused_and_nothing_is_left(self):
+    def test_clone_of_unknown_volume_is_refused_and_leaves_nothing(self):
         if not self.backend.knows_missing:
             self.skipTest("this backend does not report it")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
@@ -101,13 +101,13 @@ class ClonesTest(DriverCase):
         self.assert_refused(self.driver.clone, copy, missing, final=True)
         self.assertEqual([], self.backend.orphans())
 
-    def test_a_copy_counts_as_a_volume(self):
+    def test_clone_counts_as_volume_in_report(self):
         source = self.volume()
         before = self.driver.get_stats()
         self.clone(source, 3)
         self.assertEqual(before.allocated_gib + 3, self.driver.get_stats().allocated_gib)
 
-    def test_nothing_is_left_of_source_and_copy(self):
+    def test_delete_of_source_and_clone_leaves_nothing(self):
         source = base.VolumeRef(f"{uuid.uuid4()}", 1)
         copy = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.driver.create(source)

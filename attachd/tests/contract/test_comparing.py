@@ -39,7 +39,7 @@ def normalised(body, headers=USUAL, names=(), status=200, **values):
 
 
 class NormalTest(unittest.TestCase):
-    def test_usual_headers_are_not_worth_a_word(self):
+    def test_usual_headers_are_omitted(self):
         self.assertEqual({"status": 200, "body": {}}, normalised({}))
 
     def test_compare_reports_missing_and_different_headers(self):
@@ -54,27 +54,27 @@ class NormalTest(unittest.TestCase):
         headers = {**USUAL, "x-compute-request-id": REQUEST_ID.replace("0d", "1d")}
         self.assertIn("x-compute-request-id", normalised({}, headers)["headers"])
 
-    def test_known_ids_have_names_and_others_none(self):
+    def test_known_ids_are_named_and_others_masked(self):
         body = {"id": ID, "project": "a" * 32, "other": ID.replace("0", "1")}
         self.assertEqual(
             {"id": "<volume>", "project": "<uuid without dashes>", "other": "<uuid>"},
             normalised(body, names={ID: "<volume>"})["body"],
         )
 
-    def test_times_keep_their_form(self):
+    def test_times_are_masked_by_format(self):
         body = ["2026-01-31T12:00:00.000000", "2026-01-31T12:00:00"]
         self.assertEqual(["<time>", "<time in seconds>"], normalised(body)["body"])
 
-    def test_the_order_of_parameters_says_nothing(self):
+    def test_order_of_query_parameters_is_ignored(self):
         bodies = ({"href": "http://h/v3/x?a=1&b=2"}, {"href": "http://h/v3/x?b=2&a=1"})
         self.assertEqual(*map(normalised, bodies))
 
-    def test_the_order_of_attachments_says_nothing(self):
+    def test_order_of_attachments_is_ignored(self):
         bodies = ([{"id": "a"}, {"id": "b"}], [{"id": "b"}, {"id": "a"}])
         self.assertEqual(*(normalised({"volume": {"attachments": body}}) for body in bodies))
         self.assertEqual(*(normalised({"volumes": [{"attachments": body}]}) for body in bodies))
 
-    def test_words_of_errors_are_hidden_and_their_place_is_not(self):
+    def test_error_messages_are_masked_only_in_faults(self):
         fault = {"code": 404, "message": "Nothing."}
         self.assertEqual(
             {"itemNotFound": {"code": 404, "message": "<words>"}},
@@ -82,7 +82,7 @@ class NormalTest(unittest.TestCase):
         )
         self.assertEqual({"message": "mine"}, normalised({"message": "mine"})["body"])
 
-    def test_only_what_matters_of_a_list_is_left(self):
+    def test_lists_are_reduced_to_selected_items(self):
         body = {"types": [{"name": "a"}, {"name": "b"}]}
         left = normalised(body, only={"types": {"name": ["b"]}})["body"]
         self.assertEqual({"types": [{"name": "b"}]}, left)
@@ -103,47 +103,47 @@ class DifferencesTest(unittest.TestCase):
         (self.folder / "not_built_yet.yaml").write_text(yaml.safe_dump({"f": list(waiting)}))
         return differences.Known(self.folder)
 
-    def test_each_place_is_found(self):
+    def test_differences_are_found_by_path(self):
         self.assertEqual(
             [("body.volume.extra", "<absent>", []), ("body.volume.size", 1, 2)],
             [(item.place, item.cinder, item.attachd) for item in self.found],
         )
 
-    def test_true_is_not_one_and_an_integer_is_no_fraction(self):
+    def test_values_of_different_types_differ(self):
         for theirs, ours in ((1, True), (0, 0.0), (0, False), ("", None)):
             pair = ({"status": 200, "body": [item]} for item in (theirs, ours))
             self.assertEqual(1, len(differences.between("r", *pair)))
 
-    def test_where_the_status_differs_nothing_else_counts(self):
+    def test_different_status_is_the_only_difference(self):
         pair = ({"status": 200, "body": 1}, {"status": 400, "body": 2})
         self.assertEqual(["status"], [item.place for item in differences.between("r", *pair)])
 
-    def test_lists_of_other_lengths_differ_as_a_whole(self):
+    def test_lists_of_different_lengths_differ_as_a_whole(self):
         pair = ({"status": 200, "body": [1]}, {"status": 200, "body": [1, 2]})
         self.assertEqual(["body"], [item.place for item in differences.between("r", *pair)])
 
-    def test_what_nothing_explains_is_unknown(self):
+    def test_unlisted_differences_are_unknown(self):
         self.assertEqual(self.found, self.known().unknown(self.found))
 
-    def test_an_entry_explains_its_places_only(self):
+    def test_entry_explains_only_its_paths(self):
         entry = {"requests": "volumes/*", "at": "body.volume.size", "because": "b"}
         self.assertEqual(self.found[:1], self.known(entry).unknown(self.found))
 
-    def test_an_entry_may_insist_on_what_attachd_answers(self):
+    def test_entry_with_answer_requires_that_answer(self):
         entry = {"requests": "*", "at": "body.*", "attachd": 3, "because": "b"}
         self.assertEqual(self.found, self.known(entry).unknown(self.found))
 
-    def test_an_entry_of_which_any_part_is_not_needed_is_named(self):
+    def test_entry_with_unneeded_part_is_reported(self):
         entry = {"requests": ["*", "types/*"], "at": ["body.*", "status"], "because": "b"}
         known = self.known(entry)
         self.assertEqual([], known.unknown(self.found))
         self.assertEqual(["types/*", "status"], [item.split(",")[0] for item in known.unneeded()])
 
-    def test_an_entry_without_a_reason_is_named(self):
+    def test_entry_without_reason_is_reported(self):
         known = self.known({"requests": "*", "at": "*", "because": " "})
         self.assertEqual(1, len(known.unexplained))
 
-    def test_what_is_not_built_yet_may_differ(self):
+    def test_requests_listed_as_not_built_may_differ(self):
         self.assertEqual([], self.known(waiting=["volumes/*"]).unknown(self.found))
 
 
@@ -154,7 +154,7 @@ class ScenariosTest(unittest.TestCase):
             (scenario,) = scenarios.load(Path(folder))
         return scenario.requests
 
-    def test_versions_are_text_and_multiply_with_callers(self):
+    def test_versions_and_callers_are_combined(self):
         text = "s: [{id: a, GET: /, at: [3.10, null, 'x 1.0'], as: [admin, reader]}]"
         found = self.load(text)
         self.assertEqual(6, len(found))
@@ -168,7 +168,7 @@ class ScenariosTest(unittest.TestCase):
 
 
 class RecordingTest(unittest.TestCase):
-    def test_what_is_saved_is_loaded(self):
+    def test_saved_recording_is_loaded_unchanged(self):
         answers = {"n/s/a": {"status": 200, "body": ["ü"]}, "n/s/b": {"status": 404}}
         answers["n/s/c"] = answers["n/s/a"]
         with tempfile.TemporaryDirectory(prefix="attachd-test-") as folder:
@@ -200,18 +200,18 @@ class OverHttpTest(unittest.TestCase):
             self.skipTest("tools/ is not installed with the package")
         return processes.run([sys.executable, tool, *arguments])
 
-    def test_http_shows_what_the_application_answers(self):
+    def test_answers_over_http_equal_those_of_application(self):
         (scenario,) = (item for item in scenarios.load() if item.id == "metadata/metadata")
         inside = test_recorded_answers.player(self.api)
         outside = Player(over_http.asking(self.url), self.url)
         self.assertEqual(inside.play(scenario), outside.play(scenario))
 
-    def test_the_command_compares(self):
+    def test_compare_command_reports_no_unknown_difference(self):
         done = self.run_tool("compare", self.url, "--only", "versions/extensions")
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn(" 0 not known", done.stdout)
 
-    def test_the_command_records(self):
+    def test_record_command_writes_recording(self):
         with tempfile.TemporaryDirectory(prefix="attachd-test-") as folder:
             done = self.run_tool(
                 "record", self.url, "--only", "versions/project", "--folder", folder

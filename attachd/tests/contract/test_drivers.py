@@ -23,32 +23,32 @@ load_tests = testscenarios.load_tests_apply_scenarios
 class VolumesTest(DriverCase):
     """create, delete, extend, report."""
 
-    def test_create_again_changes_nothing(self):
+    def test_create_repeated_changes_nothing(self):
         volume = self.volume()
         self.assertEqual(volume.provider, self.driver.create(base.VolumeRef(volume.id, 1)))
 
-    def test_delete_again_is_a_success(self):
+    def test_delete_repeated_succeeds(self):
         volume = self.volume()
         self.driver.delete(volume)
         self.driver.delete(volume)
 
-    def test_delete_of_an_unknown_volume_is_a_success(self):
+    def test_delete_of_unknown_volume_succeeds(self):
         self.driver.delete(base.VolumeRef(f"{uuid.uuid4()}", 1))
 
-    def test_an_exported_volume_is_not_deleted(self):
+    def test_delete_of_exported_volume_is_refused(self):
         volume, export = self.volume(), self.export()
         before = self.granted(volume, export)
         self.assert_refused(self.driver.delete, volume, final=True)
         self.assertEqual(before, self.driver.grant(volume, export))
 
-    def test_a_new_volume_is_all_zeros_and_has_its_size(self):
+    def test_new_volume_has_its_size_and_zeros(self):
         host, volume = self.host(), self.volume(size_gib=2)
         info = self.granted(volume, self.export())
         self.assertEqual(2 * GIB, host.size(info))
         for offset in (0, GIB, 2 * GIB - len(ZEROS)):
             self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
 
-    def test_extend_keeps_the_bytes_and_the_export(self):
+    def test_extend_keeps_data_and_export(self):
         host, volume, export = self.host(), self.volume(), self.export()
         info = self.granted(volume, export)
         host.write(info, MIB, b"kept" * 1024)
@@ -57,25 +57,25 @@ class VolumesTest(DriverCase):
         self.assertEqual(b"kept" * 1024, host.read(info, MIB, 4096))
         self.assertEqual(ZEROS, host.read(info, 3 * GIB - len(ZEROS), len(ZEROS)))
 
-    def test_extend_again_or_to_less_changes_nothing(self):
+    def test_extend_to_same_or_smaller_size_changes_nothing(self):
         host, volume, export = self.host(), self.volume(), self.export()
         info = self.granted(volume, export)
         for size_gib in (2, 2, 1):
             self.driver.extend(volume, size_gib, [export])
             self.assertEqual(2 * GIB, host.size(info))
 
-    def test_extend_of_a_detached_volume_shows_when_it_is_attached(self):
+    def test_extended_detached_volume_has_new_size_when_attached(self):
         host, volume = self.host(), self.volume()
         self.driver.extend(volume, 2, [])
         self.assertEqual(2 * GIB, host.size(self.granted(volume, self.export())))
 
-    def test_extend_of_an_unknown_volume_is_refused(self):
+    def test_extend_of_unknown_volume_is_refused(self):
         if not self.backend.knows_missing:
             self.skipTest("this backend does not report it")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.extend, missing, 2, [], final=True)
 
-    def test_the_report_counts_what_was_promised(self):
+    def test_stats_count_allocated_capacity(self):
         before = self.driver.get_stats()
         self.assertNotEqual("", before.protocol)
         self.assertGreaterEqual(before.total_gib, before.free_gib)
@@ -87,22 +87,22 @@ class VolumesTest(DriverCase):
 class ExportsTest(DriverCase):
     """grant, revoke, boot_id, exports."""
 
-    def test_grant_again_answers_the_same(self):
+    def test_grant_repeated_returns_same_answer(self):
         volume, export = self.volume(), self.export()
         info = self.granted(volume, export)
         self.assertEqual(info, self.driver.grant(volume, export))
         self.assertEqual(info, self.new_driver().grant(volume, export))
 
-    def test_the_answer_can_be_sent_and_stored(self):
+    def test_connection_info_is_json(self):
         info = self.granted(self.volume(), self.export())
         self.assertEqual({"driver_volume_type", "data"}, set(info))
         self.assertEqual(info, json.loads(json.dumps(info)))
 
-    def test_keys_of_the_connector_that_are_not_known_do_not_matter(self):
+    def test_unknown_keys_of_connector_are_ignored(self):
         connector = {"os_type": "linux", "nqn": None, "do": {"not": ["mind"]}, "mountpoint": 7}
         self.granted(self.volume(), self.export(**connector))
 
-    def test_an_unusable_connector_is_refused_for_good(self):
+    def test_unusable_connector_is_refused_finally(self):
         volume = self.volume()
         for connector in self.backend.unusable_connectors:
             export = base.Export(f"{uuid.uuid4()}", connector, "rw", secrets.token_hex(16))
@@ -112,35 +112,35 @@ class ExportsTest(DriverCase):
             self.driver.revoke(volume, export, [])
         self.assertEqual([], list(self.driver.list_exports()))
 
-    def test_grant_of_an_unknown_volume_is_refused_for_good(self):
+    def test_grant_of_unknown_volume_is_refused_finally(self):
         if not self.backend.knows_missing:
             self.skipTest("this backend does not report it")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.grant, missing, self.export(), final=True)
         self.assertEqual([], list(self.driver.list_exports()))
 
-    def test_revoke_again_is_a_success(self):
+    def test_revoke_repeated_succeeds(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         self.driver.revoke(volume, export, [])
         self.driver.revoke(volume, export, [])
         self.assertEqual([], list(self.driver.list_exports()))
 
-    def test_revoke_of_what_was_never_granted_is_a_success(self):
+    def test_revoke_without_grant_succeeds(self):
         volume, export = self.volume(), self.export()
         self.driver.revoke(volume, export, [])
         never = base.Export(f"{uuid.uuid4()}", {})
         self.driver.revoke(volume, never, [])
         self.driver.revoke(base.VolumeRef(f"{uuid.uuid4()}", 1), never, [])
 
-    def test_revoke_of_what_was_never_granted_leaves_others_alone(self):
+    def test_revoke_without_grant_keeps_other_exports(self):
         volume, other = self.volume(), self.export("b")
         info = self.granted(volume, other)
         self.revoked(volume, self.export("a"))
         self.revoked(volume, base.Export(f"{uuid.uuid4()}", {}))
         self.assertEqual(info, self.driver.grant(volume, other))
 
-    def test_another_process_may_revoke(self):
+    def test_revoke_by_other_process_ends_access(self):
         volume, export = self.volume(), self.export()
         driver = self.driver
         self.driver = self.new_driver()
@@ -149,7 +149,7 @@ class ExportsTest(DriverCase):
             driver.revoke(volume, export, [])
             self.assertEqual([], list(self.driver.list_exports()))
 
-    def test_what_is_exported_is_listed(self):
+    def test_list_exports_has_granted_exports(self):
         volume = self.volume()
         self.granted(volume, self.export())
         self.assertEqual(
@@ -157,7 +157,7 @@ class ExportsTest(DriverCase):
             [export.volume_id for export in self.driver.list_exports() if export.holders],
         )
 
-    def test_the_epoch_is_the_same_for_all_processes_and_times(self):
+    def test_boot_id_is_stable_over_processes(self):
         before = self.driver.boot_id()
         self.granted(self.volume(), self.export())
         self.assertEqual([before] * 2, [self.driver.boot_id(), self.new_driver().boot_id()])

@@ -69,14 +69,14 @@ class FencedTest(DriverCase):
     def expected(self, volume: base.VolumeRef, *exports: base.Export) -> set[base.BackendExport]:
         return set(self.driver.expected_exports(volume, exports))
 
-    def test_create(self):
+    def test_fenced_create_can_be_repeated(self):
         volume = self.volume()
         for number in self.refused(lambda: self.driver.create(volume)):
             self.assertEqual(volume.provider, self.driver.create(volume), number)
             self.assertEqual(GIB, self.driver.list_volumes()[volume.id], number)
             self.driver.delete(volume)
 
-    def test_delete(self):
+    def test_fenced_delete_can_be_repeated(self):
         volume = self.volume()
         for number in self.refused(lambda: self.driver.delete(volume)):
             self.driver.delete(volume)
@@ -84,7 +84,7 @@ class FencedTest(DriverCase):
             self.driver.create(volume)
         self.assertNotIn(volume.id, self.driver.list_volumes())
 
-    def test_clone(self):
+    def test_fenced_clone_can_be_repeated(self):
         source = self.volume()
         if host := self.backend.host("a"):
             export = self.export()
@@ -102,7 +102,7 @@ class FencedTest(DriverCase):
                 self.revoked(copy, export)
             self.driver.delete(copy)
 
-    def test_extend(self):
+    def test_fenced_extend_can_be_repeated(self):
         volume, export = self.volume(), self.export()
         info = self.granted(volume, export)
         size = 1
@@ -118,7 +118,7 @@ class FencedTest(DriverCase):
             if host := self.backend.host("a"):
                 self.assertEqual(size * GIB, host.size(info), number)
 
-    def test_grant(self):
+    def test_fenced_grant_can_be_repeated(self):
         volume, beside = self.volume(), self.export("b")
         self.granted(volume, beside)
         for mode in ("rw", "ro"):
@@ -139,7 +139,7 @@ class FencedTest(DriverCase):
             self.assertEqual(set(), self.listed(volume), number)
         self.driver.revoke(volume, export, [])
 
-    def test_revoke(self):
+    def test_fenced_revoke_can_be_repeated(self):
         volume = self.volume()
         others = [self.export("b"), self.export("c"), self.export("d", mode="ro")]
         for mode, named in (("rw", "rw"), ("ro", "ro"), ("rw", "ro")):
@@ -160,7 +160,7 @@ class FencedTest(DriverCase):
                     self.driver.grant(volume, other)
             self.assertEqual(self.expected(volume, *others), self.listed(volume))
 
-    def test_revoke_of_the_last_one(self):
+    def test_fenced_revoke_of_last_export_can_be_repeated(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         for number in self.refused(lambda: self.driver.revoke(volume, export, [])):
@@ -168,7 +168,7 @@ class FencedTest(DriverCase):
             self.assertEqual(set(), self.listed(volume), number)
             self.driver.grant(volume, export)
 
-    def test_evict(self):
+    def test_fenced_evict_can_be_repeated(self):
         volume = self.volume()
         staying, leaving = self.export("b"), [self.export(), self.export("c", mode="ro")]
         for item in (staying, *leaving):

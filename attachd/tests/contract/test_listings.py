@@ -25,7 +25,7 @@ class ListedTest(DriverCase):
         self.assertEqual(expected, set(listed))
         self.assertEqual(len(expected), len(listed))
 
-    def test_what_is_granted_is_listed_as_expected(self):
+    def test_granted_exports_are_listed_as_expected(self):
         volume, granted = self.volume(), []
         self.volume()
         for host, mode in (("a", "rw"), ("b", "ro"), ("a", "rw"), ("c", "ro"), ("a", "ro")):
@@ -37,7 +37,7 @@ class ListedTest(DriverCase):
             self.revoked(volume, granted.pop(0))
         self.assert_listed(volume)
 
-    def test_another_process_sees_the_same(self):
+    def test_other_process_lists_the_same_exports(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         if self.backend.knows_missing:
@@ -66,14 +66,14 @@ class ListedTest(DriverCase):
         self.assertEqual(set(), set(self.driver.expected_exports(volume, [])))
         self.assertEqual(before, self.backend.seen(self.driver))
 
-    def test_no_secret_is_listed(self):
+    def test_list_exports_shows_no_secret(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         self.assertNotIn(
             export.secret, f"{[*self.driver.list_exports(), *self.driver.list_orphans()]}"
         )
 
-    def test_looking_changes_nothing(self):
+    def test_listing_changes_nothing(self):
         volume = self.volume()
         self.granted(volume, self.export())
         before = self.backend.seen(self.driver)
@@ -86,7 +86,7 @@ class ListedTest(DriverCase):
         list(self.driver.list_volume_exports(volume))
         self.assertEqual(before, self.backend.seen(self.driver))
 
-    def test_a_restart_leaves_nothing_that_is_not_expected(self):
+    def test_exports_after_restart_are_expected_ones(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         self.backend.restart(self.driver)
@@ -106,14 +106,14 @@ class ListedTest(DriverCase):
         self.revoked(volume, export)
         self.assertEqual([], list(self.driver.list_orphans()))
 
-    def test_volumes_are_listed_with_their_sizes(self):
+    def test_list_volumes_returns_sizes(self):
         volumes = {self.volume(size).id: size * GIB for size in (1, 3)}
         self.assertEqual(volumes, dict(self.driver.list_volumes()))
         gone = base.VolumeRef(min(volumes), 1)
         self.driver.delete(gone)
         self.assertNotIn(gone.id, self.driver.list_volumes())
 
-    def test_a_volume_that_is_left_alone_is_listed_right_beside_others_that_are_not(self):
+    def test_unchanged_volume_is_listed_correctly_during_changes_of_others(self):
         volume, exports = self.volume(), [self.export(), self.export("b", "ro")]
         for item in exports:
             self.granted(volume, item)
@@ -149,7 +149,7 @@ class EvictedTest(DriverCase):
         expected = set(self.driver.expected_exports(volume, exports))
         self.assertEqual(expected, set(self.driver.list_volume_exports(volume)))
 
-    def test_all_go_but_those_that_stay(self):
+    def test_revoke_all_except_keeps_only_given_exports(self):
         volume = self.volume()
         exports = [self.export(host, mode) for host in "abc" for mode in ("rw", "ro")]
         infos = [self.granted(volume, export) for export in exports]
@@ -160,7 +160,7 @@ class EvictedTest(DriverCase):
                 if export in staying and (host := self.backend.host(export.connector["host"])):
                     host.read(info, 0, 512)
 
-    def test_an_evicted_host_gets_nothing(self):
+    def test_evicted_host_has_no_access(self):
         volume, export = self.volume(), self.export()
         host, info = self.host(), self.granted(volume, export)
         host.read(info, 0, 512)
@@ -185,7 +185,7 @@ class EvictedTest(DriverCase):
             self.driver.revoke_all_except(volume, [export])
             self.assert_left(volume, export)
 
-    def test_a_volume_of_which_all_are_evicted_can_be_deleted(self):
+    def test_volume_without_exports_after_evict_can_be_deleted(self):
         volume = self.volume()
         self.granted(volume, self.export())
         self.driver.revoke_all_except(volume, [])

@@ -80,21 +80,21 @@ class RecordedAnswersTest(unittest.TestCase):
                 found += differences.between(key, cls.recorded[key], answer)
         cls.unknown = cls.known.unknown(found)
 
-    def test_there_are_enough_requests(self):
+    def test_recording_has_enough_requests(self):
         self.assertLessEqual(ENOUGH, len(self.recorded))
 
-    def test_every_request_is_in_the_recording_and_the_recording_has_no_other(self):
+    def test_recording_has_exactly_the_requests_of_the_scenarios(self):
         self.assertEqual(sorted(self.played), sorted(self.recorded))
 
-    def test_every_recorded_request_was_asked(self):
+    def test_recorded_requests_all_have_answers(self):
         unasked = [key for key, answer in self.recorded.items() if answer == normal.UNASKED]
         self.assertEqual([], unasked)
 
-    def test_every_difference_is_listed(self):
+    def test_differences_are_all_listed(self):
         self.assertEqual([], self.unknown, "\n" + "\n".join(map(str, self.unknown)))
 
-    def test_every_listed_difference_is_one(self):
+    def test_listed_differences_all_exist(self):
         self.assertEqual([], self.known.unneeded())
 
-    def test_every_listed_difference_has_its_reason(self):
+    def test_listed_differences_all_have_reasons(self):
         self.assertEqual([], self.known.unexplained)

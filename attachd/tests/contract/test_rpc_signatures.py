@@ -91,24 +91,24 @@ def _contract():
 class SignaturesTest(unittest.TestCase):
     """The endpoint accepts each message."""
 
-    def test_every_message_fits_the_method_it_is_for(self):
+    def test_messages_fit_signatures_of_methods(self):
         sent, methods = _sent(), _methods()
         self.assertEqual(set(methods), set(sent))
         for name, (_kind, arguments) in sent.items():
             # As oslo.messaging does it: self and the context, the rest by name.
             methods[name].bind(None, None, **arguments)
 
-    def test_a_message_that_does_not_fit_would_be_found(self):
+    def test_message_with_wrong_argument_is_detected(self):
         with self.assertRaises(TypeError):
             _methods()["detach"].bind(None, None, attachment_id="a", volume="v")
 
-    def test_what_answers_is_called_and_what_does_not_is_cast(self):
+    def test_methods_with_answer_are_called_and_others_cast(self):
         methods = _methods()
         for name, (kind, _arguments) in _sent().items():
             answers = methods[name].return_annotation is not None
             self.assertEqual("call" if answers else "cast", kind, name)
 
-    def test_the_two_halves_go_by_the_same_names(self):
+    def test_client_and_endpoint_have_the_same_methods(self):
         self.assertEqual(set(_functions()), set(_methods()))
 
 
@@ -119,22 +119,22 @@ class VersionTest(unittest.TestCase):
         super().setUp()
         self.history = dict(_HISTORY.findall(manager_api.__doc__))
 
-    def test_the_last_line_of_the_history_is_the_version_that_is_spoken(self):
+    def test_last_version_of_history_is_the_current_one(self):
         self.assertEqual(manager_api.VERSION, list(self.history)[-1])
         self.assertEqual(manager_api.VERSION, Endpoint.target.version)
 
-    def test_versions_only_go_up(self):
+    def test_versions_of_history_increase(self):
         numbers = [tuple(map(int, item.split("."))) for item in self.history]
         self.assertEqual(sorted(set(numbers)), numbers)
 
-    def test_every_method_has_its_place_in_the_history(self):
+    def test_history_names_all_methods(self):
         result = set(re.findall(r"\w+", " ".join(self.history.values())))
         self.assertEqual(set(), set(_methods()) - result)
 
-    def test_every_version_has_its_fingerprint(self):
+    def test_versions_all_have_fingerprints(self):
         self.assertEqual(set(self.history), set(FINGERPRINTS))
 
-    def test_nothing_changes_without_a_new_version(self):
+    def test_change_of_contract_requires_new_version(self):
         contract = _contract()
         mark = hashlib.sha256(contract.encode()).hexdigest()[:32]
         self.assertEqual(

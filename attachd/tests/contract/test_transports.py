@@ -22,7 +22,7 @@ _MOMENT = datetime.datetime.fromisoformat("2026-01-02T03:04:05")
 
 
 class Answers:
-    def test_an_answer_is_what_json_makes_of_it(self):
+    def test_answer_is_converted_by_json(self):
         self.serve()
         cases = [
             (None, None),
@@ -41,14 +41,14 @@ class Answers:
             with self.subTest(sent=sent):
                 self.assertEqual(expected, self.call("echo", value=sent))
 
-    def test_an_answer_is_a_copy(self):
+    def test_answer_is_a_copy(self):
         self.serve()
         sent = {"list": []}
         answer = self.call("echo", value=sent)
         answer["list"].append(1)
         self.assertEqual({"list": []}, sent)
 
-    def test_an_object_arrives_as_an_object(self):
+    def test_versioned_object_arrives_as_versioned_object(self):
         self.serve()
         volume = Volume(id="v1", size_gib=3, metadata={"a": "b"}, created_at=_MOMENT)
         self.assertEqual("Volume", self.call("kind", value=volume))
@@ -56,7 +56,7 @@ class Answers:
             self.assertEqual(("v1", 3, {"a": "b"}), (answer.id, answer.size_gib, answer.metadata))
             self.assertEqual(_MOMENT, answer.created_at)
 
-    def test_the_server_knows_who_asks_but_not_the_token(self):
+    def test_server_receives_context_without_token(self):
         endpoint = self.serve()
         self.call("echo", value=1)
         seen = endpoint.contexts[0]
@@ -66,12 +66,12 @@ class Answers:
             (seen.user_id, seen.project_id, seen.roles, seen.request_id, seen.auth_token),
         )
 
-    def test_what_json_cannot_say_is_not_sent(self):
+    def test_argument_without_json_form_is_refused_by_sender(self):
         self.serve()
         with self.assertRaises(ValueError):
             self.call("echo", value=object())
 
-    def test_an_answer_that_json_cannot_say_never_comes(self):
+    def test_answer_without_json_form_is_not_sent(self):
         self.serve()
         with self.assertRaises(messaging.MessagingTimeout):
             self.call("unsendable", timeout=0.5)  # no answer comes, however slow all is
@@ -79,48 +79,48 @@ class Answers:
 
 
 class Errors:
-    def test_an_error_of_attachd_arrives_as_what_it_was(self):
+    def test_attachd_error_arrives_with_its_class(self):
         self.serve()
         with self.assertRaises(exception.VolumeNotFound) as caught:
             self.call("missing")
         self.assertIs(exception.VolumeNotFound, type(caught.exception))
         self.assertEqual("Volume v1 could not be found.", str(caught.exception))
 
-    def test_an_error_message_with_a_percent_sign_survives(self):
+    def test_error_message_with_percent_sign_arrives_unchanged(self):
         self.serve()
         with self.assertRaises(exception.Conflict) as caught:
             self.call("refuse")
         self.assertEqual("Not now. 100 % sure.", str(caught.exception))
 
-    def test_any_other_error_is_a_remote_error(self):
+    def test_foreign_error_arrives_as_remote_error(self):
         self.serve()
         with self.assertRaises(messaging.RemoteError) as caught:
             self.call("weird")
         self.assertEqual(("Weird", "odd"), (caught.exception.exc_type, caught.exception.value))
 
-    def test_a_builtin_error_arrives_as_what_it_was(self):
+    def test_builtin_error_arrives_with_its_class(self):
         self.serve()
         with self.assertRaises(KeyError):
             self.call("key_error")
 
-    def test_an_unknown_method_is_refused(self):
+    def test_unknown_method_is_refused(self):
         self.serve()
         with self.assertRaises(messaging.RemoteError) as caught:
             self.call("nonsense")
         self.assertEqual("NoSuchMethod", caught.exception.exc_type)
 
-    def test_a_private_method_is_refused(self):
+    def test_private_method_is_refused(self):
         self.serve()
         with self.assertRaises(messaging.RemoteError) as caught:
             self.call("_private")
         self.assertEqual("NoSuchMethod", caught.exception.exc_type)
 
-    def test_an_older_minor_version_is_served(self):
+    def test_older_minor_version_is_served(self):
         self.serve()
         client = self.client(version="1.0")
         self.assertEqual(1, client.call(self.context, "echo", value=1))
 
-    def test_a_newer_version_is_refused(self):
+    def test_newer_version_is_refused(self):
         self.serve()
         for version in ("1.4", "2.0"):
             with (
@@ -130,12 +130,12 @@ class Errors:
                 self.client(version=version).call(self.context, "echo", value=1)
             self.assertEqual("UnsupportedVersion", caught.exception.exc_type)
 
-    def test_a_wrong_argument_is_an_error_of_the_caller(self):
+    def test_wrong_argument_raises_in_caller(self):
         self.serve()
         with self.assertRaises(TypeError):
             self.call("echo", volume=1)
 
-    def test_a_call_to_a_fanout_is_a_mistake(self):
+    def test_call_to_fanout_is_refused(self):
         target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
         client = messaging.get_rpc_client(transport.get_transport(), target)
         with self.assertRaises(messaging_exceptions.InvalidTarget):
@@ -143,14 +143,14 @@ class Errors:
 
 
 class Delivery:
-    def test_each_backend_gets_its_own_messages(self):
+    def test_backends_receive_only_their_messages(self):
         one = self.serve("host@one")
         two = self.serve("host@two")
         self.client("host@one").call(self.context, "note", value=1)
         self.client("host@two").call(self.context, "note", value=2)
         self.assertEqual(([1], [2]), (one.seen, two.seen))
 
-    def test_two_workers_of_one_backend_share_its_messages(self):
+    def test_workers_of_one_backend_share_its_messages(self):
         workers = [self.serve(), self.serve()]
         for number in range(20):
             self.call("note", value=number)
@@ -172,13 +172,13 @@ class Delivery:
         with self.assertRaises(messaging.MessagingTimeout):
             client.call({}, "echo", value=1)
 
-    def test_a_cast_waits_for_the_next_worker(self):
+    def test_cast_without_worker_is_delivered_to_next_worker(self):
         self.serve().stop()
         self.client().cast(self.context, "note", value="later")
         endpoint = self.serve()
         wait_until(lambda: endpoint.seen == ["later"])
 
-    def test_a_call_that_was_given_up_is_not_carried_out_later(self):
+    def test_call_that_timed_out_is_not_carried_out_later(self):
         self.serve().stop()
         with self.assertRaises(messaging.MessagingTimeout):
             self.call("note", timeout=0.3, value="too late")  # there is no server
@@ -187,12 +187,12 @@ class Delivery:
         self.call("note", value="in time")
         self.assertEqual(["in time"], endpoint.seen)
 
-    def test_a_fanout_reaches_all_servers_of_the_topic(self):
+    def test_fanout_reaches_all_servers_of_topic(self):
         endpoints = [self.serve("host@one"), self.serve("host@two"), self.serve("host@two")]
         transport.get_fanout_client(VERSION).cast(self.context, "note", value="all")
         wait_until(lambda: [endpoint.seen for endpoint in endpoints] == [["all"]] * 3)
 
-    def test_a_call_to_a_topic_reaches_one_of_its_servers(self):
+    def test_call_to_topic_reaches_one_server(self):
         endpoints = [self.serve("host@one"), self.serve("host@two")]
         target = messaging.Target(topic=CONF.rpc.topic)
         client = messaging.get_rpc_client(
@@ -203,26 +203,26 @@ class Delivery:
 
 
 class Time:
-    def test_an_answer_that_is_late_is_a_timeout(self):
+    def test_late_answer_raises_timeout(self):
         endpoint = self.serve()
         with self.assertRaises(messaging.MessagingTimeout):
             self.call("wait", timeout=0.5)  # the gate is closed, however slow all is
         self.assertEqual([], endpoint.ended)
 
-    def test_a_late_answer_is_not_taken_for_the_next_one(self):
+    def test_late_answer_is_not_mistaken_for_next_answer(self):
         endpoint = self.serve()
         with self.assertRaises(messaging.MessagingTimeout):
             self.call("wait", timeout=0.5)  # the gate is closed, however slow all is
         endpoint.gate.set()
         self.assertEqual("mine", self.call("echo", value="mine"))
 
-    def test_a_cast_does_not_wait(self):
+    def test_cast_does_not_wait(self):
         endpoint = self.serve()
         self.client().cast(self.context, "wait")
         self.assertTrue(endpoint.running.acquire(timeout=TIMEOUT))
         self.assertEqual([], endpoint.ended)
 
-    def test_casts_to_one_thread_keep_their_order(self):
+    def test_casts_to_one_thread_keep_order(self):
         endpoint = self.serve(threads=1)
         for number in range(200):
             self.client().cast(self.context, "note", value=number)
@@ -234,7 +234,7 @@ class Time:
         self.client().cast(self.context, "weird")
         self.assertEqual(1, self.call("echo", value=1))
 
-    def test_as_many_calls_run_at_once_as_there_are_threads(self):
+    def test_calls_run_in_parallel_up_to_number_of_threads(self):
         endpoint = self.serve(threads=3)
         callers = [
             threading.Thread(target=self.call, args=("wait",), daemon=True) for _ in range(4)
@@ -249,7 +249,7 @@ class Time:
             caller.join(TIMEOUT)
             self.assertFalse(caller.is_alive())
 
-    def test_each_of_many_callers_gets_its_own_answer(self):
+    def test_concurrent_callers_receive_their_own_answers(self):
         self.serve(threads=8)
         wrong = []
 
@@ -280,7 +280,7 @@ class Time:
         waiter.join(TIMEOUT)
         self.assertCountEqual([True, "late"], answers)
 
-    def test_a_long_call_may_show_that_it_lives(self):
+    def test_heartbeat_of_long_call_prevents_timeout(self):
         endpoint = self.serve()
         real, shown = RPCDispatcher._watchdog, []
 
@@ -309,7 +309,7 @@ class Time:
         self.assertIs(True, client.call(self.context, "wait"))
         self.assertLessEqual(2, len(shown))
 
-    def test_a_server_may_call_another_one(self):
+    def test_server_can_call_another_server(self):
         context, client = self.context, self.client
 
         class Asking(Endpoint):

@@ -70,7 +70,7 @@ class AgentsTest(deployment.AgentCase):
         self.assertEqual(checksum, said.split()[0])
         self.unmount(host)
 
-    def test_a_volume_goes_from_host_to_host_with_its_files(self):
+    def test_volume_moves_between_hosts_with_its_files(self):
         service = self.start()
         service.start(self.a)
         service.start(self.b)
@@ -96,10 +96,10 @@ class AgentsTest(deployment.AgentCase):
         service.detach(attachment)
         self.assert_nothing_is_left(service, volume)
 
-    def test_after_a_power_cut_the_device_is_there_again(self):
+    def test_device_is_restored_after_power_cut(self):
         self._go_through(self.a.crash)
 
-    def test_after_a_reboot_the_device_is_there_again(self):
+    def test_device_is_restored_after_reboot(self):
         self._go_through(self.a.reboot)
 
     def _go_through(self, trouble):
@@ -120,7 +120,7 @@ class AgentsTest(deployment.AgentCase):
         service.detach(attachment)
         self.assert_nothing_is_left(service, other, volume)
 
-    def test_a_host_that_cannot_be_reached_is_named_and_goes_on_later(self):
+    def test_unreachable_host_is_named_and_continues_later(self):
         # Long enough for what is only slow, on guests without hardware to help them.
         service = self.start(work=60, agent="down_time = 180")
         service.start(self.a)
@@ -151,7 +151,7 @@ class AgentsTest(deployment.AgentCase):
         service.detach(coming)
         self.assert_nothing_is_left(service, first, second, third)
 
-    def test_an_agent_that_is_killed_while_it_connects_goes_on_when_it_is_started(self):
+    def test_agent_killed_during_connect_continues_after_start(self):
         service = self.start(work=15)
         service.start(self.a)
         volume = service.api.create_volume()
@@ -170,7 +170,7 @@ class AgentsTest(deployment.AgentCase):
         service.detach(attachment)
         self.assert_nothing_is_left(service, volume)
 
-    def test_an_agent_that_is_killed_while_it_disconnects_goes_on_when_it_is_started(self):
+    def test_agent_killed_during_disconnect_continues_after_start(self):
         service = self.start(work=15)
         service.start(self.a)
         volume = service.api.create_volume()
@@ -183,7 +183,7 @@ class AgentsTest(deployment.AgentCase):
         deployment.wait_for(lambda: not service.attachments_of(volume))
         self.assert_nothing_is_left(service, volume)
 
-    def test_one_of_two_paths_is_enough(self):
+    def test_one_of_two_paths_suffices(self):
         service = self.start(portals=2)
         service.start(self.a, "multipath = true\nenforce_multipath = true")
         volume = service.api.create_volume()
@@ -204,7 +204,7 @@ class AgentsTest(deployment.AgentCase):
         service.detach(attachment)
         self.assert_nothing_is_left(service, volume)
 
-    def test_both_paths_grow_and_are_there_again_after_a_power_cut(self):
+    def test_extend_reaches_both_paths_which_survive_power_cut(self):
         service = self.start(portals=2)
         service.start(self.a, "multipath = true")
         volume = service.api.create_volume()
@@ -242,7 +242,7 @@ class AgentsTest(deployment.AgentCase):
         shown = host.guest.run("multipathd show paths raw format '%t %o'").decode().splitlines()
         return shown.count("active running")
 
-    def test_a_reader_cannot_write_what_another_host_writes(self):
+    def test_reader_cannot_write_volume_of_writer(self):
         service = self.start()
         service.start(self.a)
         service.start(self.b)

@@ -24,10 +24,10 @@ def _outcome(home: str) -> unittest.TestResult:
 
 
 class NeedLabTest(unittest.TestCase):
-    def test_without_a_lab_a_test_is_skipped_and_names_the_variable(self):
+    def test_missing_lab_skips_and_names_variable(self):
         ((_, reason),) = _outcome("").skipped
         self.assertIn("LAB_HOME", reason)
 
-    def test_a_folder_without_a_lab_is_a_mistake_and_no_reason_to_skip(self):
+    def test_directory_without_lab_fails(self):
         ((_, reason),) = _outcome(os.fspath(requirements.__file__)).failures
         self.assertIn(f"no command {requirements.__file__}/lab", reason)

@@ -35,7 +35,7 @@ class LocalAttachTest(deployment.AgentCase):
     def listed(self):
         return json.loads(self.type("local-list -f json"))
 
-    def test_a_file_system_is_made_mounted_and_there_again_after_a_power_cut(self):
+    def test_file_system_is_created_mounted_and_restored_after_power_cut(self):
         volume = self.service.api.create_volume()
         result = self.attach(volume, f"--mkfs ext4 --mountpoint {FOLDER}")
         data = secrets.token_bytes(MIB)
@@ -63,7 +63,7 @@ class LocalAttachTest(deployment.AgentCase):
         self.type(f"local-detach {volume}")
         self.assert_nothing_is_left(self.service, volume)
 
-    def test_all_paths_are_used_where_that_is_asked_for(self):
+    def test_multipath_uses_all_paths_if_requested(self):
         volume = self.service.api.create_volume()
         self.attach(volume, "--multipath --enforce-multipath")
         self.assertEqual(2, len(self.a.guest.sessions()))
@@ -75,7 +75,7 @@ class LocalAttachTest(deployment.AgentCase):
         self.type(f"local-detach {volume}")
         self.assert_nothing_is_left(self.service, volume)
 
-    def test_a_reader_cannot_write(self):
+    def test_reader_cannot_write(self):
         volume = self.service.api.create_volume()
         self.attach(volume, "--mode ro")
         self.assertEqual(bytes(guests.BLOCK), self.a.guest.read(0, guests.BLOCK))
@@ -85,7 +85,7 @@ class LocalAttachTest(deployment.AgentCase):
         self.type(f"local-detach {volume}")
         self.assert_nothing_is_left(self.service, volume)
 
-    def test_a_failed_attach_leaves_nothing(self):
+    def test_failed_attach_leaves_nothing(self):
         volume = self.service.api.create_volume()
         for portal in self.service.portals:
             portal.refuse()

@@ -150,7 +150,7 @@ class Case(testtools.TestCase):
 class TwoHostsTest(Case):
     """Access of two hosts to one volume, and their effects on each other."""
 
-    def test_two_writers_read_each_others_blocks_and_one_goes_on_alone(self):
+    def test_writers_share_blocks_and_one_continues_after_detach(self):
         volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         self.assert_hosts(volume, self.a, self.b)
@@ -174,7 +174,7 @@ class TwoHostsTest(Case):
         first.detach()
         self.assert_nothing_is_left(volume)
 
-    def test_a_reader_cannot_write_and_reads_what_the_writer_goes_on_writing(self):
+    def test_reader_cannot_write_and_reads_new_blocks_of_writer(self):
         volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b, mode="ro")
         self.assertEqual(("rw", "ro"), (first.mode, second.mode))
@@ -190,7 +190,7 @@ class TwoHostsTest(Case):
         second.detach()
         self.assert_nothing_is_left(volume)
 
-    def test_a_type_with_one_writer_makes_the_second_host_a_reader(self):
+    def test_one_writer_type_makes_second_host_a_reader(self):
         volume = self.create_volume(mode="RO")
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         self.assertEqual(("rw", "ro"), (first.mode, second.mode))
@@ -212,7 +212,7 @@ class TwoHostsTest(Case):
         second.detach()
         self.assert_nothing_is_left(volume)
 
-    def test_a_host_without_network_is_put_out_while_the_other_writes(self):
+    def test_host_without_network_is_evicted_while_other_writes(self):
         volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         writer, late = guests.Writer(self, self.a, 12 * MIB), guests.Writer(self, self.b, 0)
@@ -238,7 +238,7 @@ class TwoHostsTest(Case):
         first.detach()
         self.assert_nothing_is_left(volume)
 
-    def test_a_host_without_power_is_put_out_and_comes_back_with_nothing(self):
+    def test_host_without_power_is_evicted_and_returns_without_device(self):
         volume = self.create_volume()
         first, second = self.attach(volume, self.a), self.attach(volume, self.b)
         writer = guests.Writer(self, self.a, 12 * MIB)

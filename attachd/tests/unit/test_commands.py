@@ -25,17 +25,17 @@ class RunTest(unittest.TestCase):
     def test_output_is_returned(self):
         self.assertEqual("a b\n", commands.run("echo", "a b"))
 
-    def test_a_failure_says_which_command_and_why(self):
+    def test_failure_names_command_and_reason(self):
         with self.assertRaisesRegex(exception.HostError, "'ls /nowhere-at-all' failed: .*No such"):
             commands.run("ls", "/nowhere-at-all")
         with self.assertRaisesRegex(exception.HostError, "exit code 1"):
             commands.run("false")
 
-    def test_a_missing_command_is_named(self):
+    def test_missing_command_is_named(self):
         with self.assertRaisesRegex(exception.HostError, "no-such-command could not be run"):
             commands.run("no-such-command")
 
-    def test_a_command_that_hangs_is_killed(self):
+    def test_hanging_command_is_killed(self):
         with self.assertRaisesRegex(exception.HostError, "'sleep 600.5' did not end in 0.1 s"):
             commands.run("sleep", "600.5", timeout=0.1)  # slow, it does not end sooner
         found = functools.partial(
@@ -43,7 +43,7 @@ class RunTest(unittest.TestCase):
         )
         wait_until(lambda: not found())
 
-    def test_only_the_lock_is_kept_open(self):
+    def test_only_lock_is_inherited(self):
         lock, low = os.pipe()
         # The command opens a folder, with a low number.
         other = fcntl.fcntl(low, fcntl.F_DUPFD, 100)
@@ -78,7 +78,7 @@ class StartTest(fixtures.TestWithFixtures):
         os.close(writing)
         self.assertEqual(b"", os.read(reading, 1))
 
-    def test_what_cannot_be_started_is_said(self):
+    def test_start_failure_raises_with_reason(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
         with self.assertRaisesRegex(exception.HostError, "could not be started"):
             commands.start_daemon("true", directory=folder / "nowhere", log=folder / "log")
@@ -87,7 +87,7 @@ class StartTest(fixtures.TestWithFixtures):
 class MissingTest(unittest.TestCase):
     """Which commands there are."""
 
-    def test_the_missing_are_named_with_their_packages(self):
+    def test_missing_commands_are_named_with_packages(self):
         self.assertEqual(
             ["no-such (package some)"], commands.list_missing({"sh": "dash", "no-such": "some"})
         )
@@ -104,17 +104,17 @@ commands.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], sta
 class ExecuteTest(unittest.TestCase):
     """An answer, or a HostError."""
 
-    def test_an_exit_code_is_an_answer(self):
+    def test_exit_code_is_returned(self):
         for run in (lambda words: commands.execute(words, TIMEOUT), self.long):
             outcome = run(["sh", "-c", "echo out; echo in two >&2; echo lines >&2; exit 3"])
             self.assertEqual(commands.CommandResult(3, "out\n", "in two lines"), outcome)
 
-    def test_a_missing_command_is_named(self):
+    def test_missing_command_is_named(self):
         for run in (lambda words: commands.execute(words, TIMEOUT), self.long):
             with self.assertRaisesRegex(exception.HostError, "no-such-command could not be run"):
                 run(["no-such-command"])
 
-    def test_what_takes_too_long_is_killed(self):
+    def test_command_over_timeout_is_killed(self):
         with self.assertRaisesRegex(exception.HostError, r"'sleep 600' did not end in 0\.1 s"):
             commands.execute(["sleep", "600"], 0.1)  # slow, it does not end sooner
 
@@ -135,7 +135,7 @@ class ExecuteTest(unittest.TestCase):
         # It is still there, so execute() has not waited for it.
         os.killpg(int(note.read_text()), signal.SIGKILL)
 
-    def test_what_is_waited_for_no_longer_is_killed(self):
+    def test_command_without_waiting_caller_is_killed(self):
         def give_up():
             raise KeyboardInterrupt
 
@@ -148,13 +148,13 @@ class ExecuteTest(unittest.TestCase):
         (process,) = kill.call_args.args
         self.assertEqual(-signal.SIGKILL, process.returncode)
 
-    def test_messages_are_in_english_and_nothing_is_asked(self):
+    def test_command_has_english_locale_and_no_input(self):
         script = "import os, sys; print(os.environ['LC_ALL'], sys.stdin.read() == '')"
         self.assertEqual(
             "C True\n", commands.execute([sys.executable, "-c", script], TIMEOUT).stdout
         )
 
-    def test_commands_of_root_are_found(self):
+    def test_which_finds_only_existing_commands(self):
         self.assertTrue(commands.which("sh"))
         self.assertIsNone(commands.which("no-such-command"))
 
@@ -166,7 +166,7 @@ class ExecuteTest(unittest.TestCase):
 class RunLongTest(unittest.TestCase):
     """Who runs something long is killed."""
 
-    def test_the_command_ends_too(self):
+    def test_command_ends_with_its_parent(self):
         folder = lifetime.temp_dir(self)
         caller = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", _CALLER, str(folder / "pid")],

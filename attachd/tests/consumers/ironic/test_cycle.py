@@ -80,7 +80,7 @@ class IronicTest(unittest.TestCase):
 
         wait_until(lambda: now() == status, lambda: f"{now()} is not {status}")
 
-    def test_a_node_is_attached_and_detached(self):
+    def test_node_attach_and_detach_succeed(self):
         (connected,) = cinder.attach_volumes(self.task, [self.volume], CONNECTOR)
         self.assertIn("driver_volume_type", connected)
         self.assertEqual(self.volume, connected["data"]["volume_id"])
@@ -96,11 +96,11 @@ class IronicTest(unittest.TestCase):
         self._wait_for("available")
         self.assertEqual([], self.volumes.get_volume(self.volume).attachments)
 
-    def test_detaching_what_is_not_attached_is_passed_over(self):
+    def test_detach_of_detached_volume_is_ignored(self):
         cinder.detach_volumes(self.task, [self.volume], CONNECTOR)
         self.assertEqual("available", self.volumes.get_volume(self.volume).status)
 
-    def test_a_volume_in_use_is_refused(self):
+    def test_volume_in_use_is_refused(self):
         cinder.attach_volumes(self.task, [self.volume], CONNECTOR)
         other = types.SimpleNamespace(uuid=str(uuid.uuid4()), instance_uuid=None)
         task = types.SimpleNamespace(node=other, context=self.task.context)

@@ -113,7 +113,7 @@ class NovaTest(unittest.TestCase):
     def _status(self):
         return self.api.get(self.context, self.volume)["status"]
 
-    def test_a_server_is_attached_and_detached(self):
+    def test_server_attach_and_detach_succeed(self):
         made = self.api.attachment_create(self.context, self.volume, self.server)
         self.assertEqual("reserved", self._status())
         updated = self.api.attachment_update(
@@ -132,7 +132,7 @@ class NovaTest(unittest.TestCase):
         self.assertEqual("available", self._status())
         self.api.attachment_delete(self.context, made["id"])  # gone already: Nova goes on
 
-    def test_a_server_moves_to_another_host(self):
+    def test_live_migration_moves_attachment(self):
         local = self.api.attachment_create(
             self.context, self.volume, self.server, connector("compute-1"), "/dev/vdb"
         )
@@ -146,7 +146,7 @@ class NovaTest(unittest.TestCase):
         self.api.attachment_delete(self.context, existing["id"])
         self.assertEqual("available", self._status())
 
-    def test_a_server_is_attached_and_detached_by_the_old_calls(self):
+    def test_legacy_attach_and_detach_succeed(self):
         self.api.reserve_volume(self.context, self.volume)
         self.assertEqual("attaching", self._status())
         info = self.api.initialize_connection(self.context, self.volume, connector("compute-1"))
@@ -161,7 +161,7 @@ class NovaTest(unittest.TestCase):
         self.api.detach(self.context, self.volume, self.server, attachment)
         self.assertEqual("available", self._status())
 
-    def test_a_detach_is_rolled_back(self):
+    def test_failed_detach_is_rolled_back(self):
         made = self.api.attachment_create(
             self.context, self.volume, self.server, connector("compute-1")
         )
@@ -171,13 +171,13 @@ class NovaTest(unittest.TestCase):
         self.assertEqual("in-use", self._status())
         self.api.attachment_delete(self.context, made["id"])
 
-    def test_a_volume_in_use_is_refused_to_another_server(self):
+    def test_volume_in_use_is_refused_to_another_server(self):
         made = self.api.attachment_create(self.context, self.volume, self.server)
         with self.assertRaises(nova_exception.InvalidInput):
             self.api.attachment_create(self.context, self.volume, str(uuid.uuid4()))
         self.api.attachment_delete(self.context, made["id"])
 
-    def test_limits_and_types_are_read(self):
+    def test_limits_and_types_are_readable(self):
         limits = self.api.get_absolute_limits(self.context)
         self.assertIn("maxTotalVolumeGigabytes", limits)
         self.assertIsInstance(self.api.get_all_volume_types(self.context), list)
