@@ -106,7 +106,7 @@ class ExportsTest(DriverCase):
         volume = self.volume()
         for connector in self.backend.unusable_connectors:
             export = base.Export(f"{uuid.uuid4()}", connector, "rw", secrets.token_hex(16))
-            # Before anything is begun, and if it comes so far all the same.
+            # check_connector() refuses it before any change, and grant() refuses it as well.
             self.assertRaises(exception.InvalidInput, self.driver.check_connector, connector)
             self.assert_refused(self.driver.grant, volume, export, final=True)
             self.driver.revoke(volume, export, [])
