@@ -89,8 +89,8 @@ class DeadMountTest(unittest.TestCase):
         wait_until(lambda: mountinfo.find_at(f"{self.mountpoint}") is not None)
 
     def end(self):
-        self.server.send_signal(signal.SIGCONT)
-        self.server.terminate()
+        # Not terminate(): qemu-storage-daemon ignores SIGTERM that comes before its main loop runs.
+        self.server.kill()
         self.server.wait()
         subprocess.run(["umount", "--lazy", self.mountpoint], check=False, capture_output=True)
 
