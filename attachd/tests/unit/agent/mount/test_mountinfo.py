@@ -89,7 +89,7 @@ class DeadMountTest(unittest.TestCase):
         wait_until(lambda: mountinfo.find_at(f"{self.mountpoint}") is not None)
 
     def end(self):
-        # Not terminate(): qemu-storage-daemon ignores SIGTERM that comes before its main loop runs.
+        # Not terminate(): qemu-storage-daemon loses a SIGTERM before its main loop runs.
         self.server.kill()
         self.server.wait()
         subprocess.run(["umount", "--lazy", self.mountpoint], check=False, capture_output=True)
