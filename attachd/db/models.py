@@ -456,6 +456,7 @@ events = sa.Table(
     sa.Column("details", Json, nullable=False),
     sa.Index(None, "attachment_id"),
     sa.Index(None, "created_at"),
+    sa.Index(None, "project_id", "revision"),
     **MARIADB_OPTIONS,
 )
 
