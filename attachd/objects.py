@@ -55,9 +55,10 @@ class Registry(base.VersionedObjectRegistry):
 
 
 class Serializer(base.VersionedObjectSerializer):
-    """Serializes attachd's objects, anywhere in the arguments of a call.
+    """Serializes attachd's objects: an argument or a result, or the items of a list.
 
-    Of an object of a newer sender, the known fields are read.
+    A dictionary inside of another value has keys that a client chose, as a connector has.  It is
+    never taken for an object.  Of an object of a newer sender, the known fields are read.
 
     :param targets: versions to send, by the names of objects; others are sent as they are
     """
@@ -76,13 +77,40 @@ class Serializer(base.VersionedObjectSerializer):
         return super().serialize_entity(context, entity)
 
     def deserialize_entity(self, context: Any, entity: Any) -> Any:
-        """Rebuild an object.
+        """Rebuild an object, or each object of a list.
 
         :raises IncompatibleObjectVersion: its major version is another one
         """
+        if isinstance(entity, list):
+            return [self._rebuild(context, item) for item in entity]
+        return self._rebuild(context, entity)
+
+    def _rebuild(self, context: Any, entity: Any) -> Any:
         if isinstance(entity, dict) and _NAME in entity:
-            entity = _as_known(entity)
-        return super().deserialize_entity(context, entity)
+            return super().deserialize_entity(context, _as_known(entity))
+        return entity
+
+
+RESERVED_PREFIX: Final = f"{AttachdObject.OBJ_SERIAL_NAMESPACE}."
+"""Keys of a serialized object begin with it; a dictionary of a client must have none of them."""
+
+
+def find_reserved_key(value: Any) -> list[str] | None:
+    """Return the path of a key in a JSON value that only serialized objects have.
+
+    :returns: the path, with the key as its last part; None: there is no such key
+    """
+    waiting: list[tuple[list[str], Any]] = [([], value)]
+    while waiting:
+        path, item = waiting.pop()
+        if isinstance(item, dict):
+            for key in item:
+                if key.startswith(RESERVED_PREFIX):
+                    return [*path, key]
+            waiting += (([*path, key], child) for key, child in item.items())
+        elif isinstance(item, list):
+            waiting += (([*path, str(i)], child) for i, child in enumerate(item))
+    return None
 
 
 _NAME, _VERSION, _DATA, _CHANGES = (

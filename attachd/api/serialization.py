@@ -15,7 +15,7 @@ import urllib.parse
 from oslo_log import log
 import webob
 
-from attachd import exception
+from attachd import exception, objects
 from attachd.api import validation
 from attachd.conf import CONF
 
@@ -30,6 +30,8 @@ _MAX_DRAIN = 32 * 1024 * 1024
 """Bytes of a rejected body that are read, so that the client can read the response."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+_RESERVED = re.compile(rf"{re.escape(objects.RESERVED_PREFIX)}|\\u00[2-7]")
+"""A key of a serialized object, or an escaped ASCII character, which may be a part of one."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -64,6 +66,8 @@ def parse(raw: bytes) -> Any:
         raise exception.BadRequest(reason=f"Malformed request body: {reason}") from None
     if _SUSPICIOUS.search(text):
         _check_storable(value)
+    if _RESERVED.search(text):
+        _check_keys(value)
     return value
 
 
@@ -182,6 +186,17 @@ def _check_storable(value: Any) -> None:
                 value=validation.abbreviate(item),
                 reason="It holds a NUL character or half a surrogate pair.",
             )
+
+
+def _check_keys(value: Any) -> None:
+    """Check that no object in a value could be taken for a serialized object of RPC."""
+    if (path := objects.find_reserved_key(value)) is not None:
+        shown = [part[: validation.MAX_SHOWN] for part in path]
+        raise exception.InvalidInput(
+            field=ascii(".".join(shown))[1:-1],
+            value=validation.abbreviate(path[-1]),
+            reason=f"Keys must not begin with '{objects.RESERVED_PREFIX}'.",
+        )
 
 
 def read_query(text: str) -> dict[str, str]:

@@ -89,6 +89,27 @@ class Serializer(messaging.Serializer):
         return RequestContext.from_dict(ctxt)
 
 
+OBJECT_ARGUMENTS: Final = frozenset({"volume"})
+"""The arguments of calls that are objects; a dictionary in any other one stays a dictionary."""
+
+
+class _SerializedObject:
+    """The value of one of OBJECT_ARGUMENTS, as it was received."""
+
+    def __init__(self, primitive: Any) -> None:
+        self.primitive = primitive
+
+
+class _ServerSerializer(Serializer):
+    """Serialize answers, and rebuild only the arguments that the dispatcher has marked."""
+
+    def deserialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
+        """Rebuild a marked argument."""
+        if isinstance(entity, _SerializedObject):
+            return super().deserialize_entity(ctxt, entity.primitive)
+        return entity
+
+
 class Dispatcher(messaging.RPCDispatcher):
     """Dispatch calls to an endpoint, except those whose callers have timed out.
 
@@ -97,6 +118,7 @@ class Dispatcher(messaging.RPCDispatcher):
     calls of the outage, and delay the current ones.
 
     Each caller is answered in the object versions that belong to the version of its message.
+    Only OBJECT_ARGUMENTS are rebuilt as objects: a connector has keys that a client chose.
     """
 
     def __init__(self, endpoint: Any, caller_timeout: float | None = None) -> None:
@@ -104,11 +126,11 @@ class Dispatcher(messaging.RPCDispatcher):
 
         :param caller_timeout: seconds that callers wait; None: [rpc]attach_timeout
         """
-        super().__init__([endpoint], Serializer())
+        super().__init__([endpoint], _ServerSerializer())
         self._caller_timeout = caller_timeout
         self._of_version = functools.lru_cache(maxsize=32)(
             lambda version: messaging.RPCDispatcher(
-                [endpoint], Serializer(manifest_of_contract(version))
+                [endpoint], _ServerSerializer(manifest_of_contract(version))
             )
         )
 
@@ -120,6 +142,9 @@ class Dispatcher(messaging.RPCDispatcher):
             LOG.warning("%s is dropped: its caller timed out, it waited %d s", method, waited)
             incoming.reply = _discard_reply
             return None
+        arguments = incoming.message.get("args", {})
+        for name in OBJECT_ARGUMENTS & arguments.keys():
+            arguments[name] = _SerializedObject(arguments[name])
         return self._of_version(incoming.message.get("version", "1.0")).dispatch(incoming)
 
 

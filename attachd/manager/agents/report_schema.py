@@ -12,7 +12,7 @@ from typing import Any, Final
 import jsonschema
 from jsonschema import exceptions
 
-from attachd import exception
+from attachd import exception, objects
 from attachd.conf import CONF
 
 MAX_DEVICES: Final = 4096
@@ -83,6 +83,12 @@ def check_report(report: Mapping[str, Any]) -> None:
     :raises TooLarge: its connector exceeds [api]max_connector_size
     """
     _check("report", report, _REPORT, secret=True)
+    if objects.find_reserved_key(report["connector"]):
+        raise exception.InvalidInput(
+            field="report.connector",
+            value="(not shown)",
+            reason=f"Keys must not begin with '{objects.RESERVED_PREFIX}'.",
+        )
     size = len(json.dumps(report["connector"], separators=(",", ":")))
     if size > CONF.api.max_connector_size:
         raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)

@@ -51,7 +51,7 @@ class Answers:
     def test_versioned_object_arrives_as_versioned_object(self):
         self.serve()
         volume = Volume(id="v1", size_gib=3, metadata={"a": "b"}, created_at=_MOMENT)
-        self.assertEqual("Volume", self.call("kind", value=volume))
+        self.assertEqual(["Volume", "dict"], self.call("kinds", volume=volume, connector=volume))
         for answer in (self.call("echo", value=volume), self.call("echo", value=[volume])[0]):
             self.assertEqual(("v1", 3, {"a": "b"}), (answer.id, answer.size_gib, answer.metadata))
             self.assertEqual(_MOMENT, answer.created_at)

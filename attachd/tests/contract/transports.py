@@ -41,8 +41,8 @@ class Endpoint:
     def note(self, _context, value):
         self.seen.append(value)
 
-    def kind(self, _context, value):
-        return type(value).__name__
+    def kinds(self, _context, volume, connector):
+        return [type(value).__name__ for value in (volume, connector)]
 
     def outlast(self, _context):
         """Return after the server was stopped."""

@@ -58,6 +58,16 @@ class ConnectorTest(Case):
         self.assertEqual(("compute-1", "/dev/vdb"), (kept["host"], kept["mountpoint"]))
         self.assertEqual(connector, self.driver.driver_calls[-1].export.connector)
 
+    def test_connector_with_keys_of_serialized_objects_returns_400(self):
+        identity = self.create(db_rows.add_volume())
+        volume = {"attachd_object.name": "Volume", "attachd_object.data": {}}
+        for connector in (host(1, **volume), host(1, inner=[{"deep": volume}])):
+            answer = self.update(identity, connector, status=400)
+            self.assertIn("attachd_object.name", answer.fault)
+        self.create(db_rows.add_volume(), connector=host(1, inner=volume), status=400)
+        self.assertEqual("reserved", self.shown(identity)["status"])
+        self.assertEqual([], self.driver.driver_calls)
+
     def test_connector_of_documented_size_is_accepted(self):
         identity = self.create(db_rows.add_volume())
         self.update(identity, host(1, filling="x" * 64_000))

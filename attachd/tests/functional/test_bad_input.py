@@ -34,6 +34,8 @@ BODIES: list[tuple[str, int, str, dict[str, Any]]] = [
     ("an unknown key", 400, r"is a required property|'x\\n'", {"raw": b'{"x\\n": {}}'}),
     ("a NUL", 400, "NUL", {"raw": b'{"x": "\\u0000"}'}),
     ("half a character", 400, "surrogate", {"raw": b'{"x": "\\ud800"}'}),
+    ("an object of RPC", 400, r"Keys must .*x\.0\.attachd_object\.name", {
+        "raw": b'{"x": [{"attachd_object.name": "Volume"}]}'}),
     ("XML", 415, "Content-Type", {"raw": b"<a/>", "content_type": "application/xml"}),
     ("a form", 415, "Content-Type", {
         "raw": b"a=b", "content_type": "application/x-www-form-urlencoded"}),

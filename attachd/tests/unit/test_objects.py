@@ -87,6 +87,27 @@ class SerializerTest(unittest.TestCase):
         plain = {"connector": {"host": "h", "none": None}, "list": [1, "two"]}
         self.assertEqual(plain, self._over_the_wire(plain))
 
+    def test_deserialize_keeps_dictionary_of_client_in_another_value(self):
+        primitive = self.serializer.serialize_entity(None, Attachment.from_row(None, ROW))
+        for entity in ({"connection_info": primitive}, {"a": [primitive]}, [[primitive]]):
+            with self.subTest(list(entity)):
+                self.assertEqual(entity, self._over_the_wire(entity))
+        row = {**ROW, "connector": {"host": "h", "inner": primitive}}
+        (got,) = self._over_the_wire([Attachment.from_row(None, row)])
+        self.assertEqual(row["connector"], got.connector)
+
+    def test_find_reserved_key_returns_path_at_any_depth(self):
+        key = "attachd_object.name"
+        for value, path in (
+            ({key: 1}, [key]),
+            ({"a": [{"b": 1}, {"c": {key: {}}}]}, ["a", "1", "c", key]),
+            ([{key: 1}], ["0", key]),
+            ({"a": key, "attachd_objects": [key], "x.attachd_object.": 1}, None),
+            (key, None),
+        ):
+            with self.subTest(value):
+                self.assertEqual(path, objects.find_reserved_key(value))
+
     def test_serialize_writes_namespace_attachd(self):
         sent = self.serializer.serialize_entity(None, Attachment.from_row(None, ROW))
         self.assertEqual("attachd", sent["attachd_object.namespace"])

@@ -113,6 +113,19 @@ class BodyTest(conf_fixture.DefaultConfCase):
                 serialization.parse(text.encode())
             self.assertEqual(field, raised.exception.details["field"])
 
+    def test_key_of_serialized_object_is_named(self):
+        for text, field in (
+            ('{"attachd_object.name": "Volume"}', "attachd_object.name"),
+            ('{"a": [{"b": {"attachd_object.x": 1}}]}', "a.0.b.attachd_object.x"),
+            ('{"a": {"attachd\\u005fobject.data": {}}}', "a.attachd_object.data"),
+            ('{"a": {"\\u0061ttachd_object.\\u00e4": {}}}', "a.attachd_object.\\xe4"),
+        ):
+            with self.subTest(text), self.assertRaises(exception.InvalidInput) as raised:
+                serialization.parse(text.encode())
+            self.assertEqual(field, raised.exception.details["field"])
+        for text in ('{"a": "attachd_object.name"}', '{"attachd_object": {"name": 1}}'):
+            self.assertEqual(json.loads(text), serialization.parse(text.encode()))
+
     def test_surrogate_pairs_are_accepted(self):
         for text in ('"\\ud83d\\udcbe"', '"\\\\u0000"', '"\\u0001"'):
             with self.subTest(text):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RPC calls of a backend: each has its effect and returns no secret."""
 
+import inspect
 import logging
 import unittest
 
@@ -12,8 +13,8 @@ from attachd.db import messages
 from attachd.db.engine.paging import Page
 from attachd.db.volumes import store as db
 from attachd.manager.endpoint import Endpoint
-from attachd.objects import Attachment, Volume
-from attachd.rpc import manager_api
+from attachd.objects import AttachdObject, Attachment, Volume
+from attachd.rpc import manager_api, transport
 from attachd.states import Event
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR
@@ -33,6 +34,16 @@ class EndpointTest(backends.BackendCase):
 
     def test_endpoint_version_is_that_of_manager_api(self):
         self.assertEqual(manager_api.VERSION, self.endpoint.target.version)
+
+    def test_object_arguments_are_those_that_endpoint_annotates(self):
+        methods = inspect.getmembers(Endpoint, inspect.isfunction)
+        annotated = {
+            name
+            for _method, function in methods
+            for name, kind in inspect.get_annotations(inspect.unwrap(function)).items()
+            if name != "return" and inspect.isclass(kind) and issubclass(kind, AttachdObject)
+        }
+        self.assertEqual(transport.OBJECT_ARGUMENTS, annotated)
 
     def test_attach_and_attach_exclusive_connect(self):
         for method in (self.endpoint.attach, self.endpoint.attach_exclusive):

@@ -90,6 +90,19 @@ class DispatcherTest(unittest.TestCase):
             self.assertEqual(version, answer["attachd_object.version"], said)
             self.assertEqual(version == "1.2", "key" in answer["attachd_object.data"], said)
 
+    def test_dispatch_rebuilds_only_object_arguments(self):
+        class Endpoint:
+            target = messaging.Target(version="1.0")
+
+            def ask(self, _context, volume, connector):
+                return [volume.id, connector]
+
+        volume = objects.Volume(id="v")
+        primitive = transport.Serializer().serialize_entity(None, volume)
+        message = {"method": "ask", "args": {"volume": primitive, "connector": primitive}}
+        answer = transport.Dispatcher(Endpoint()).dispatch(received(message))
+        self.assertEqual(["v", primitive], answer)
+
     def test_dispatch_of_newer_version_raises_unsupported_version(self):
         dispatcher = transport.Dispatcher(mock.Mock(target=messaging.Target(version="1.9")))
         message = {"method": "ask", "version": "1.10"}

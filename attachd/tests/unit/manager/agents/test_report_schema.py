@@ -78,6 +78,11 @@ class ReportTest(unittest.TestCase):
         large = {**SAID, "connector": {"host": "h", "more": "x" * 1024}}
         self.refused("1024", large, exception.TooLarge)
 
+    def test_check_report_refuses_keys_of_serialized_objects_at_any_depth(self):
+        for inner in ({"attachd_object.name": "Volume"}, [[{"attachd_object.x": 1}]]):
+            connector = {"host": "h", "inner": inner}
+            self.refused("report.connector", {**SAID, "connector": connector})
+
     def test_check_report_error_does_not_repeat_value(self):
         with self.assertRaises(exception.InvalidInput) as refused:
             report_schema.check_report({**SAID, "connector": {"password": "hunter2"}})
