@@ -153,7 +153,8 @@ def _running(arguments: argparse.Namespace) -> Iterator[started.Running]:
             yield stack.enter_context(started.all_in_one(folder, arguments.driver))
         else:
             shape = _shape(arguments)
-            yield stack.enter_context(started.production(folder, arguments.driver, shape))
+            backends = {"measured": {"driver": arguments.driver, "file_folder": f"{folder}"}}
+            yield stack.enter_context(started.production(folder, backends, shape))
 
 
 def _shape(arguments: argparse.Namespace) -> started.Shape:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that attach and detach, each a volume of its own; used by attach_cycle.py."""
+"""Clients that attach and detach, each a volume of its own; used by all benchmarks of attaches."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -58,10 +58,15 @@ class Client:
         self._connection = wire.Connection(endpoint, headers)
         self._volume = ""
         server = str(uuid.uuid4())
-        self._connector = _json({"attachment": {"connector": _connector(number)}})
+        self._connector = _json({"attachment": {"connector": connector(number)}})
         self._complete = _json({"os-complete": None})
         self._server = server
         self._reserve = b""
+
+    @property
+    def volume(self) -> str:
+        """The id of its volume; "" if it has none."""
+        return self._volume
 
     @property
     def opened(self) -> int:
@@ -168,7 +173,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _connector(number: int) -> dict[str, Any]:
+def connector(number: int) -> dict[str, Any]:
     """Return what a compute node with an iSCSI initiator sends, in kind and size."""
     return {
         "platform": "x86_64",

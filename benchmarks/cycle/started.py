@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private processes of attachd to be measured; used by attach_cycle.py on request.
+"""Private processes of attachd to be measured; used by attach_cycle.py and noisy_neighbour.py.
 
 They use a directory of their own, listen on a free port of 127.0.0.1 and end with the
 benchmark.
@@ -39,7 +39,7 @@ PRODUCTION = """\
 host = benchmark
 state_path = {folder}
 transport_url = {rabbit}
-enabled_backends = measured
+enabled_backends = {names}
 log_file = {folder}/%s.log
 
 [database]
@@ -52,10 +52,13 @@ workers = {manager_workers}
 quota_volumes = -1
 quota_gigabytes = -1
 
-[measured]
-driver = {driver}
-file_folder = {folder}
-"""
+[api]
+auth_strategy = noauth
+
+{backends}"""
+
+Backends = Mapping[str, Mapping[str, str]]
+"""Options of each backend, by its name."""
 
 
 class NotStarted(Exception):
@@ -64,7 +67,10 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """What production is made of."""
+    """What production is made of.
+
+    :ivar api_threads: of each process; 0: as many as in etc/attachd/uwsgi.ini
+    """
 
     database: str
     rabbit: str
@@ -107,11 +113,12 @@ def all_in_one(folder: Path, driver: str) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def production(folder: Path, driver: str, shape: Shape) -> Iterator[Running]:
+def production(folder: Path, backends: Backends, shape: Shape) -> Iterator[Running]:
     """Run attachd-manager, and the API under uwsgi."""
     text = PRODUCTION.format(
         folder=folder,
-        driver=driver,
+        names=",".join(backends),
+        backends="\n".join(_group(name, options) for name, options in backends.items()),
         database=shape.database.replace("$", "$$"),
         rabbit=shape.rabbit.replace("$", "$$"),
         manager_workers=shape.manager_workers,
@@ -129,9 +136,14 @@ def production(folder: Path, driver: str, shape: Shape) -> Iterator[Running]:
         _process(_uwsgi(port, shape), folder / "api.out", environment) as api_process,
     ):
         endpoint = f"http://127.0.0.1:{port}/v3"
-        _wait_until_served(endpoint, folder / "api.out", api_process)
+        _wait_until_served(endpoint, folder / "api.out", api_process, len(backends))
         pids = {"api": api_process.pid, "manager": manager_process.pid}
         yield Running(endpoint, pids)
+
+
+def _group(name: str, options: Mapping[str, str]) -> str:
+    lines = (f"{key} = {value}\n" for key, value in options.items())
+    return f"[{name}]\n" + "".join(lines)
 
 
 def _command(name: str, *arguments: str) -> list[str]:
@@ -146,7 +158,7 @@ def _uwsgi(port: int, shape: Shape) -> list[str]:
         f"--http-socket=127.0.0.1:{port}",
         f"--virtualenv={sys.prefix}",
         f"--processes={shape.api_processes}",
-        f"--threads={shape.api_threads}",
+        *([f"--threads={shape.api_threads}"] if shape.api_threads else []),
     ]
 
 
@@ -192,14 +204,21 @@ def _printed(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
     raise NotStarted(f"It did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-def _wait_until_served(endpoint: str, log: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the API answers, and knows a backend that can take volumes."""
+def _wait_until_served(
+    endpoint: str, log: Path, process: subprocess.Popen[bytes], backends: int
+) -> None:
+    """Wait until the API answers, and knows that all backends can take volumes."""
     asking = wire.Connection(endpoint, {"Accept": "application/json"})
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
             services = json.loads(asking.request("GET", "/os-services").body)["services"]
-            if any(service["state"] == "up" for service in services):
+            ready = [
+                service
+                for service in services
+                if service["binary"] == "cinder-volume" and service["state"] == "up"
+            ]
+            if len(ready) >= backends:
                 asking.close()
                 return
         time.sleep(0.05)

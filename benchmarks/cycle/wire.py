@@ -30,6 +30,7 @@ class Connection:
     """One connection, kept alive for as long as the server likes.
 
     :ivar opened: how many times it had to be opened
+    :ivar retry_after: seconds in the header Retry-After of the last answer; 0.0: it has none
     """
 
     def __init__(self, endpoint: str, headers: dict[str, str]) -> None:
@@ -47,6 +48,7 @@ class Connection:
         self._socket: socket.socket | None = None
         self._rest = b""
         self.opened = 0
+        self.retry_after = 0.0
 
     def request(self, method: str, path: str, body: bytes = b"") -> Answer:
         """Send a request and wait for the answer.
@@ -83,6 +85,7 @@ class Connection:
         status = int(head[9:12])
         # Only headers are looked at from here on, and their names may have any case.
         lowered = head.lower()
+        self.retry_after = _seconds(lowered, b"\r\nretry-after:")
         body = b"" if status in {204, 304} else self._body(lowered)
         if b"\r\nconnection: close" in lowered or head.startswith(b"HTTP/1.0"):
             self.close()
@@ -137,3 +140,9 @@ class Connection:
     def _receive(self) -> bytes:
         assert self._socket is not None
         return self._socket.recv(_CHUNK)
+
+
+def _seconds(head: bytes, name: bytes) -> float:
+    """Return the number in a header; 0.0 if the answer does not have it."""
+    _before, found, after = head.partition(name)
+    return float(after.split(b"\r\n", 1)[0]) if found else 0.0
