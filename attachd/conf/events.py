@@ -29,6 +29,18 @@ OPTIONS = [
         "occupies a thread of the web server: leave as many for all other requests. 0: none.",
     ),
     cfg.IntOpt(
+        "max_watchers_per_project",
+        default=4,
+        min=1,
+        help="How many of them one project may have, so that its clients do not occupy all.",
+    ),
+    cfg.IntOpt(
+        "max_watchers_per_user",
+        default=3,
+        min=1,
+        help="How many of them one user may have, in all projects together.",
+    ),
+    cfg.IntOpt(
         "longest_watch",
         default=60,
         min=1,

@@ -5,14 +5,14 @@ One thread polls the database as long as there are subscribers, and caches the l
 subscriber that has fallen behind the cache reads from the database until it has caught up.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 import contextlib
 import itertools
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from oslo_log import log
 
@@ -32,12 +32,19 @@ _IDLE_TIMEOUT = 5.0
 """Seconds that the thread continues without subscribers: most of them return at once."""
 
 
+class Subscriber(NamedTuple):
+    """On whose behalf a client watches."""
+
+    project_id: str | None
+    user_id: str | None
+
+
 class Broadcaster:
     """The event source that the subscribers of one process share."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._subscribers = 0
+        self._subscribers: Counter[Subscriber] = Counter()
         self._thread: threading.Thread | None = None
         self._cache: deque[Row] = deque(maxlen=CACHE_SIZE)
         # The revision before the first one in the cache; revisions have no gaps.
@@ -50,33 +57,46 @@ class Broadcaster:
         """Whether the process is about to end, so that subscribers have to stop."""
         return self._closing
 
-    def subscribe(self) -> None:
+    def subscribe(self, subscriber: Subscriber) -> None:
         """Add a subscriber; ends with :meth:`unsubscribe`.
 
-        :raises Unavailable: the process has too many
+        :raises Unavailable: the process, the project or the user has too many
         """
         with self._changed:
-            if self._subscribers >= CONF.events.max_watchers:
+            self._check_limits(subscriber)
+            self._subscribers[subscriber] += 1
+
+    def _check_limits(self, new: Subscriber) -> None:
+        counts = self._subscribers
+        of_project = sum(counts[item] for item in counts if item.project_id == new.project_id)
+        of_user = sum(counts[item] for item in counts if item.user_id == new.user_id)
+        for owner, count, option in (
+            ("This process", counts.total(), "max_watchers"),
+            (f"Project {new.project_id}", of_project, "max_watchers_per_project"),
+            (f"User {new.user_id}", of_user, "max_watchers_per_user"),
+        ):
+            if count >= (limit := CONF.events[option]):
                 raise exception.Unavailable(
-                    reason=f"This process has {CONF.events.max_watchers} watchers, as many as "
-                    "[events]max_watchers allows. Try again later, or without wait.",
+                    reason=f"{owner} has {limit} watchers at this process, as many as "
+                    f"[events]{option} allows. Try again later, or without wait.",
                     retry_after=1,
                 )
-            self._subscribers += 1
 
-    def unsubscribe(self) -> None:
+    def unsubscribe(self, subscriber: Subscriber) -> None:
         """Remove a subscriber."""
         with self._changed:
-            self._subscribers -= 1
+            self._subscribers[subscriber] -= 1
+            if not self._subscribers[subscriber]:
+                del self._subscribers[subscriber]
 
     @contextlib.contextmanager
-    def subscribed(self) -> Iterator[None]:
+    def subscribed(self, subscriber: Subscriber) -> Iterator[None]:
         """Subscribe for the time of a block."""
-        self.subscribe()
+        self.subscribe(subscriber)
         try:
             yield
         finally:
-            self.unsubscribe()
+            self.unsubscribe(subscriber)
 
     def read_after(self, revision: int, seconds: float) -> Sequence[Row]:
         """Return the next events after a revision; wait for one if there are none.

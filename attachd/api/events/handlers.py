@@ -44,8 +44,12 @@ def watch(
     if event_query.since < sequence.assigned or not event_query.wait:
         return _read_past(event_query, event_query.since, sequence.assigned)
     feed = broadcaster.get()
-    with feed.subscribed():
+    with feed.subscribed(_subscriber(ctx)):
         return _wait(event_query, event_query.since, feed)
+
+
+def _subscriber(ctx: RequestContext) -> broadcaster.Subscriber:
+    return broadcaster.Subscriber(ctx.project_id, ctx.user_id)
 
 
 def _stream(
@@ -55,7 +59,7 @@ def _stream(
     sequence = events.assign_sequence()
     since = sequence.assigned if event_query.since is None else event_query.since
     parameters.check(since, sequence)
-    answer = sse.EventStream(broadcaster.get(), event_query, since)
+    answer = sse.EventStream(broadcaster.get(), _subscriber(ctx), event_query, since)
     response.content_type = sse.CONTENT_TYPE
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"

@@ -31,17 +31,22 @@ class EventStream(serialization.StreamingBody):
     """The body of a response; the web server iterates over it and closes it.
 
     :param revision: events after this one are sent
-    :raises Unavailable: the process has too many subscribers
+    :raises Unavailable: the process, the project or the user has too many subscribers
     """
 
     def __init__(
-        self, feed: broadcaster.Broadcaster, event_query: EventQuery, revision: int
+        self,
+        feed: broadcaster.Broadcaster,
+        subscriber: broadcaster.Subscriber,
+        event_query: EventQuery,
+        revision: int,
     ) -> None:
         self._feed = feed
+        self._subscriber = subscriber
         self._event_query = event_query
         self._revision = revision
         self._unsubscribed = threading.Lock()
-        feed.subscribe()
+        feed.subscribe(subscriber)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield one or more events, or a heartbeat, at a time."""
@@ -75,4 +80,4 @@ class EventStream(serialization.StreamingBody):
     def close(self) -> None:
         """Unsubscribe; may be called several times."""
         if self._unsubscribed.acquire(blocking=False):
-            self._feed.unsubscribe()
+            self._feed.unsubscribe(self._subscriber)

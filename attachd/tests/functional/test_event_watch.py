@@ -31,9 +31,20 @@ OPTIONS = """
 driver = fake
 [events]
 max_watchers = {watchers}
+max_watchers_per_project = {watchers}
+max_watchers_per_user = {watchers}
 longest_watch = 7
 [api]
 retry_after = 1
+"""
+
+SHARES = """
+[fake]
+driver = fake
+[events]
+max_watchers = 8
+max_watchers_per_project = 4
+max_watchers_per_user = 3
 """
 
 
@@ -138,6 +149,46 @@ class WatchingOnPostgresqlTest(WatchingOnMariadbTest):
 
     def start_api(self):
         self.deployment.start_gunicorn().show_in_failures(self)
+
+
+class SharesTest(Case):
+    def start_api(self):
+        self.deployment.start_uwsgi("--processes=1")
+
+    def setUp(self):
+        super().setUp()
+        self.deployment.configure(SHARES)
+        self.deployment.server.end()
+        self.start_api()
+        self.deployment.wait_until_served()
+
+    def watch(self, user, project):
+        """Open a stream; return the answer, without its body."""
+        answer = requests.get(
+            f"{self.url()}/v3/events",
+            headers={
+                **event_watchers.HEADERS,
+                "Accept": "text/event-stream",
+                "X-Auth-Token": f"{user}:{project}:reader",
+            },
+            stream=True,
+            timeout=TIMEOUT,
+        )
+        self.addCleanup(answer.close)
+        return answer
+
+    def test_event_watch_of_one_project_leaves_watchers_to_others(self):
+        statuses = [self.watch(f"user{number}", "one").status_code for number in range(8)]
+        self.assertEqual([200] * 4 + [503] * 4, statuses)
+        refused = self.watch("another", "one")
+        self.assertEqual("1", refused.headers["Retry-After"])
+        self.assertIn("[events]max_watchers_per_project", refused.text)
+        self.assertEqual(200, self.watch("user0", "two").status_code)
+
+    def test_event_watch_of_one_user_leaves_watchers_to_others(self):
+        statuses = [self.watch("user", f"project{number}").status_code for number in range(8)]
+        self.assertEqual([200] * 3 + [503] * 5, statuses)
+        self.assertEqual(200, self.watch("other", "project0").status_code)
 
 
 class CostTest(Case):

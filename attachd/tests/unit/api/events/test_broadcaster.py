@@ -19,13 +19,15 @@ from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.api.events.feeding import add_event, end
 from attachd.tests.wait import TIMEOUT, wait_until
 
+SUBSCRIBER = broadcaster.Subscriber("p", "u")
+
 
 class BroadcasterTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
         override(self, "interval", 0.02, group="events")
         self.broadcaster = broadcaster.Broadcaster()
-        self.enterContext(self.broadcaster.subscribed())
+        self.enterContext(self.broadcaster.subscribed(SUBSCRIBER))
         self.addCleanup(lambda: end(self.broadcaster))
 
     def places(self, place, seconds=TIMEOUT):
@@ -57,7 +59,7 @@ class BroadcasterTest(databases.DatabaseCase):
         small = mock.patch.object(broadcaster, "CACHE_SIZE", 2)
         with small:
             self.broadcaster = broadcaster.Broadcaster()
-            self.enterContext(self.broadcaster.subscribed())
+            self.enterContext(self.broadcaster.subscribed(SUBSCRIBER))
             self.assertEqual([], self.places(0, 0))
             add_event(5)
             self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
@@ -122,9 +124,26 @@ class BroadcasterTest(databases.DatabaseCase):
     def test_subscribers_are_limited(self):
         override(self, "max_watchers", 1, group="events")
         with self.assertRaisesRegex(exception.Unavailable, "max_watchers"):
-            self.broadcaster.subscribe()
-        self.broadcaster.unsubscribe()
-        self.broadcaster.subscribe()
+            self.broadcaster.subscribe(SUBSCRIBER)
+        self.broadcaster.unsubscribe(SUBSCRIBER)
+        self.broadcaster.subscribe(SUBSCRIBER)
+
+    def test_subscribers_of_project_do_not_exclude_others(self):
+        override(self, "max_watchers_per_project", 2, group="events")
+        other = SUBSCRIBER._replace(user_id="v")
+        self.broadcaster.subscribe(other)
+        with self.assertRaisesRegex(exception.Unavailable, "Project p .*max_watchers_per_project"):
+            self.broadcaster.subscribe(SUBSCRIBER._replace(user_id="w"))
+        self.broadcaster.subscribe(broadcaster.Subscriber("q", "w"))
+        self.broadcaster.unsubscribe(other)
+        self.broadcaster.subscribe(SUBSCRIBER._replace(user_id="w"))
+
+    def test_subscribers_of_user_are_limited_in_all_projects(self):
+        override(self, "max_watchers_per_user", 2, group="events")
+        self.broadcaster.subscribe(SUBSCRIBER._replace(project_id="q"))
+        with self.assertRaisesRegex(exception.Unavailable, "User u .*max_watchers_per_user"):
+            self.broadcaster.subscribe(SUBSCRIBER._replace(project_id="r"))
+        self.broadcaster.subscribe(SUBSCRIBER._replace(user_id="v"))
 
     def test_close_wakes_subscribers(self):
         waiting = threading.Thread(target=self.places, args=(0,))
@@ -139,11 +158,11 @@ class BroadcasterTest(databases.DatabaseCase):
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", TIMEOUT):
             self.assertEqual([], self.places(0, 0))
             (thread,) = [item for item in threading.enumerate() if item.name == "events"]
-            self.broadcaster.unsubscribe()
+            self.broadcaster.unsubscribe(SUBSCRIBER)
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", 0.05):
             thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
-        self.broadcaster.subscribe()
+        self.broadcaster.subscribe(SUBSCRIBER)
         later = threading.Timer(0.1, add_event)
         later.start()
         self.assertEqual([1], self.places(0))

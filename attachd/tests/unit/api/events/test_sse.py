@@ -13,6 +13,8 @@ from attachd.tests.fixtures import api_context
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.api.events.feeding import add_event, end
 
+SUBSCRIBER = broadcaster.Subscriber("p", "u")
+
 
 class StreamTest(api_context.ApiContextCase):
     def setUp(self):
@@ -23,7 +25,7 @@ class StreamTest(api_context.ApiContextCase):
         self.event_query = parameters.read(api_context.make_context(), {})
 
     def open(self, place=0):
-        made = sse.EventStream(self.broadcaster, self.event_query, place)
+        made = sse.EventStream(self.broadcaster, SUBSCRIBER, self.event_query, place)
         self.addCleanup(made.close)
         return made, iter(made)
 
@@ -62,7 +64,7 @@ class StreamTest(api_context.ApiContextCase):
 
     def test_stream_ends_at_gap(self):
         add_event(2)
-        self.broadcaster.subscribe()
+        self.broadcaster.subscribe(SUBSCRIBER)
         self.broadcaster.read_after(events.assign_sequence().assigned, 0)
         _stream, pieces = self.open()
         events.purge(models.now() + datetime.timedelta(seconds=9), 9)
