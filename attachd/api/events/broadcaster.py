@@ -39,6 +39,17 @@ class Subscriber(NamedTuple):
     user_id: str | None
 
 
+class Batch(NamedTuple):
+    """Some events, in order.
+
+    :ivar rows: the events
+    :ivar revision: up to which they are complete
+    """
+
+    rows: Sequence[Row]
+    revision: int
+
+
 class Broadcaster:
     """The event source that the subscribers of one process share."""
 
@@ -98,11 +109,13 @@ class Broadcaster:
         finally:
             self.unsubscribe(subscriber)
 
-    def read_after(self, revision: int, seconds: float) -> Sequence[Row]:
+    def read_after(self, revision: int, seconds: float, project_id: str | None = None) -> Batch:
         """Return the next events after a revision; wait for one if there are none.
 
         :param seconds: the timeout
-        :returns: at most PAGE, in order and without gaps; none at the timeout
+        :param project_id: of which events are needed; None: of all
+        :returns: at most PAGE_SIZE, also of other projects if they are in the cache; none at the
+            timeout
         :raises EventsExpired: they are not stored any more
         """
         deadline = time.monotonic() + seconds
@@ -112,15 +125,13 @@ class Broadcaster:
             while self._thread is not None and revision >= self._last:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._closing or not self._changed.wait(left):
-                    return ()
+                    return Batch((), revision)
             if self._start <= revision < self._last:
                 start = revision - self._start
-                return list(itertools.islice(self._cache, start, start + PAGE_SIZE))
+                cached = list(itertools.islice(self._cache, start, start + PAGE_SIZE))
+                return Batch(cached, revision + len(cached))
             end = self._last
-        rows = events.list_after(revision, PAGE_SIZE)
-        if revision < end and (not rows or rows[0]["revision"] != revision + 1):
-            raise exception.EventsExpired(since=revision, given=end)
-        return rows
+        return _read_stored(revision, end, project_id)
 
     @property
     def _last(self) -> int:
@@ -187,6 +198,19 @@ class Broadcaster:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+
+
+def _read_stored(revision: int, end: int, project_id: str | None) -> Batch:
+    """Read events that are not in the cache.
+
+    :param end: a revision that was assigned before
+    """
+    rows = events.list_after(revision, PAGE_SIZE, project_id)
+    # Some may have been purged before or during the read.
+    if revision < events.sequence().purged:
+        raise exception.EventsExpired(since=revision, given=end)
+    last = rows[-1]["revision"] if rows else revision
+    return Batch(rows, last if len(rows) == PAGE_SIZE else max(last, end))
 
 
 _broadcaster = Broadcaster()

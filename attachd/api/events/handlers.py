@@ -5,7 +5,7 @@ A client polls with the revision that it saw last, or reads a stream.  Either wa
 event once, in order, also across restarts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import time
 from typing import Any, Final
 
@@ -74,7 +74,8 @@ def _read_past(event_query: parameters.EventQuery, revision: int, given: int) ->
     since = revision
     found: list[Body] = []
     while rows := events.list_after(revision, broadcaster.PAGE_SIZE, event_query.project_id):
-        revision = _collect(event_query, revision, rows, found)
+        batch = broadcaster.Batch(rows, rows[-1]["revision"])
+        revision = _collect(event_query, batch, found)
         if len(found) == event_query.limit:
             break
     else:
@@ -92,27 +93,22 @@ def _wait(
     found: list[Body] = []
     while not found:
         left = deadline - time.monotonic()
-        revision = _collect(
-            event_query, revision, feed.read_after(revision, max(0.0, left)), found
-        )
+        batch = feed.read_after(revision, max(0.0, left), event_query.project_id)
+        revision = _collect(event_query, batch, found)
         if left <= 0 or feed.closing:
             break
     return {"events": found, "revision": revision}
 
 
 def _collect(
-    event_query: parameters.EventQuery,
-    revision: int,
-    rows: Sequence[broadcaster.Row],
-    found: list[Body],
+    event_query: parameters.EventQuery, batch: broadcaster.Batch, found: list[Body]
 ) -> int:
     """Add the matching rows to ``found``; return the revision up to which it is complete."""
-    for row in rows:
-        revision = row["revision"]
+    for row in batch.rows:
         found += [shown] if (shown := event_query.shown(row)) else []
         if len(found) == event_query.limit:
-            break
-    return revision
+            return int(row["revision"])
+    return batch.revision
 
 
 @endpoint(

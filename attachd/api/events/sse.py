@@ -62,9 +62,11 @@ class EventStream(serialization.StreamingBody):
         yield f"retry: {RECONNECT_DELAY_MS}\nid: {self._revision}\n\n".encode()
         until = time.monotonic() + CONF.events.longest_watch
         while not self._feed.closing and (left := until - time.monotonic()) > 0:
-            rows = self._feed.read_after(self._revision, min(HEARTBEAT, left))
-            chunks = [self._event(row) for row in rows if self._event_query.matches(row)]
-            self._revision += len(rows)
+            batch = self._feed.read_after(
+                self._revision, min(HEARTBEAT, left), self._event_query.project_id
+            )
+            chunks = [self._event(row) for row in batch.rows if self._event_query.matches(row)]
+            self._revision = batch.revision
             yield b"".join(chunks) or f"id: {self._revision}\n\n".encode()
 
     def _event(self, row: broadcaster.Row) -> bytes:

@@ -31,7 +31,7 @@ class BroadcasterTest(databases.DatabaseCase):
         self.addCleanup(lambda: end(self.broadcaster))
 
     def places(self, place, seconds=TIMEOUT):
-        return [item["revision"] for item in self.broadcaster.read_after(place, seconds)]
+        return [item["revision"] for item in self.broadcaster.read_after(place, seconds).rows]
 
     def test_read_after_returns_past_events_or_waits(self):
         add_event(3)
@@ -67,6 +67,16 @@ class BroadcasterTest(databases.DatabaseCase):
                 self.assertEqual([4, 5], self.places(3))
             asked.assert_not_called()
 
+    def test_past_events_of_other_projects_are_not_read(self):
+        add_event(3, project_id="q")
+        attachment_id = add_event(project_id="p")
+        add_event(2, project_id="q")
+        with mock.patch.object(broadcaster, "PAGE_SIZE", 2):
+            batch = self.broadcaster.read_after(0, TIMEOUT, "p")
+            self.assertEqual([attachment_id], [row["attachment_id"] for row in batch.rows])
+            self.assertEqual(6, batch.revision)
+            self.assertEqual(2, self.broadcaster.read_after(0, TIMEOUT, "q").revision)
+
     def test_future_revision_waits(self):
         self.assertEqual([], self.places(0, 0))
         self.assertEqual([], self.places(7, 0.05))
@@ -100,7 +110,7 @@ class BroadcasterTest(databases.DatabaseCase):
             lambda: self.assertEqual([], self.places(6, 0.02)) or self.broadcaster._last == 3
         )
         other = add_event()
-        (result,) = self.broadcaster.read_after(3, TIMEOUT)
+        (result,) = self.broadcaster.read_after(3, TIMEOUT).rows
         self.assertEqual((4, other), (result["revision"], result["attachment_id"]))
 
     def test_database_outage_is_survived(self):
