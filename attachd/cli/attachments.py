@@ -2,8 +2,10 @@
 """Commands for attachments in the API; they change nothing on this host."""
 
 import argparse
+from collections.abc import Sequence
 import datetime
-from typing import Any
+import functools
+from typing import Any, ClassVar
 
 from attachd import durations
 from attachd.cli import formatting, options
@@ -53,6 +55,12 @@ _CREATE = (
         "--on",
         metavar="HOST",
         help="have the agent of this host attach the volume there; see agent-list",
+    ),
+    option(
+        "--expires-in",
+        type=durations.age,
+        metavar="DURATION",
+        help="remove the reservation after 90s, 30m, 2h or 7d unless a host is connected by then",
     ),
 )
 _LIST = (
@@ -109,6 +117,8 @@ class CreateAttachment(ShowOne):
             requested["host"] = parsed_args.on
         elif parsed_args.connect:
             requested["connector"] = _connector(parsed_args)
+        if parsed_args.expires_in is not None:
+            requested["expires_in"] = int(parsed_args.expires_in.total_seconds())
         return formatting.shown(formatting.connection(storage.create(requested)))
 
     def _check(self, parsed: argparse.Namespace) -> None:
@@ -120,6 +130,8 @@ class CreateAttachment(ShowOne):
                 self.refuse(f"argument --on: not allowed with {', '.join(others)}")
         elif given and parsed.connect is None:
             self.refuse(f"argument {given[0]}: only of use with --connect True")
+        if parsed.expires_in is not None and (parsed.connect or parsed.on is not None):
+            self.refuse("argument --expires-in: only a reservation expires")
 
 
 class UpdateAttachment(ShowOne):
@@ -138,7 +150,7 @@ class UpdateAttachment(ShowOne):
 
 
 class ShowAttachment(ShowOne):
-    """Show an attachment, the secrets of its connection included."""
+    """Show an attachment with the fields of attachd and the secrets of its connection."""
 
     arguments = (_ATTACHMENT,)
 
@@ -165,7 +177,7 @@ class ListAttachments(Lister):
 class _Several(BatchCommand):
     """A command for several attachments."""
 
-    arguments = (
+    arguments: ClassVar[Sequence[Option]] = (
         Option(
             ("attachments",),
             {"metavar": "ATTACHMENT", "nargs": "+", "help": "ID of an attachment"},
@@ -182,14 +194,36 @@ class CompleteAttachments(_Several):
 
 
 class DeleteAttachments(_Several):
-    """Shut hosts out and free their volumes.
+    """Revoke the access of hosts and release their volumes.
 
-    Take the device away on the host first: "attachd local-detach" does both.
+    Remove the device on the host first: "attachd local-detach" does both.
     """
+
+    arguments = (
+        *_Several.arguments,
+        option(
+            "--force",
+            action="store_true",
+            help="delete in any state, for administrators: only if the host is off, or has no "
+            "device of the volume",
+        ),
+        option(
+            "--override-reason",
+            metavar="TEXT",
+            help="delete without the check with Nova, for administrators; the service records "
+            "the text",
+        ),
+    )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Delete each; continue after a failure."""
-        return self.run_each(parsed_args.attachments, BlockStorage(self.connection).delete)
+        query = {}
+        if parsed_args.force:
+            query["force"] = "true"
+        if parsed_args.override_reason is not None:
+            query["override_reason"] = parsed_args.override_reason
+        delete = functools.partial(BlockStorage(self.connection).delete, query=query)
+        return self.run_each(parsed_args.attachments, delete)
 
 
 def _value(parsed: argparse.Namespace, selected: Option) -> Any:

@@ -17,9 +17,12 @@ MODE = "3.54"
 """The microversion that introduced a mode at creation."""
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Requests attachd's own fields."""
+OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.0"}
+"""Requests attachd's own fields where the service has them; Cinder ignores what is not its own."""
 
 _SLACK = 30
 _OWN_FILTERS = frozenset({"agent", "created_at", "updated_at"})
+_OWN_REQUESTED = frozenset({"expires_in", "host"})
 
 Attachment = dict[str, Any]
 Agent = dict[str, Any]
@@ -51,7 +54,7 @@ class BlockStorage:
         asked: dict[str, Any] = {"microversion": MODE if "mode" in requested else ATTACHMENTS}
         # With a key, what is sent again after a broken connection is the same attachment.
         headers = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
-        if "host" in requested:
+        if _OWN_REQUESTED & requested.keys():
             asked, headers = {}, headers | OWN
         body = {"attachment": dict(requested)}
         return self._one("POST", "/attachments", json=body, headers=headers, **asked)
@@ -67,13 +70,19 @@ class BlockStorage:
         path = _path("attachments", attachment_id, "action")
         self._ask("POST", path, json={"os-complete": None}, microversion=ATTACHMENTS)
 
-    def delete(self, attachment_id: str) -> None:
-        """Revoke the host's access and delete the attachment."""
-        self._ask("DELETE", _path("attachments", attachment_id), microversion=ATTACHMENTS)
+    def delete(self, attachment_id: str, query: Mapping[str, str] | None = None) -> None:
+        """Revoke the host's access and delete the attachment.
+
+        :param query: ``force`` and ``override_reason`` of attachd
+        """
+        asked: dict[str, Any] = {"microversion": ATTACHMENTS}
+        if query:
+            asked = {"headers": OWN, "params": dict(query)}
+        self._ask("DELETE", _path("attachments", attachment_id), **asked)
 
     def show(self, attachment_id: str) -> Attachment:
-        """Return an attachment, with the secrets of its connection."""
-        return self._one("GET", _path("attachments", attachment_id), microversion=ATTACHMENTS)
+        """Return an attachment, with the secrets of its connection and the fields of attachd."""
+        return self._one("GET", _path("attachments", attachment_id), headers=OWN_IF_ANY)
 
     def attachments(self, query: Mapping[str, str], *, detail: bool = False) -> list[Attachment]:
         """Return attachments, newest first.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the commands attachd, openstack and cinder on a host."""
 
+import datetime
 import json
 import os
 from pathlib import Path
@@ -165,6 +166,7 @@ class AttachmentsTest(HostCliCase):
 
         first = json.loads(self.attachd("attachment-show", attachment, "-f", "json"))
         self.assertEqual(("attached", "local"), (first["status"], first["driver_volume_type"]))
+        self.assertEqual((self.name, None), (first["attached_host"], first["error"]))
         self.assertEqual(
             first, yaml.safe_load(self.attachd("attachment-show", attachment, "-f", "yaml"))
         )
@@ -191,6 +193,17 @@ class AttachmentsTest(HostCliCase):
 
         said = self.attachd("attachment-delete", attachment, attachment, code=1)
         self.assertEqual(1, len(said.splitlines()), said)
+        self.assertEqual("available", self.status(volume))
+
+    def test_attachd_attachment_options_of_attachd_work(self):
+        volume = self.volume()
+        made = self.attachd("attachment-create", "data", "--expires-in", "1h", "-f", "json")
+        attachment = json.loads(made)["attachment_id"]
+        shown = self.attachd("attachment-show", attachment, "-f", "value", "-c", "expires_at")
+        expires = datetime.datetime.fromisoformat(shown.strip()).replace(tzinfo=datetime.UTC)
+        self.assertGreater(expires, datetime.datetime.now(datetime.UTC))
+        self.attachd("attachment-update", attachment, "--host", self.name)
+        self.attachd("attachment-delete", attachment, "--force", "--override-reason", "it is off")
         self.assertEqual("available", self.status(volume))
 
     def test_attachd_lists_show_all_pages(self):

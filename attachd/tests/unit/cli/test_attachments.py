@@ -80,6 +80,16 @@ class CreateTest(Case):
             self.assertIn(f"argument --on: not allowed with {words[0]}", self.said)
         self.assertEqual([], self.cloud.asked)
 
+    def test_create_with_expires_in_sends_seconds(self):
+        self.run_it("attachment-create", "data", "--expires-in", "2h")
+        self.assertEqual({"volume_uuid": "id of data", "expires_in": 7200}, self.sent())
+
+    def test_create_with_expires_in_and_host_is_refused(self):
+        for words in (["--connect", "True"], ["--on", "node1"]):
+            self.run_it("attachment-create", "data", *words, "--expires-in", "2h", code=2)
+            self.assertIn("argument --expires-in: only a reservation expires", self.said)
+        self.assertEqual([], self.cloud.asked)
+
 
 class UpdateTest(Case):
     def test_update_sends_connector_and_shows_connection(self):
@@ -208,6 +218,19 @@ class SeveralTest(Case):
         self.assertEqual("", self.run_it("attachment-delete", "a1", "a2"))
         asked = [(method, url) for method, url, _request in self.cloud.asked]
         self.assertEqual([("DELETE", "/attachments/a1"), ("DELETE", "/attachments/a2")], asked)
+        self.assertNotIn("params", self.cloud.asked[0][2])
+
+    def test_delete_with_force_and_reason_sends_parameters_of_attachd(self):
+        for words, params in (
+            (["--force"], {"force": "true"}),
+            (["--override-reason", "node1 is off"], {"override_reason": "node1 is off"}),
+            (["--force", "--override-reason", "x"], {"force": "true", "override_reason": "x"}),
+        ):
+            self.cloud.asked.clear()
+            self.run_it("attachment-delete", "a1", *words)
+            ((method, _url, request),) = self.cloud.asked
+            self.assertEqual("DELETE", method)
+            self.assertEqual((params, blockstorage.OWN), (request["params"], request["headers"]))
 
     def test_complete_continues_after_failure(self):
         self.cloud.missing = {"/attachments/a1/action"}

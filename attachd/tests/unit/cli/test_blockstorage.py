@@ -67,6 +67,18 @@ class BlockStorageTest(unittest.TestCase):
         self.assertLessEqual(OWN.items(), request["headers"].items())
         self.assertNotIn("microversion", request)
 
+    def test_create_with_expires_in_sends_version_of_attachd(self):
+        storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
+        storage.create({"volume_uuid": "v", "expires_in": 60})
+        request = self.proxy.asked[0][2]
+        self.assertLessEqual(OWN.items(), request["headers"].items())
+
+    def test_show_asks_for_fields_of_attachd(self):
+        storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
+        storage.show("a1")
+        version = self.proxy.asked[0][2]["headers"]["OpenStack-API-Version"]
+        self.assertEqual("volume 3.44, attachd 1.0", version)
+
     def test_attachments_reads_all_pages(self):
         pages = [[{"id": "3"}, {"id": "2"}], [{"id": "1"}], []]
         storage = self.storage(*(answer(body={"attachments": page}) for page in pages))
