@@ -19,7 +19,10 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
-        sys.stderr.write(f"attachd: {error.name} is missing here: pip install 'attachd[host]'\n")
+        sys.stderr.write(
+            f"attachd: {error.name} is missing here: pip install '.[host]' in the sources of "
+            "attachd\n"
+        )
         return 1
     code: int = app.main()
     return code

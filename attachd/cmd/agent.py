@@ -15,7 +15,7 @@ from oslo_service import systemd
 
 from attachd import exception, service
 from attachd.agent import key
-from attachd.agent.connectors.brick import BrickConnector
+from attachd.agent.connectors import brick
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
 from attachd.agent.service import Agent
@@ -67,8 +67,8 @@ def _prepare() -> Agent:
     credentials = key.load_or_create(Path(CONF.agent.key_file or folder / "agent.key"))
     identity = Identity(CONF.agent.host, CONF.agent.initiator)
     host = Host(identity, folder, CONF.agent.connector_type)
-    if isinstance(host.connector, BrickConnector) and not host.connector.has_library():
-        raise exception.HostError(reason="os-brick is missing here: pip install 'attachd[host]'")
+    if isinstance(host.connector, brick.BrickConnector) and not host.connector.has_library():
+        raise exception.HostError(reason=f"os-brick is missing here: {brick.INSTALL}")
     _check_host_name(host)
     return Agent(host, credentials)
 

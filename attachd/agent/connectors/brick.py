@@ -28,6 +28,9 @@ from attachd.agent.connectors.base import (
 
 _RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")
+INSTALL: Final = "pip install '.[host]' in the sources of attachd"
+"""The command that installs os-brick."""
+
 _KERNEL_SCSI: Final = "SCSI in the kernel (choose connector type user-space, or another kernel)"
 _REQUIREMENTS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
     "iscsi": ({"iscsiadm": "open-iscsi"}, "scsi_host", _KERNEL_SCSI),
@@ -72,7 +75,7 @@ class BrickConnector(HostConnector):
             return []
         missing = commands.list_missing({"blockdev": "util-linux", "sync": "coreutils"})
         if not self.has_library():
-            missing.append("os-brick (pip install 'attachd[host]')")
+            missing.append(f"os-brick ({INSTALL})")
         tools, directory, what = _REQUIREMENTS.get(protocol or "", ({}, "", ""))
         missing += commands.list_missing(tools)
         if directory and not (_SYS / directory).is_dir():
@@ -200,8 +203,8 @@ class BrickConnector(HostConnector):
             return importutils.import_module("os_brick.initiator.connector")
         except (ImportError, OSError) as error:
             raise exception.HostError(
-                reason=f"os-brick cannot be used: {error}. Install it with "
-                "'pip install attachd[host]', or choose connector type user-space."
+                reason=f"os-brick cannot be used: {error}. Install it ({INSTALL}), or choose "
+                "connector type user-space."
             ) from error
 
 

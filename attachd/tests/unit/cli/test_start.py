@@ -5,6 +5,7 @@ import subprocess
 import sys
 import unittest
 
+from attachd.agent.connectors import brick
 from attachd.tests.fixtures import processes
 from attachd.tests.wait import TIMEOUT
 
@@ -31,7 +32,7 @@ class StartTest(unittest.TestCase):
     def test_missing_library_is_one_line(self):
         for missing in ("cliff", "openstack"):
             done = self.run_without(missing)
-            said = f"attachd: {missing} is missing here: pip install 'attachd[host]'\n"
+            said = f"attachd: {missing} is missing here: {brick.INSTALL}\n"
             self.assertEqual((1, "", said), (done.returncode, done.stdout, done.stderr))
 
     def test_other_import_error_shows_traceback(self):

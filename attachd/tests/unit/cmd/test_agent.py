@@ -10,6 +10,7 @@ import unittest
 from unittest import mock
 
 from attachd.agent import key
+from attachd.agent.connectors import brick
 from attachd.agent.journal import Entry, Journal, Owner
 from attachd.cmd import agent
 from attachd.tests.fixtures import lifetime, requirements
@@ -86,7 +87,7 @@ class MainTest(unittest.TestCase):
             "attachd.agent.connectors.brick.BrickConnector.has_library", return_value=False
         )
         with missing:
-            said = "attachd-agent: os-brick is missing here: pip install 'attachd[host]'\n"
+            said = f"attachd-agent: os-brick is missing here: {brick.INSTALL}\n"
             self.assertEqual(said, self.refused())
 
     def test_second_agent_of_host_is_refused(self):

@@ -147,7 +147,8 @@ class LacksTest(Case):
     def test_missing_os_brick_is_reported(self):
         self.useFixture(fixtures.MonkeyPatch("importlib.util.find_spec", lambda _: None))
         self.assertIn(
-            "os-brick (pip install 'attachd[host]')", self.connector.missing_requirements()
+            "os-brick (pip install '.[host]' in the sources of attachd)",
+            self.connector.missing_requirements(),
         )
 
         def fail(name):
