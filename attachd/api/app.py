@@ -120,17 +120,17 @@ class RouteTable:
     def _walk(self, method: str, parts: list[str], url_project: str | None) -> Match | None:
         node = self._root
         values: list[str] = []
+        catch_all: list[Endpoint] = []
         for part in parts:
-            if node.catch_all:
-                return Match(node.catch_all, url_project, ())
+            catch_all = node.catch_all or catch_all
             child = node.literal.get(part)
             if child is None:
                 child = node.variable
                 if child is None or not part:
-                    return None
+                    return Match(catch_all, url_project, ()) if catch_all else None
                 values.append(part)
             node = child
-        candidates = node.methods.get(method) or node.catch_all
+        candidates = node.methods.get(method) or node.catch_all or catch_all
         return Match(candidates, url_project, tuple(values)) if candidates else None
 
 
@@ -139,7 +139,9 @@ class Root:
 
     def __init__(self, identify: Identify) -> None:
         self._table = RouteTable(
-            endpoint.load(), CONF.api.project_id_regex, unsupported.list_endpoints()
+            [*endpoint.load(), *unsupported.list_empty_collections()],
+            CONF.api.project_id_regex,
+            unsupported.list_endpoints(),
         )
         self._identify = identify
 

@@ -14,7 +14,6 @@ from attachd.tests.functional import test_client_libraries as libraries
 from attachd.tests.wait import TIMEOUT
 
 PROJECT = "a" * 32
-SKIPPED = ["block_storage.backup", "block_storage.snapshot"]
 
 
 class Case(libraries.Case):
@@ -28,28 +27,31 @@ class SdkTest(Case):
         volume = self.storage.create_volume(name="disk", size=1)
         self.volume = self.storage.wait_for_status(volume, "available", wait=TIMEOUT)
 
-    def test_sdk_unsupported_lists_return_404_with_reason(self):
+    def test_sdk_unsupported_lists_are_empty(self):
         storage = self.storage
-        lists = {
-            "snapshots": storage.snapshots,
-            "backups": storage.backups,
-            "groups of volumes": storage.groups,
-            "group types": storage.group_types,
-            "snapshots of groups": storage.group_snapshots,
-            "transfers of volumes": storage.transfers,
-        }
-        for name, asked in lists.items():
+        for asked in (
+            *(storage.snapshots, storage.backups, storage.groups, storage.group_types),
+            *(storage.group_snapshots, storage.transfers),
+        ):
+            self.assertEqual([], list(asked()))
+
+    def test_sdk_creation_of_unsupported_resource_returns_404_with_reason(self):
+        storage, volume_id = self.storage, self.volume.id
+        for name, create in (
+            ("snapshots", storage.create_snapshot),
+            ("backups", storage.create_backup),
+            ("transfers of volumes", storage.create_transfer),
+        ):
             reason = f"This service has no {name}."
             with self.assertRaisesRegex(sdk_exceptions.NotFoundException, reason):
-                list(asked())
+                create(volume_id=volume_id, name="x")
 
-    def test_sdk_project_cleanup_without_unsupported_resources_works(self):
+    def test_sdk_project_cleanup_deletes_volumes(self):
         status = queue.Queue()
         self.storage._service_cleanup(
             dry_run=False,
             client_status_queue=status,
             identified_resources={},
-            skip_resources=SKIPPED,
         )
         self.assertEqual(self.volume.id, status.get_nowait().id)
         self.wait_for(lambda: not list(self.storage.volumes()))
@@ -67,21 +69,18 @@ class CinderClientTest(Case):
         self.addCleanup(session_.session.close)
         self.client = cinder.Client("3.71", session=session_)
 
-    def test_cinderclient_unsupported_lists_return_404_with_reason(self):
+    def test_cinderclient_unsupported_lists_are_empty(self):
         client = self.client
-        lists = {
-            "snapshots": client.volume_snapshots,
-            "backups": client.backups,
-            "groups of volumes": client.groups,
-            "group types": client.group_types,
-            "snapshots of groups": client.group_snapshots,
-            "consistency groups": client.consistencygroups,
-            "snapshots of consistency groups": client.cgsnapshots,
-            "transfers of volumes": client.transfers,
-        }
-        for name, manager in lists.items():
-            with self.assertRaisesRegex(exceptions.NotFound, f"This service has no {name}."):
-                manager.list()
+        for manager in (
+            *(client.volume_snapshots, client.backups, client.groups, client.group_types),
+            *(client.group_snapshots, client.consistencygroups, client.cgsnapshots),
+            client.transfers,
+        ):
+            self.assertEqual([], manager.list())
+
+    def test_cinderclient_read_of_unsupported_resource_returns_404_with_reason(self):
+        with self.assertRaisesRegex(exceptions.NotFound, "This service has no snapshots."):
+            self.client.volume_snapshots.get("s1")
 
     def test_cinderclient_cascade_delete_of_volume_works(self):
         volume = self.client.volumes.create(1, name="disk")

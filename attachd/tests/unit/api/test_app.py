@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the WSGI application and its route table."""
 
+import dataclasses
 import inspect
 import unittest
 from unittest import mock
@@ -145,7 +146,8 @@ class UnsupportedTest(RouteTableTest):
         nothing = endpoint.Endpoint(
             "*", "/nuts", mv.MINIMUM, mv.LATEST, None, None, None, 404, lambda: None, ()
         )
-        self.table = app.RouteTable(endpoint.REGISTER, PROJECT, [nothing])
+        all_nuts = dataclasses.replace(nothing, method="GET", path="/nuts/detail")
+        self.table = app.RouteTable([*endpoint.REGISTER, all_nuts], PROJECT, [nothing])
 
     def test_unsupported_resource_matches_all_urls_below_it(self):
         for url in ("/nuts", "/nuts/", "/nuts/n1", "/nuts/n1/action", "/nuts/\x00/a/b/c"):
@@ -153,6 +155,11 @@ class UnsupportedTest(RouteTableTest):
                 with self.subTest(url, method=method):
                     self.assertEqual(("/nuts", None, ()), self.find(url, method))
                     self.assertEqual(("/nuts", "abc", ()), self.find(f"/abc{url}", method))
+
+    def test_endpoint_below_unsupported_resource_precedes_it(self):
+        self.assertEqual(("/nuts/detail", None, ()), self.find("/nuts/detail"))
+        for url, method in (("/nuts/detail", "POST"), ("/nuts/detail/x", "GET")):
+            self.assertEqual(("/nuts", None, ()), self.find(url, method))
 
     def test_unsupported_resource_matches_nothing_else(self):
         for url in ("/nut", "/nutshell", "/snacks/s1/nuts", "/abc/abc/nuts"):

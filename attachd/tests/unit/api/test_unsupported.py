@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of resources and actions that the service does not support."""
 
+import functools
 import unittest
 
 from attachd import exception
 from attachd.api import endpoint, unsupported
+from attachd.api import microversions as mv
 from attachd.tests.fixtures import api_context, db_rows
 
 
@@ -20,6 +22,23 @@ class UnsupportedResourceTest(unittest.TestCase):
         for api_endpoint in endpoint.load():
             urls = tuple(unsupported.UNSUPPORTED_RESOURCES)
             self.assertFalse(api_endpoint.path.startswith(urls), api_endpoint.path)
+
+
+class EmptyCollectionTest(unittest.TestCase):
+    def test_empty_collection_is_list_of_unsupported_resource(self):
+        self.assertLess(
+            unsupported.EMPTY_COLLECTIONS.keys(), unsupported.UNSUPPORTED_RESOURCES.keys()
+        )
+
+    def test_empty_collection_counts_where_cinder_does(self):
+        handlers = {
+            found.path: functools.partial(found.handler, {"with_count": "True"})
+            for found in unsupported.list_empty_collections()
+        }
+        self.assertEqual({"snapshots": [], "count": 0}, handlers["/snapshots"](mv.LATEST))
+        self.assertEqual({"backups": [], "count": 0}, handlers["/backups/detail"](mv.LATEST))
+        self.assertEqual({"snapshots": []}, handlers["/snapshots"](mv.Version(3, 44)))
+        self.assertEqual({"transfers": []}, handlers["/volume-transfers"](mv.LATEST))
 
 
 class UnsupportedActionTest(api_context.ApiContextCase):
