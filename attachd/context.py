@@ -19,10 +19,18 @@ class RequestContext(oslo_context.RequestContext):
 
     :ivar policy_cache: decisions of policy in this request; used only by the policy module
     :ivar ext_version: the requested version of attachd's own API; None: its fields are not shown
+    :ivar by_service: whether the request carries the token of a service
     """
 
-    def __init__(self, *args: Any, authorizer: Authorizer = _no_authorizer, **kw: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        authorizer: Authorizer = _no_authorizer,
+        by_service: bool = False,
+        **kw: Any,
+    ) -> None:
         super().__init__(*args, **kw)
+        self.by_service = by_service
         self._authorizer = authorizer
         self.policy_cache: Any = None
         self.ext_version: tuple[int, int] | None = None
@@ -40,6 +48,7 @@ class RequestContext(oslo_context.RequestContext):
     @classmethod
     def from_dict(cls, values: dict[str, Any], **kwargs: Any) -> "RequestContext":
         """Rebuild a context from the result of :meth:`to_dict`, on the other side of RPC."""
+        kwargs.setdefault("by_service", values.get("by_service", False))
         return super().from_dict(values, **kwargs)
 
 

@@ -322,6 +322,7 @@ class Attachment(AttachdObject):
             "connector": connector or None,
             "expires_at": expires_at,
             "agent": agent,
+            "by_service": context.by_service or None,
         }
         if idempotency_claim is None:
             row = attachments_db.reserve(volume.id, values, denied_rule)

@@ -12,12 +12,11 @@ An administrator may override the check: see override.py.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from oslo_config import cfg
 from oslo_log import log
 import webob
 
 from attachd import exception
-from attachd.api import nova, override
+from attachd.api import identity, nova, override
 from attachd.api.override import AttachmentRef
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -48,7 +47,9 @@ def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -
     if _may_be_in_use(ref):
         _check_in_use(ctx, request, [ref])
         return None
-    is_unprotected = ref.instance_uuid is None or is_service(ctx) or _has_no_compute(ctx, request)
+    is_unprotected = (
+        ref.instance_uuid is None or identity.is_service(ctx) or _has_no_compute(ctx, request)
+    )
     return None if is_unprotected else HARMLESS
 
 
@@ -63,7 +64,7 @@ def check_volume(
     :raises InvalidInput: the attachment is one of another volume
     :raises Unavailable: Nova cannot be asked
     """
-    if is_service(ctx) or _has_no_compute(ctx, request):
+    if identity.is_service(ctx) or _has_no_compute(ctx, request):
         return {}
     rows = attachment_queries.list_of_volumes([volume_id])[volume_id]
     refs = [_attachment_ref(row) for row in rows if attachment_id in {None, row["id"]}]
@@ -115,7 +116,7 @@ def _may_be_in_use(ref: AttachmentRef) -> bool:
 def _check_in_use(
     ctx: RequestContext, request: webob.Request, refs: Sequence[AttachmentRef]
 ) -> None:
-    if is_service(ctx):
+    if identity.is_service(ctx):
         return
     compute_api = nova.find_compute(ctx, request.environ)
     if compute_api is None or override.is_overridden(ctx, request, refs):
@@ -158,15 +159,3 @@ def _check_nova_view(ctx: RequestContext, ref: AttachmentRef, volume_use: nova.V
         else f"does not have it ({volume_use.message})",
         ref.host,
     )
-
-
-def is_service(ctx: RequestContext) -> bool:
-    """Return whether the request carries a service token with a role of a service."""
-    return bool(ctx.service_roles) and not _service_roles().isdisjoint(ctx.service_roles)
-
-
-def _service_roles() -> set[str]:
-    try:
-        return set(CONF.keystone_authtoken.service_token_roles)
-    except cfg.NoSuchOptError:  # keystonemiddleware is not loaded, so service tokens are unchecked
-        return {"service"}

@@ -9,8 +9,11 @@ the context of the caller.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
+from oslo_config import cfg
+
 from attachd import exception
 from attachd.api import policy
+from attachd.conf import CONF
 from attachd.context import RequestContext
 
 Environ = dict[str, Any]
@@ -63,4 +66,17 @@ def context(environ: Environ, url_project: str | None, **who: Any) -> RequestCon
         **who,
     )
     request_context.is_admin = policy.is_admin(request_context)
+    request_context.by_service = is_service(request_context)
     return request_context
+
+
+def is_service(ctx: RequestContext) -> bool:
+    """Return whether the request carries a service token with a role of a service."""
+    return bool(ctx.service_roles) and not _service_roles().isdisjoint(ctx.service_roles)
+
+
+def _service_roles() -> set[str]:
+    try:
+        return set(CONF.keystone_authtoken.service_token_roles)
+    except cfg.NoSuchOptError:  # keystonemiddleware is not loaded, so service tokens are unchecked
+        return {"service"}

@@ -56,8 +56,9 @@ OPTIONS = [
         "max_attachments_per_host",
         default=0,
         min=0,
-        help="How many attachments one host may have, of all volumes at all backends; 0: "
-        "unlimited. All managers should have the same value.",
+        help="How many attachments one host may have for one project and for services such as "
+        "Compute, of all volumes at all backends; 0: unlimited. Those of users of other projects "
+        "do not count. All managers should have the same value.",
     ),
     cfg.FloatOpt(
         "max_over_subscription_ratio",

@@ -287,6 +287,8 @@ attachments = sa.Table(
     # creates the device
     sa.Column("agent", sa.String(255)),
     sa.Column("device", sa.String(255)),
+    # whether a service with a service token made it; None: a user did
+    sa.Column("by_service", sa.Boolean),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),

@@ -7,6 +7,7 @@ from typing import Any
 import oslo_messaging as messaging
 
 from attachd.context import RequestContext
+from attachd.db.attachments.legacy import Creator
 from attachd.manager import attach, detach, legacy_connections, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.ha import recovery
@@ -91,7 +92,11 @@ class Endpoint:
     ) -> dict[str, Any]:
         """See manager_api.initialize_connection()."""
         return legacy_connections.initialize(
-            self._backend, volume.id, volume.project_id, context.user_id, connector, denied_rule
+            self._backend,
+            volume.id,
+            Creator(volume.project_id, context.user_id, context.by_service or None),
+            connector,
+            denied_rule,
         )
 
     @expected_errors

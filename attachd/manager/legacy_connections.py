@@ -14,6 +14,7 @@ from attachd.db.attachments import duplicates
 from attachd.db.attachments import legacy as legacy_db
 from attachd.db.attachments import store as db
 from attachd.db.attachments.connect_rules import Action, Request
+from attachd.db.attachments.legacy import Creator
 from attachd.drivers.base import Connector
 from attachd.manager import attach, detach
 from attachd.manager.backends import Backend
@@ -23,8 +24,7 @@ from attachd.states import AttachmentKind
 def initialize(
     backend: Backend,
     volume_id: str,
-    project_id: str,
-    user_id: str | None,
+    creator: Creator,
     connector: Connector,
     denied_rule: str | None = None,
 ) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def initialize(
         try:
             moved = lease.run_with_lease(
                 lambda token: legacy_db.begin_connection(
-                    volume_id, project_id, user_id, connector, guard, token
+                    volume_id, creator, connector, guard, token
                 ),
             )
             return attach.run_attach_flow(backend, moved, lease)

@@ -55,6 +55,7 @@ _CONTEXT_FIELDS = {
     "project_domain_id": "project_domain",
     "request_id": "request_id",
     "global_request_id": "global_request_id",
+    "by_service": "by_service",
 }
 """Attributes of a context that managers get, and their keys in RequestContext.from_dict()."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict
 from oslo_log import log
 
 from attachd import exception, objects
-from attachd.api import detach_guard
+from attachd.api import identity
 from attachd.api import policy as rules
 from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc
@@ -145,7 +145,7 @@ def _scope(ctx: RequestContext) -> str | None:
 
     A service with a service token sees all: it decides for a host whether to close a connection.
     """
-    return None if detach_guard.is_service(ctx) else objects.scope(ctx)
+    return None if identity.is_service(ctx) else objects.scope(ctx)
 
 
 def summary(row: Row) -> Summary:

@@ -424,7 +424,7 @@ def _check_limits(locked: LockedVolume, connector: Connector | None) -> None:
     _check_limit_of_type(volume, [*others, connecting])
     host = connector.get("host")
     _check_limit_per_host(volume, host, others)
-    _check_limit_of_host(locked.connection, current["id"], host)
+    _check_limit_of_host(locked.connection, current, host)
 
 
 def _check_limit_of_type(volume: Row, rows: Sequence[Row]) -> None:
@@ -473,15 +473,21 @@ def _check_limit_per_host(volume: Row, host: str | None, others: Sequence[Row]) 
         )
 
 
-def _check_limit_of_host(connection: sa.Connection, attachment_id: str, host: str | None) -> None:
-    """Count the host's attachments of all volumes, under a lock that keeps others from adding."""
+def _check_limit_of_host(connection: sa.Connection, current: Row, host: str | None) -> None:
+    """Count the host's attachments of all volumes, under a lock that keeps others from adding.
+
+    Users name hosts as they like: what users of other projects have made does not count.
+    """
     limit: int = CONF.manager.max_attachments_per_host
     if not limit or not host:
         return
     session.lock_row(connection, models.host_locks, host)
     statement = sa.select(sa.func.count()).where(
         _ATTACHMENTS.c.host == host,
-        _ATTACHMENTS.c.id != attachment_id,
+        _ATTACHMENTS.c.id != current["id"],
+        sa.or_(
+            _ATTACHMENTS.c.project_id == current["project_id"], _ATTACHMENTS.c.by_service.is_(True)
+        ),
         _ATTACHMENTS.c.kind.in_(_HOST_KINDS),
         _ATTACHMENTS.c.state.not_in(states.INACTIVE),
     )

@@ -7,7 +7,7 @@ transaction under the volume's lock; used by the handlers of api/legacy and the 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
@@ -39,6 +39,18 @@ class AttachRequest(TypedDict):
     host: str | None
     mountpoint: str
     mode: str | None
+
+
+class Creator(NamedTuple):
+    """Columns that say for whom a connection is made.
+
+    :ivar project_id: of the volume
+    :ivar by_service: whether a service with a service token makes it; None: a user does
+    """
+
+    project_id: str
+    user_id: str | None
+    by_service: bool | None = None
 
 
 @retried
@@ -177,8 +189,7 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
 @retried
 def begin_connection(
     volume_id: str,
-    project_id: str,
-    user_id: str | None,
+    creator: Creator,
     connector: Mapping[str, Any],
     guard: attachment_rows.Guard,
     lease: leases.Lease | None = None,
@@ -188,13 +199,13 @@ def begin_connection(
     :param guard: see store.move(); what it raises leaves no new row
     :param lease: as there
     """
-    identity = {"project_id": project_id, "user_id": user_id}
+    identity = creator._asdict()
     with session.writer() as connection:
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
-        current = duplicates.find_connection(_reusable(volume, held, user_id), connector)
+        current = duplicates.find_connection(_reusable(volume, held, creator.user_id), connector)
         if current is None:
             new = attachment_rows.new_row(volume_id, AttachmentKind.CONNECTION, identity)
             new["state"] = AttachmentState.RESERVED.value

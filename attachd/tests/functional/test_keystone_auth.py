@@ -12,7 +12,7 @@ from keystoneauth1 import session
 from keystoneauth1.identity import v3
 
 from attachd.context import RequestContext
-from attachd.tests.fixtures import keystone_api, keystone_fixture
+from attachd.tests.fixtures import db_rows, keystone_api, keystone_fixture
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -228,6 +228,23 @@ class ServiceTokenTest(Case):
         self.assertEqual(self.nova.project_id, context.service_project_id)
         self.assertIn("service", context.service_roles)
         self.assertNotIn("service", context.roles)
+
+    def test_attachments_of_service_are_stored_as_such(self):
+        service = {"x_service_token": self.keystone.token(self.nova)}
+        for headers, expected in ((service, True), ({}, None)):
+            reserved, initialized = (
+                db_rows.add_volume(project_id=self.alice.project_id)["id"] for _ in range(2)
+            )
+            body = {"attachment": {"volume_uuid": reserved}}
+            answer = self.request("POST", "/attachments", body, **headers)
+            self.assertEqual(200, answer.status, answer.raw)
+            body = {"os-initialize_connection": {"connector": {"host": "node-1"}}}
+            path = f"/volumes/{initialized}/action"
+            answer = self.request("POST", path, body, **headers)
+            self.assertEqual(200, answer.status, answer.raw)
+            for volume_id in (reserved, initialized):
+                (row,) = db_rows.list_attachments(volume_id)
+                self.assertIs(expected, row["by_service"])
 
     def test_missing_service_token_gives_no_service_roles(self):
         self.request(x_service_roles="service", x_service_identity_status="Confirmed")

@@ -11,6 +11,7 @@ from attachd.tests.fixtures import conf_fixture, db_rows
 from attachd.tests.functional.api_case import ApiCase
 
 LIMIT = 2
+OTHER_PROJECT = "b" * 32
 SAYS = (
     r"Host node-1 has 2 attachments, and may have 2 \(\[manager\]max_attachments_per_host\)\. "
     "Delete one of them first."
@@ -79,6 +80,25 @@ class HostTest(ApiCase):
             self.attached(volume=volume)
         self.assert_refused(self.attach(volume=volume))
         self.attached("node-2", volume)
+
+    def add_of_other_project(self, **columns):
+        """Store an attachment at the host for another project."""
+        volume = db_rows.add_volume(project_id=OTHER_PROJECT)["id"]
+        db_rows.add_attachment(
+            volume, "attached", host="node-1", project_id=OTHER_PROJECT, **columns
+        )
+
+    def test_host_limit_ignores_users_of_other_projects(self):
+        for _ in range(LIMIT):
+            self.add_of_other_project()
+        for _ in range(LIMIT):
+            self.attached()
+        self.assert_refused(self.attach())
+
+    def test_host_limit_counts_services_in_all_projects(self):
+        for _ in range(LIMIT):
+            self.add_of_other_project(by_service=True)
+        self.assert_refused(self.attach())
 
     def test_host_limit_counts_legacy_calls(self):
         for _ in range(LIMIT):

@@ -11,6 +11,7 @@ from typing import Any
 from attachd import exception
 from attachd.db.attachments import store as attachments_db
 from attachd.db.attachments.connect_rules import READONLY
+from attachd.db.attachments.legacy import Creator
 from attachd.db.types import store as types
 from attachd.manager import attach, detach, legacy_connections
 from attachd.manager.ha import ensure_exports, recovery
@@ -68,8 +69,8 @@ class GrantedModesTest(backends.BackendCase):
         return attach.attach(self.backend, attachment["id"], self.volume_id, CONNECTOR)
 
     def open(self) -> Any:
-        who = (db_rows.PROJECT, "u")
-        return legacy_connections.initialize(self.backend, self.volume_id, *who, CONNECTOR)
+        creator = Creator(db_rows.PROJECT, "u")
+        return legacy_connections.initialize(self.backend, self.volume_id, creator, CONNECTOR)
 
     def lost(self, begin):
         with self.driver.failing_late("grant"), self.driver.failing("revoke"):

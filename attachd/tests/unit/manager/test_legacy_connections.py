@@ -3,6 +3,7 @@
 
 from attachd import exception
 from attachd.db.attachments import legacy
+from attachd.db.attachments.legacy import Creator
 from attachd.manager import detach, legacy_connections
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
@@ -20,8 +21,8 @@ class Case(backends.BackendCase):
         db_rows.change_volume(self.volume_id, multiattach=True)
 
     def initialize(self, connector=CONNECTOR):
-        who = (db_rows.PROJECT, "u")
-        return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
+        creator = Creator(db_rows.PROJECT, "u")
+        return legacy_connections.initialize(self.backend, self.volume_id, creator, connector)
 
     def terminate(self, connector=CONNECTOR, *attachment_ids):
         return legacy_connections.terminate(

@@ -140,7 +140,8 @@ class ReserveTest(Case):
 class ConnectTest(Case):
     def connect(self, volume_id, host="h", **values):
         new = {"id": "new", "kind": "attachment", "state": "reserved", "instance_uuid": None,
-               "connector": None, "mode": None, **values}  # fmt: skip
+               "connector": None, "mode": None, "project_id": db_rows.PROJECT,
+               **values}  # fmt: skip
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
             existing = attachment_rows.list_rows(connection, volume_id)

@@ -361,7 +361,9 @@ class ParentTest(Case):
 
 class ConnectionTest(Case):
     def open(self, guard=begin):
-        return legacy.begin_connection(self.volume_id, db_rows.PROJECT, "u", CONNECTOR, guard)
+        return legacy.begin_connection(
+            self.volume_id, legacy.Creator(db_rows.PROJECT, "u"), CONNECTOR, guard
+        )
 
     def test_begin_connection_inserts_connecting_row(self):
         moved = self.open()

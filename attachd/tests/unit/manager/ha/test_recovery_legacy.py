@@ -6,6 +6,7 @@ import functools
 
 from attachd import exception
 from attachd.db.attachments import legacy
+from attachd.db.attachments.legacy import Creator
 from attachd.manager import detach, legacy_connections
 from attachd.manager.ha import ensure_exports
 from attachd.tests.fixtures import backends, crash_injection, db_rows
@@ -30,8 +31,8 @@ class KilledTest(backends.BackendCase):
         legacy.reserve(self.volume_id, db_rows.PROJECT, "u")
 
     def _initialize(self, connector=CONNECTOR):
-        who = (db_rows.PROJECT, "u")
-        return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
+        creator = Creator(db_rows.PROJECT, "u")
+        return legacy_connections.initialize(self.backend, self.volume_id, creator, connector)
 
     def _terminate(self):
         return legacy_connections.terminate(self.backend, self.volume_id, CONNECTOR, [])
