@@ -100,17 +100,32 @@ def find_reserved_key(value: Any) -> list[str] | None:
 
     :returns: the path, with the key as its last part; None: there is no such key
     """
-    waiting: list[tuple[list[str], Any]] = [([], value)]
+    waiting: list[tuple[Any, Any]] = [(None, value)]  # path: (path of the parent, key)
     while waiting:
         path, item = waiting.pop()
         if isinstance(item, dict):
             for key in item:
                 if key.startswith(RESERVED_PREFIX):
-                    return [*path, key]
-            waiting += (([*path, key], child) for key, child in item.items())
+                    return _unlink((path, key))
+            children: Iterable[tuple[Any, Any]] = item.items()
         elif isinstance(item, list):
-            waiting += (([*path, str(i)], child) for i, child in enumerate(item))
+            children = enumerate(item)
+        else:
+            continue
+        waiting += (
+            ((path, key), child)
+            for key, child in children
+            if child and isinstance(child, list | dict)
+        )
     return None
+
+
+def _unlink(path: Any) -> list[str]:
+    parts: list[str] = []
+    while path is not None:
+        path, key = path
+        parts.append(str(key))
+    return parts[::-1]
 
 
 _NAME, _VERSION, _DATA, _CHANGES = (

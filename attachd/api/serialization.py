@@ -24,6 +24,7 @@ LOG = log.getLogger(__name__)
 MEDIA_TYPES = frozenset({"application/json", "application/vnd.openstack.volume+json"})
 MAX_DEPTH = 32
 """Maximum nesting of objects and arrays in a body."""
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 MAX_PARAMETERS = 100
 _CHUNK = 64 * 1024
 _MAX_DRAIN = 32 * 1024 * 1024
@@ -59,8 +60,8 @@ def parse(raw: bytes) -> Any:
     """Parse a JSON body; raises BadRequest."""
     try:
         text = raw.decode()
-        _check_depth(text)
         value = json.loads(text, parse_constant=_reject_constant, parse_float=_parse_float)
+        _check_depth(text, value)
     except (ValueError, RecursionError) as error:
         reason = error if isinstance(error, json.JSONDecodeError) else _explain(error)
         raise exception.BadRequest(reason=f"Malformed request body: {reason}") from None
@@ -138,14 +139,20 @@ def _drain(source: Any, amount: int) -> None:
         amount -= len(chunk)
 
 
-def _check_depth(text: str) -> None:
+def _check_depth(text: str, value: Any) -> None:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
-    depth = 0
-    for mark in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', text, re.DOTALL):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark[0], 0)
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    level = [value] if isinstance(value, list | dict) else []
+    for _depth in range(MAX_DEPTH):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, list | dict)
+        ]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def _reject_constant(constant: str) -> Any:
@@ -163,7 +170,7 @@ def _explain(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
     if isinstance(error, RecursionError):
-        return "it is nested too deeply"
+        return _TOO_DEEP
     text = str(error)
     if text.startswith("Exceeds the limit"):  # Python's message names a Python function
         return "a number has too many digits"

@@ -7,13 +7,14 @@ because ``$`` also matches before a line break at the end.
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import itertools
 import re
 from typing import Any, Final
 import uuid
 
 import jsonschema
-from jsonschema import exceptions
+from jsonschema import exceptions, validators
 from oslo_utils import strutils
 
 from attachd import exception
@@ -133,6 +134,8 @@ def parse_pairs(name: str, text: str) -> dict[str, str]:
 
 MAX_SHOWN = 100
 """Characters of a wrong value that its message shows."""
+_MAX_LISTED: Final = 10
+"""Unexpected keys that a message shows."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}", re.ASCII)
 _formats = jsonschema.FormatChecker(formats=())
@@ -143,14 +146,96 @@ def _is_uuid(value: object) -> bool:
     return not isinstance(value, str) or _UUID.fullmatch(value) is not None
 
 
+def _check_type(
+    validator: Any, types: Any, instance: Any, _schema: Schema
+) -> Iterator[exceptions.ValidationError]:
+    names = [types] if isinstance(types, str) else types
+    if not any(validator.is_type(instance, name) for name in names):
+        yield exceptions.ValidationError("")
+
+
+def _check_enum(
+    _validator: Any, values: Any, instance: Any, schema: Schema
+) -> Iterator[exceptions.ValidationError]:
+    # An array or object differs from all values without a comparison, which can take long.
+    is_scalar = not isinstance(instance, list | dict)
+    for _error in _STANDARD["enum"](_validator, values, instance if is_scalar else (), schema):
+        yield exceptions.ValidationError("")
+
+
+def _check_pattern(
+    _validator: Any, pattern: str, instance: Any, _schema: Schema
+) -> Iterator[exceptions.ValidationError]:
+    if isinstance(instance, str) and not re.search(pattern, instance):
+        yield exceptions.ValidationError("")
+
+
+def _check_max_length(
+    _validator: Any, limit: int, instance: Any, _schema: Schema
+) -> Iterator[exceptions.ValidationError]:
+    if isinstance(instance, str) and len(instance) > limit:
+        yield exceptions.ValidationError("")
+
+
+def _check_max_size(
+    _validator: Any, limit: int, instance: Any, _schema: Schema
+) -> Iterator[exceptions.ValidationError]:
+    if isinstance(instance, list | dict) and len(instance) > limit:
+        yield exceptions.ValidationError("")
+
+
+def _check_format(
+    validator: Any, name: str, instance: Any, _schema: Schema
+) -> Iterator[exceptions.ValidationError]:
+    if not validator.format_checker.conforms(instance, name):
+        yield exceptions.ValidationError("")
+
+
+def _check_additional(
+    validator: Any, allowed: Any, instance: Any, schema: Schema
+) -> Iterator[exceptions.ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    for key in _unexpected_keys(instance, schema):
+        if allowed is False:
+            yield exceptions.ValidationError("")
+            return
+        yield from validator.descend(instance[key], allowed, path=key)
+
+
+def _unexpected_keys(instance: Mapping[str, Any], schema: Schema) -> Iterator[str]:
+    known = schema.get("properties", {})
+    patterns = schema.get("patternProperties", {})
+    for key in instance:
+        if key not in known and not any(re.search(pattern, key) for pattern in patterns):
+            yield key
+
+
+_STANDARD: Final[Mapping[str, Any]] = jsonschema.Draft202012Validator.VALIDATORS
+_Draft: Final = validators.extend(
+    jsonschema.Draft202012Validator,
+    {
+        "type": _check_type,
+        "enum": _check_enum,
+        "pattern": _check_pattern,
+        "maxLength": _check_max_length,
+        "maxItems": _check_max_size,
+        "maxProperties": _check_max_size,
+        "format": _check_format,
+        "additionalProperties": _check_additional,
+    },
+)
+"""The standard's keywords.  Those that may refuse a large value do not format it: jsonschema
+formats the whole value for a message, of which _REASONS shows the beginning."""
+
+
 class Validator:
     """One compiled schema; ``schema`` is what it was compiled from."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        kind = jsonschema.Draft202012Validator
-        kind.check_schema(schema)
-        self._errors = kind(schema, format_checker=_formats).iter_errors
+        _Draft.check_schema(schema)
+        self._errors = _Draft(schema, format_checker=_formats).iter_errors
 
     def check(self, value: Any, root: str = "") -> None:
         """Check a value.
@@ -172,11 +257,38 @@ def _invalid(error: exceptions.ValidationError, root: str) -> exception.BadReque
 
 
 def abbreviate(value: Any) -> str:
-    """Return a value for messages: unprintable characters escaped, and truncated."""
+    """Return a value for messages: unprintable characters escaped, and truncated.
+
+    The rest of the value is not formatted.
+    """
+    text = ""
+    for token in _tokens(value):
+        text += token
+        if len(text) > MAX_SHOWN:
+            return f"{text[:MAX_SHOWN]}..."
+    return text
+
+
+def _tokens(value: Any) -> Iterator[str]:
+    """Yield the repr() of a JSON value in pieces, each of limited length."""
     if isinstance(value, str):
-        value = value[: MAX_SHOWN + 1]
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+        yield repr(value[: MAX_SHOWN + 1])
+    elif isinstance(value, list):
+        yield "["
+        for i, item in enumerate(value):
+            yield ", " if i else ""
+            yield from _tokens(item)
+        yield "]"
+    elif isinstance(value, dict):
+        yield "{"
+        for i, (key, item) in enumerate(value.items()):
+            yield ", " if i else ""
+            yield from _tokens(key)
+            yield ": "
+            yield from _tokens(item)
+        yield "}"
+    else:
+        yield repr(value)
 
 
 def _plain(error: exceptions.ValidationError) -> str:
@@ -186,16 +298,10 @@ def _plain(error: exceptions.ValidationError) -> str:
 
 
 def _unexpected(error: exceptions.ValidationError) -> str:
-    known = error.schema.get("properties", {})
-    patterns = error.schema.get("patternProperties", {})
-    extra = [
-        abbreviate(key)
-        for key in error.instance
-        if key not in known and not any(re.search(pattern, key) for pattern in patterns)
-    ]
-    listed = ", ".join(extra[:10])
-    verb = "was" if len(extra) == 1 else "were"
-    return f"Additional properties are not allowed ({listed} {verb} unexpected)"
+    extra = itertools.islice(_unexpected_keys(error.instance, error.schema), _MAX_LISTED)
+    shown = [abbreviate(key) for key in extra]
+    verb = "was" if len(shown) == 1 else "were"
+    return f"Additional properties are not allowed ({', '.join(shown)} {verb} unexpected)"
 
 
 def _wrong_type(error: exceptions.ValidationError) -> str:
@@ -209,17 +315,35 @@ def _too_long(error: exceptions.ValidationError) -> str:
     return f"{abbreviate(error.instance)} is longer than {error.validator_value} characters"
 
 
+def _too_many(error: exceptions.ValidationError) -> str:
+    return f"{abbreviate(error.instance)} has more than {error.validator_value} items"
+
+
+def _not_listed(error: exceptions.ValidationError) -> str:
+    return f"{abbreviate(error.instance)} is not one of {error.validator_value!r}"[: 3 * MAX_SHOWN]
+
+
+def _wrong_format(error: exceptions.ValidationError) -> str:
+    return f"{abbreviate(error.instance)} is not a {error.validator_value!r}"
+
+
 def _described(error: exceptions.ValidationError) -> str:
     """Use the description of the schema: a pattern would be unreadable."""
     expected = error.schema.get("description")
+    if not expected and error.validator == "pattern":
+        return f"{abbreviate(error.instance)} does not match {error.validator_value!r}"
     return f"{abbreviate(error.instance)} is not {expected}" if expected else _plain(error)
 
 
 _REASONS = {
     "additionalProperties": _unexpected,
     "anyOf": _described,
+    "enum": _not_listed,
+    "format": _wrong_format,
     "pattern": _described,
+    "maxItems": _too_many,
     "maxLength": _too_long,
+    "maxProperties": _too_many,
     "type": _wrong_type,
 }
 

@@ -49,9 +49,10 @@ OPTIONS = [
     ),
     cfg.IntOpt(
         "max_request_body_size",
-        default=1024 * 1024,
+        default=112 * 1024,
         min=1024,
-        help="The largest accepted request body, in bytes.",
+        help="The largest accepted request body, in bytes; a larger one is answered with a 413. "
+        "The default is that of Cinder's [oslo_middleware]max_request_body_size.",
     ),
     cfg.IntOpt(
         "max_connector_size",

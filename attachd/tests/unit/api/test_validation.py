@@ -93,6 +93,41 @@ class MessagesTest(unittest.TestCase):
             self.assertNotIn("\n", str(raised.exception))
 
 
+class Large(list[str]):
+    """An array that must not be formatted as a whole."""
+
+    def __repr__(self):
+        raise AssertionError("The whole value was formatted.")
+
+
+class LargeValuesTest(unittest.TestCase):
+    def refused(self, schema, value):
+        with self.assertRaises(exception.BadRequest) as raised:
+            validation.Validator({"properties": {"x": schema}}).check({"x": value})
+        return str(raised.exception)
+
+    def test_only_shown_part_of_refused_value_is_formatted(self):
+        value = Large(["a"] * 100)
+        shown = str(["a"] * 100)[: validation.MAX_SHOWN]
+        for schema, reason in (
+            ({"type": "string"}, "is not of type 'string'"),
+            ({"enum": ["a", 1]}, "is not one of ['a', 1]"),
+            ({"maxItems": 99}, "has more than 99 items"),
+        ):
+            with self.subTest(schema):
+                self.assertIn(f"{shown}... {reason}", self.refused(schema, value))
+
+    def test_value_within_refused_value_is_not_formatted(self):
+        value = {"a": ["b" * 100, {"c": Large()}]}
+        message = self.refused({"maxProperties": 0}, value)
+        self.assertIn("{'a': ['bbb", message)
+        self.assertIn("has more than 0 items", message)
+
+    def test_abbreviate_of_short_value_is_its_repr(self):
+        for value in (None, True, 1.5, "x'", [], {}, [1, [2, {}]], {"a": {"b": [None]}, "c": 1}):
+            self.assertEqual(repr(value), validation.abbreviate(value))
+
+
 class UuidTest(unittest.TestCase):
     def test_uuid_may_have_hyphens(self):
         validator = validation.Validator(UUID)
