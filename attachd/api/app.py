@@ -349,6 +349,13 @@ def load_strategy() -> identity.Strategy:
     """Return the configured authentication strategy.
 
     Only this one is imported, because keystonemiddleware takes long to import.
+
+    :raises ConfigurationError: none is configured
     """
+    if CONF.api.auth_strategy is None:
+        raise exception.ConfigurationError(
+            reason="[api] auth_strategy is not set. Set it to keystone or http_basic; noauth lets "
+            "any client that reaches the API do everything."
+        )
     strategy: Any = importlib.import_module(f"attachd.api.{CONF.api.auth_strategy}")
     return cast("identity.Strategy", strategy)

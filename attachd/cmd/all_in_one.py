@@ -20,7 +20,7 @@ from oslo_utils import netutils
 from attachd import exception, service
 from attachd.api import app
 from attachd.api.events import broadcaster
-from attachd.cmd import http_server
+from attachd.cmd import host_check, http_server
 from attachd.conf import CONF
 from attachd.db import migration
 from attachd.db.secrets import encryption, key_file
@@ -37,6 +37,9 @@ enabled_backends = file
 
 [database]
 connection = sqlite:///{folder}/attachd.sqlite
+
+[api]
+auth_strategy = noauth
 
 [secrets]
 key_file = {folder}/{key_file}
@@ -237,8 +240,11 @@ def _configure(folder: Path, files: list[str]) -> None:
 
 
 def _serve(folder: Path, host: str, port: int) -> int:
+    application = app.make_app()
+    if CONF.api.auth_strategy == "noauth":
+        application = host_check.HostCheck(application, host_check.own_names(host))
     try:
-        server = http_server.Server(app.make_app(), host, port)
+        server = http_server.Server(application, host, port)
     except OSError as error:
         raise StartError(f"cannot listen on {host} port {port}: {error.strerror}") from error
 

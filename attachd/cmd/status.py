@@ -60,7 +60,14 @@ class Checks(upgradecheck.UpgradeCommands):
             app.load_strategy().wrap(_nothing)
         except (cfg.Error, exception.AttachdError) as error:
             return Result(
-                Code.FAILURE, f"The API cannot run with auth_strategy = {strategy}. {error}"
+                Code.FAILURE,
+                f"The API cannot run with auth_strategy = {strategy or ''}. {error}",
+            )
+        if strategy == "noauth":
+            return Result(
+                Code.FAILURE,
+                "[api] auth_strategy is noauth: any client that reaches the API may do "
+                "everything. Set it to keystone or http_basic.",
             )
         if strategy == "keystone" and not CONF.keystone_authtoken.service_token_roles_required:
             return Result(

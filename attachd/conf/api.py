@@ -8,7 +8,6 @@ GROUP = "api"
 OPTIONS = [
     cfg.StrOpt(
         "auth_strategy",
-        default="noauth",
         choices=[
             (
                 "noauth",
@@ -27,7 +26,8 @@ OPTIONS = [
                 ),
             ),
         ],
-        help="How callers are authenticated.",
+        help="How callers are authenticated. None: the API does not start, except "
+        "attachd-all-in-one, which sets noauth.",
     ),
     cfg.StrOpt(
         "http_basic_user_file",

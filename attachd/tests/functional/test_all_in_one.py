@@ -81,6 +81,21 @@ class StateTest(unittest.TestCase):
         api.request_json("DELETE", f"/volumes/{volume}")
         self.assertEqual(0, process.end())
 
+    def test_all_in_one_without_authentication_refuses_other_host_names(self):
+        process, _api = self.start()
+        port = process.url.rpartition(":")[2]
+        for host, status in (
+            (f"127.0.0.1:{port}", 200),
+            (f"localhost:{port}", 200),
+            (f"page.example.org:{port}", 400),
+        ):
+            with self.subTest(host):
+                answer = requests.get(
+                    f"{process.url}/v3/volumes", headers={"Host": host}, timeout=TIMEOUT
+                )
+                self.assertEqual(status, answer.status_code, answer.text)
+        self.assertIn("not this server", answer.json()["badRequest"]["message"])
+
     def test_all_in_one_after_kill_starts(self):
         process, api = self.start()
         volume = api.create_volume()

@@ -284,12 +284,31 @@ class ContainerTest(unittest.TestCase):
         # An image has no systemd.
         self.assertEqual({"systemd-standalone-sysusers"}, wanted - packages)
 
-    def test_container_command_equals_that_of_the_unit(self):
+    def test_container_runs_its_script(self):
         (command,) = (rest for word, rest in self.lines if word == "CMD")
+        self.assertEqual('["attachd-api"]', command)
+        self.assertIn(("COPY", "etc/container/attachd-api /usr/local/bin/attachd-api"), self.lines)
+
+    def _typed(self, configuration):
+        """Run the script of the container; return how it would run uWSGI."""
+        folder = lifetime.temp_dir(self)
+        (folder / "attachd.conf").write_text(configuration)
+        (folder / "uwsgi").write_text('#!/bin/sh\necho uwsgi "$@"\n')
+        (folder / "uwsgi").chmod(0o755)
+        environment = processes.environment(ATTACHD_CONFIG_FILES=str(folder / "attachd.conf"))
+        environment["PATH"] = f"{folder}:{environment['PATH']}"
+        done = processes.run([ETC / "container/attachd-api"], env=environment)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return shlex.split(done.stdout)
+
+    def test_container_command_equals_that_of_the_unit(self):
         unit = (ETC / "systemd/attachd-api.service").read_text()
         (line,) = re.findall(r"^ExecStart=/opt/attachd/bin/(.*)$", unit, re.MULTILINE)
-        expected = shlex.split(line.replace("127.0.0.1", "0.0.0.0"))
-        self.assertEqual(expected, re.findall(r'"([^"]+)"', command))
+        for strategy, address in (("keystone", "0.0.0.0"), ("noauth", "127.0.0.1")):
+            with self.subTest(strategy):
+                expected = shlex.split(line.replace("127.0.0.1", address))
+                found = self._typed(f"[api]\nauth_strategy = {strategy}\n")
+                self.assertEqual(expected, found)
 
 
 class PackagesTest(unittest.TestCase):
@@ -315,7 +334,7 @@ class ShellTest(unittest.TestCase):
     def test_shell_scripts_are_all_checked_by_tox(self):
         listed = (ROOT / "tox.ini").read_text()
         scripts = [*ROOT.glob("devstack/*"), *ROOT.glob("attachd/tests/**/*.sh"), ROOT / ".ci/run"]
-        scripts += ROOT.glob("tools/*.sh")
+        scripts += [*ROOT.glob("tools/*.sh"), ROOT / "etc/container/attachd-api"]
         for script in scripts:
             if script.suffix != ".rst":
                 self.assertIn(str(script.relative_to(ROOT)), listed)

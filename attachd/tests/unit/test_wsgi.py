@@ -19,6 +19,8 @@ environ = {
 print(b"".join(application(environ, lambda status, headers: print(status))).decode())
 """
 
+NOAUTH = "[api]\nauth_strategy = noauth\n"
+
 
 class ImportTest(unittest.TestCase):
     def run_with(self, configuration, code=ASK):
@@ -34,15 +36,20 @@ class ImportTest(unittest.TestCase):
         )
 
     def test_application_reads_config_files_of_environment(self):
-        done = self.run_with("[api]\npublic_endpoint = https://cloud/volume\n")
+        done = self.run_with(f"{NOAUTH}public_endpoint = https://cloud/volume\n")
         self.assertIn("300 Multiple Choices", done.stdout, done.stderr)
         self.assertIn("https://cloud/volume/v3/", done.stdout)
 
     def test_application_without_authentication_logs_warning(self):
-        self.assertIn("Authentication is off", self.run_with("").stderr)
+        self.assertIn("Authentication is off", self.run_with(NOAUTH).stderr)
+
+    def test_application_without_auth_strategy_fails_to_start(self):
+        done = self.run_with("")
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("[api] auth_strategy is not set. Set it to keystone", done.stderr)
 
     def test_application_without_key_file_logs_warning(self):
-        self.assertIn("[secrets] key_file is not set", self.run_with("").stderr)
+        self.assertIn("[secrets] key_file is not set", self.run_with(NOAUTH).stderr)
 
     def test_application_with_missing_key_file_fails_to_start(self):
         done = self.run_with("[secrets]\nkey_file = /nowhere/secrets.keys\n")
@@ -52,7 +59,7 @@ class ImportTest(unittest.TestCase):
     def test_application_starts_without_database_and_message_queue(self):
         broken = (
             "[DEFAULT]\ntransport_url = rabbit://unknown@127.0.0.1:1/\n"
-            "[database]\nconnection = sqlite:////nowhere/x.sqlite\n"
+            f"[database]\nconnection = sqlite:////nowhere/x.sqlite\n{NOAUTH}"
         )
         self.assertIn("300 Multiple Choices", self.run_with(broken).stdout)
 

@@ -11,7 +11,7 @@ from attachd.api import app, endpoint
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.tests.fixtures import databases, wsgi_api
+from attachd.tests.fixtures import conf_fixture, databases, wsgi_api
 from attachd.tests.unit.api import register
 
 PROJECT = r"[0-9a-f\-]+"
@@ -21,6 +21,7 @@ class Case(register.Case):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
+        conf_fixture.override(self, "auth_strategy", "noauth", group="api")
 
     def request(self, *args, **more):
         return wsgi_api.WsgiApi(None, app.make_app()).request(*args, **more)
@@ -179,6 +180,7 @@ class DispatchCase(register.Case):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
+        conf_fixture.override(self, "auth_strategy", "noauth", group="api")
         self.serve()
         self.result = {"snack": 1}
 

@@ -36,7 +36,11 @@ class ContextTest(conf_fixture.DefaultConfCase):
             self.assertEqual(expected, context.is_admin)
 
 
-class StrategyTest(unittest.TestCase):
+class StrategyTest(conf_fixture.DefaultConfCase):
+    def test_missing_strategy_is_refused(self):
+        with self.assertRaisesRegex(exception.ConfigurationError, "auth_strategy is not set"):
+            app.load_strategy()
+
     def test_each_strategy_is_a_module(self):
         (option,) = (item for item in api.OPTIONS if item.dest == "auth_strategy")
         names = [name for name, _text in option.type.choices.items()]

@@ -6,6 +6,8 @@ import json
 import os
 from unittest import mock
 
+import bcrypt
+
 from attachd.db import migration, models
 from attachd.db.cluster import services
 from attachd.db.secrets import key_file
@@ -27,6 +29,14 @@ class StatusTest(forked_command.ForkedCommandCase):
         self.folder = lifetime.temp_dir(self)
         self.keys = self.folder / "secrets.keys"
         key_file.create(str(self.keys))
+        users, roles = self.folder / "htpasswd", self.folder / "roles.yaml"
+        users.write_text(f"alice:{bcrypt.hashpw(b'x', bcrypt.gensalt(4)).decode()}\n")
+        users.chmod(0o600)
+        roles.write_text("alice: {project: aa, roles: [reader]}")
+        self.callers = (
+            f"[api]\nauth_strategy = http_basic\nhttp_basic_user_file = {users}\n"
+            f"http_basic_roles_file = {roles}\n"
+        )
 
     def _check(self, configuration=BACKEND, *, by_variable=False):
         """Return the exit code, and result and details of each check by its name."""
@@ -39,7 +49,9 @@ class StatusTest(forked_command.ForkedCommandCase):
         keys = f"[secrets]\nkey_file = {self.keys}\n" if self.keys.exists() else ""
         database = f"[database]\nconnection = {self.url}\n"
         shared = f"state_path = {self.folder}\ntransport_url = rabbit://me:it@127.0.0.1/ours\n"
-        file.write_text(f"[DEFAULT]\n{shared}{configuration}\n{keys}{database}", "utf-8")
+        file.write_text(
+            f"{self.callers}[DEFAULT]\n{shared}{configuration}\n{keys}{database}", "utf-8"
+        )
         named = [] if by_variable else ["--config-file", file]
         variable = {"ATTACHD_CONFIG_FILES": str(file) if by_variable else ""}
         return self.command.run(*named, "upgrade", "check", "--json", env=os.environ | variable)
@@ -125,6 +137,18 @@ class StatusTest(forked_command.ForkedCommandCase):
                 )
                 self.assertEqual((FAILURE, FAILURE), (code, checks["Callers"]["result"]))
                 self.assertIn(words, checks["Callers"]["details"])
+
+    def test_check_without_authentication_fails(self):
+        migration.upgrade()
+        self.callers = ""
+        for configuration, words in (
+            ("", "auth_strategy is not set"),
+            ("[api]\nauth_strategy = noauth\n", "auth_strategy is noauth"),
+        ):
+            with self.subTest(words):
+                code, checks = self._check(f"{BACKEND}{configuration}")
+                self.assertEqual((FAILURE, FAILURE), (code, checks["Callers"]["result"]))
+                self.assertIn(words, checks["Callers"]["details"].replace("\n", " "))
 
     def test_check_without_service_token_roles_warns(self):
         migration.upgrade()
