@@ -27,4 +27,10 @@ OPTIONS = [
         min=-1,
         help="How many GiB one volume may have. -1: limited by the project's quota only.",
     ),
+    cfg.IntOpt(
+        "quota_attachments",
+        default=-1,
+        min=-1,
+        help="How many attachments a project may have, reservations included. -1: unlimited.",
+    ),
 ]

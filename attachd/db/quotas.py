@@ -2,8 +2,8 @@
 """Limits and usage of projects, and their enforcement.
 
 A limit is what was set for the project, else what was set for the class ``default``, else what the
-configuration says. Usage is counted in the volumes table each time: there is no counter that could
-be wrong.
+configuration says. Usage is counted in the tables each time: there is no counter that could be
+wrong.
 
 Projects are locked while a request is checked and executed, so that two requests cannot both take
 the rest of a quota. In each transaction the project's lock comes first and the volume's row
@@ -29,6 +29,7 @@ Limits = Mapping[str, int]
 VOLUMES: Final = "volumes"
 GIGABYTES: Final = "gigabytes"
 PER_VOLUME: Final = "per_volume_gigabytes"
+ATTACHMENTS: Final = "attachments"
 DEFAULT_CLASS: Final = "default"
 UNLIMITED: Final = -1
 
@@ -44,6 +45,7 @@ _QUOTAS = models.quotas
 _QUOTA_CLASSES = models.quota_classes
 _VOLUMES = models.volumes
 _VOLUME_TYPES = models.volume_types
+_ATTACHMENTS = models.attachments
 
 # While a volume is extended, the growth counts already.
 GROWTH: Final = sa.case(
@@ -82,6 +84,7 @@ def configured_limits() -> dict[str, int]:
         VOLUMES: CONF.quota.quota_volumes,
         GIGABYTES: CONF.quota.quota_gigabytes,
         PER_VOLUME: CONF.quota.per_volume_size_limit,
+        ATTACHMENTS: CONF.quota.quota_attachments,
         **UNSUPPORTED_RESOURCES,
     }
 
@@ -125,7 +128,7 @@ def class_limits(class_name: str) -> dict[str, int]:
 
 @retried
 def usage(project_id: str) -> dict[str, ResourceUsage]:
-    """Return the usage of a project by resource, in one statement, with those of types."""
+    """Return the usage of a project by resource, with those of types."""
     with session.reader() as connection:
         return _fetch_usage(connection, project_id)
 
@@ -143,7 +146,11 @@ def _fetch_usage(connection: sa.Connection, project_id: str) -> dict[str, Resour
         .where(_VOLUMES.c.project_id == project_id)
         .group_by(_VOLUME_TYPES.c.name)
     )
-    usages = {VOLUMES: ResourceUsage(0), GIGABYTES: ResourceUsage(0)}
+    usages = {
+        VOLUMES: ResourceUsage(0),
+        GIGABYTES: ResourceUsage(0),
+        ATTACHMENTS: ResourceUsage(_count_attachments(connection, project_id)),
+    }
     for name, *numbers in connection.execute(statement):
         volumes, gib, growing = map(int, numbers)
         amounts = {VOLUMES: ResourceUsage(volumes), GIGABYTES: ResourceUsage(gib, growing)}
@@ -351,3 +358,59 @@ def _count_usage(
     statement = sa.select(*counted.values()).where(_VOLUMES.c.project_id == project_id)
     numbers = connection.execute(statement.select_from(_VOLUMES)).one()
     return {key: int(number or 0) for key, number in zip(counted, numbers, strict=True)}
+
+
+# ---- Attachments ----
+
+SET_FOR_ATTACHMENTS: Final = sa.func.coalesce(
+    sa.select(_QUOTAS.c.hard_limit)
+    .where(_QUOTAS.c.project_id == _VOLUMES.c.project_id, _QUOTAS.c.resource == ATTACHMENTS)
+    .scalar_subquery(),
+    sa.select(_QUOTA_CLASSES.c.hard_limit)
+    .where(_QUOTA_CLASSES.c.class_name == DEFAULT_CLASS, _QUOTA_CLASSES.c.resource == ATTACHMENTS)
+    .scalar_subquery(),
+    UNLIMITED,
+)
+"""The limit that is set for the attachments of a volume's project, in a statement on volumes.
+
+Most projects have none, and need no statement of their own to find that out.
+"""
+
+
+def lock_attachments(connection: sa.Connection, project_id: str) -> int:
+    """Lock a project if its attachments are limited, and return the limit.
+
+    A transaction that also locks a volume's row does so after this.
+    """
+    limits = fetch_limits(connection, project_id, [(ATTACHMENTS,)])
+    limit = limits.get(ATTACHMENTS, configured_limits()[ATTACHMENTS])
+    if limit != UNLIMITED:
+        lock_project(connection, project_id)
+    return limit
+
+
+def check_attachments(connection: sa.Connection, project_id: str, limit: int) -> None:
+    """Check that a project may have one more attachment.
+
+    :param limit: as of :func:`lock_attachments`
+    :raises QuotaExceeded: it has as many as it may have
+    """
+    if limit == UNLIMITED:
+        return
+    used = _count_attachments(connection, project_id)
+    if used >= limit:
+        raise exception.QuotaExceeded(
+            kind="AttachmentLimitExceeded",
+            resource=ATTACHMENTS,
+            requested=1,
+            limit=limit,
+            used=used,
+        )
+
+
+def _count_attachments(connection: sa.Connection, project_id: str) -> int:
+    """Count attachments, and the holds and connections of the older calls that have none yet."""
+    statement = sa.select(sa.func.count()).where(
+        _ATTACHMENTS.c.project_id == project_id, _ATTACHMENTS.c.parent_id.is_(None)
+    )
+    return int(connection.execute(statement).scalar_one())

@@ -88,7 +88,7 @@ def delete(ctx: RequestContext, target_project_id: str) -> None:
 def _resource_names(ctx: RequestContext, project_id: str) -> list[str]:
     """Return what is limited; users see the private types of their own project only."""
     known: types.Filters = {} if ctx.is_admin else {"known_to": project_id}
-    return view.resource_names(types.list_names(known))
+    return view.resource_names(ctx, types.list_names(known))
 
 
 def _limits(ctx: RequestContext, project_id: str) -> dict[str, int]:
@@ -99,24 +99,24 @@ CLASS = "/os-quota-class-sets/{class_name}"
 
 
 @endpoint("GET", CLASS, policy=policy.GET_CLASS, doc=view.NAMED_CLASS_DOC)
-def show_class(class_name: str) -> Body:
+def show_class(ctx: RequestContext, class_name: str) -> Body:
     """Return the quotas of a class; the default applies to what is not set in it."""
-    return {"quota_class_set": {**_class_limits(class_name), "id": class_name}}
+    return {"quota_class_set": {**_class_limits(ctx, class_name), "id": class_name}}
 
 
 @endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS_DOC)
-def update_class(class_name: str, body: Body) -> Body:
+def update_class(ctx: RequestContext, class_name: str, body: Body) -> Body:
     """Set some of the quotas of a class; the class exists from then on."""
-    known = view.resource_names(types.list_names({}))
+    known = view.resource_names(ctx, types.list_names({}))
     requested = requested_limits(body["quota_class_set"], "quota class set", known)
     quotas.set_class_limits(class_name, requested)
-    return {"quota_class_set": _class_limits(class_name)}
+    return {"quota_class_set": _class_limits(ctx, class_name)}
 
 
-def _class_limits(class_name: str) -> dict[str, int]:
+def _class_limits(ctx: RequestContext, class_name: str) -> dict[str, int]:
     of_all = quotas.class_limits(quotas.DEFAULT_CLASS)
     return view.effective(
-        view.resource_names(types.list_names({})), of_all, quotas.class_limits(class_name)
+        view.resource_names(ctx, types.list_names({})), of_all, quotas.class_limits(class_name)
     )
 
 

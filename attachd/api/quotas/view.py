@@ -6,6 +6,7 @@ from typing import Final, TypedDict
 
 from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc
+from attachd.context import RequestContext
 from attachd.db import quotas
 from attachd.db.quotas import TYPE_RESOURCES, UNLIMITED, Limits, ResourceUsage
 
@@ -29,10 +30,14 @@ SHOW_DOC: Final = EndpointDoc(
 """Answers: limits by name, and the id of the project or class if they are shown."""
 
 
-def resource_names(type_names: Iterable[str]) -> list[str]:
-    """Return the names of all limited resources, with those of volume types of these names."""
+def resource_names(ctx: RequestContext, type_names: Iterable[str]) -> list[str]:
+    """Return the names of all limited resources, with those of volume types of these names.
+
+    Attachments are limited by attachd only: clients of the Block Storage API are not shown them.
+    """
     of_types = [quotas.type_resource(part, name) for name in type_names for part in TYPE_RESOURCES]
-    return [*quotas.configured_limits(), *of_types]
+    hidden = {quotas.ATTACHMENTS} if ctx.ext_version is None else ()
+    return [*(name for name in quotas.configured_limits() if name not in hidden), *of_types]
 
 
 def effective(names: Iterable[str], *set_limits: Limits) -> dict[str, int]:

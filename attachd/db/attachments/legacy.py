@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import models
+from attachd.db import models, quotas
 from attachd.db.attachments import connect_rules, duplicates, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.connect_rules import READONLY, Action
@@ -73,17 +73,20 @@ def reserve(
     :param denied_rule: the rule that denies the caller to share the volume, if one does
     :raises VolumeNotAvailable: the volume has another holder, or is in no state for it
     :raises AttachmentLimitExceeded: a limit of attachments is reached
+    :raises QuotaExceeded: the project has as many attachments as it may have
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     identity = {"project_id": project_id, "user_id": user_id}
     new = attachment_rows.new_row(volume_id, AttachmentKind.HOLD, identity)
     new["state"] = AttachmentState.HELD.value
     with session.writer() as connection:
+        limit = quotas.lock_attachments(connection, project_id)
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
         request = connect_rules.Request(Action.RESERVE, denied_rule=denied_rule)
         connect_rules.decide(attachment_rows.LockedVolume(connection, volume, new, held), request)
+        quotas.check_attachments(connection, project_id, limit)
         attachment_rows.insert(connection, new)
         attachment_rows.update_volume(connection, volume, [*held, new], joined=True)
 
@@ -145,6 +148,7 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     """
     with session.writer() as connection:
+        limit = quotas.lock_attachments(connection, request["project_id"])
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
@@ -168,6 +172,10 @@ def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = Non
         modes = _decide_modes(locked, opened, action, request, None if hold else denied_rule)
         changed: Row = {"pending_detaches": 0}
         if current is None:
+            # A hold is released, and a connection without an attachment gets it: neither counts
+            # any more.
+            if hold is None and all(row["parent_id"] for row in opened):
+                quotas.check_attachments(connection, request["project_id"], limit)
             current = _insert_attachment(connection, known, modes)
             held.append(current)
             changed["admin_metadata"] = {
@@ -198,15 +206,19 @@ def begin_connection(
 
     :param guard: see store.move(); what it raises leaves no new row
     :param lease: as there
+    :raises QuotaExceeded: the project has as many attachments as it may have
     """
     identity = creator._asdict()
     with session.writer() as connection:
+        limit = quotas.lock_attachments(connection, creator.project_id)
         volume, held = attachment_rows.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
         current = duplicates.find_connection(_reusable(volume, held, creator.user_id), connector)
         if current is None:
+            if not _is_expected(volume, held, creator.user_id):
+                quotas.check_attachments(connection, creator.project_id, limit)
             new = attachment_rows.new_row(volume_id, AttachmentKind.CONNECTION, identity)
             new["state"] = AttachmentState.RESERVED.value
             attachment_rows.insert(connection, new)
@@ -231,6 +243,12 @@ def begin_connection(
     if lease:
         leases.confirm(lease, stored)
     return moved
+
+
+def _is_expected(volume: Row, held: Sequence[Row], user_id: str | None) -> bool:
+    """Return whether a hold or an attachment counts already for a new connection."""
+    hold = attachment_rows.find_hold(volume, held, user_id)
+    return hold is not None or bool(attachment_rows.without_connection(held))
 
 
 def _new_row(volume_id: str, request: AttachRequest) -> Row:

@@ -13,7 +13,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from attachd import states
-from attachd.db import models
+from attachd.db import models, quotas
 from attachd.db.cluster import leases
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.states import AttachmentState, Event, VolumeState
@@ -64,7 +64,9 @@ _LOCK = (
     sa.select(*_LOCKED_COLUMNS).where(_VOLUMES.c.id == sa.bindparam("match_id")).with_for_update()
 )
 LOCK_VOLUME: Final = CompiledStatement(_LOCK)
-LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(_LOCK.add_columns(_TYPE_SPECS))
+LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(
+    _LOCK.add_columns(_TYPE_SPECS, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota"))
+)
 LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(_LOCK.add_columns(_TYPE_SPECS, _FRONT_END_QOS))
 UPDATE_VOLUME: Final = CompiledStatement(
     sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("match_id"))
@@ -76,7 +78,7 @@ UPDATE_VOLUME_IF_UNCHANGED: Final = CompiledStatement(
     )
 )
 """Updates a volume that has not changed since SEEN_COLUMNS were read."""
-RESERVE_FREE_VOLUME: Final = CompiledStatement(
+_RESERVE_FREE_VOLUME = (
     sa.update(_VOLUMES)
     .where(
         _VOLUMES.c.id == sa.bindparam("match_id"),
@@ -86,6 +88,11 @@ RESERVE_FREE_VOLUME: Final = CompiledStatement(
     )
     .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
 )
+RESERVE_FREE_VOLUME: Final = CompiledStatement(_RESERVE_FREE_VOLUME)
+RESERVE_FREE_VOLUME_WITHOUT_QUOTA: Final = CompiledStatement(
+    _RESERVE_FREE_VOLUME.where(quotas.SET_FOR_ATTACHMENTS == quotas.UNLIMITED)
+)
+"""Reserves the volume only if no limit is set for the attachments of its project."""
 
 # No state outranks "attached", so no other attachment has to be read.
 SET_VOLUME_ATTACHED: Final = CompiledStatement(

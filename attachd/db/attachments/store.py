@@ -7,12 +7,14 @@ stored.
 """
 
 from collections.abc import Mapping, Sequence
+import contextlib
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import models
+from attachd.conf import CONF
+from attachd.db import models, quotas
 from attachd.db.agents import store as agents
 from attachd.db.attachments import connect_rules, duplicates, statements
 from attachd.db.attachments import rows as attachment_rows
@@ -20,6 +22,7 @@ from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.db.cluster import leases
 from attachd.db.cluster.leases import Lease
 from attachd.db.engine import session
+from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
 from attachd.states import AttachmentKind, AttachmentState, Event
 
@@ -54,46 +57,92 @@ def reserve(
     :raises VolumeNotFound: the volume does not exist any more
     :raises VolumeNotAvailable: the volume has another holder, or is in no state for it
     :raises AttachmentLimitExceeded: a limit of attachments is reached
+    :raises QuotaExceeded: the project has as many attachments as it may have
     :raises InvalidVolumeAttachMode: the volume may only be read, and "rw" was requested
     :raises Forbidden: the volume has another holder, and ``denied_rule`` names a rule
     :raises AgentNotFound: ``agent`` has been deleted
     """
     row = attachment_rows.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
     row["state"] = AttachmentState.RESERVED.value
+    if CONF.quota.quota_attachments == quotas.UNLIMITED:
+        with contextlib.suppress(_QuotaSet):
+            return _reserve_without_quota(row, denied_rule, first)
+    return _reserve_within_quota(row, denied_rule, first)
+
+
+class _QuotaSet(Exception):
+    """The attachments of the project are limited."""
+
+
+def _reserve_without_quota(
+    row: Row, denied_rule: str | None, first: session.Precondition | None
+) -> Row:
+    """Do as :func:`reserve`; raises _QuotaSet if the project has a limit."""
     with session.writer() as connection:
         if first is not None:
             first(connection)
-        if not _reserve_free_volume(connection, volume_id) and (
-            duplicate := _join_holders(connection, row, denied_rule, may_be_there=first is None)
-        ):
-            return duplicate
-        if row.get("agent") is not None:
-            agents.lock_for_share(connection, row["agent"])
-        attachment_rows.insert(connection, row)
+        without_quota = statements.RESERVE_FREE_VOLUME_WITHOUT_QUOTA
+        if not _reserve_free_volume(connection, row, without_quota):
+            volume, holders = _lock_to_reserve(connection, row)
+            if volume["attachments_quota"] != quotas.UNLIMITED:
+                raise _QuotaSet
+            if first is None and (duplicate := duplicates.find_duplicate(row, holders)):
+                return duplicate
+            _join_holders(connection, row, volume, holders, denied_rule)
+        _insert(connection, row)
     return row
 
 
-def _reserve_free_volume(connection: sa.Connection, volume_id: str) -> bool:
-    params = {"match_id": volume_id, "updated_at": models.now()}
-    return statements.RESERVE_FREE_VOLUME.execute(connection, params) == 1
+def _reserve_within_quota(
+    row: Row, denied_rule: str | None, first: session.Precondition | None
+) -> Row:
+    """Do as :func:`reserve` for a project that may have a limit."""
+    with session.writer() as connection:
+        if first is not None:
+            first(connection)
+        limit = quotas.lock_attachments(connection, row["project_id"])
+        if not _reserve_free_volume(connection, row, statements.RESERVE_FREE_VOLUME):
+            volume, holders = _lock_to_reserve(connection, row)
+            if first is None and (duplicate := duplicates.find_duplicate(row, holders)):
+                return duplicate
+            _join_holders(connection, row, volume, holders, denied_rule)
+        quotas.check_attachments(connection, row["project_id"], limit)
+        _insert(connection, row)
+    return row
+
+
+def _reserve_free_volume(
+    connection: sa.Connection, row: Row, statement: CompiledStatement
+) -> bool:
+    params = {"match_id": row["volume_id"], "updated_at": models.now()}
+    return statement.execute(connection, params) == 1
+
+
+def _lock_to_reserve(connection: sa.Connection, row: Row) -> tuple[Row, list[Row]]:
+    return attachment_rows.lock_with_rows(
+        connection, row["volume_id"], statements.LOCK_VOLUME_TO_RESERVE
+    )
 
 
 def _join_holders(
-    connection: sa.Connection, row: Row, denied_rule: str | None, *, may_be_there: bool
-) -> Row | None:
+    connection: sa.Connection,
+    row: Row,
+    volume: Row,
+    holders: Sequence[Row],
+    denied_rule: str | None,
+) -> None:
     """Allow one more attachment beside the existing ones, or raise an error that names the
     holders.
-
-    :returns: a duplicate instead, if there may be one
     """
-    statement = statements.LOCK_VOLUME_TO_RESERVE
-    volume, holders = attachment_rows.lock_with_rows(connection, row["volume_id"], statement)
-    if may_be_there and (duplicate := duplicates.find_duplicate(row, holders)):
-        return duplicate
     request = connect_rules.Request(connect_rules.Action.RESERVE, denied_rule=denied_rule)
     connect_rules.decide(LockedVolume(connection, volume, row, holders), request)
     attachment_rows.update_volume(connection, volume, [*holders, row], joined=True)
-    return None
+
+
+def _insert(connection: sa.Connection, row: Row) -> None:
+    if row.get("agent") is not None:
+        agents.lock_for_share(connection, row["agent"])
+    attachment_rows.insert(connection, row)
 
 
 @retried

@@ -5,6 +5,7 @@ import functools
 
 from attachd.conf import CONF
 from attachd.db import quotas
+from attachd.db.attachments import store as attachments
 from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
 from attachd.db.volumes import updates as volume_updates
@@ -66,6 +67,18 @@ class RacesOnSqlite(DatabaseRaceCase):
         outcomes = race_case.outcomes(*calls)
         self.assertEqual(34, outcomes["QuotaExceeded"], outcomes)
         self.assertEqual(6, quotas.usage(db_rows.PROJECT)["volumes_gold"].total)
+
+    def test_attachment_quota_is_kept_by_calls_at_once(self):
+        several = db_rows.add_volume(multiattach=True)["id"]
+        quotas.set_limits(db_rows.PROJECT, {"attachments": 7})
+        owner = {"project_id": db_rows.PROJECT, "user_id": "u"}
+        calls = [
+            functools.partial(attachments.reserve, volume_id, owner)
+            for volume_id in [several] * 20 + [db_rows.add_volume()["id"] for _ in range(20)]
+        ]
+        outcomes = race_case.outcomes(*calls)
+        self.assertEqual({"dict": 7, "QuotaExceeded": 33}, outcomes)
+        self.assertEqual(7, quotas.usage(db_rows.PROJECT)["attachments"].total)
 
     def test_quota_released_by_delete_is_used_once(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 10})

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits, usage, and the enforcement of quotas."""
 
+import functools
+
 from attachd import exception
 from attachd.conf import CONF, quota
-from attachd.db import quotas
+from attachd.db import models, quotas
+from attachd.db.attachments import legacy
+from attachd.db.attachments import store as attachments
 from attachd.db.engine import session
 from attachd.db.quotas import ResourceUsage
 from attachd.db.types import store as types
 from attachd.db.volumes import store as volumes
+from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows
 
-NONE = {"volumes": ResourceUsage(0), "gigabytes": ResourceUsage(0)}
+NONE = {name: ResourceUsage(0) for name in ("volumes", "gigabytes", "attachments")}
 
 
 class LimitsTest(databases.DatabaseCase):
@@ -46,7 +51,13 @@ class LimitsTest(databases.DatabaseCase):
     def test_default_configuration_has_limits(self):
         defaults = {option.name: option.default for option in quota.OPTIONS}
         self.assertEqual(
-            {"quota_volumes": 10, "quota_gigabytes": 1000, "per_volume_size_limit": -1}, defaults
+            {
+                "quota_volumes": 10,
+                "quota_gigabytes": 1000,
+                "per_volume_size_limit": -1,
+                "quota_attachments": -1,
+            },
+            defaults,
         )
 
     def test_limits_default_to_configuration(self):
@@ -64,7 +75,7 @@ class UsageTest(databases.DatabaseCase):
             db_rows.add_volume(state, size_gib=2)
         db_rows.add_volume(project_id="other", size_gib=100)
         self.assertEqual(
-            {"volumes": ResourceUsage(5), "gigabytes": ResourceUsage(10)},
+            {**NONE, "volumes": ResourceUsage(5), "gigabytes": ResourceUsage(10)},
             quotas.usage(db_rows.PROJECT),
         )
         self.assertEqual(NONE, quotas.usage("unknown"))
@@ -82,6 +93,7 @@ class UsageTest(databases.DatabaseCase):
         db_rows.add_volume(size_gib=4)
         self.assertEqual(
             {
+                **NONE,
                 "volumes": ResourceUsage(3),
                 "gigabytes": ResourceUsage(9, 1),
                 "volumes_gold": ResourceUsage(2),
@@ -89,6 +101,16 @@ class UsageTest(databases.DatabaseCase):
             },
             quotas.usage(db_rows.PROJECT),
         )
+
+    def test_usage_counts_attachments_in_every_state(self):
+        volume = db_rows.add_volume()["id"]
+        attached = db_rows.add_attachment(volume, "attached", kind="legacy")["id"]
+        db_rows.add_attachment(volume, "connected", kind="connection", parent_id=attached)
+        db_rows.add_attachment(volume, "connected", kind="connection")
+        db_rows.add_attachment(volume, "held", kind="hold")
+        db_rows.add_attachment(volume, "connect_failed")
+        db_rows.add_attachment(volume, "reserved", project_id="other")
+        self.assertEqual(ResourceUsage(4), quotas.usage(db_rows.PROJECT)["attachments"])
 
 
 class LoweringTest(databases.DatabaseCase):
@@ -281,7 +303,111 @@ class RetypeTest(QuotaClaimsCase):
         self.assert_exceeded("volumes_gold: 1 more", quotas.check, PROJECT, claim)
 
 
+CONNECTOR = {"host": "node-1"}
+SERVER = "11111111-1111-4111-8111-111111111111"
+
+
+class AttachmentsTest(databases.DatabaseCase):
+    def setUp(self):
+        super().setUp()
+        quotas.set_limits(PROJECT, {"attachments": 1})
+
+    def reserve(self, volume_id=None, first=None, **values):
+        values = {"project_id": PROJECT, "user_id": "u", **values}
+        volume_id = volume_id or db_rows.add_volume(project_id=values["project_id"])["id"]
+        return attachments.reserve(volume_id, values, first=first)
+
+    def hold(self, volume_id=None):
+        legacy.reserve(volume_id or db_rows.add_volume()["id"], PROJECT, "u")
+
+    def attach(self, volume_id=None):
+        request = {"project_id": PROJECT, "user_id": "u", "instance_uuid": None, "host": "node-1"}
+        request |= {"mountpoint": "/dev/vdb", "mode": None}
+        return legacy.attach(volume_id or db_rows.add_volume()["id"], request)
+
+    def connect(self, volume_id=None):
+        volume_id = volume_id or db_rows.add_volume()["id"]
+        creator = legacy.Creator(PROJECT, "u")
+        legacy.begin_connection(
+            volume_id, creator, CONNECTOR, lambda _locked: {"host": "node-1", "connector": {}}
+        )
+
+    def assert_exceeded(self, function, *arguments):
+        before = db_rows.list_attachments()
+        with self.assertRaisesRegex(
+            exception.QuotaExceeded, "AttachmentLimitExceeded: .*attachments: 1 more .*1 of 1"
+        ):
+            function(*arguments)
+        self.assertEqual(before, db_rows.list_attachments())
+
+    def test_attachments_up_to_limit_are_made(self):
+        row = self.reserve()
+        for function in (self.reserve, self.hold, self.attach, self.connect):
+            with self.subTest(function.__name__):
+                self.assert_exceeded(function)
+        self.reserve(project_id="other")
+        attachments.move(row["id"], row["volume_id"], Event.CANCEL)
+        self.reserve()
+
+    def test_multiattach_volume_counts_each_attachment(self):
+        volume = db_rows.add_volume(multiattach=True)["id"]
+        self.reserve(volume)
+        self.assert_exceeded(self.reserve, volume)
+        quotas.set_limits(PROJECT, {"attachments": -1})
+        self.reserve(volume)
+
+    def test_duplicate_request_at_limit_returns_its_attachment(self):
+        values = {"instance_uuid": SERVER, "connector": CONNECTOR}
+        row = self.reserve(**values)
+        self.assertEqual(row["id"], self.reserve(row["volume_id"], **values)["id"])
+
+    def test_attach_by_older_calls_counts_once(self):
+        volume = db_rows.add_volume()["id"]
+        self.hold(volume)
+        self.connect(volume)
+        self.attach(volume)
+        self.attach(volume)
+        self.assertEqual(1, quotas.usage(PROJECT)["attachments"].total)
+        self.assert_exceeded(self.hold)
+
+    def test_limit_of_class_then_configuration_applies(self):
+        quotas.delete_limits(PROJECT)
+        self.reserve()
+        self.reserve()
+        CONF.set_override("quota_attachments", 3, group="quota")
+        self.addCleanup(CONF.clear_override, "quota_attachments", group="quota")
+        self.reserve()
+        with self.assertRaisesRegex(exception.QuotaExceeded, "3 of 3"):
+            self.reserve()
+        quotas.set_class_limits("default", {"attachments": 4})
+        self.reserve()
+        with self.assertRaisesRegex(exception.QuotaExceeded, "4 of 4"):
+            self.reserve()
+        quotas.set_limits(PROJECT, {"attachments": -1})
+        self.reserve()
+
+    def test_precondition_of_refused_reservation_is_rolled_back(self):
+        self.reserve()
+        key = {"digest": "d", "fingerprint": "f", "resource_id": "r", "made": True}
+        key["expires_at"] = models.now()
+
+        def first(connection):
+            connection.execute(models.idempotency_keys.insert().values(**key))
+
+        with self.assertRaises(exception.QuotaExceeded):
+            self.reserve(first=first)
+        with session.reader() as connection:
+            self.assertIsNone(connection.execute(models.idempotency_keys.select()).first())
+
+
 class CostTest(QuotaClaimsCase):
+    def test_unlimited_attachments_need_no_statement(self):
+        for multiattach, expected in ((False, 3), (True, 6)):
+            volume = db_rows.add_volume(multiattach=multiattach)["id"]
+            values = {"project_id": PROJECT, "user_id": "u"}
+            reserve = functools.partial(attachments.reserve, volume, values)
+            self.assertEqual(expected, self._statements(reserve))
+
     def _statements(self, function):
         before = session.counters().statements
         function()

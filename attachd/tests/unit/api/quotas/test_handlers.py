@@ -42,6 +42,20 @@ class ShowTest(Case):
             self.show(),
         )
 
+    def test_attachments_are_shown_with_ext_version_only(self):
+        own = api_context.make_context(*api_context.ADMIN, ext_version=(1, 0))
+        shown = handlers.update(own, db_rows.PROJECT, {"quota_set": {"attachments": 7}}, {})
+        self.assertEqual(7, shown["quota_set"]["attachments"])
+        shown = handlers.update_class(own, "default", {"quota_class_set": {"attachments": 8}})
+        self.assertEqual(8, shown["quota_class_set"]["attachments"])
+        self.assertEqual(8, handlers.show_class(own, "default")["quota_class_set"]["attachments"])
+        db_rows.add_attachment(db_rows.add_volume()["id"])
+        shown = handlers.show(own, db_rows.PROJECT, {"usage": "True"})["quota_set"]
+        self.assertEqual({"limit": 7, "in_use": 1, "reserved": 0}, shown["attachments"])
+        self.assertNotIn("attachments", self.show())
+        with self.assertRaisesRegex(exception.BadRequest, "'attachments'"):
+            self.update(attachments=1)
+
     def test_show_has_limits_of_each_type(self):
         api_context.add_type("gold")
         quotas.set_limits(db_rows.PROJECT, {"volumes_gold": 3})
@@ -123,10 +137,11 @@ class DeleteTest(Case):
 
 class ClassesTest(api_context.ApiContextCase):
     def update(self, name, **body):
-        return handlers.update_class(name, {"quota_class_set": body})["quota_class_set"]
+        body = {"quota_class_set": body}
+        return handlers.update_class(api_context.make_context(), name, body)["quota_class_set"]
 
     def show(self, name):
-        return handlers.show_class(name)["quota_class_set"]
+        return handlers.show_class(api_context.make_context(), name)["quota_class_set"]
 
     def test_update_class_is_shown(self):
         api_context.add_type("gold")

@@ -6,14 +6,16 @@ import unittest
 from attachd.api.quotas import view
 from attachd.conf import CONF
 from attachd.db.quotas import ResourceUsage
+from attachd.tests.fixtures import api_context
 
 
 class ViewTest(unittest.TestCase):
     def test_resource_names_include_those_of_types(self):
-        plain = view.resource_names([])
-        self.assertEqual(7, len(plain))
+        ctx = api_context.make_context()
+        self.assertEqual(7, len(view.resource_names(ctx, [])))
         self.assertEqual(
-            ["volumes_a b", "gigabytes_a b", "snapshots_a b"], view.resource_names(["a b"])[7:]
+            ["volumes_a b", "gigabytes_a b", "snapshots_a b"],
+            view.resource_names(ctx, ["a b"])[7:],
         )
 
     def test_effective_prefers_last_limits(self):
