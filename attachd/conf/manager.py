@@ -23,7 +23,9 @@ OPTIONS = [
         "threads_per_backend",
         default=16,
         min=1,
-        help="How many requests one process executes at the same time for one backend.",
+        help="How many requests one process executes at the same time for one backend. Requests "
+        "for one volume wait in order, outside of these threads; free threads take the waiting "
+        "requests of the projects in turn.",
     ),
     cfg.IntOpt(
         "copies_per_backend",

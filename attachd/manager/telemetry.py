@@ -17,6 +17,7 @@ from attachd.manager import backends
 from attachd.manager.backends import Backend
 from attachd.manager.ha import volume_lease
 from attachd.manager.ha.membership import Membership
+from attachd.rpc import fair_dispatch
 from attachd.telemetry import exporter, gmr, metrics, tracing
 from attachd.telemetry.cached_probe import Probe
 
@@ -60,6 +61,7 @@ def instrument(loaded: Iterable[Backend]) -> None:
             "manager", service.version(), row_counts.statement_totals
         )
         metrics_exporter.add(RowCountCollector())
+        metrics_exporter.add(QueueCollector())
         metrics_exporter.start()
     if CONF.metrics.enabled or tracing.is_on():
         for backend in loaded:
@@ -136,11 +138,26 @@ def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metri
     yield metrics.BACKEND_AGE.family({(row.backend,): row.age + age for row in counts.backends})
 
 
+class QueueCollector:
+    """A Prometheus collector of the lengths of the queues of this process."""
+
+    def describe(self) -> Iterable[core.Metric]:
+        """Return nothing, as RowCountCollector."""
+        return ()
+
+    def collect(self) -> Iterable[core.Metric]:
+        """Return how many calls wait for each server."""
+        lengths: dict[tuple[str, ...], float]
+        lengths = {(server,): float(calls) for server, calls, _ in fair_dispatch.queue_lengths()}
+        yield metrics.QUEUED_CALLS.family(lengths)
+
+
 def add_report_sections(loaded: Sequence[Backend]) -> None:
     """Add sections about these backends to the Guru Meditation Report of this process."""
     gmr.setup("attachd-manager")
     gmr.register_section("Database", db.pools)
     gmr.register_section("Backends", lambda: [_describe_backend(backend) for backend in loaded])
+    gmr.register_section("Waiting calls", _describe_queues)
     gmr.register_section("Volume locks", _describe_locks)
 
 
@@ -152,6 +169,13 @@ def _describe_backend(backend: Backend) -> str:
         f"{CONF.manager.threads_per_backend}; background tasks: {tasks}; process "
         f"{backend.membership.id}"
     )
+
+
+def _describe_queues() -> Iterable[str]:
+    return [
+        f"{server}: {calls} of {projects} projects"
+        for server, calls, projects in fair_dispatch.queue_lengths()
+    ]
 
 
 def _describe_locks() -> Iterable[str]:

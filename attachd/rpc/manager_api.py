@@ -13,6 +13,7 @@ upgraded.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+import copy
 from typing import Any, Final, TypedDict
 
 from attachd.context import RequestContext
@@ -140,7 +141,9 @@ def process_pending(context: RequestContext, attachment: Attachment) -> None:
     :raises Unavailable: the message could not be sent; a manager finds the row by itself later
     """
     with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
-        _manager(attachment.backend).cast(context, "process_pending", attachment_id=attachment.id)
+        about = copy.copy(context)
+        about.resource_uuid = attachment.volume_id  # by which the manager queues the message
+        _manager(attachment.backend).cast(about, "process_pending", attachment_id=attachment.id)
 
 
 def initialize_connection(

@@ -17,7 +17,6 @@ from kombu import exceptions as kombu_exceptions
 from oslo_log import log as logging
 import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver  # pinned by tests/unit/rpc/test_transport.py
-from oslo_messaging.rpc.server import RPCServer
 
 from attachd import exception
 from attachd.conf import CONF
@@ -25,6 +24,7 @@ from attachd.conf import messaging as conf_messaging
 from attachd.context import RequestContext
 from attachd.objects import Manifest, manifest_of_contract
 from attachd.objects import Serializer as ObjectSerializer
+from attachd.rpc.fair_dispatch import FairServer
 from attachd.telemetry import metrics
 
 LOG = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ _CONTEXT_FIELDS = {
     "request_id": "request_id",
     "global_request_id": "global_request_id",
     "by_service": "by_service",
+    "resource_uuid": "resource_uuid",
 }
 """Attributes of a context that managers get, and their keys in RequestContext.from_dict()."""
 
@@ -114,9 +115,10 @@ class _ServerSerializer(Serializer):
 class Dispatcher(messaging.RPCDispatcher):
     """Dispatch calls to an endpoint, except those whose callers have timed out.
 
-    A call waits in this process while all threads of its backend are busy.  Its caller times out
-    meanwhile.  Without the check, a backend that returns from an outage would first execute all
-    calls of the outage, and delay the current ones.
+    A call waits in this process while all threads of its backend are busy, or while another call
+    works on its volume.  Its caller times out meanwhile.  Without the check, a backend that
+    returns from an outage would first execute all calls of the outage, and delay the current
+    ones.
 
     Each caller is answered in the object versions that belong to the version of its message.
     Only OBJECT_ARGUMENTS are rebuilt as objects: a connector has keys that a client chose.
@@ -357,14 +359,14 @@ def get_server(
     """Return a server for ``endpoint``, not yet started.
 
     ``start(override_pool_size=N)`` lets it work with N threads, ``stop()`` ends receiving,
-    ``wait()`` waits for what was received.
+    ``wait()`` waits for what was received.  Threads take calls in the order of fair_dispatch.
 
     :param server_name: ``host@backend`` of a manager
     :param topic: None: that of managers
     :param caller_timeout: seconds that callers wait for an answer; None: [rpc]attach_timeout
     """
     target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
-    return RPCServer(get_transport(), target, Dispatcher(endpoint, caller_timeout))
+    return FairServer(get_transport(), target, Dispatcher(endpoint, caller_timeout))
 
 
 def expected_errors(method: Callable[P, R]) -> Callable[P, R]:

@@ -120,8 +120,13 @@ SERVED: Final = _counter(
 )
 SERVED_DURATION: Final = _duration(
     "attachd_served_duration_seconds",
-    "How long a backend worked on a call, including the wait for the volume lock.",
+    "How long a backend worked on a call, including the wait for the lease of the volume.",
     ("server", "method"),
+)
+QUEUE_DURATION: Final = _duration(
+    "attachd_queue_duration_seconds",
+    "How long calls waited in a manager for a thread, or for their volume.",
+    ("server",),
 )
 STEPS: Final = _counter(
     "attachd_steps_total",
@@ -175,6 +180,9 @@ BACKEND_UP: Final = Gauge(
 )
 BACKEND_AGE: Final = Gauge(
     "attachd_backend_report_age_seconds", "Seconds since the backend's last report.", ("backend",)
+)
+QUEUED_CALLS: Final = Gauge(
+    "attachd_queued_calls", "Calls that wait in the manager process that answers.", ("server",)
 )
 AGENTS: Final = Gauge("attachd_agents", "Agents of hosts, up or down.", ("status",))
 MANAGERS: Final = Gauge("attachd_manager_processes", "Live processes of managers.")

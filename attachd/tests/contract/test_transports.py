@@ -14,7 +14,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Volume
-from attachd.rpc import transport
+from attachd.rpc import fair_dispatch, transport
 from attachd.tests.contract.transports import VERSION, Endpoint, InProcess, RabbitMQ
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -248,6 +248,29 @@ class Time:
         for caller in callers:
             caller.join(TIMEOUT)
             self.assertFalse(caller.is_alive())
+
+    def test_calls_for_busy_volume_occupy_one_thread(self):
+        endpoint = self.serve(threads=2)
+        for _ in range(5):
+            self.client().cast(self.context, "work", volume_id="busy")
+        self.assertTrue(endpoint.running.acquire(timeout=TIMEOUT))
+        self.assertTrue(self.call("work", volume_id="free"))
+        self.assertEqual(["busy", "free"], endpoint.seen)
+        endpoint.gate.set()
+        wait_until(lambda: len(endpoint.ended) == 5)
+
+    def test_call_of_other_project_precedes_earlier_calls_of_busy_project(self):
+        endpoint = self.serve(threads=1)
+        self.client().cast(self.context, "wait")
+        self.assertTrue(endpoint.running.acquire(timeout=TIMEOUT))
+        for number in range(9):
+            self.client().cast(self.context, "note", value=number)
+        other = RequestContext(user_id="u", project_id="other")
+        self.client().cast(other, "note", value="other")
+        wait_until(lambda: ("host@backend", 10, 2) in fair_dispatch.queue_lengths())
+        endpoint.gate.set()
+        wait_until(lambda: len(endpoint.seen) == 10)
+        self.assertEqual([0, "other", *range(1, 9)], endpoint.seen)
 
     def test_concurrent_callers_receive_their_own_answers(self):
         self.serve(threads=8)

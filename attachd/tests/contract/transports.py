@@ -55,6 +55,10 @@ class Endpoint:
         self.ended.append(passed)
         return passed
 
+    def work(self, _context, volume_id):
+        self.seen.append(volume_id)
+        return self.wait(_context) if volume_id == "busy" else True
+
     def missing(self, _context):
         raise exception.VolumeNotFound(volume_id="v1")
 

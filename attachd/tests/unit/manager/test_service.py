@@ -31,9 +31,9 @@ class ManagerServiceTest(unittest.TestCase):
         self.manager = ManagerService()
         self.addCleanup(self.manager.stop)
 
-    def ask(self):
+    def ask(self, volume_id="v"):
         return transport.get_client(self.backend.host, TIMEOUT, "1.0").call(
-            RequestContext(overwrite=False), "detach", attachment_id="a", volume_id="v"
+            RequestContext(overwrite=False), "detach", attachment_id="a", volume_id=volume_id
         )
 
     def test_start_serves_backends_and_reports_them(self):
@@ -132,7 +132,7 @@ class ManagerServiceTest(unittest.TestCase):
             return []
 
         with mock.patch("attachd.manager.detach.detach", detach):
-            callers = [threading.Thread(target=self.ask) for _ in range(3)]
+            callers = [threading.Thread(target=self.ask, args=(volume,)) for volume in "uvw"]
             for caller in callers:
                 caller.start()
             for _ in range(2):

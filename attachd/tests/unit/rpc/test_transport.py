@@ -41,6 +41,7 @@ class SerializerTest(unittest.TestCase):
             project_domain_id="pd",
             global_request_id="req-" + str(uuid.uuid4()),
             auth_token="secret",
+            resource_uuid="v",
         )
         sent = self.serializer.serialize_context(context)
         self.assertNotIn("secret", repr(sent))

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue of the messages that an RPC server has received, by project and volume.
+
+oslo.messaging gives each message to a pool of threads in the order of arrival.  With that order
+the calls for one busy volume would wait for its lock in all threads of the backend, and the calls
+of one busy project would precede those of all others.  Here a message waits outside of the
+threads until its volume is free, and free threads take the messages of the projects in turn.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+import threading
+import time
+from typing import Any, Final
+import weakref
+
+from oslo_log import log
+import oslo_messaging as messaging
+from oslo_messaging.rpc.server import RPCServer
+
+from attachd.telemetry import metrics
+
+LOG = log.getLogger(__name__)
+
+PARALLEL_PER_VOLUME: Final = 1
+"""How many calls for one volume run at the same time: others would wait for its lock."""
+
+Process = Callable[[Sequence[Any]], None]
+"""Executes a received message and sends the answer; it raises nothing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Call:
+    """A message that waits.
+
+    :ivar project: its share of the threads
+    :ivar volume: the volume that it works on; "" for calls that wait for no other call
+    """
+
+    process: Process
+    incoming: Sequence[Any]
+    project: str
+    volume: str
+    arrived: float
+
+
+class _Queue:
+    """Waiting calls: projects in turn, of a project its volumes in turn, of a volume in order.
+
+    The caller locks it.
+
+    :ivar length: how many calls wait
+    """
+
+    def __init__(self) -> None:
+        self._projects: OrderedDict[str, OrderedDict[str, deque[_Call]]] = OrderedDict()
+        self._running: Counter[str] = Counter()
+        self.length = 0
+
+    @property
+    def projects(self) -> int:
+        """How many projects have waiting calls."""
+        return len(self._projects)
+
+    def put(self, call: _Call) -> None:
+        """Append a call."""
+        volumes = self._projects.setdefault(call.project, OrderedDict())
+        volumes.setdefault(call.volume, deque()).append(call)
+        self.length += 1
+
+    def take(self) -> _Call | None:
+        """Remove the next call whose volume is free, and count it as running; None: none."""
+        if (found := self._find()) is None:
+            return None
+        project, volume = found
+        volumes = self._projects[project]
+        call = volumes[volume].popleft()
+        _rotate(volumes, volume)
+        _rotate(self._projects, project)
+        self._running[volume] += 1
+        self.length -= 1
+        return call
+
+    def end(self, call: _Call) -> None:
+        """Count a taken call as ended."""
+        self._running[call.volume] -= 1
+        if not self._running[call.volume]:
+            del self._running[call.volume]
+
+    def _find(self) -> tuple[str, str] | None:
+        # Each busy volume occupies a thread, so there are not many to skip.
+        for project, volumes in self._projects.items():
+            for volume in volumes:
+                if not volume or self._running[volume] < PARALLEL_PER_VOLUME:
+                    return project, volume
+        return None
+
+
+def _rotate(queues: OrderedDict[str, Any], key: str) -> None:
+    """Make a queue the last one, or remove it if it is empty."""
+    if queues[key]:
+        queues.move_to_end(key)
+    else:
+        del queues[key]
+
+
+class FairExecutor:
+    """The threads of one server; takes the place of the thread pool of oslo.messaging.
+
+    :param name: of the server, for metrics and reports
+    :param max_workers: number of threads
+    """
+
+    def __init__(self, name: str, max_workers: int) -> None:
+        self._name = name
+        self._max_workers = max_workers
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
+        self._queue = _Queue()
+        self._handed: deque[_Call] = deque()  # to threads that begin, or wake up
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._stopping = False
+        _executors.add(self)
+
+    def submit(self, process: Process, incoming: Sequence[Any]) -> None:
+        """Queue a message, and return at once.
+
+        :raises RuntimeError: the executor was shut down
+        """
+        message = incoming[0]
+        content = message.ctxt, message.message
+        call = _Call(process, incoming, share_of(*content), volume_of(*content), time.monotonic())
+        with self._mutex:
+            if self._stopping:
+                raise RuntimeError("The server has stopped.")
+            self._queue.put(call)
+            self._use_free_thread()
+
+    def shutdown(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002  as of a thread pool
+        """Execute what waits, and end the threads.
+
+        :param wait: return when they have ended
+        """
+        with self._mutex:
+            self._stopping = True
+            self._wake_all()
+            threads = list(self._threads)
+        while wait and threads:
+            for thread in threads:
+                thread.join()
+            with self._mutex:
+                threads = list(self._threads)
+
+    def describe(self) -> tuple[str, int, int]:
+        """Return the name, the number of waiting calls, and of how many projects they are."""
+        return self._name, self._queue.length, self._queue.projects
+
+    def _use_free_thread(self) -> None:
+        """Give the next call to an idle or a new thread, if there is one."""
+        if not self._idle and len(self._threads) == self._max_workers:
+            return
+        if (call := self._queue.take()) is None:
+            return
+        self._handed.append(call)
+        if self._idle:
+            self._idle -= 1
+            self._changed.notify()
+            return
+        name = f"rpc-{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _wake_all(self) -> None:
+        self._idle = 0
+        self._changed.notify_all()
+
+    def _work(self) -> None:
+        call = None
+        while (call := self._next(call)) is not None:
+            if metrics.is_enabled():
+                waited = time.monotonic() - call.arrived
+                metrics.observe(metrics.QUEUE_DURATION, waited, self._name)
+            try:
+                call.process(call.incoming)
+            except Exception:
+                LOG.exception("A call to %s failed", self._name)
+
+    def _next(self, ended: _Call | None) -> _Call | None:
+        """Return the next call; None if the thread has to end.
+
+        :param ended: the call that the thread has executed; None: it begins
+        """
+        with self._mutex:
+            if ended is not None:
+                self._queue.end(ended)
+                if (call := self._queue.take()) is not None:
+                    self._use_free_thread()  # More than one call may have waited for this end.
+                    return call
+            while not self._handed:
+                if self._stopping and not self._queue.length:
+                    self._wake_all()
+                    self._threads.discard(threading.current_thread())
+                    return None
+                self._idle += 1
+                self._changed.wait()
+            return self._handed.popleft()
+
+
+_executors: weakref.WeakSet[FairExecutor] = weakref.WeakSet()
+
+
+def queue_lengths() -> list[tuple[str, int, int]]:
+    """Return each server of this process, how many calls wait, and of how many projects.
+
+    The function takes no lock, so that it also answers in a process that hangs.
+    """
+    return sorted(executor.describe() for executor in list(_executors))
+
+
+def share_of(context: Mapping[str, Any], message: Mapping[str, Any]) -> str:
+    """Return whose share of the threads a message uses.
+
+    :param context: as it was sent
+    :returns: the project; for messages without one, such as those of agents, the host that they
+        name
+    """
+    return str(context.get("project_id") or _arguments(message).get("host") or "")
+
+
+def volume_of(context: Mapping[str, Any], message: Mapping[str, Any]) -> str:
+    """Return the id of the volume that a message is about, or "".
+
+    :param context: as it was sent; it names the volume of messages without such an argument
+    """
+    arguments = _arguments(message)
+    volume = arguments.get("volume")
+    if isinstance(volume, Mapping):  # a versioned object, as it was sent
+        return str(volume.get("attachd_object.data", {}).get("id") or "")
+    return str(arguments.get("volume_id") or context.get("resource_uuid") or "")
+
+
+def _arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments = message.get("args")
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
+class FairServer(RPCServer):
+    """An RPC server that executes messages in the order of :class:`FairExecutor`."""
+
+    def __init__(self, transport: Any, target: messaging.Target, dispatcher: Any) -> None:
+        super().__init__(transport, target, dispatcher)
+        # Pinned by tests/unit/rpc/test_fair_dispatch.py.
+        self._executor_cls = functools.partial(FairExecutor, target.server or target.topic)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from collections import Counter, defaultdict
+import functools
+import threading
+from types import SimpleNamespace
+import unittest
+from unittest import mock
+
+from futurist import ThreadPoolExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import oslo_messaging as messaging
+from oslo_messaging import server as messaging_server
+
+from attachd.context import RequestContext
+from attachd.objects import Attachment, Volume
+from attachd.rpc import fair_dispatch, manager_api, transport
+from attachd.rpc.fair_dispatch import FairExecutor
+from attachd.tests import concurrency
+from attachd.tests.fixtures import conf_fixture, metric_samples, rpc_clients
+from attachd.tests.wait import TIMEOUT, wait_until
+
+
+def message(number=0, project="p", volume=None, **arguments):
+    """Return a message as the RPC server passes it to its executor."""
+    if volume is not None:
+        arguments["volume_id"] = volume
+    context = {"project_id": project} if project else {}
+    content = {"method": "m", "args": arguments}
+    return [SimpleNamespace(ctxt=context, message=content, number=number)]
+
+
+class ShareTest(unittest.TestCase):
+    """What a message is queued by."""
+
+    def test_volume_of_message_is_id_in_arguments(self):
+        self.assertEqual("v", fair_dispatch.volume_of({}, {"args": {"volume_id": "v"}}))
+
+    def test_volume_of_message_with_volume_object_is_its_id(self):
+        sent = transport.Serializer().serialize_entity(None, Volume(id="v"))
+        self.assertEqual("v", fair_dispatch.volume_of({}, {"args": {"volume": sent}}))
+
+    def test_volume_of_message_about_attachment_is_in_its_context(self):
+        client, _made = rpc_clients.patch_clients(self)
+        conf_fixture.override(self, "attachd_manager", manager_api.VERSION, "upgrade_levels")
+        context = RequestContext(project_id="p", overwrite=False)
+        attachment = Attachment(id="a", volume_id="v", volume_host="h@b#pool")
+        manager_api.process_pending(context, attachment)
+        (sent, _method), arguments = client.cast.call_args
+        sent = transport.Serializer.serialize_context(sent)
+        self.assertEqual("v", fair_dispatch.volume_of(sent, {"args": arguments}))
+        self.assertEqual("p", fair_dispatch.share_of(sent, {"args": arguments}))
+        self.assertIsNone(context.resource_uuid)
+
+    def test_volume_of_other_message_is_empty(self):
+        for content in ({}, {"args": {}}, {"args": None}, {"args": {"volume": "x"}}):
+            self.assertEqual("", fair_dispatch.volume_of({}, content))
+
+    def test_share_of_message_is_project_or_else_host(self):
+        content = {"args": {"host": "h"}}
+        self.assertEqual("p", fair_dispatch.share_of({"project_id": "p"}, content))
+        self.assertEqual("h", fair_dispatch.share_of({}, content))
+        self.assertEqual("", fair_dispatch.share_of({}, {}))
+
+
+class ExecutorTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.started, self.ended = [], []
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.addCleanup(self.gate.set)
+
+    def executor(self, threads):
+        executor = FairExecutor("h@b", threads)
+        self.addCleanup(executor.shutdown)
+        self.addCleanup(self.gate.set)
+        return executor
+
+    def block(self, incoming):
+        self.started.append(incoming[0].number)
+        self.entered.release()
+        self.gate.wait(TIMEOUT)
+        self.ended.append(incoming[0].number)
+
+    def await_started(self, count):
+        for _ in range(count):
+            self.assertTrue(self.entered.acquire(timeout=TIMEOUT))
+
+    def test_calls_for_one_volume_run_one_after_the_other_in_order(self):
+        executor = self.executor(4)
+        for number in range(20):
+            executor.submit(self.block, message(number, volume="v"))
+        self.await_started(1)
+        self.assertEqual([0], self.started)
+        self.assertEqual(1, len(executor._threads))
+        self.gate.set()
+        executor.shutdown()
+        self.assertEqual(list(range(20)), self.ended)
+
+    def test_call_for_other_volume_passes_calls_for_busy_volume(self):
+        executor = self.executor(2)
+        for number in range(20):
+            executor.submit(self.block, message(number, volume="v"))
+        executor.submit(self.block, message("other", volume="w"))
+        self.await_started(2)
+        self.assertCountEqual([0, "other"], self.started)
+
+    def test_calls_without_volume_use_all_threads_and_no_more(self):
+        executor = self.executor(3)
+        for number in range(5):
+            executor.submit(self.block, message(number))
+        self.await_started(3)
+        self.assertEqual(3, len(executor._threads))
+        self.assertEqual(("h@b", 2, 1), executor.describe())
+        self.assertIn(("h@b", 2, 1), fair_dispatch.queue_lengths())
+        self.gate.set()
+        executor.shutdown()
+        self.assertCountEqual(range(5), self.ended)
+        self.assertEqual(("h@b", 0, 0), executor.describe())
+
+    def test_projects_take_turns_and_their_volumes_too(self):
+        executor = self.executor(1)
+        executor.submit(self.block, message("first", volume="x"))
+        self.await_started(1)
+        for number in range(4):
+            executor.submit(self.block, message(f"a{number}", "a", "v"))
+        for number in range(4, 6):
+            executor.submit(self.block, message(f"a{number}", "a", "w"))
+        for number in range(2):
+            executor.submit(self.block, message(f"b{number}", "b", "v"))
+        self.gate.set()
+        executor.shutdown()
+        result = ["first", "a0", "b0", "a4", "b1", "a1", "a5", "a2", "a3"]
+        self.assertEqual(result, self.ended)
+
+    def test_failed_call_frees_volume_and_thread(self):
+        executor = self.executor(1)
+        with self.assertLogs("attachd.rpc.fair_dispatch", "ERROR"):
+            executor.submit(mock.Mock(side_effect=ValueError), message(volume="v"))
+            executor.submit(self.block, message(1, volume="v"))
+            self.await_started(1)
+
+    def test_shutdown_executes_waiting_calls_and_ends_threads(self):
+        executor = self.executor(2)
+        for number in range(6):
+            executor.submit(self.block, message(number, volume=str(number % 3)))
+        self.await_started(2)
+        executor.shutdown(wait=False)
+        with self.assertRaises(RuntimeError):
+            executor.submit(self.block, message())
+        self.gate.set()
+        executor.shutdown()
+        self.assertCountEqual(range(6), self.ended)
+        self.assertEqual(set(), executor._threads)
+
+    def test_idle_threads_are_used_again(self):
+        executor = self.executor(4)
+        self.gate.set()
+        for number in range(10):
+            executor.submit(self.block, message(number))
+            self.await_started(1)
+            wait_until(lambda: executor._idle == len(executor._threads))
+        self.assertEqual(1, len(executor._threads))
+
+    def test_wait_in_queue_is_measured(self):
+        metric_samples.use(self)
+        executor = self.executor(1)
+        self.gate.set()
+        executor.submit(self.block, message())
+        executor.shutdown()
+        name = "attachd_queue_duration_seconds_count"
+        self.assertEqual(1, metric_samples.sample_value(name, server="h@b"))
+
+
+class Recorder:
+    """Executes messages, and records their numbers and overlaps."""
+
+    def __init__(self):
+        self._mutex = threading.Lock()
+        self._running = Counter()
+        self.overlaps = []
+        self.numbers = []
+
+    def process(self, incoming):
+        volume = incoming[0].message["args"].get("volume_id")
+        with self._mutex:
+            self._running[volume] += 1
+            if volume is not None and self._running[volume] > 1:
+                self.overlaps.append(volume)
+        with self._mutex:
+            self._running[volume] -= 1
+            self.numbers.append(incoming[0].number)
+
+
+class RaceTest(unittest.TestCase):
+    """Many calls in many threads: each is executed once, and those of a volume never overlap."""
+
+    @settings(deadline=None, max_examples=30)
+    @given(
+        threads=st.integers(1, 5),
+        calls=st.lists(
+            st.tuples(st.sampled_from("abc"), st.sampled_from(["", "u", "v", "w"])), max_size=60
+        ),
+        senders=st.integers(1, 3),
+    )
+    def test_calls_are_executed_once_without_overlap(self, threads, calls, senders):
+        executor, recorder = FairExecutor("h@b", threads), Recorder()
+
+        def send(sender):
+            for number in range(sender, len(calls), senders):
+                project, volume = calls[number]
+                executor.submit(recorder.process, message(number, project, volume or None))
+
+        concurrency.run_at_once(*(functools.partial(send, number) for number in range(senders)))
+        executor.shutdown()
+        self.assertEqual([], recorder.overlaps)
+        self.assertEqual(list(range(len(calls))), sorted(recorder.numbers))
+        order = defaultdict(list)
+        for number in recorder.numbers:
+            order[number % senders, *calls[number]].append(number)
+        for (_sender, _project, volume), numbers in order.items():
+            if volume:
+                self.assertEqual(sorted(numbers), numbers)
+
+
+class ServerTest(unittest.TestCase):
+    """What FairServer depends on in oslo.messaging."""
+
+    def test_server_of_oslo_messaging_makes_its_executor_of_this_class(self):
+        rpc_clients.use_transport(self)
+        target = messaging.Target(topic="t", server="h@b")
+        plain = messaging.get_rpc_server(transport.get_transport(), target, [])
+        self.assertIs(ThreadPoolExecutor, plain._executor_cls)
+        self.assertTrue(hasattr(messaging_server.MessageHandlingServer, "_on_incoming"))
+
+    def test_server_has_fair_executor(self):
+        rpc_clients.use_transport(self)
+        server = transport.get_server(object(), "h@b")
+        server.start(override_pool_size=3)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        self.assertIsInstance(server._work_executor, FairExecutor)
+        self.assertEqual(3, server._work_executor._max_workers)
