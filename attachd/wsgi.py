@@ -10,7 +10,7 @@ process when it first needs them, so the server may fork before or after the imp
 from oslo_log import log
 
 from attachd import service
-from attachd.api import app
+from attachd.api import app, uwsgi_requests
 from attachd.conf import CONF
 from attachd.db.engine import session as db
 from attachd.db.secrets import encryption
@@ -21,6 +21,9 @@ LOG = log.getLogger(__name__)
 
 def make() -> app.Application:
     """Read the configuration and return the application."""
+    uwsgi = uwsgi_requests.server()
+    if uwsgi is not None:
+        uwsgi_requests.duplicate_stderr()
     service.prepare([])
     gmr.setup("attachd-api")
     gmr.register_section("Database", db.pools)
@@ -29,7 +32,10 @@ def make() -> app.Application:
         LOG.warning("Authentication is off: any client that reaches this API may do everything.")
     made = app.make_app()
     service.tune_garbage_collection()
-    return made
+    if uwsgi is None:
+        return made
+    uwsgi_requests.redact_log(uwsgi)
+    return uwsgi_requests.CompleteRequests(made, uwsgi)
 
 
 application = make()

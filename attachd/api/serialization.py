@@ -133,7 +133,11 @@ def _read_exactly(source: Any, length: int) -> bytes:
 
 def _drain(source: Any, amount: int) -> None:
     while amount > 0:
-        chunk = source.read(min(_CHUNK, amount))
+        try:
+            chunk = source.read(min(_CHUNK, amount))
+        except OSError as error:  # raised by webob and web servers when the client disconnects
+            LOG.debug("Reading a body failed: %s", error)
+            return
         if not chunk:
             return
         amount -= len(chunk)

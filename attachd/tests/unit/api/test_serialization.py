@@ -137,6 +137,10 @@ class BodyTest(conf_fixture.DefaultConfCase):
             serialization.read_json(sent)
         self.assertEqual(b"", sent.environ["wsgi.input"].read())
 
+    def test_too_large_body_that_ends_early_is_refused(self):
+        with self.assertRaises(exception.TooLarge):
+            serialization.read_json(request(b"x" * 10_000, length="20000"))
+
     def test_body_in_chunks_is_read_to_its_end(self):
         class Slow(io.BytesIO):
             def read(self, size=-1):
