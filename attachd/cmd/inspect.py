@@ -33,7 +33,13 @@ def add_commands(subjects: Any) -> None:
     _add_filters(_listing(attachment, _list_attachments, "list them, oldest first"))
     _showing(attachment, _show_attachment, "show one", "ATTACHMENT")
     volume = output.add_subject(subjects, "volume", "volumes as they are stored")
-    _showing(volume, _show_volume, "show one, who works on it, and its attachments", "VOLUME")
+    _showing(
+        volume,
+        _show_volume,
+        "show one, who works on it, and its attachments",
+        "VOLUME",
+        "its ID or name",
+    )
     process = output.add_subject(subjects, "process", "the manager processes")
     _listing(process, _list_processes, "list them, and on how many volumes each works")
     service = output.add_subject(subjects, "service", "the backends, as managers report them")
@@ -46,9 +52,11 @@ def _listing(actions: Any, action: Callable[[], None], text: str) -> argparse.Ar
     return parser
 
 
-def _showing(actions: Any, action: Callable[[], None], text: str, metavar: str) -> None:
+def _showing(
+    actions: Any, action: Callable[[], None], text: str, metavar: str, of_identity: str = "its ID"
+) -> None:
     parser = output.add_action(actions, "show", action, text)
-    parser.add_argument("identity", metavar=metavar, help="its ID")
+    parser.add_argument("identity", metavar=metavar, help=of_identity)
     output.add_format_of_one(parser)
 
 

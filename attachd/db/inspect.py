@@ -77,20 +77,25 @@ def get_attachment(attachment_id: str) -> Row:
 
 
 @retried
-def get_volume(volume_id: str) -> Row:
+def get_volume(id_or_name: str) -> Row:
     """Return a volume's row, with ``lease_holder_name``: None if that process is dead.
 
     :raises VolumeNotFound: there is none
+    :raises BadRequest: several have the name; the message has their ids
     """
-    statement = (
-        sa.select(_VOLUMES, _MEMBERS.c.name.label("lease_holder_name"))
-        .outerjoin(_MEMBERS, _MEMBERS.c.id == _VOLUMES.c.lease_holder)
-        .where(_VOLUMES.c.id == volume_id)
+    statement = sa.select(_VOLUMES, _MEMBERS.c.name.label("lease_holder_name")).outerjoin(
+        _MEMBERS, _MEMBERS.c.id == _VOLUMES.c.lease_holder
     )
-    row = session.fetch_one(statement)
-    if row is None:
-        raise exception.VolumeNotFound(volume_id=volume_id)
-    return row
+    for column in (_VOLUMES.c.id, _VOLUMES.c.name):
+        rows = session.fetch_all(statement.where(column == id_or_name).order_by(_VOLUMES.c.id))
+        if len(rows) > 1:
+            ids = ", ".join(row["id"] for row in rows)
+            raise exception.BadRequest(
+                reason=f"{len(rows)} volumes have the name {id_or_name}: give the ID of one: {ids}"
+            )
+        if rows:
+            return rows[0]
+    raise exception.VolumeNotFound(volume_id=id_or_name)
 
 
 @retried

@@ -118,6 +118,7 @@ class OthersTest(Parsed):
         shown = self.printed("volume", "show", self.volume)
         self.assertRegex(shown, r"(?m)^lease_holder_name +-$")
         self.assertNotIn("volume id", shown)
+        self.assertEqual(shown, self.printed("volume", "show", "data"))
         one = db_rows.add_attachment(self.volume, "connecting")["id"]
         db_rows.change_volume(self.volume, lease_holder="dead")
         shown = self.printed("volume", "show", self.volume)

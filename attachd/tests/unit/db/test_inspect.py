@@ -56,6 +56,16 @@ class InspectTest(databases.DatabaseCase):
         with self.assertRaises(exception.VolumeNotFound):
             inspect.get_volume("v")
 
+    def test_get_volume_by_name_finds_it_in_all_projects(self):
+        volume = db_rows.add_volume(name="data", project_id="7" * 32)["id"]
+        self.assertEqual(volume, inspect.get_volume("data")["id"])
+        named_like_id = db_rows.add_volume(name=self.volume)["id"]
+        self.assertEqual(self.volume, inspect.get_volume(self.volume)["id"])
+        ids = ", ".join(sorted((volume, db_rows.add_volume(name="data")["id"])))
+        with self.assertRaisesRegex(exception.BadRequest, f"2 volumes .* data: .*: {ids}"):
+            inspect.get_volume("data")
+        self.assertNotEqual(self.volume, named_like_id)
+
     def test_get_volume_names_lease_holder(self):
         self.assertIsNone(inspect.get_volume(self.volume)["lease_holder_name"])
         members.join("p", "storage-1:77")
