@@ -30,6 +30,7 @@ ZONES_SPEC: Final = "RESKEY:availability_zones"
 BINARY: Final = "attachd-manager"
 """The services that have a backend; others report too."""
 
+_UP: Final = "up"
 _SCOPE: Final = "capabilities:"
 _TRUE: Final = "<is> True"
 
@@ -65,16 +66,22 @@ class Candidate:
     """One backend with its last report.
 
     :ivar host: ``host@backend``
-    :ivar usable: it reported lately, its driver is ready, and it is neither disabled nor frozen
+    :ivar state: "up", or why it gets no volumes: "down" (no report lately, or its driver is not
+        ready), "disabled" or "frozen"
     :ivar capabilities: as :func:`capabilities_of` returns them
     :ivar available_gib: GiB that may still be promised to volumes there
     """
 
     host: str
     availability_zone: str
-    usable: bool
+    state: str
     capabilities: Mapping[str, Any]
     available_gib: float
+
+    @property
+    def usable(self) -> bool:
+        """Whether it gets volumes."""
+        return self.state == _UP
 
 
 def select_backend(request: RequestSpec) -> Destination:
@@ -144,12 +151,20 @@ def list_candidates() -> list[Candidate]:
         Candidate(
             host=row["host"],
             availability_zone=row["availability_zone"],
-            usable=is_up(row) and not row["disabled"] and not row["frozen"],
+            state=_state(row),
             capabilities=capabilities_of(row),
             available_gib=free_capacity(row) - promised[row["host"]],
         )
         for row in rows
     ]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["disabled"]:
+        return "disabled"
+    if row["frozen"]:
+        return "frozen"
+    return _UP if is_up(row) else "down"
 
 
 def select(request: RequestSpec, candidates: Sequence[Candidate]) -> Destination:
@@ -159,7 +174,8 @@ def select(request: RequestSpec, candidates: Sequence[Candidate]) -> Destination
     """
     suitable = _filter_usable(candidates)
     suitable = _filter_availability_zone(request, suitable)
-    suitable = _filter_capabilities(request.extra_specs, suitable)
+    unusable = [candidate for candidate in candidates if not candidate.usable]
+    suitable = _filter_capabilities(request.extra_specs, suitable, unusable)
     suitable = _filter_capacity(request.size_gib, suitable)
     most = max(candidate.available_gib for candidate in suitable)
     # A random one of equals: otherwise all API processes would select the first.
@@ -247,7 +263,9 @@ def _filter_availability_zone(
 
 
 def _filter_capabilities(
-    extra_specs: Mapping[str, str | None], candidates: Sequence[Candidate]
+    extra_specs: Mapping[str, str | None],
+    candidates: Sequence[Candidate],
+    unusable: Sequence[Candidate] = (),
 ) -> list[Candidate]:
     suitable = [
         candidate
@@ -267,6 +285,13 @@ def _filter_capabilities(
             if missing
             else f"no backend that is up has all of {', '.join(sorted(specs))} together."
         )
+        states = {
+            candidate.state
+            for candidate in unusable
+            if has_capabilities(candidate.capabilities, extra_specs)
+        }
+        if states:
+            reason += f" A backend that has it is {' or '.join(sorted(states))}."
         raise exception.NoValidBackend(reason=reason)
     return suitable
 

@@ -21,8 +21,8 @@ THIN = {
 }
 
 
-def candidate(host="h@b", free=10.0, zone="nova", usable=True, **capabilities):
-    return scheduler.Candidate(host, zone, usable, {"pool_name": "p", **capabilities}, free)
+def candidate(host="h@b", free=10.0, zone="nova", state="up", **capabilities):
+    return scheduler.Candidate(host, zone, state, {"pool_name": "p", **capabilities}, free)
 
 
 def request_spec(size=1, zone=None, **specs):
@@ -57,6 +57,17 @@ class SelectTest(unittest.TestCase):
         self.assertIn("11 GiB are asked for", message)
         self.assertIn("is 10 GiB", message)
 
+    def test_select_names_state_of_capable_backend(self):
+        for state in ("disabled", "frozen", "down"):
+            message = self.refusal(
+                request_spec(multiattach="<is> True"),
+                candidate(),
+                candidate("h@other", state=state, multiattach=True),
+                candidate("h@third", state="down"),
+            )
+            self.assertIn(f"multiattach. A backend that has it is {state}.", message)
+            self.assertNotIn("other", message)
+
     def test_select_ignores_capacity_of_incapable_backend(self):
         message = self.refusal(
             request_spec(size=50, multiattach="<is> True"),
@@ -70,7 +81,7 @@ class SelectTest(unittest.TestCase):
 
     def test_select_with_unusable_backends_raises(self):
         self.assertIn(
-            "down, disabled or frozen", self.refusal(request_spec(), candidate(usable=False))
+            "down, disabled or frozen", self.refusal(request_spec(), candidate(state="down"))
         )
 
     def test_select_names_missing_capability_without_value(self):
@@ -226,7 +237,18 @@ class CandidatesTest(api_context.ApiContextCase):
         api_context.report_backend("disabled@b")
         services.disable(api_context.BINARY, "disabled@b", None)
         api_context.report_backend("broken@b", up=False, report=None)
-        self.assertEqual([False] * 3, [item.usable for item in scheduler.list_candidates()])
+        api_context.report_backend("frozen@b")
+        services.freeze(api_context.BINARY, "frozen@b")
+        states = {item.host: item.state for item in scheduler.list_candidates()}
+        self.assertEqual(
+            {
+                "silent@b": "down",
+                "disabled@b": "disabled",
+                "broken@b": "down",
+                "frozen@b": "frozen",
+            },
+            states,
+        )
         with self.assertRaisesRegex(exception.NoValidBackend, "down"):
             scheduler.select_backend(request_spec())
 
