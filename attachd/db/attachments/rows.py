@@ -129,7 +129,8 @@ def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
     claims = of_kind(theirs, AttachmentKind.HOLD)
     claims += holding(of_kind(theirs, AttachmentKind.LEGACY))
     if current["kind"] == AttachmentKind.LEGACY and not claims:
-        reach |= {row["id"] for row in theirs if row["parent_id"] is None}
+        own = of_user(connections, current["user_id"])
+        reach |= {row["id"] for row in own if row["parent_id"] is None}
     return [row for row in connections if reach & {row["id"], row["parent_id"]}]
 
 

@@ -170,7 +170,7 @@ class Volume(attachment_model.Volume):
         served = {
             connection.serves
             for connection in self.connections.values()
-            if connection is not opened
+            if connection is not opened and connection.state != "connect_failed"
         }
         return [
             attachment

@@ -340,6 +340,13 @@ class ParentTest(Case):
         db_rows.add_attachment(self.volume_id, "attached", user_id="u")
         self.assertEqual({orphan}, self.closed(attachment_id))
 
+    def test_last_detach_keeps_connection_of_attachment_of_api(self):
+        self.multiattach()
+        attachment_id = self.attach()["id"]
+        other = db_rows.add_attachment(self.volume_id, "attached", user_id="u")["id"]
+        self.connect(OTHER_CONNECTOR, parent_id=other)
+        self.assertEqual(set(), self.closed(attachment_id))
+
     def test_detach_keeps_connection_of_other_user(self):
         self.multiattach()
         attachment_id = self.attach()["id"]
