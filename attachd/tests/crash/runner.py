@@ -135,7 +135,9 @@ def _wait_for_recovery(deployment: CrashDeployment, serial: int) -> ForkedServic
     """Wait until a process was killed under a plan, or a recovery has ended."""
 
     def has_ended() -> bool:
-        return any(item.what == f"end {RECOVERY}" for item in deployment.passed(serial))
+        # A recovery that finds the work of a tool in progress is put off, and ends without it.
+        ended = any(item.what == f"end {RECOVERY}" for item in deployment.passed(serial))
+        return ended and not deployment.unfinished()
 
     wait_until(lambda: deployment.has_died(serial) or has_ended(), deployment.logs)
     return _buried(deployment) if deployment.has_died(serial) else None
