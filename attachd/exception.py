@@ -315,6 +315,16 @@ class Unavailable(AttachdError):
     msg_fmt = "%(reason)s"
 
 
+class TooManyCalls(AttachdError):
+    """The caller's own requests are too many at the same time: retry later, with fewer.
+
+    ``retry_after=SECONDS`` overrides the configured time for the retry.
+    """
+
+    code = 429
+    msg_fmt = "%(reason)s"
+
+
 class SecretUnreadable(Unavailable):
     """A value in the database cannot be decrypted: its key is missing, or it is damaged.
 

@@ -7,6 +7,8 @@ server at its start.  Connections to the database and to the message queue are m
 process when it first needs them, so the server may fork before or after the import.
 """
 
+import sys
+
 from oslo_log import log
 
 from attachd import service
@@ -14,6 +16,7 @@ from attachd.api import app, uwsgi_requests
 from attachd.conf import CONF
 from attachd.db.engine import session as db
 from attachd.db.secrets import encryption
+from attachd.rpc import bulkheads
 from attachd.telemetry import gmr
 
 LOG = log.getLogger(__name__)
@@ -31,6 +34,8 @@ def make() -> app.Application:
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: any client that reaches this API may do everything.")
     made = app.make_app()
+    if (server := sys.modules.get("uwsgi")) is not None:  # only inside uWSGI
+        bulkheads.set_threads(server.cores)
     service.tune_garbage_collection()
     if uwsgi is None:
         return made

@@ -28,14 +28,21 @@ FAULT_NAMES = MappingProxyType(
         410: "gone",
         413: "overLimit",
         415: "badMediaType",
+        429: "overLimit",
         501: "notImplemented",
         503: "serviceUnavailable",
     }
 )
 """The names of faults in the Block Storage API, by status; other statuses are a computeFault."""
 
-RETRYABLE = frozenset({exception.Unavailable.code, exception.ManagerTimeout.code})
-"""Statuses for a temporary failure outside of the request: the response has a Retry-After."""
+RETRYABLE = frozenset(
+    {
+        exception.TooManyCalls.code,
+        exception.Unavailable.code,
+        exception.ManagerTimeout.code,
+    }
+)
+"""Statuses for a temporary failure: the same request may succeed after Retry-After."""
 
 MAX_RETRY_AFTER = 3600
 """Upper limit of Retry-After, in seconds."""

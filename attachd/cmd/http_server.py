@@ -10,10 +10,11 @@ import waitress
 from waitress import wasyncore
 
 from attachd import service
+from attachd.rpc import bulkheads
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-THREADS = 16
+THREADS = 48
 CONNECTIONS = 500
 LARGEST_BODY = 64 * 1024 * 1024
 """Bytes.  The API has a smaller limit of its own, with a message."""
@@ -32,6 +33,7 @@ class Server:
         :param port: 0 for any free one
         :raises OSError: the address is in use, or not of this machine
         """
+        bulkheads.set_threads(THREADS)
         self._stopping = False
         self._sockets: dict[int, Any] = {}
         self._server = waitress.create_server(

@@ -91,7 +91,7 @@ OPTIONS = [
         default=5,
         min=1,
         max=3600,
-        help="Seconds in the header `Retry-After` of answers with status 503 and 504.",
+        help="Seconds in the header `Retry-After` of answers with status 429, 503 and 504.",
     ),
     cfg.ListOpt(
         "health_detail_sources",

@@ -18,6 +18,31 @@ OPTIONS = [
         help="Seconds the API waits for a manager to connect or disconnect an attachment.",
     ),
     cfg.IntOpt(
+        "max_calls",
+        min=1,
+        help="How many calls of one API process wait for managers and agents at the same time; "
+        "further ones get a 503 at once. None: five eighths of the threads of the web server, so "
+        "that the others serve requests that wait for no manager, and event watchers.",
+    ),
+    cfg.IntOpt(
+        "max_calls_per_backend",
+        min=1,
+        help="How many of these calls wait for one backend, or the agent of one host; further "
+        "ones get a 503. None: two thirds of max_calls.",
+    ),
+    cfg.IntOpt(
+        "max_calls_per_project",
+        min=1,
+        help="How many of these calls are of users of one project; further ones get a 429. None: "
+        "half of max_calls.",
+    ),
+    cfg.IntOpt(
+        "max_calls_per_volume",
+        min=1,
+        help="How many of these calls are for one volume, which a manager processes one after the "
+        "other; further ones get a 429. None: a third of max_calls.",
+    ),
+    cfg.IntOpt(
         "max_calls_unresponsive",
         default=8,
         min=1,

@@ -17,7 +17,7 @@ import oslo_messaging as messaging
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.rpc import transport
+from attachd.rpc import bulkheads, transport
 
 VERSION = "1.0"
 
@@ -31,7 +31,8 @@ def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
     :raises Unavailable: the message could not be sent
     """
     try:
-        with _map_errors(host):
+        slot = bulkheads.slot(f"the agent of host {host}", None, context.project_id)
+        with _map_errors(host), slot:
             _client(host).call(context, "reconcile", attachment_id=attachment_id)
     except messaging.MessagingTimeout:
         raise exception.AgentTimeout(host=host, attachment_id=attachment_id) from None

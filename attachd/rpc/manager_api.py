@@ -12,13 +12,14 @@ it does not have is left out if it is empty; otherwise the request is refused un
 upgraded.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+import contextlib
 import copy
 from typing import Any, Final, TypedDict
 
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
-from attachd.rpc import versions
+from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
 VERSION = "1.0"
@@ -55,8 +56,9 @@ def attach(
     :raises ConnectFailed: the backend failed; the attachment is in ``error_attaching``
     :raises ConnectorConflict: the attachment connects another host
     :raises NotMultiattach: the volume is not multiattach, and connected for another server
+    :raises TooManyCalls: the volume or the project has too many waiting calls
     :raises ManagerTimeout: no answer in time; the operation may continue
-    :raises Unavailable: the message could not be sent
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
     return _connect(context, "attach", attachment, connector, denied_rule)
 
@@ -81,7 +83,7 @@ def _connect(
     connector: dict[str, Any],
     denied_rule: str | None,
 ) -> Connected:
-    with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
+    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
         answer: Connected = _manager(attachment.backend).call(
             context,
             method,
@@ -103,8 +105,9 @@ def detach(
     :returns: the volume's remaining attachments, without their secrets
     :raises InvalidTransition: the attachment is in another state; nothing was done
     :raises DisconnectFailed: the backend failed; the attachment is in ``error_detaching``
+    :raises TooManyCalls: the volume or the project has too many waiting calls
     :raises ManagerTimeout: no answer in time; the operation may continue
-    :raises Unavailable: the message could not be sent
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
     return _disconnect(context, "detach", attachment, states)
 
@@ -122,7 +125,7 @@ def force_detach(
 def _disconnect(
     context: RequestContext, method: str, attachment: Attachment, states: Collection[str] | None
 ) -> list[Attachment]:
-    with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
+    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
         remaining: list[Attachment] = _manager(attachment.backend).call(
             context,
             method,
@@ -161,10 +164,11 @@ def initialize_connection(
     :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is given
     :raises InvalidVolume: another caller holds the volume, or its state does not allow it
     :raises InitializeConnectionFailed: the backend failed
+    :raises TooManyCalls: the volume or the project has too many waiting calls
     :raises ManagerTimeout: no answer in time; the operation may continue
-    :raises Unavailable: the message could not be sent
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
+    with _call_slot(context, volume.backend, volume.id):
         answer: Connected = _manager(volume.backend).call(
             context,
             "initialize_connection",
@@ -189,10 +193,11 @@ def terminate_connections(
     :param connection_ids: only these; None: all
     :returns: number of connections that were terminated
     :raises TerminateConnectionFailed: the backend failed
+    :raises TooManyCalls: the volume or the project has too many waiting calls
     :raises ManagerTimeout: no answer in time; the operation may continue
-    :raises Unavailable: the message could not be sent
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
+    with _call_slot(context, volume.backend, volume.id):
         closed: int = _manager(volume.backend).call(
             context,
             "terminate_connections",
@@ -230,7 +235,7 @@ def set_log_levels(
     :param hosts: ``host@backend`` each
     :param prefix: of the names of loggers, as in log_levels.change()
     :param level: as in log_levels.change()
-    :raises Unavailable: the message could not be sent
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
     with map_rpc_errors(", ".join(hosts), "their log levels"):
         all_managers = versions.get_fanout_client(VERSION, _INTRODUCED)
@@ -241,12 +246,27 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
     """Return the levels of loggers in one of the processes that serve a backend.
 
     :param prefix: of the names of loggers, as in log_levels.current()
+    :raises TooManyCalls: the volume or the project has too many waiting calls
     :raises ManagerTimeout: no answer in time
-    :raises Unavailable: the message could not be sent
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
-    with map_rpc_errors(host, "its log levels"):
+    slot = bulkheads.slot(host, None, context.project_id)
+    with map_rpc_errors(host, "its log levels"), slot:
         levels: dict[str, str] = _manager(host).call(context, "get_log_levels", prefix=prefix)
     return levels
+
+
+@contextlib.contextmanager
+def _call_slot(
+    context: RequestContext, backend: str, volume_id: str, attachment_id: str | None = None
+) -> Iterator[None]:
+    """Map errors of a call, and let it wait for the answer, if the limits allow one more."""
+    about = f"attachment {attachment_id}" if attachment_id else f"volume {volume_id}"
+    with (
+        map_rpc_errors(backend, about),
+        bulkheads.slot(backend, volume_id, context.project_id),
+    ):
+        yield
 
 
 def _manager(backend: str) -> VersionedManagerClient:

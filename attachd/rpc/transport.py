@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RPC clients and servers of one process, its connection to the message queue, circuit breakers.
+"""RPC clients and servers of one process, and its connection to the message queue.
 
 All of them are made when they are first needed and belong to the process that made them: a
 client that was used before a fork never gets an answer after it.
@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import threading
-import time
 from typing import Any, Final, ParamSpec, TypeVar
 
 from kombu import exceptions as kombu_exceptions
@@ -40,9 +39,6 @@ RETRIES = 1
 POLL_INTERVAL = 0.25
 """Seconds that a listener first waits for a message before it checks whether to stop.  Without
 messages the interval grows to 5 seconds."""
-
-OPEN_AFTER: Final = 10.0
-"""Seconds without an answer after which the number of calls to a backend is limited."""
 
 _CONTEXT_FIELDS = {
     "user_id": "user",
@@ -155,71 +151,6 @@ def _discard_reply(reply: Any = None, failure: Any = None) -> None:
     """Take the place of a message's reply(), which may wait long for a caller that has ended."""
 
 
-class BackendCircuitBreaker:
-    """Refuses calls to a backend that has stopped answering.
-
-    A backend that hangs keeps the thread of each request to it, up to [rpc]attach_timeout.  The
-    threads of an API process serve all backends: without a limit, one backend that hangs would
-    soon occupy all of them.  The limit, [rpc]max_calls_unresponsive, applies only to a backend
-    that is silent, so a healthy backend is never refused to many hosts that attach at once.
-
-    :ivar waiting: number of calls in progress
-    """
-
-    def __init__(self, backend: str) -> None:
-        self._backend = backend
-        self._lock = threading.Lock()
-        self.waiting = 0
-        self._silent_since: float | None = None  # None: all calls have been answered
-
-    @contextlib.contextmanager
-    def guarded_call(self, method: str) -> Iterator[None]:
-        """Count and time one call, which is made inside the block.
-
-        :param method: name of the RPC method
-        :raises Unavailable: the backend is silent, and the limit of calls is reached
-        """
-        with (
-            metrics.timed(
-                metrics.RPC_CALLS, metrics.RPC_DURATION, method, outcome_of=_call_outcome
-            ),
-            self._counted(),
-        ):
-            yield
-
-    @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
-        self._enter()
-        answered = True
-        try:
-            yield
-        except messaging.MessagingTimeout:
-            answered = False
-            raise
-        finally:
-            self._leave(answered)
-
-    def _enter(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            if self._silent_since is None:
-                self._silent_since = now
-            unanswered = now - self._silent_since
-            if unanswered > OPEN_AFTER and self.waiting >= CONF.rpc.max_calls_unresponsive:
-                raise exception.Unavailable(
-                    reason=f"Backend {self._backend} has answered nothing for {unanswered:.0f} "
-                    f"seconds, and {self.waiting} calls wait for it already. Nothing has been "
-                    "done; try again later."
-                )
-            self.waiting += 1
-
-    def _leave(self, answered: bool) -> None:  # noqa: FBT001  both ways of leaving are one
-        with self._lock:
-            self.waiting -= 1
-            if answered:  # an error is an answer too
-                self._silent_since = time.monotonic() if self.waiting else None
-
-
 def _call_outcome(error: Exception) -> str:
     """Return the reason of a failed call as a label for metrics."""
     if isinstance(error, messaging.MessagingTimeout):
@@ -232,15 +163,13 @@ def _call_outcome(error: Exception) -> str:
 class Client:
     """RPC client of one backend of a manager; safe to share between threads."""
 
-    def __init__(self, rpc: Any, backend: str = "") -> None:
+    def __init__(self, rpc: Any) -> None:
         self._rpc = rpc
-        self._queue = BackendCircuitBreaker(backend)
 
     def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
         """Call a method and return its answer.
 
         :raises AttachdError: the manager raised it
-        :raises Unavailable: the circuit breaker of the backend is open
         :raises RemoteError: the manager raised anything else
         :raises MessagingTimeout: no answer in time
         :raises MessageUndeliverable: no queue of the backend exists
@@ -248,7 +177,12 @@ class Client:
         """
         _reach()
         try:
-            with self._queue.guarded_call(method), _reporting_outages():
+            with (
+                metrics.timed(
+                    metrics.RPC_CALLS, metrics.RPC_DURATION, method, outcome_of=_call_outcome
+                ),
+                _reporting_outages(),
+            ):
                 return self._rpc.call(context, method, **arguments)
         except exception.AttachdError as error:
             raise _as_raised(error) from None
@@ -424,8 +358,7 @@ def _make_client(
             serializer=Serializer(objects),
             retry=RETRIES,
             transport_options=messaging.TransportOptions(at_least_once=True),
-        ).prepare(),
-        server_name or topic,
+        ).prepare()
     )
 
 

@@ -113,6 +113,11 @@ RPC_CALLS: Final = _counter(
 RPC_DURATION: Final = _duration(
     "attachd_rpc_call_duration_seconds", "How long senders waited for an answer.", ("method",)
 )
+RPC_REFUSED: Final = _counter(
+    "attachd_rpc_refused_total",
+    "Calls that the API has refused because too many wait, by the limit that is reached.",
+    ("limit",),
+)
 SERVED: Final = _counter(
     "attachd_served_total",
     "Calls that a backend has worked on.",

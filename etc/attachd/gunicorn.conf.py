@@ -4,13 +4,16 @@
 It reads attachd.conf of the default directories; ATTACHD_CONFIG_FILES names other files.
 """
 
+from typing import Any
+
 wsgi_app = "attachd.wsgi:application"
 bind = "127.0.0.1:8776"
 
 workers = 2
 # The only kind of worker that keeps connections open while its threads serve others.
 worker_class = "gthread"
-threads = 16
+# Most of them wait for managers: [rpc]max_calls of attachd.conf depends on this number.
+threads = 48
 # Each worker loads the API for itself: connections do not survive a fork.
 preload_app = False
 
@@ -23,3 +26,10 @@ graceful_timeout = 70
 
 # Nothing controls the running server, so it needs no control socket.
 control_socket_disable = True
+
+
+def post_worker_init(worker: Any) -> None:
+    """Limit waiting calls by the number of threads."""
+    from attachd.rpc import bulkheads  # noqa: PLC0415  only the workers load the application
+
+    bulkheads.set_threads(worker.cfg.threads)

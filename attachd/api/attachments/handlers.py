@@ -26,6 +26,7 @@ from attachd.api.endpoint import AsyncPreference, EndpointDoc, action, endpoint
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment, Volume
+from attachd.rpc import bulkheads
 
 ITEM = "/attachments/{attachment_id}"
 ACTION = "/attachments/{attachment_id}/action"
@@ -44,7 +45,7 @@ _DELETE_DOC = EndpointDoc(
         "attachment": NotRequired[view.Detail | view.ExtDetail],
     },
     deletion.QUERY_PARAMETERS,
-    (409, 504),
+    (409, 429, 504),
 )
 
 
@@ -115,6 +116,9 @@ def create(
     if agent_attach.HOST_FIELD in requested:
         ctx.authorize(policy.CREATE_ON_HOST, volume)
         return agent_attach.attach(ctx, volume, requested, idempotency_claim, async_response)
+    if host and async_response is None:
+        # A request that may not wait for the manager reserves nothing.
+        bulkheads.check(volume.backend, volume.id, ctx.project_id)
     attachment = lifecycle.get_or_create(ctx, volume, requested, idempotency_claim)
     if not host:
         return view.show(ctx, attachment)

@@ -36,7 +36,7 @@ LOG = log.getLogger(__name__)
 
 Connector = dict[str, Any]
 AttachmentBody = dict[str, view.Detail]
-DOC: Final = view.ONE_DOC._replace(faults=(409, 504))
+DOC: Final = view.ONE_DOC._replace(faults=(409, 429, 504))
 AttachmentsBody = dict[str, list[view.Summary]]
 EXPIRES_IN: Final = "expires_in"
 

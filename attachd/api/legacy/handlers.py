@@ -43,7 +43,7 @@ def reserve(ctx: RequestContext, volume_id: str) -> None:
     )
 
 
-@action(PATH, "os-unreserve", policy=policy.UNRESERVE, doc=EndpointDoc(faults=(504,)))
+@action(PATH, "os-unreserve", policy=policy.UNRESERVE, doc=EndpointDoc(faults=(429, 504)))
 def unreserve(ctx: RequestContext, volume_id: str) -> None:
     """Release the caller's hold with the connections opened for it, if there is one."""
     volume = load.get(ctx, volume_id, policy.UNRESERVE)
@@ -160,7 +160,7 @@ def _select_attachment(
     policy=policy.INITIALIZE,
     body=schema.INITIALIZE,
     status=200,
-    doc=EndpointDoc({"connection_info": Connection}, faults=(409, 504)),
+    doc=EndpointDoc({"connection_info": Connection}, faults=(409, 429, 504)),
 )
 def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> dict[str, Any]:
     """Give a host access to a volume, and return how to connect."""

@@ -36,8 +36,9 @@ DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
         413: "The body or its connector is too large, or a quota is exceeded.",
         415: "The body is declared as something else than JSON.",
         422: "The Idempotency-Key was used for another request.",
+        429: "The volume or the project has too many requests in progress.",
         500: "The backend or the service failed; the message, or the log, says why.",
-        503: "A manager, the message queue or the database does not answer.",
+        503: "A manager, the message queue or the database does not answer, or is busy.",
         504: "The manager did not answer in time; the work may go on.",
     }
 )

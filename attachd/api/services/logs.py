@@ -66,7 +66,7 @@ def set_log(ctx: RequestContext, body: Body) -> None:
     since=mv.LOG_LEVEL,
     policy=policy.UPDATE,
     body=GET_LOG,
-    doc=EndpointDoc({"log_levels": list[_Levels]}, faults=(504,)),
+    doc=EndpointDoc({"log_levels": list[_Levels]}, faults=(429, 504)),
 )
 def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
     """List log levels of the selected programs."""

@@ -74,7 +74,7 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
     PATH,
     "os-force_delete",
     policy=policy.FORCE_DELETE_ACTION,
-    doc=EndpointDoc(faults=(409, 504)),
+    doc=EndpointDoc(faults=(409, 429, 504)),
 )
 def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) -> None:
     """Delete a volume by force; the value under the action's name is ignored."""

@@ -40,6 +40,7 @@ CODES = {
     "TypeExists": 409,
     "EventsExpired": 410,
     "TooLarge": 413,
+    "TooManyCalls": 429,
     "UnsupportedMediaType": 415,
     "BackendError": 500,
     "HostError": 500,

@@ -63,6 +63,16 @@ class ImportTest(unittest.TestCase):
         )
         self.assertIn("300 Multiple Choices", self.run_with(broken).stdout)
 
+    def test_application_reads_threads_of_uwsgi(self):
+        code = (
+            "import sys, types\n"
+            "sys.modules['uwsgi'] = types.SimpleNamespace(cores=16, worker_id=lambda: 1)\n"
+            "import attachd.wsgi\n"
+            "from attachd.rpc import bulkheads\n"
+            "print(bulkheads.limits())\n"
+        )
+        self.assertIn("Limits(process=10, ", self.run_with(NOAUTH, code).stdout)
+
     def test_application_with_invalid_option_fails_to_start(self):
         done = self.run_with("[api]\nauth_strategy = hope\n")
         self.assertNotEqual(0, done.returncode)

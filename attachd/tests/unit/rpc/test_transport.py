@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import contextlib
 import inspect
 import os
 import socket
@@ -297,62 +296,3 @@ class ExpectedErrorsTest(unittest.TestCase):
         with self.assertRaises(ZeroDivisionError):
             fail(ZeroDivisionError())
         self.assertEqual(("fail", "Fail."), (fail.__name__, fail.__doc__))
-
-
-class BackendCircuitBreakerTest(unittest.TestCase):
-    def setUp(self):
-        super().setUp()
-        conf_fixture.override(self, "max_calls_unresponsive", 2, "rpc")
-        self.now = 100.0
-        self.enterContext(
-            mock.patch.object(transport, "time", mock.Mock(monotonic=lambda: self.now))
-        )
-        self.queue = transport.BackendCircuitBreaker("h@b")
-
-    def add_callers(self, count):
-        """Have ``count`` calls wait until the returned stack is closed."""
-        stack = contextlib.ExitStack()
-        self.addCleanup(stack.close)
-        for _ in range(count):
-            stack.enter_context(self.queue.guarded_call("attach"))
-        return stack
-
-    def give_up(self):
-        with self.assertRaises(messaging.MessagingTimeout), self.queue.guarded_call("attach"):
-            raise messaging.MessagingTimeout
-
-    def test_any_number_of_calls_waits_for_responsive_backend(self):
-        self.add_callers(50)
-        self.now += transport.OPEN_AFTER - 1
-        with self.queue.guarded_call("attach"):
-            pass  # is answered
-        self.now += transport.OPEN_AFTER - 1
-        self.add_callers(50)
-        self.assertEqual(100, self.queue.waiting)
-
-    def test_calls_over_limit_to_unresponsive_backend_raise_unavailable(self):
-        self.add_callers(1)
-        self.now += transport.OPEN_AFTER + 1
-        self.add_callers(1)
-        with self.assertRaisesRegex(exception.Unavailable, "h@b has answered nothing for 11 sec"):
-            self.add_callers(1)
-        self.assertEqual(2, self.queue.waiting)
-
-    def test_timeouts_keep_circuit_open(self):
-        self.give_up()
-        self.now += transport.OPEN_AFTER + 1
-        self.give_up()
-        self.add_callers(2)
-        self.assertRaises(exception.Unavailable, self.add_callers, 1)
-
-    def test_any_answer_closes_circuit_also_error(self):
-        self.give_up()
-        self.now += transport.OPEN_AFTER + 1
-        with contextlib.suppress(exception.ConnectFailed), self.queue.guarded_call("attach"):
-            raise exception.ConnectFailed(attachment_id="a", reason="no.")
-        self.add_callers(5)
-
-    def test_backend_without_calls_is_not_unresponsive(self):
-        self.add_callers(1).close()
-        self.now += 1000
-        self.add_callers(5)
