@@ -75,6 +75,14 @@ OPTIONS = [
         "connector; a request can ask for less. 0: never, as clients of the Block Storage API "
         "are used to.",
     ),
+    cfg.IntOpt(
+        "max_pending_per_project",
+        default=64,
+        min=0,
+        help="How many attachments of a project may be connecting or disconnecting when a request "
+        "with `Prefer: respond-async` is accepted; further ones get a 429, so that no project "
+        "fills the queues of the managers. 0: unlimited.",
+    ),
     cfg.URIOpt(
         "public_endpoint",
         schemes=["http", "https"],

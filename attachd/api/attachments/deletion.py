@@ -61,6 +61,7 @@ def delete_async(
     rows = lifecycle.cancel(attachment)
     if rows is not None:
         return dict(view.list_summaries(rows))
+    lifecycle.check_backlog(attachment.project_id)
     allowed_states = _allowed_states(ctx, request, attachment, allowed_states)
     return dict(agent_detach.disconnect_async(ctx, attachment, allowed_states, async_response))
 

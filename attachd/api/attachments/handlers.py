@@ -113,6 +113,8 @@ def create(
         schema.check_connector(host)
     volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
     ctx.authorize(policy.CREATE, volume)
+    if async_response is not None and (host or agent_attach.HOST_FIELD in requested):
+        lifecycle.check_backlog(volume.project_id)
     if agent_attach.HOST_FIELD in requested:
         ctx.authorize(policy.CREATE_ON_HOST, volume)
         return agent_attach.attach(ctx, volume, requested, idempotency_claim, async_response)
@@ -151,6 +153,8 @@ def update(
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
     lifecycle.check_no_agent(attachment)
+    if async_response is not None:
+        lifecycle.check_backlog(attachment.project_id)
     denied_rule = lifecycle.reconnect_denied_rule(ctx, attachment)
     return lifecycle.connect_exclusive(ctx, attachment, host, denied_rule, async_response)
 

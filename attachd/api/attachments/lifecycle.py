@@ -31,6 +31,7 @@ from attachd.db.types import store as types
 from attachd.objects import Attachment, Volume
 from attachd.rpc import agent_api, manager_api
 from attachd.states import INACTIVE, AttachmentState
+from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
 
@@ -256,6 +257,23 @@ def connect_exclusive(
         return _connect_async(ctx, attachment, connector, async_response, note)
     answer = manager_api.attach_exclusive(ctx, attachment, connector, denied_rule)
     return view.show_connected(ctx, attachment, answer, connector)
+
+
+def check_backlog(project_id: str) -> None:
+    """Check that a project may request more work without waiting for it.
+
+    :raises TooManyCalls: too much of its work is pending
+    """
+    limit = CONF.api.max_pending_per_project
+    if not limit or (pending := async_requests.count_pending(project_id)) < limit:
+        return
+    metrics.count(metrics.RPC_REFUSED, "backlog")
+    raise exception.TooManyCalls(
+        reason=f"Project {project_id} has {pending} attachments that are being connected or "
+        f"disconnected, and may have {limit} ([api]max_pending_per_project) when it does not wait "
+        "for the answer. Wait until some of them are done, or send the request without Prefer: "
+        "respond-async."
+    )
 
 
 def _connect_async(

@@ -6,15 +6,24 @@ and recovery finishes it. An agent fetches the desired state of its host by itse
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
+
+import sqlalchemy as sa
 
 from attachd import exception
+from attachd.db import models
 from attachd.db.attachments import connect_rules, duplicates
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.rows import Guard, LockedVolume
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
 from attachd.states import AttachmentState, Event
+
+_ATTACHMENTS = models.attachments
+_PENDING: Final = (AttachmentState.CONNECTING.value, AttachmentState.DISCONNECTING.value)
+"""States in which a manager has to work; in others it is the agent's turn, or nothing is open."""
 
 
 def connect_shared(
@@ -92,6 +101,18 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
         return {**attachment_rows.next_generation(current), "error": None}
 
     _request(attachment_id, volume_id, Event.WITHDRAW, guard)
+
+
+@retried
+def count_pending(project_id: str) -> int:
+    """Return how many attachments of a project wait for a manager, or are in its work."""
+    statement = (
+        sa.select(sa.func.count())
+        .select_from(_ATTACHMENTS)
+        .where(_ATTACHMENTS.c.state.in_(_PENDING), _ATTACHMENTS.c.project_id == project_id)
+    )
+    with session.reader() as connection:
+        return int(connection.execute(statement).scalar_one())
 
 
 def _request(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:

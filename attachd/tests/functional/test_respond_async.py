@@ -12,6 +12,7 @@ from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import manager_api
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.functional.api_case import ApiCase
 from attachd.tests.wait import wait_until
 
@@ -54,6 +55,52 @@ class Case(ApiCase):
     def wait_until_it_is_gone(self, identity):
         url = f"/attachments/{identity}"
         wait_until(lambda: self.api.request("GET", url).status == 404)
+
+
+class BacklogTest(Case):
+    def setUp(self):
+        super().setUp()
+        override(self, "max_pending_per_project", 2, "api")
+        for state in ("connecting", "disconnecting"):
+            db_rows.add_attachment(db_rows.add_volume()["id"], state)
+
+    def assert_refused(self, answer):
+        self.assertEqual(429, answer.status, answer.raw)
+        self.assertEqual("5", answer.headers["retry-after"])
+        self.assertRegex(answer.fault, r"2 attachments .* \(\[api\]max_pending_per_project\)")
+
+    def test_respond_async_over_backlog_returns_429_and_changes_nothing(self):
+        volume = db_rows.add_volume()
+        self.assert_refused(self.create(volume, connector=HOST))
+        self.assertEqual("available", db_rows.get_volume(volume["id"])["status"])
+        reserved = db_rows.add_attachment(volume["id"])["id"]
+        self.assert_refused(self.update(reserved))
+        attached = db_rows.add_attachment(db_rows.add_volume()["id"], "attached")["id"]
+        self.assert_refused(self.delete(attached))
+        self.assertEqual("reserved", db_rows.get_attachment(reserved)["state"])
+        self.assertEqual("attached", db_rows.get_attachment(attached)["state"])
+
+    def test_respond_async_reservation_ignores_backlog(self):
+        self.assert_done_at_once(self.create(db_rows.add_volume()))
+
+    def test_request_that_waits_ignores_backlog(self):
+        answer = self.create(db_rows.add_volume(), connector=HOST, options={})
+        self.assertEqual(200, answer.status, answer.raw)
+
+    def test_respond_async_after_end_of_backlog_is_accepted(self):
+        override(self, "max_pending_per_project", 3, "api")
+        answer = self.create(db_rows.add_volume(), connector=HOST)
+        self.wait_until_it_is(self.assert_accepted("attaching", answer), "connected")
+
+    def test_backlog_of_other_project_does_not_count(self):
+        for volume in db_rows.list_volumes():
+            for attachment in db_rows.list_attachments(volume["id"]):
+                db_rows.change_attachment(attachment["id"], project_id="other")
+        self.assert_accepted("attaching", self.create(db_rows.add_volume(), connector=HOST))
+
+    def test_respond_async_without_limit_is_accepted(self):
+        override(self, "max_pending_per_project", 0, "api")
+        self.assert_accepted("attaching", self.create(db_rows.add_volume(), connector=HOST))
 
 
 class LaterTest(Case):

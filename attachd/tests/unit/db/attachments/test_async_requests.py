@@ -146,3 +146,14 @@ class WithdrawTest(Case):
         with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
             self.withdraw(row, ["connected"])
         self.assertEqual("attached", self.now(row)["state"])
+
+
+class BacklogTest(Case):
+    def test_count_pending_counts_work_of_managers_in_the_project(self):
+        for state in ("connecting", "disconnecting", "withdrawing", "reserved", "connected"):
+            self.attachment(state)
+        other = self.attachment("connecting")
+        self.assertEqual(3, async_requests.count_pending(other["project_id"]))
+        db_rows.change_attachment(other["id"], project_id="other")
+        self.assertEqual(2, async_requests.count_pending(other["project_id"]))
+        self.assertEqual(1, async_requests.count_pending("other"))
