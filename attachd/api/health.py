@@ -25,7 +25,7 @@ from attachd.api import serialization
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
 from attachd.db.cluster import services
-from attachd.rpc import transport
+from attachd.rpc import path_check, transport
 from attachd.telemetry.cached_probe import Answer, Probe, ProbeTimeout
 
 PATH = "/healthcheck"
@@ -159,12 +159,31 @@ class CheckResult(NamedTuple):
         return self.reason is None
 
 
+class PathsCutError(Exception):
+    """Messages to managers that report have no queue.
+
+    :ivar hosts: ``host@backend`` of each
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        super().__init__(*hosts)
+        self.hosts = hosts
+
+
+def _is_reachable(host: str) -> bool:
+    try:
+        transport.probe_manager(host)
+    except path_check.PathCut:
+        return False
+    return True
+
+
 class Health:
     """The state of database, message queue and backends, as this process knows it."""
 
     def __init__(self) -> None:
         self._rows = Probe(lambda: services.page({}), ROWS_TTL, PROBE_TIMEOUT)
-        self._ping = Probe(transport.ping, PING_TTL, PROBE_TIMEOUT)
+        self._ping = Probe(self._check_broker, PING_TTL, PROBE_TIMEOUT)
         self._since: dict[str, tuple[bool, datetime.datetime]] = {}
 
     def database(self) -> CheckResult:
@@ -172,8 +191,17 @@ class Health:
         return _result("database", self._rows.answer())
 
     def broker(self) -> CheckResult:
-        """Check whether the message queue takes messages."""
+        """Check whether the message queue takes messages, and has a queue for each manager."""
         return _result("broker", self._ping.answer())
+
+    def _check_broker(self) -> None:
+        """Send a message without a receiver, and one to each backend that reports."""
+        transport.ping()
+        if not transport.is_broker_used():
+            return
+        hosts = [row["host"] for row in self._rows.answer().value or () if row["alive"]]
+        if unreachable := [host for host in hosts if not _is_reachable(host)]:
+            raise PathsCutError(unreachable)
 
     def backends(self) -> list[CheckResult]:
         """Return the state of each backend by its last report; nothing without the database."""
@@ -212,6 +240,11 @@ def _reason(name: str, error: Exception | None) -> str | None:
         return None
     if isinstance(error, ProbeTimeout):
         return f"The {name} gives {error}."
+    if isinstance(error, PathsCutError):
+        return (
+            f"The {name} has no queue for messages to {', '.join(error.hosts)}: an exchange, a "
+            "queue or a binding was deleted. The manager restores it within seconds."
+        )
     if isinstance(error, exception.Unavailable):
         return f"The {name} does not answer."
     return f"The {name} cannot be used ({type(error).__name__})."

@@ -41,7 +41,7 @@ class BackendWorker:
         recovery = RecoveryLoop(backend)
         backend.membership.on_member_lost(recovery.wake)
         self._periodic_tasks = (recovery, EnsureExportsTask(backend))
-        self._server = transport.get_server(Endpoint(backend), backend.host)
+        self._server = transport.get_checked_server(Endpoint(backend), backend.host)
         self._serving = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(

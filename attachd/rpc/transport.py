@@ -23,6 +23,7 @@ from attachd.conf import messaging as conf_messaging
 from attachd.context import RequestContext
 from attachd.objects import Manifest, manifest_of_contract
 from attachd.objects import Serializer as ObjectSerializer
+from attachd.rpc import path_check
 from attachd.rpc.fair_dispatch import FairServer
 from attachd.telemetry import metrics
 
@@ -39,6 +40,9 @@ RETRIES = 1
 POLL_INTERVAL = 0.25
 """Seconds that a listener first waits for a message before it checks whether to stop.  Without
 messages the interval grows to 5 seconds."""
+
+_BROKERS: Final = frozenset({"rabbit", "kombu"})
+"""Schemes of URLs with a broker, which may lose exchanges and queues."""
 
 _CONTEXT_FIELDS = {
     "user_id": "user",
@@ -120,12 +124,19 @@ class Dispatcher(messaging.RPCDispatcher):
     Only OBJECT_ARGUMENTS are rebuilt as objects: a connector has keys that a client chose.
     """
 
-    def __init__(self, endpoint: Any, caller_timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Any,
+        caller_timeout: float | None = None,
+        probes: path_check.ProbeLog | None = None,
+    ) -> None:
         """Prepare the dispatcher.
 
         :param caller_timeout: seconds that callers wait; None: [rpc]attach_timeout
+        :param probes: records the server's own probes; None: it sends none
         """
         super().__init__([endpoint], _ServerSerializer())
+        self._probes = probes
         self._caller_timeout = caller_timeout
         self._of_version = functools.lru_cache(maxsize=32)(
             lambda version: messaging.RPCDispatcher(
@@ -135,6 +146,10 @@ class Dispatcher(messaging.RPCDispatcher):
 
     def dispatch(self, incoming: Any) -> Any:
         """Dispatch a message and return the answer; exceptions of the endpoint propagate."""
+        if incoming.message.get("method") == path_check.METHOD:
+            if self._probes is not None:
+                self._probes.record(incoming.message.get("args"))
+            return None
         waited = incoming.stopwatch.elapsed()
         if incoming.reply_q and waited > (self._caller_timeout or CONF.rpc.attach_timeout):
             method = incoming.message.get("method")
@@ -301,6 +316,41 @@ def get_server(
     """
     target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
     return FairServer(get_transport(), target, Dispatcher(endpoint, caller_timeout))
+
+
+def get_checked_server(
+    endpoint: Any, server_name: str, topic: str | None = None, caller_timeout: float | None = None
+) -> Any:
+    """Return a server as :func:`get_server` does, which restores what is missing in the broker.
+
+    Its account needs the right to send to itself.
+    """
+    if not is_broker_used():
+        return get_server(endpoint, server_name, topic, caller_timeout)
+    rpc_transport = get_transport()
+    target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
+    probes = path_check.ProbeLog()
+    dispatcher = Dispatcher(endpoint, caller_timeout, probes)
+    return path_check.CheckedServer(
+        lambda: FairServer(rpc_transport, target, dispatcher), rpc_transport, target, probes
+    )
+
+
+def is_broker_used() -> bool:
+    """Return whether messages leave this process."""
+    scheme: str = messaging.TransportURL.parse(CONF).transport
+    return scheme in _BROKERS
+
+
+def probe_manager(backend: str) -> None:
+    """Send a message that managers ignore, the way that calls to a backend take.
+
+    :param backend: ``host@backend``
+    :raises PathCut: no queue takes it
+    :raises MessageDeliveryFailure: the message queue cannot be reached
+    """
+    target = messaging.Target(topic=CONF.rpc.topic, server=backend)
+    path_check.send_probe(get_transport(), target)
 
 
 def expected_errors(method: Callable[P, R]) -> Callable[P, R]:

@@ -148,6 +148,11 @@ RECOVERED: Final = _counter(
     "Actions of managers without a request.",
     ("backend", "action"),
 )
+PATHS_RESTORED: Final = _counter(
+    "attachd_rpc_paths_restored_total",
+    "Times that a server declared its exchange, queues and bindings again.",
+    ("server",),
+)
 STATEMENTS: Final = _counter(
     "attachd_database_statements_total", "SQL statements, without those that end transactions."
 )

@@ -33,7 +33,7 @@ class AgentRpcServer:
     """
 
     def __init__(self) -> None:
-        self._server = transport.get_server(
+        self._server = transport.get_checked_server(
             AgentEndpoint(), CONF.host, CONF.agent.manager_topic, agent_manager_api.TIMEOUT
         )
         self._serving = False

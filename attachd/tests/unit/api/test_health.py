@@ -15,7 +15,7 @@ from attachd.api import app, health
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import services
-from attachd.rpc import transport
+from attachd.rpc import path_check, transport
 from attachd.telemetry import cached_probe
 from attachd.tests.fixtures import backends, conf_fixture, db_rows, wsgi_api
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -125,6 +125,11 @@ class HealthCheckTest(unittest.TestCase):
             health.HealthCheck(None)
 
 
+def _raise(error):
+    if error is not None:
+        raise error
+
+
 class Case(backends.BackendCase):
     def setUp(self):
         super().setUp()
@@ -132,6 +137,7 @@ class Case(backends.BackendCase):
         for name in ("ROWS_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
         self.ping = self.enterContext(mock.patch.object(transport, "ping"))
+        self.probe = self.enterContext(mock.patch.object(transport, "probe_manager"))
         health.reset()
         self.addCleanup(health.reset)
         self.health = health.health()
@@ -170,6 +176,22 @@ class HealthTest(Case):
         self.assertEqual("The database does not answer.", first.reason)
         self.assertEqual(first.since, second.since)
         self.assertTrue(database().healthy)
+
+    def test_manager_without_queue_is_named(self):
+        for host in ("h@a", "h@b"):
+            self.report(host)
+        errors = {"h@b": path_check.PathCut("no queue takes messages")}
+        self.probe.side_effect = lambda host: _raise(errors.get(host))
+        found = self.health.broker()
+        self.assertRegex(found.reason, "^The broker has no queue for messages to h@b: an ")
+        errors.clear()
+        self.assertTrue(self.health.broker().healthy)
+
+    def test_broker_within_one_process_needs_no_probes(self):
+        self.report("h@a")
+        with mock.patch.object(transport, "is_broker_used", return_value=False):
+            self.assertTrue(self.health.broker().healthy)
+        self.probe.assert_not_called()
 
     def test_unexpected_error_discloses_no_secret(self):
         self.ping.side_effect = messaging.MessageDeliveryFailure("amqp://user:password@host")

@@ -26,7 +26,7 @@ class AgentRpcServerTest(unittest.TestCase):
         self.started = threading.Event()
         self.server.start.side_effect = lambda **_: self.started.set()
         self.made = self.enterContext(
-            mock.patch("attachd.rpc.transport.get_server", return_value=self.server)
+            mock.patch("attachd.rpc.transport.get_checked_server", return_value=self.server)
         )
         self.agent_server = AgentRpcServer()
 
