@@ -4,7 +4,7 @@
 An account of the message queue may delete an exchange, a queue or a binding while all connections
 stay open.  Messages then have no receiver, and oslo.messaging declares exchanges and bindings only
 when it connects.  So each server sends probes to itself, the way that calls take.  If no queue
-takes them, a new listener declares everything again, and the former one ends.
+takes them, a second listener declares everything again, and ends before it receives anything.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ import uuid
 from kombu import exceptions as kombu_exceptions
 from oslo_log import log as logging
 import oslo_messaging as messaging
+from oslo_messaging.rpc.server import RPCServer
 
 from attachd.periodics import PeriodicThread
 from attachd.telemetry import metrics
@@ -44,6 +45,9 @@ FANOUT_INTERVAL = 30.0
 
 FANOUT_TIMEOUT = 2.0
 """A probe by fanout is lost if one that was sent this many seconds later has arrived."""
+
+MAX_FANOUT_RESTORED = 8
+"""How often a server restores its fanout queue: each time it keeps another connection."""
 
 RETRIES = 1
 """Number of retries of a probe that the message queue did not accept."""
@@ -151,12 +155,28 @@ class ProbeLog:
             self._fanout = None
 
 
+class _Declared(Exception):
+    """Everything is declared."""
+
+
+class DeclaringServer(RPCServer):
+    """A server that declares its exchange, queues and bindings, and receives nothing.
+
+    A listener that has begun to receive cannot be ended without loss: while oslo.messaging closes
+    the connection, it acknowledges messages that it will not process.
+    """
+
+    def _create_listener(self) -> Any:
+        super()._create_listener().cleanup()
+        raise _Declared
+
+
 class CheckedServer:
     """An RPC server that restores its exchange, queues and bindings.
 
     :param make: returns a new RPC server for the target, not yet started
     :param rpc_transport: of the server
-    :param target: topic and server name
+    :param target: exchange, topic and server name
     :param probes: the dispatcher of the server records there what arrives
     """
 
@@ -168,14 +188,13 @@ class CheckedServer:
         probes: ProbeLog,
     ) -> None:
         self._make = make
-        self._server = make()
+        self._servers = [make()]
         self._transport = rpc_transport
         self._target = target
         self._probes = probes
         self._pool_size: int | None = None
         self._lock = threading.Lock()
         self._stopped = False
-        self._ending: list[threading.Thread] = []
         self._cut_since: float | None = None
         self._outage_at = float("-inf")
         self._fanout_sent_at = float("-inf")
@@ -194,7 +213,7 @@ class CheckedServer:
         """Begin to receive, with so many threads; return when everything is declared."""
         self._pool_size = override_pool_size
         metrics.count(metrics.PATHS_RESTORED, self.name, by=0)
-        self._server.start(override_pool_size=override_pool_size)
+        self._servers[0].start(override_pool_size=override_pool_size)
         self._thread.start()
 
     def stop(self) -> None:
@@ -202,13 +221,13 @@ class CheckedServer:
         self._thread.stop()
         with self._lock:
             self._stopped = True
-        self._server.stop()
+        for server in self._servers:
+            server.stop()
 
     def wait(self) -> None:
         """Wait until all received messages are processed."""
-        self._server.wait()
-        for thread in self._ending:
-            thread.join()
+        for server in self._servers:
+            server.wait()
 
     def check(self) -> None:
         """Send probes; restore the path if it is cut now, and was so a moment before.
@@ -222,8 +241,9 @@ class CheckedServer:
         except PathCut as error:
             if self._cut_since is None:
                 self._cut_since = now
-            if now - self._cut_since >= CONFIRM_AFTER:
-                self._restore(str(error))
+            if now - self._cut_since >= CONFIRM_AFTER and self._has_settled():
+                self._declare()
+                self._record(str(error))
         except messaging.MessageDeliveryFailure:
             self._outage_at = time.monotonic()
             self._reset()
@@ -248,21 +268,34 @@ class CheckedServer:
         self._probes.discard_fanout()
         self._fanout_sent_at = float("-inf")
         self._fanout_losses += 1
-        if self._fanout_losses > 1:
-            self._restore("messages to all servers do not arrive")
+        if self._fanout_losses > 1 and self._has_settled():
+            self._add_server()
+            self._record("messages to all servers do not arrive")
 
-    def _restore(self, reason: str) -> None:
-        if time.monotonic() - self._outage_at < SETTLE_TIME:
-            return
+    def _has_settled(self) -> bool:
+        return time.monotonic() - self._outage_at >= SETTLE_TIME
+
+    def _declare(self) -> None:
+        with contextlib.suppress(_Declared):
+            DeclaringServer(self._transport, self._target, None).start()
+
+    def _add_server(self) -> None:
+        """Start another server, with a fanout queue of its own, and keep the former ones.
+
+        The name of a fanout queue is random, so no other connection can bind it again.
+        """
+        if len(self._servers) > MAX_FANOUT_RESTORED:
+            raise PathCut(f"fanout was restored {MAX_FANOUT_RESTORED} times; restart the process")
         fresh = self._make()
         fresh.start(override_pool_size=self._pool_size)
         with self._lock:
-            former = fresh if self._stopped else self._server
             if not self._stopped:
-                self._server = fresh
-            thread = threading.Thread(target=_end, args=(former,), daemon=True)
-            self._ending = [one for one in self._ending if one.is_alive()] + [thread]
-            thread.start()
+                self._servers.append(fresh)
+                return
+        fresh.stop()
+        fresh.wait()
+
+    def _record(self, reason: str) -> None:
         self._reset()
         metrics.count(metrics.PATHS_RESTORED, self.name)
         LOG.warning(
@@ -286,8 +319,3 @@ class CheckedServer:
         if reason != self._failure:
             self._failure = reason
             LOG.error("RPC server %s: its path cannot be restored: %s", self.name, reason)
-
-
-def _end(server: Any) -> None:
-    server.stop()
-    server.wait()

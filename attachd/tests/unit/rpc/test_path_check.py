@@ -10,7 +10,6 @@ import oslo_messaging as messaging
 from attachd.conf import CONF
 from attachd.rpc import path_check, transport
 from attachd.tests.fixtures import metric_samples, rpc_clients
-from attachd.tests.wait import wait_until
 
 TARGET = messaging.Target(topic="topic", server="host@backend")
 QUEUE = "topic.host@backend"
@@ -108,6 +107,8 @@ class CheckedServerTest(unittest.TestCase):
         # The tests call check() themselves.
         self.enterContext(mock.patch.object(path_check, "PeriodicThread"))
         self.made = []
+        self.declare = self.enterContext(mock.patch.object(path_check, "DeclaringServer"))
+        self.declare.return_value.start.side_effect = path_check._Declared
         self.probes = path_check.ProbeLog()
         self.server = path_check.CheckedServer(self.make, mock.Mock(), TARGET, self.probes)
         self.server.start(override_pool_size=3)
@@ -125,7 +126,7 @@ class CheckedServerTest(unittest.TestCase):
         return metric_samples.sample_value("attachd_rpc_paths_restored_total", server=QUEUE)
 
     def assert_restored(self, times):
-        self.assertEqual((times, times + 1), (self.restored(), len(self.made)))
+        self.assertEqual(times, self.restored())
 
     def test_intact_path_is_left_alone(self):
         for _ in range(5):
@@ -134,7 +135,7 @@ class CheckedServerTest(unittest.TestCase):
         queues = {(call.args[1].topic, call.args[1].server) for call in self.send.mock_calls}
         self.assertEqual({("topic", "host@backend"), ("topic", None)}, queues)
 
-    def test_cut_path_is_restored_by_a_second_server(self):
+    def test_cut_path_is_declared_again_without_a_second_receiver(self):
         self.check(path_check.PathCut("no queue takes messages"))
         self.assert_restored(0)
         self.assertEqual(path_check.CONFIRM_AFTER, self.server._interval())
@@ -142,14 +143,9 @@ class CheckedServerTest(unittest.TestCase):
             self.check(path_check.PathCut("no queue takes messages"), path_check.CONFIRM_AFTER)
         self.assertIn(f"RPC server {QUEUE}: no queue takes messages. Exch", logs.output[0])
         self.assert_restored(1)
-        former, current = self.made
-        current.start.assert_called_once_with(override_pool_size=3)
-        wait_until(lambda: former.wait.called)
-        former.stop.assert_called_once_with()
-        self.server.stop()
-        self.server.wait()
-        current.stop.assert_called_once_with()
-        current.wait.assert_called_once_with()
+        (server,) = self.made
+        self.declare.assert_called_once_with(self.server._transport, TARGET, None)
+        server.stop.assert_not_called()
 
     def test_path_that_heals_itself_is_not_restored(self):
         for _ in range(3):
@@ -176,14 +172,24 @@ class CheckedServerTest(unittest.TestCase):
         self.assert_restored(0)
         lose()
         self.assert_restored(1)
+        first, second = self.made
+        first.stop.assert_not_called()
+        second.start.assert_called_once_with(override_pool_size=3)
+        self.server.stop()
+        self.server.wait()
+        for server in self.made:
+            self.assertEqual(["start", "stop", "wait"], [call[0] for call in server.method_calls])
+
+    def test_fanout_is_restored_a_limited_number_of_times(self):
+        for _ in range(path_check.MAX_FANOUT_RESTORED):
+            self.server._add_server()
+        with self.assertRaises(path_check.PathCut):
+            self.server._add_server()
 
     def test_server_that_cannot_be_restored_stays_and_is_logged_once(self):
         self.check(path_check.PathCut("no queue takes messages"))
-        broken = mock.Mock(start=mock.Mock(side_effect=messaging.MessageDeliveryFailure("406")))
-        with (
-            mock.patch.object(self.server, "_make", return_value=broken),
-            self.assertRaises(messaging.MessageDeliveryFailure) as caught,
-        ):
+        self.declare.return_value.start.side_effect = messaging.MessageDeliveryFailure("406")
+        with self.assertRaises(messaging.MessageDeliveryFailure) as caught:
             self.check(path_check.PathCut("no queue takes messages"))
         with self.assertLogs(path_check.__name__, "ERROR") as logs:
             for _ in range(3):
@@ -192,12 +198,11 @@ class CheckedServerTest(unittest.TestCase):
         self.assert_restored(0)
         self.made[0].stop.assert_not_called()
 
-    def test_server_stopped_while_restored_ends(self):
-        self.check(path_check.PathCut("no queue takes messages"))
+    def test_server_stopped_while_fanout_is_restored_ends(self):
         fresh = mock.Mock(start=lambda **_: self.server.stop())
         with mock.patch.object(self.server, "_make", return_value=fresh):
-            self.check(path_check.PathCut("no queue takes messages"))
-        wait_until(lambda: fresh.wait.called)
+            self.server._add_server()
+        self.assertEqual(["stop", "wait"], [call[0] for call in fresh.method_calls])
         self.made[0].stop.assert_called_once_with()
 
 
@@ -222,6 +227,17 @@ class LibraryTest(unittest.TestCase):
         ):
             client.call({}, path_check.METHOD)
         self.assertEqual("NoSuchMethod", caught.exception.exc_type)
+
+    def test_declaring_server_declares_and_receives_nothing(self):
+        rpc_clients.use_transport(self)
+        target = messaging.Target(topic="t", server="s")
+        dispatcher = mock.Mock()
+        server = path_check.DeclaringServer(transport.get_transport(), target, dispatcher)
+        with self.assertRaises(path_check._Declared):
+            server.start(override_pool_size=1)
+        path_check.send_probe(transport.get_transport(), target)  # there is a queue now
+        self.assertIsNone(server.listener)
+        dispatcher.dispatch.assert_not_called()
 
 
 class DispatcherTest(unittest.TestCase):
