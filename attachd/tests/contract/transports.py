@@ -12,7 +12,7 @@ import oslo_messaging as messaging
 from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.rpc import transport
+from attachd.rpc import bulkheads, transport
 from attachd.tests.fixtures import rabbitmq
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -91,7 +91,7 @@ class Case:
         CONF.set_override("topic", f"topic-{uuid.uuid4().hex}", group="rpc")
         self.addCleanup(CONF.clear_override, "topic", group="rpc")
         # The machine may be slow, and is not silent then.
-        self.enterContext(mock.patch.object(transport, "OPEN_AFTER", TIMEOUT))
+        self.enterContext(mock.patch.object(bulkheads, "OPEN_AFTER", TIMEOUT))
         transport.reset_after_fork()
         self.addCleanup(transport.close)
         self.context = RequestContext(
