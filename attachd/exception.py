@@ -455,6 +455,13 @@ class HostError(AttachdError):
     msg_fmt = "%(reason)s"
 
 
+class AgentError(HostError):
+    """The agent of a host reported that it failed, with its reason.
+
+    Its code is 500, whatever the reason: a request with an Idempotency-Key may be repeated then.
+    """
+
+
 class MissingRequirements(HostError):
     """This host lacks a privilege, a command or a device; nothing was done.
 

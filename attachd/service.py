@@ -58,12 +58,23 @@ def prepare(
     CONF(list(argv), project="attachd", version=version(), default_config_files=config_files)
     checking.check_values(CONF)
     checking.parse_transport_url(CONF)
+    checking.parse_agent_transport_url(CONF)
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
     std_logging.captureWarnings(True)
     for unknown_option in checking.find_unknown_options(CONF):
         LOG.warning("%s", unknown_option)
+
+
+def warn_of_shared_virtual_host() -> None:
+    """Log a warning if the accounts of hosts can reach the managers; for API and managers."""
+    if checking.is_virtual_host_shared(CONF):
+        LOG.warning(
+            "[agent]transport_url names the virtual host of [DEFAULT]transport_url: a host that "
+            "has been taken over can command the managers. Create another virtual host for "
+            "agents, or set [agent]enabled = false if there are none."
+        )
 
 
 def config_files_from_env() -> list[str]:

@@ -33,6 +33,7 @@ def make() -> app.Application:
     encryption.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: any client that reaches this API may do everything.")
+    service.warn_of_shared_virtual_host()
     made = app.make_app()
     if (server := sys.modules.get("uwsgi")) is not None:  # only inside uWSGI
         bulkheads.set_threads(server.cores)

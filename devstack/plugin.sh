@@ -83,6 +83,9 @@ function attachd_configure_service {
     iniset "$ATTACHD_CONF" DEFAULT state_path "$ATTACHD_STATE_DIR"
     iniset "$ATTACHD_CONF" database connection "$(attachd_database_url)"
     iniset_rpc_backend attachd "$ATTACHD_CONF" DEFAULT "$ATTACHD_VHOST"
+    iniset_rpc_backend attachd "$ATTACHD_CONF" agent "$ATTACHD_AGENT_VHOST"
+    # The account of all hosts is the same, and all may be trusted.
+    iniset "$ATTACHD_CONF" agent allow_new True
     setup_logging "$ATTACHD_CONF"
 }
 
@@ -152,7 +155,7 @@ function attachd_configure_backend_fake {
 function attachd_configure_agent {
     attachd_new_file "$ATTACHD_AGENT_CONF"
     iniset "$ATTACHD_AGENT_CONF" DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
-    iniset_rpc_backend attachd "$ATTACHD_AGENT_CONF" DEFAULT "$ATTACHD_VHOST"
+    iniset_rpc_backend attachd "$ATTACHD_AGENT_CONF" DEFAULT "$ATTACHD_AGENT_VHOST"
     iniset "$ATTACHD_AGENT_CONF" agent host "$ATTACHD_AGENT_HOST"
     iniset "$ATTACHD_AGENT_CONF" agent state_path "$ATTACHD_STATE_DIR/host"
     setup_logging "$ATTACHD_AGENT_CONF"
@@ -190,6 +193,7 @@ function attachd_configure_tempest {
 function attachd_init {
     if is_service_enabled rabbit; then
         rpc_backend_add_vhost "$ATTACHD_VHOST"
+        rpc_backend_add_vhost "$ATTACHD_AGENT_VHOST"
     fi
     # Where the database is, and nowhere else: other hosts of this cloud use it too.
     # shellcheck disable=SC2086 # a list of names
@@ -294,6 +298,7 @@ function attachd_cleanup {
     if is_service_enabled rabbit; then
         # clean.sh has stopped the server, and removes it with all that it keeps.
         sudo rabbitmqctl delete_vhost "$ATTACHD_VHOST" || true
+        sudo rabbitmqctl delete_vhost "$ATTACHD_AGENT_VHOST" || true
     fi
     if [[ -n "$ATTACHD_PATH" ]]; then
         sudo rm -f "$(apache_site_config_for attachd-api)"

@@ -34,6 +34,14 @@ _GIB = 2**30
 _LOCK_TIMEOUT = 120.0
 
 
+class _DetachRefused(exception.DeviceBusy):
+    """The device is in use, and the managers know that it stays."""
+
+
+class _NotExtended(exception.HostError):
+    """The device of a complete attachment has not grown; the attachment stays complete."""
+
+
 class Reconciler:
     """Makes and removes the devices of a host; used by any number of threads.
 
@@ -62,10 +70,17 @@ class Reconciler:
     def reconcile(self, attachment_id: str) -> None:
         """Bring an attachment to its desired state.
 
+        Each failure is reported to the managers, unless they do not answer.
+
         :raises HostError: this host could not
         :raises Unavailable: no manager answers, or another process holds the lock of the volume
         """
-        volume_id = self._volume_of(attachment_id)
+        try:
+            volume_id = self._volume_of(attachment_id)
+        except exception.HostError as error:
+            desired = agent_manager_api.desired_state(self._credentials, attachment_id)
+            _report_failure(self._credentials, desired, error)
+            raise
         if volume_id is None:
             return
         with contextlib.ExitStack() as stack:
@@ -128,6 +143,23 @@ class Reconciler:
 
     def _reconcile_once(self, volume_id: str, attachment_id: str) -> None:
         desired = agent_manager_api.desired_state(self._credentials, attachment_id)
+        try:
+            self._bring_about(desired, volume_id, attachment_id)
+        except (
+            exception.AttachmentNotFound,
+            exception.InvalidTransition,
+            exception.Unavailable,
+            _DetachRefused,
+            _NotExtended,
+        ):
+            raise
+        except Exception as error:
+            _report_failure(self._credentials, desired, error)
+            raise
+
+    def _bring_about(
+        self, desired: DesiredState | None, volume_id: str, attachment_id: str
+    ) -> None:
         entries = self._journal.list_for_volume(volume_id)
         entry = next((entry for entry in entries if _is_of(entry, attachment_id)), None)
         others = [other for other in entries if other is not entry]
@@ -156,30 +188,29 @@ class Reconciler:
             )
             entry = self._journal.write(entry, step=Step.ATTACHED)
         if present and _is_too_small(desired, entry):
-            self._extend(desired, entry)
+            try:
+                self._extend(desired, entry)
+            except exception.HostError as error:
+                raise _NotExtended(f"{error}") from error
 
     def _make_device(
         self, desired: DesiredState, entry: Entry | None, others: list[Entry]
     ) -> Entry:
-        """Return an entry with a device; a failure is reported to the manager and raised."""
-        try:
-            self._check_conflicts(desired, others)
-            info = _connection_info(desired)
-            self._host.check(info.get("driver_volume_type"))
-            if entry is not None and entry.connection_info != info:
-                # A connect by other parameters was begun, and its progress is unknown.
-                entry = entry if self._is_shared(entry, others) else self._discard(entry)
-            if desired["complete"]:
-                LOG.warning(
-                    "Volume %s, attachment %s: the device is missing, as after a reboot; it is "
-                    "made again",
-                    desired["volume_id"],
-                    desired["attachment_id"],
-                )
-            entry = self._host.connect(self._new_entry(desired, entry))
-        except exception.HostError as error:
-            self._report_failure(desired, error)
-            raise
+        """Return an entry with a device."""
+        self._check_conflicts(desired, others)
+        info = _connection_info(desired)
+        self._host.check(info.get("driver_volume_type"))
+        if entry is not None and entry.connection_info != info:
+            # A connect by other parameters was begun, and its progress is unknown.
+            entry = entry if self._is_shared(entry, others) else self._discard(entry)
+        if desired["complete"]:
+            LOG.warning(
+                "Volume %s, attachment %s: the device is missing, as after a reboot; it is "
+                "made again",
+                desired["volume_id"],
+                desired["attachment_id"],
+            )
+        entry = self._host.connect(self._new_entry(desired, entry))
         LOG.info("Volume %s: device %s", desired["volume_id"], entry.device and entry.device.path)
         return entry
 
@@ -214,19 +245,6 @@ class Reconciler:
             if agent_manager_api.desired_state(self._credentials, other.attachment_id) is None:
                 self._remove_orphan(other, [entry for entry in others if entry is not other])
 
-    def _report_failure(self, desired: DesiredState, error: exception.HostError) -> None:
-        try:
-            agent_manager_api.connect_failed(
-                self._credentials, desired["attachment_id"], desired["generation"], f"{error}"
-            )
-        except exception.AttachdError as report_error:
-            LOG.warning(
-                "Attachment %s: %s (not reported: %s)",
-                desired["attachment_id"],
-                error,
-                report_error,
-            )
-
     def _extend(self, desired: DesiredState, entry: Entry) -> None:
         size = self._host.extend(entry)
         if size < desired["size_gib"] * _GIB:
@@ -246,10 +264,7 @@ class Reconciler:
                     entry = self._host.disconnect(entry)
             except exception.DeviceBusy as error:
                 agent_manager_api.detach_refused(*attachment, f"{error}")
-                raise
-            except exception.HostError as error:
-                self._report_failure(desired, error)
-                raise
+                raise _DetachRefused(f"{error}") from error
         agent_manager_api.disconnected(*attachment)
         if entry is not None:
             self._journal.remove(entry)
@@ -301,6 +316,26 @@ class Reconciler:
     def _has_usable_device(self, entry: Entry) -> bool:
         """Return whether there is a complete device: after a failed disconnect it may not be."""
         return entry.step not in TEARDOWN_STEPS and self._host.is_present(entry)
+
+
+def _report_failure(
+    credentials: AgentCredentials, desired: DesiredState | None, error: Exception
+) -> None:
+    """Report why the desired state was not reached; None: the attachment does not exist."""
+    if desired is None:
+        return
+    attachment_id, generation = desired["attachment_id"], desired["generation"]
+    try:
+        agent_manager_api.connect_failed(credentials, attachment_id, generation, _reason(error))
+    except exception.AttachdError as report_error:
+        LOG.warning("Attachment %s: %s (not reported: %s)", attachment_id, error, report_error)
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of a failure as callers read it."""
+    if isinstance(error, exception.AttachdError):
+        return f"{error}"
+    return f"Unexpected error in the agent: {type(error).__name__}. The log of the agent has it."
 
 
 def _is_of(entry: Entry, attachment_id: str) -> bool:

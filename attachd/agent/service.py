@@ -21,7 +21,7 @@ from attachd.agent.reconciler import Reconciler
 from attachd.agent.worker_pool import WorkerPool
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.rpc import agent_api, agent_manager_api, transport
+from attachd.rpc import agent_api, agent_manager_api, agent_transport
 
 LOG = log.getLogger(__name__)
 
@@ -41,11 +41,13 @@ class Endpoint:
         self._reconcile = reconcile
 
     def reconcile(self, _context: RequestContext, attachment_id: str) -> None:
-        """See agent_api.reconcile(); errors of attachd are expected answers."""
+        """See agent_api.reconcile(); the reconciler reports each failure to the managers."""
         try:
             self._reconcile(attachment_id)
-        except exception.AttachdError:
-            raise messaging.ExpectedException from None
+        except exception.AttachdError as error:
+            LOG.warning("Attachment %s: %s", attachment_id, error)
+        except Exception:
+            LOG.exception("Attachment %s: unexpected error", attachment_id)
 
 
 class Agent:
@@ -63,11 +65,8 @@ class Agent:
         )
         self._reporter = HostReporter(host, options)
         self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)
-        self._server = transport.get_server(
-            Endpoint(self._workers.reconcile_now),
-            host.identity.name,
-            CONF.agent.topic,
-            CONF.agent.work_timeout,
+        self._server = agent_transport.get_host_server(
+            Endpoint(self._workers.reconcile_now), host.identity.name
         )
         self._lock = threading.Lock()
         self._serving = False

@@ -9,6 +9,7 @@ from attachd import exception
 from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db.agents import store as agents
+from attachd.manager.agents import report_schema
 
 LENGTH: Final = 32
 """Bytes of a random key."""
@@ -47,6 +48,7 @@ def _name(text: str) -> str:
 
 def _make_known() -> None:
     host, key = CONF.subject.host_name, secrets.token_urlsafe(LENGTH)
+    report_schema.check_host(host)
     if not agents.create(host, key):
         raise exception.Conflict(
             reason=f"Host {host} is known already. For a new key remove it first: "

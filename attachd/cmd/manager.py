@@ -39,3 +39,4 @@ def _check() -> None:
         )
     backends.load()
     encryption.start()
+    service.warn_of_shared_virtual_host()

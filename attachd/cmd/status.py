@@ -107,6 +107,7 @@ class Checks(upgradecheck.UpgradeCommands):
             ("Database", database),
             ("Clocks", upgrade_checks.clock),
             ("Message Queue", upgrade_checks.queue),
+            ("Agents", upgrade_checks.agents),
             ("Managers", upgrade_checks.managers),
             ("Upgrade Level", upgrade_checks.pin),
             ("Backends", upgrade_checks.listed),

@@ -124,6 +124,27 @@ def queue(_checks: object) -> Result:
     return Result(Code.WARNING, " ".join(found)) if found else Result(Code.SUCCESS)
 
 
+def agents(_checks: object) -> Result:
+    """Whether the account of a host can command the managers, or register other hosts."""
+    try:
+        if checking.is_virtual_host_shared(CONF):
+            return Result(
+                Code.FAILURE,
+                "[agent] transport_url names the virtual host of [DEFAULT] transport_url, so a "
+                "host that has been taken over can command the managers. Create another virtual "
+                "host for agents, or set [agent] enabled = false if there are none.",
+            )
+    except cfg.Error as error:
+        return Result(Code.FAILURE, str(error))
+    if CONF.agent.enabled and CONF.agent.allow_new:
+        return Result(
+            Code.WARNING,
+            "[agent] allow_new: each account of the virtual host of the agents can register any "
+            "new name of a host. Set it to false, and use attachd-manage agent add.",
+        )
+    return Result(Code.SUCCESS)
+
+
 def _of_servers(url: messaging.TransportURL) -> Iterator[str]:
     guests = {host.hostname for host in url.hosts if host.username == "guest"}
     if guests - {"127.0.0.1", "::1", "localhost"}:

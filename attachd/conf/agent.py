@@ -8,6 +8,20 @@ from oslo_config import cfg
 GROUP = "agent"
 
 OPTIONS = [
+    cfg.BoolOpt(
+        "enabled",
+        default=True,
+        help="Whether managers serve agents. Without agents set false: neither the API nor the "
+        "managers use `transport_url` then.",
+    ),
+    cfg.StrOpt(
+        "transport_url",
+        secret=True,
+        help="The URL of the virtual host of the message queue in which agents and managers "
+        "meet. None: [DEFAULT]transport_url. Agents use an account of their host there. For the "
+        "API and managers it has to be another virtual host than that of [DEFAULT]transport_url: "
+        "in that one, the account of a host could command the managers.",
+    ),
     cfg.StrOpt(
         "host",
         default=socket.gethostname(),
@@ -77,9 +91,11 @@ OPTIONS = [
     ),
     cfg.BoolOpt(
         "allow_new",
-        default=True,
+        default=False,
         help="Whether the first report of an unknown host makes it known, with the key "
-        "that it shows. Where it does not, attachd-manage agent add makes hosts known.",
+        "that it shows. Any account of the virtual host can then register any new name of a host, "
+        "and gets the secrets of its connections: for evaluation only. attachd-manage agent add "
+        "makes hosts known otherwise.",
     ),
     cfg.StrOpt(
         "topic",

@@ -40,6 +40,9 @@ _FOREIGN = frozenset({"keystone_authtoken", "key_manager", "barbican", "castella
 _USUAL = frozenset({"rabbit", "inprocess"})
 """Message queues that are known without a search of installed plug-ins, which takes a moment."""
 
+_RABBIT = frozenset({"rabbit", "kombu"})
+_RABBIT_PORT = 5672
+
 _VARIABLE = re.compile(r"OS_([A-Z0-9_]+?)__([A-Z0-9_]+)")
 
 Known = Mapping[str, frozenset[str]]
@@ -93,14 +96,45 @@ def parse_transport_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
 
     :raises oslo_config.cfg.ConfigFileValueError: it is invalid, or of an unknown message queue
     """
+    return _parse_transport_url(conf, DEFAULT, None)
+
+
+def parse_agent_transport_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
+    """Check the URL of the virtual host of the agents, as :func:`parse_transport_url`."""
+    url: str | None = conf.agent.transport_url
+    return _parse_transport_url(conf, "agent" if url else DEFAULT, url)
+
+
+def is_virtual_host_shared(conf: cfg.ConfigOpts) -> bool:
+    """Return whether agents have the virtual host in which managers get their messages.
+
+    :raises oslo_config.cfg.ConfigFileValueError: one of both URLs is invalid
+    """
+    own, agents = parse_transport_url(conf), parse_agent_transport_url(conf)
+    if not conf.agent.enabled or agents.transport not in _RABBIT:
+        return False
+    return _virtual_host(own) == _virtual_host(agents) and bool(_servers(own) & _servers(agents))
+
+
+def _virtual_host(url: messaging.TransportURL) -> str:
+    return url.virtual_host or "/"
+
+
+def _servers(url: messaging.TransportURL) -> set[tuple[str, int]]:
+    return {(host.hostname or "", host.port or _RABBIT_PORT) for host in url.hosts}
+
+
+def _parse_transport_url(
+    conf: cfg.ConfigOpts, group: str, text: str | None
+) -> messaging.TransportURL:
     try:
-        url = messaging.TransportURL.parse(conf)
+        url = messaging.TransportURL.parse(conf, text)
     except messaging.InvalidTransportURL as error:
-        raise cfg.ConfigFileValueError(f"[DEFAULT]transport_url: {error}") from None
+        raise cfg.ConfigFileValueError(f"[{group}]transport_url: {error}") from None
     except ValueError:
         # The wrong port may be a part of a password, so the message does not contain it.
         raise cfg.ConfigFileValueError(
-            "[DEFAULT]transport_url is no URL. What means something in a URL, such as / or # in "
+            f"[{group}]transport_url is no URL. What means something in a URL, such as / or # in "
             "a password, has to be percent-encoded."
         ) from None
     if url.transport in _USUAL:
@@ -108,7 +142,7 @@ def parse_transport_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
     known = metadata.entry_points(group="oslo.messaging.drivers").names
     if url.transport not in known:
         raise cfg.ConfigFileValueError(
-            f"[DEFAULT]transport_url: {url.transport!r} is none of {', '.join(sorted(known))}."
+            f"[{group}]transport_url: {url.transport!r} is none of {', '.join(sorted(known))}."
         )
     return url
 

@@ -133,7 +133,7 @@ def request_reconcile(rows: Iterable[Row]) -> None:
 
 def _request_reconcile(host: str, attachment_id: str) -> None:
     try:
-        agent_api.request_reconcile(context.get_admin_context(), host, attachment_id)
+        agent_api.reconcile(context.get_admin_context(), host, attachment_id)
     except exception.AttachdError as error:
         LOG.info("Attachment %s: agent of host %s not notified: %s", attachment_id, host, error)
     except Exception:

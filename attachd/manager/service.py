@@ -105,8 +105,9 @@ class ManagerService(oslo_service.Service):
         self._membership.start()
         for worker in self._workers:
             worker.start()
-        self._agent_server = AgentRpcServer()
-        self._agent_server.start()
+        if CONF.agent.enabled:
+            self._agent_server = AgentRpcServer()
+            self._agent_server.start()
 
     def wait_until_reported(self, timeout: float) -> bool:
         """Wait until all backends have reported, each at most ``timeout`` seconds."""

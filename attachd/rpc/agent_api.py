@@ -2,11 +2,13 @@
 """RPC client of the agent of a host; agent/service.py is the server.
 
 The messages contain no work: an agent reads its desired state itself, with its key (see
-agent_manager_api.py).  So a message that is lost, duplicated or forged does no harm.
+agent_manager_api.py), and reports the result there.  So a message that is lost, duplicated or
+forged does no harm.
 
 Version history of the contract:
 
 * 1.0: reconcile
+* 2.0: reconcile is a cast in the virtual host of the agents; agents answer nothing
 """
 
 from collections.abc import Iterator
@@ -17,35 +19,22 @@ import oslo_messaging as messaging
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.rpc import bulkheads, transport
+from attachd.rpc import agent_transport
 
-VERSION = "1.0"
+VERSION = "2.0"
 
 
 def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
-    """Have an agent reconcile one attachment, and wait until it is done.
-
-    :raises HostError: the host failed, with its reason; so do its subclasses, such as DeviceBusy
-    :raises AgentUnavailable: the agent does not run
-    :raises AgentTimeout: no answer in time; the work may continue
-    :raises Unavailable: the message could not be sent
-    """
-    try:
-        slot = bulkheads.slot(f"the agent of host {host}", None, context.project_id)
-        with _map_errors(host), slot:
-            _client(host).call(context, "reconcile", attachment_id=attachment_id)
-    except messaging.MessagingTimeout:
-        raise exception.AgentTimeout(host=host, attachment_id=attachment_id) from None
-
-
-def request_reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
-    """Have an agent reconcile one attachment soon; without it the agent's next report does.
+    """Have an agent reconcile one attachment soon; without this its next report does.
 
     :raises AgentUnavailable: the agent does not run
     :raises Unavailable: the message could not be sent
     """
+    if not CONF.agent.enabled:
+        raise exception.AgentUnavailable(host=host, since="since [agent]enabled became false")
     with _map_errors(host):
-        _client(host).cast(context, "reconcile", attachment_id=attachment_id)
+        client = agent_transport.get_host_client(host, VERSION)
+        client.cast(context, "reconcile", attachment_id=attachment_id)
 
 
 @contextlib.contextmanager
@@ -60,7 +49,3 @@ def _map_errors(host: str) -> Iterator[None]:
         raise exception.Unavailable(
             reason="The message queue does not answer. Try again later."
         ) from error
-
-
-def _client(host: str) -> transport.Client:
-    return transport.get_client(host, CONF.agent.work_timeout, VERSION, topic=CONF.agent.topic)

@@ -7,6 +7,7 @@ the connections of that host, and reports what it has connected.
 Version history of the contract:
 
 * 1.0: report, desired_state, connected, connect_failed, disconnected, detach_refused
+* 2.0: the same, in the virtual host of the agents
 """
 
 from collections.abc import Iterator
@@ -16,10 +17,9 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import oslo_messaging as messaging
 
 from attachd import context, exception
-from attachd.conf import CONF
-from attachd.rpc import transport
+from attachd.rpc import agent_transport
 
-VERSION = "1.0"
+VERSION = "2.0"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
@@ -151,7 +151,7 @@ def detach_refused(
 
 def _call(credentials: AgentCredentials, method: str, **arguments: Any) -> Any:
     with _map_errors():
-        client = transport.get_client(None, TIMEOUT, VERSION, topic=CONF.agent.manager_topic)
+        client = agent_transport.get_registry_client(credentials.host, TIMEOUT, VERSION)
         return client.call(
             context.get_admin_context(),
             method,

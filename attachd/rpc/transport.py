@@ -154,7 +154,7 @@ class Dispatcher(messaging.RPCDispatcher):
         if incoming.reply_q and waited > (self._caller_timeout or CONF.rpc.attach_timeout):
             method = incoming.message.get("method")
             LOG.warning("%s is dropped: its caller timed out, it waited %d s", method, waited)
-            incoming.reply = _discard_reply
+            incoming.reply = discard_reply
             return None
         arguments = incoming.message.get("args", {})
         for name in OBJECT_ARGUMENTS & arguments.keys():
@@ -162,7 +162,7 @@ class Dispatcher(messaging.RPCDispatcher):
         return self._of_version(incoming.message.get("version", "1.0")).dispatch(incoming)
 
 
-def _discard_reply(reply: Any = None, failure: Any = None) -> None:
+def discard_reply(reply: Any = None, failure: Any = None) -> None:
     """Take the place of a message's reply(), which may wait long for a caller that has ended."""
 
 
@@ -176,10 +176,15 @@ def _call_outcome(error: Exception) -> str:
 
 
 class Client:
-    """RPC client of one backend of a manager; safe to share between threads."""
+    """RPC client of one backend of a manager; safe to share between threads.
 
-    def __init__(self, rpc: Any) -> None:
+    :param reach: checks that the message queue can be reached, before the first call; None: as
+        :func:`ping`
+    """
+
+    def __init__(self, rpc: Any, reach: Callable[[], None] | None = None) -> None:
         self._rpc = rpc
+        self._reach = reach
 
     def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
         """Call a method and return its answer.
@@ -190,7 +195,7 @@ class Client:
         :raises MessageUndeliverable: no queue of the backend exists
         :raises MessageDeliveryFailure: the message queue cannot be reached
         """
-        _reach()
+        _reach(self._reach or ping)
         try:
             with (
                 metrics.timed(
@@ -225,21 +230,25 @@ def _reporting_outages() -> Iterator[None]:
         raise messaging.MessageDeliveryFailure(str(error)) from error
 
 
-def _reach() -> None:
+def _reach(reach: Callable[[], None]) -> None:
     """Check once that the message queue can be reached.
 
     The first call of a process opens a connection for the answers.  oslo.messaging retries that
     without a limit, while sending is limited: so a message without a receiver is sent first.
     """
     if not _state.reached:
-        ping()
+        reach()
     _state.reached = True
 
 
-def ping() -> None:
-    """Send a message without a receiver; raises MessageDeliveryFailure."""
-    target = messaging.Target(topic=f"{CONF.rpc.topic}-ping")
-    pinger = messaging.get_rpc_client(get_transport(), target, retry=RETRIES)
+def ping(connection: Any = None, target: messaging.Target | None = None) -> None:
+    """Send a message without a receiver; raises MessageDeliveryFailure.
+
+    :param connection: None: that of managers
+    :param target: a topic that no server listens on; None: one of managers
+    """
+    target = target or messaging.Target(topic=f"{CONF.rpc.topic}-ping")
+    pinger = messaging.get_rpc_client(connection or get_transport(), target, retry=RETRIES)
     with _reporting_outages():
         pinger.cast({}, "ping")
 
@@ -261,6 +270,26 @@ def get_transport() -> Any:
                 CONF, allowed_remote_exmods=[exception.__name__]
             )
         return _state.transport
+
+
+def get_agent_transport() -> Any:
+    """Return this process's connection to the virtual host of the agents."""
+    with _state.lock:
+        if _state.agent_transport is None:
+            _set_poll_interval()
+            _state.agent_transport = messaging.get_rpc_transport(
+                CONF, agent_transport_url(), allowed_remote_exmods=[exception.__name__]
+            )
+        return _state.agent_transport
+
+
+def agent_transport_url() -> messaging.TransportURL:
+    """Return the URL of the virtual host of the agents."""
+    url = messaging.TransportURL.parse(CONF, CONF.agent.transport_url)
+    if url.transport in _BROKERS:
+        # Exchanges are declared as durable as queues, and RabbitMQ's own exchange is durable.
+        url.query["amqp_durable_queues"] = "true"
+    return url
 
 
 def _set_poll_interval() -> None:
@@ -336,9 +365,12 @@ def get_checked_server(
     )
 
 
-def is_broker_used() -> bool:
-    """Return whether messages leave this process."""
-    scheme: str = messaging.TransportURL.parse(CONF).transport
+def is_broker_used(url: messaging.TransportURL | None = None) -> bool:
+    """Return whether messages leave this process.
+
+    :param url: None: of the connection to managers
+    """
+    scheme: str = (url or messaging.TransportURL.parse(CONF)).transport
     return scheme in _BROKERS
 
 
@@ -386,10 +418,22 @@ class _RpcState:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.transport: Any = None
+        self.agent_transport: Any = None
         self.reached = False
         # Making a client costs more than a call does.
         self.client_of = functools.cache(_make_client)
         self.fanout_client = functools.cache(_make_fanout_client)
+        self.cached = functools.cache(_call)
+
+
+def _call(function: Callable[..., R], *arguments: Any) -> R:
+    return function(*arguments)
+
+
+def cached(make: Callable[..., Client], *arguments: Any) -> Client:
+    """Return the client that this process made before, or make it."""
+    made: Client = _state.cached(make, *arguments)
+    return made
 
 
 def _make_client(
@@ -434,8 +478,9 @@ def close() -> None:
     """Close this process's connection; the next use opens a new one."""
     old = _state
     reset_after_fork()
-    if old.transport is not None:
-        old.transport.cleanup()
+    for connection in (old.transport, old.agent_transport):
+        if connection is not None:
+            connection.cleanup()
 
 
 os.register_at_fork(after_in_child=reset_after_fork)

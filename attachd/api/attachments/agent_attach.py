@@ -12,13 +12,12 @@ from typing import Any, Final
 from oslo_log import log
 
 from attachd import exception
-from attachd.api.agents import presence
+from attachd.api.agents import presence, reconcile
 from attachd.api.attachments import agent_detach, lifecycle, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
-from attachd.rpc import agent_api
 from attachd.states import ESTABLISHED, AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -32,6 +31,8 @@ _LEAVING: Final = frozenset(
         AttachmentState.DISCONNECT_FAILED,
     }
 )
+
+_PENDING: Final = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECTED})
 
 _NOT_ATTACHED: Final = frozenset(AttachmentState) - {AttachmentState.ATTACHED}
 
@@ -72,8 +73,8 @@ def attach(
     :raises AgentNotFound: no agent reports for the host
     :raises AgentUnavailable: the host's agent does not report
     :raises Conflict: another host has an orphan device of the volume
-    :raises HostError: the host could not attach; nothing is left
-    :raises AgentTimeout: no answer in time; the work may go on
+    :raises AgentError: the host could not attach; nothing is left
+    :raises AgentTimeout: no result in time; the work may go on
     :raises: as lifecycle.get_or_create() and manager_api.attach()
     """
     attachment = lifecycle.find_earlier(ctx, idempotency_claim)
@@ -131,16 +132,9 @@ def _attach_on_host(
     """Have the agent make the device; return the attachment as it is then."""
     try:
         _reconcile(ctx, attachment)
-    except exception.HostError as error:
-        # A repeated request can report an error although the device is there.
-        if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
-            _remove_failed(ctx, attachment, idempotency_claim, error)
-            raise
-        LOG.warning(
-            "Attachment %s is attached although its host reported an error: %s",
-            attachment.id,
-            error,
-        )
+    except exception.AgentError as error:
+        _remove_failed(ctx, attachment, idempotency_claim, error)
+        raise
     try:
         current = Attachment.get(ctx, attachment.id)
     except exception.AttachmentNotFound as error:
@@ -151,28 +145,14 @@ def _attach_on_host(
 
 
 def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
-    host = str(attachment.agent)
     try:
-        agent_api.reconcile(ctx, host, attachment.id)
-    except exception.AgentTimeout:
-        # The answer may be lost although the manager has recorded the device.
-        if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
-            raise
+        reconcile.reconcile(ctx, attachment, _PENDING)
     except exception.AgentUnavailable as error:
         raise presence.unavailable(
-            host, error.details["since"], _pending_hint(attachment)
+            str(attachment.agent), error.details["since"], _pending_hint(attachment)
         ) from error
-    except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
-        LOG.info("Attachment %s changed while its agent worked on it: %s", attachment.id, error)
     except exception.Unavailable as error:
         raise exception.Unavailable(reason=f"{error} {_pending_hint(attachment)}") from error
-
-
-def _current_state(ctx: RequestContext, attachment: Attachment) -> AttachmentState | None:
-    try:
-        return AttachmentState(Attachment.get(ctx, attachment.id).state)
-    except exception.AttachmentNotFound:
-        return None
 
 
 def _pending_hint(attachment: Attachment) -> str:
@@ -193,7 +173,7 @@ def _remove_failed(
     ctx: RequestContext,
     attachment: Attachment,
     idempotency_claim: IdempotencyClaim | None,
-    cause: exception.HostError,
+    cause: exception.AgentError,
 ) -> None:
     """Remove an attachment whose host reported that it cannot make the device.
 

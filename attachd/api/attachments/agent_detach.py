@@ -15,13 +15,12 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.api import detach_guard
-from attachd.api.agents import presence
+from attachd.api.agents import presence, reconcile
 from attachd.api.attachments import lifecycle
 from attachd.api.endpoint import AsyncPreference
 from attachd.context import RequestContext
 from attachd.db.attachments import async_requests
 from attachd.objects import Attachment
-from attachd.rpc import agent_api
 from attachd.states import WITH_ACCESS, AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -30,12 +29,7 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 3
 """How many times an attachment is tried that other requests move at the same time."""
 
-_OUTCOME_UNKNOWN: Final = (
-    exception.AgentTimeout,
-    exception.AttachmentNotFound,
-    exception.InvalidTransition,
-    exception.Unavailable,
-)
+_PENDING: Final = frozenset({AttachmentState.WITHDRAWING})
 
 _FORCE_HINT: Final = (
     "An administrator can delete it without the host's proof that the device is gone: DELETE "
@@ -49,8 +43,9 @@ def disconnect(
     """Do as lifecycle.disconnect(), after the host has released the device.
 
     :raises AgentUnavailable: the agent cannot be asked; nothing was changed
-    :raises HostError: the host keeps the device, with its reason; the attachment is attached
-    :raises AgentTimeout: no answer in time; the work may go on
+    :raises DeviceBusy: the host keeps the device, which is in use; the attachment is attached
+    :raises AgentError: the host failed, with its reason; the attachment is detaching
+    :raises AgentTimeout: no result in time; the work may go on
     """
     if attachment.agent is None:
         return lifecycle.disconnect(ctx, attachment, allowed_states)
@@ -135,12 +130,12 @@ def _release_device(
         return False
     _withdraw(attachment, allowed_states)
     try:
-        agent_api.reconcile(ctx, str(attachment.agent), attachment.id)
+        reconcile.reconcile(ctx, attachment, _PENDING)
     except exception.AgentUnavailable as error:
+        # The agent may have released the device before, with its report.
         if _still_has_device(ctx, attachment):
             raise _detach_pending(attachment, error) from error
-    except _OUTCOME_UNKNOWN:
-        # The manager may have recorded the release although the answer is lost.
+    except exception.Unavailable:
         if _still_has_device(ctx, attachment):
             raise
     else:
@@ -163,17 +158,20 @@ def _detach_pending(
 
 
 def _check_released(ctx: RequestContext, attachment: Attachment) -> None:
-    """Check that the host has released its device, independent of the agent's answer.
+    """Check that the host has released its device.
 
-    :raises Conflict: it has not
+    :raises DeviceBusy: it is in use
+    :raises Conflict: another request has attached it again
     """
     current = _reload(ctx, attachment)
-    if _may_have_device(current):
-        raise exception.Conflict(
-            reason=f"Host {attachment.agent} has not released the device of attachment "
-            f"{attachment.id}{': ' + current.error if current.error else ''}. Check the host and "
-            "repeat the call."
-        )
+    if not _may_have_device(current):
+        return
+    if current.error:
+        raise exception.DeviceBusy(current.error)
+    raise exception.Conflict(
+        reason=f"Host {attachment.agent} has not released the device of attachment "
+        f"{attachment.id}. Check the host and repeat the call."
+    )
 
 
 def _still_has_device(ctx: RequestContext, attachment: Attachment) -> bool:

@@ -332,8 +332,8 @@ def _request_pending(ctx: RequestContext, attachment: Attachment) -> None:
 
 
 def notify_agent(ctx: RequestContext, attachment: Attachment) -> None:
-    """Ask the agent to reconcile soon; raises as agent_api.request_reconcile()."""
-    agent_api.request_reconcile(ctx, str(attachment.agent), attachment.id)
+    """Ask the agent to reconcile soon; raises as agent_api.reconcile()."""
+    agent_api.reconcile(ctx, str(attachment.agent), attachment.id)
 
 
 def accept(

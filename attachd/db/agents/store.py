@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import datetime
 import hashlib
 import hmac
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
@@ -151,6 +151,27 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
     if attachment_id is not None:
         statement = statement.where(_ATTACHMENTS.c.id == attachment_id)
     return session.fetch_all(statement)
+
+
+class Progress(NamedTuple):
+    """What is stored about the work of an agent on an attachment.
+
+    :ivar error: the last error that the agent reported; None: none since it was cleared
+    """
+
+    state: str
+    error: str | None
+
+
+@retried
+def get_progress(attachment_id: str) -> Progress | None:
+    """Return the progress of an attachment; None: it does not exist."""
+    statement = sa.select(_ATTACHMENTS.c.state, _ATTACHMENTS.c.error).where(
+        _ATTACHMENTS.c.id == attachment_id
+    )
+    with session.reader() as connection:
+        row = connection.execute(statement).first()
+    return None if row is None else Progress(row.state, row.error)
 
 
 _MAX_LISTED: Final = 10

@@ -19,7 +19,7 @@ from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.states import ESTABLISHED, WITH_ACCESS, AttachmentState, Event
 
-__all__ = ["complete", "record_failure", "refuse_detach", "release"]
+__all__ = ["clear_error", "complete", "record_failure", "refuse_detach", "release"]
 
 _ATTACHMENTS = models.attachments
 _WITHDRAWING: Final = frozenset({AttachmentState.WITHDRAWING})
@@ -50,6 +50,17 @@ def record_failure(attachment_id: str, host: str, generation: int, error: str) -
     if not _store_error(attachment_id, host, generation, error):
         _refuse(attachments.get(attachment_id, None), host, "fail at its host")
     return attachments.get(attachment_id, None)
+
+
+@retried
+def clear_error(attachment_id: str) -> None:
+    """Delete the last error of an attachment, before its agent is asked to try again."""
+    cleared = (
+        sa.update(_ATTACHMENTS)
+        .where(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
+        .values(error=None)
+    )
+    session.write(cleared)
 
 
 def release(attachment_id: str, host: str, generation: int) -> Row:

@@ -23,10 +23,10 @@ _ID: Final = {"type": "string", "minLength": 1, **_LINE}
 _SHORT: Final = {"type": "string", "maxLength": 32, "pattern": _LINE["pattern"]}
 
 _CREDENTIALS: Final = {
-    # Agents are called by it, so it is a part of the name of a queue.
+    # It is a part of the names of queues: one host must not have the name of another's queue.
     "host": {
         "type": "string",
-        "pattern": r"\A[A-Za-z0-9][A-Za-z0-9._:@+-]*\Z",
+        "pattern": r"\A(?!.*(\.agent|_fanout(_[0-9a-f]{32})?)\Z)[A-Za-z0-9][A-Za-z0-9._:@+-]*\Z",
         "maxLength": 200,
     },
     # It is drawn at random: a short one was not, and could be guessed.
@@ -69,9 +69,14 @@ _VALUES: Final = {
 }
 
 
+def check_host(host: object) -> None:
+    """Check the name of a host; raise InvalidInput."""
+    _check("host", host, _CREDENTIALS["host"])
+
+
 def check_credentials(host: object, key: object) -> None:
     """Check a name and a key; raise InvalidInput, which does not repeat the key."""
-    _check("host", host, _CREDENTIALS["host"])
+    check_host(host)
     _check("key", key, _CREDENTIALS["key"], secret=True)
 
 

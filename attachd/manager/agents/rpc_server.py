@@ -16,7 +16,7 @@ from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.manager.agents import desired_state, report_schema
-from attachd.rpc import agent_manager_api, transport
+from attachd.rpc import agent_manager_api, agent_transport
 from attachd.rpc.transport import expected_errors
 
 LOG = log.getLogger(__name__)
@@ -26,15 +26,11 @@ POOL_SIZE = 4
 
 
 class AgentRpcServer:
-    """The RPC server for agents in one process.
-
-    All managers share the calls.  No agent calls one of them by name, so they use the name of
-    their machine: a name of its own would leave a queue behind for each process that ends.
-    """
+    """The RPC server for agents in one process; all managers share the calls."""
 
     def __init__(self) -> None:
-        self._server = transport.get_checked_server(
-            AgentEndpoint(), CONF.host, CONF.agent.manager_topic, agent_manager_api.TIMEOUT
+        self._server = agent_transport.get_registry_server(
+            AgentEndpoint(), agent_manager_api.TIMEOUT
         )
         self._serving = False
         self._stopped = False

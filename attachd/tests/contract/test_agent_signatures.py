@@ -16,7 +16,7 @@ from unittest import mock
 from attachd.agent.service import Endpoint
 from attachd.context import RequestContext
 from attachd.manager.agents.rpc_server import AgentEndpoint
-from attachd.rpc import agent_api, agent_manager_api, transport
+from attachd.rpc import agent_api, agent_manager_api, agent_transport
 
 CONTEXT = RequestContext(overwrite=False)
 CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
@@ -48,7 +48,10 @@ class _Contract:
         sent = {}
         for name, (kind, arguments) in self.SENDING.items():
             client = mock.Mock()
-            with mock.patch.object(transport, "get_client", return_value=client):
+            with (
+                mock.patch.object(agent_transport, "get_host_client", return_value=client),
+                mock.patch.object(agent_transport, "get_registry_client", return_value=client),
+            ):
                 getattr(self.MODULE, name)(*arguments)
             ((_context, method), said) = getattr(client, kind).call_args
             sent[name] = (kind, method, said)
@@ -111,10 +114,12 @@ class AgentContractTest(_Contract, unittest.TestCase):
 
     MODULE: ClassVar = agent_api
     ENDPOINT: ClassVar = Endpoint
-    FINGERPRINTS: ClassVar = {"1.0": "87604b0cc586cab795bd7f30670baaf1"}
+    FINGERPRINTS: ClassVar = {
+        "1.0": "87604b0cc586cab795bd7f30670baaf1",
+        "2.0": "4297e33517f25b603a28a53e4b0d9fbe",
+    }
     SENDING: ClassVar = {
-        "reconcile": ("call", (CONTEXT, "compute-1", "a")),
-        "request_reconcile": ("cast", (CONTEXT, "compute-1", "a")),
+        "reconcile": ("cast", (CONTEXT, "compute-1", "a")),
     }
 
 
@@ -128,7 +133,10 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.Report,
         agent_manager_api.DesiredState,
     )
-    FINGERPRINTS: ClassVar = {"1.0": "fac3a33f65b97d7a349fef6baa17d318"}
+    FINGERPRINTS: ClassVar = {
+        "1.0": "fac3a33f65b97d7a349fef6baa17d318",
+        "2.0": "fac3a33f65b97d7a349fef6baa17d318",
+    }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),
         "desired_state": ("call", (CREDENTIALS, "a")),

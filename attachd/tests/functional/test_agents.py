@@ -303,7 +303,7 @@ class AgentsTest(AgentCase):
         self.assertEqual(BYTES, self.stored())
 
     def test_agent_without_message_queue_is_down_and_up_again(self):
-        proxy, broker = tcp_proxy.in_front_of(self, self.deployment.broker)
+        proxy, broker = tcp_proxy.in_front_of(self, self.deployment.agent_broker)
         self.host = agent_deployment.AgentHost(self.deployment, self, broker)
         agent = self.host.start()
         attachment_id = self.attach()

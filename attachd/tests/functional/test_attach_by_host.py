@@ -68,6 +68,7 @@ class RaceTest(HostAttachCase):
                 self.assertEqual(409, answer.status, answer.raw)
                 self.assertIn("deleted", answer.fault)
                 self.recover_until_deleted()
+                wait_until(lambda done=deleted: done)
                 self.assertLess(deleted[0].status, 300, deleted[0].raw)
                 self.assert_nothing_left()
 

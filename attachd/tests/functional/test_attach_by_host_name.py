@@ -123,7 +123,7 @@ class LaterTest(HostAttachCase):
 
     def test_async_agent_attach_with_lost_message_is_found_by_the_agent(self):
         deaf = exception.AgentUnavailable(host=HOST, since="yet")
-        with mock.patch.object(agent_api, "request_reconcile", side_effect=deaf):
+        with mock.patch.object(agent_api, "reconcile", side_effect=deaf):
             identity = self.post(**LATER).body["attachment"]["id"]
             wait_until(lambda: self.only()["state"] == "connected")
             self.agent.work()
@@ -210,10 +210,7 @@ class AgentRpcServerTest(HostAttachCase):
             endpoint.disconnected(context.get_admin_context(), **said)
 
     def test_agent_over_manager_rpc_attaches_and_detaches(self):
-        with (
-            mock.patch.object(agent_api, "reconcile", self.reconcile),
-            mock.patch.object(agent_api, "request_reconcile", self.reconcile),
-        ):
+        with mock.patch.object(agent_api, "reconcile", self.reconcile):
             for options in ({}, LATER):
                 identity = self.attached()
                 self.assertEqual("/dev/sdb", self.only()["device"])

@@ -134,8 +134,8 @@ class PhasesTest(testtools.TestCase):
         return processes.check_output([control, "--quiet", "list_vhosts"]).split()
 
     def _forget_vhost(self):
-        if self.name in self._vhosts():
-            subprocess.run(["rabbitmqctl", "delete_vhost", self.name], check=True)
+        for name in {self.name, f"{self.name}-agents"} & set(self._vhosts()):
+            subprocess.run(["rabbitmqctl", "delete_vhost", name], check=True)
 
     def _write_clouds(self):
         admin = self.keystone.admin
@@ -316,7 +316,7 @@ class PhasesTest(testtools.TestCase):
 
     def _check_cleaned(self):
         self.assertEqual([], self._sql(f"SHOW DATABASES LIKE '{self.name}'"))
-        self.assertNotIn(self.name, self._vhosts())
+        self.assertEqual([], [name for name in self._vhosts() if name.startswith(self.name)])
         for name in ("etc", "data/attachd"):
             self.assertFalse((self.devstack.folder / name).exists(), name)
         self.assertEqual([], list((self.devstack.folder / "systemd").iterdir()))

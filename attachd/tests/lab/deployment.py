@@ -14,7 +14,7 @@ import unittest
 import testtools
 from testtools import content
 
-from attachd.tests.fixtures import deployments, http_client, tcp_proxy, tgtd
+from attachd.tests.fixtures import deployments, http_client, rabbitmq, tcp_proxy, tgtd
 from attachd.tests.lab import guests, installation
 from attachd.tests.wait import wait_until
 
@@ -43,6 +43,9 @@ report_interval = 3
 
 _MANAGER = """\
 [agent]
+enabled = true
+transport_url = {broker}
+allow_new = true
 work_timeout = {seconds}
 {agent}
 [tgt]
@@ -178,7 +181,8 @@ class LabDeployment:
         deployment = deployments.Deployment(test, "mariadb", backend="tgt", workers=1)
         first, *others = (f"{guests.MACHINE}:{portal.port}" for portal in self.portals)
         options = {**self.tgtd.options, "tgt_portal": first, "tgt_more_portals": ",".join(others)}
-        text = _MANAGER.format(seconds=work, agent=agent)
+        agent_broker = rabbitmq.create_agents_vhost(test)
+        text = _MANAGER.format(seconds=work, agent=agent, broker=agent_broker)
         deployment.configure(text + "".join(f"{key} = {options[key]}\n" for key in options))
         deployment.start_manager().show_in_failures(test)
         deployment.start_gunicorn().show_in_failures(test)
@@ -186,7 +190,7 @@ class LabDeployment:
         self.api = http_client.Client(f"{deployment.url}/v3", VERSION, TIMEOUT)
         port = deployment.url.rpartition(":")[2]
         self.url = f"http://{guests.MACHINE}:{port}/v3"
-        self.queue, broker = tcp_proxy.in_front_of(test, deployment.broker)
+        self.queue, broker = tcp_proxy.in_front_of(test, agent_broker)
         self._broker = broker.replace("127.0.0.1:", f"{guests.MACHINE}:")
 
     def start(self, host: Host, more: str = "") -> None:

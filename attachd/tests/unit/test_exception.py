@@ -44,6 +44,7 @@ CODES = {
     "UnsupportedMediaType": 415,
     "BackendError": 500,
     "HostError": 500,
+    "AgentError": 500,
     "AttachFailed": 500,
     "DetachFailed": 500,
     "MissingRequirements": 409,

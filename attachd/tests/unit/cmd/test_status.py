@@ -49,9 +49,9 @@ class StatusTest(forked_command.ForkedCommandCase):
         keys = f"[secrets]\nkey_file = {self.keys}\n" if self.keys.exists() else ""
         database = f"[database]\nconnection = {self.url}\n"
         shared = f"state_path = {self.folder}\ntransport_url = rabbit://me:it@127.0.0.1/ours\n"
-        file.write_text(
-            f"{self.callers}[DEFAULT]\n{shared}{configuration}\n{keys}{database}", "utf-8"
-        )
+        agents = "[agent]\ntransport_url = rabbit://me:it@127.0.0.1/agents\n"
+        text = f"{self.callers}[DEFAULT]\n{shared}{configuration}\n{keys}{database}{agents}"
+        file.write_text(text, "utf-8")
         named = [] if by_variable else ["--config-file", file]
         variable = {"ATTACHD_CONFIG_FILES": str(file) if by_variable else ""}
         return self.command.run(*named, "upgrade", "check", "--json", env=os.environ | variable)
@@ -60,7 +60,7 @@ class StatusTest(forked_command.ForkedCommandCase):
         migration.upgrade()
         code, checks = self._check()
         self.assertEqual(SUCCESS, code)
-        self.assertGreaterEqual(len(checks), 14)
+        self.assertGreaterEqual(len(checks), 15)
         self.assertEqual({SUCCESS}, {check["result"] for check in checks.values()})
 
     def test_check_reads_configuration_from_environment(self):

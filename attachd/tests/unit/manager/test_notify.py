@@ -229,9 +229,7 @@ def row(state, agent="node-1"):
 class RequestReconcileTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.request_reconcile = self.enterContext(
-            mock.patch.object(agent_api, "request_reconcile")
-        )
+        self.request_reconcile = self.enterContext(mock.patch.object(agent_api, "reconcile"))
 
     def sent(self):
         return [call.args[1:] for call in self.request_reconcile.call_args_list]

@@ -9,6 +9,7 @@ from oslo_messaging.notify import _impl_test
 
 from attachd import exception, notifications
 from attachd.context import RequestContext
+from attachd.db.agents import store as agents
 from attachd.db.cluster import members, services
 from attachd.manager import service as manager_service
 from attachd.manager.agents.rpc_server import AgentRpcServer
@@ -46,6 +47,7 @@ class ManagerServiceTest(unittest.TestCase):
 
     def test_start_serves_agents_until_stop(self):
         proof = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
+        agents.create(*proof)
         self.manager.start()
         said = {
             "connector": None,
@@ -60,6 +62,13 @@ class ManagerServiceTest(unittest.TestCase):
         ) as stopped:
             self.manager.stop()
         stopped.assert_called_once()
+
+    def test_start_without_agents_serves_none(self):
+        conf_fixture.override(self, "enabled", False, group="agent")
+        with mock.patch("attachd.manager.service.AgentRpcServer") as made:
+            self.manager.start()
+            self.manager.stop()
+        made.assert_not_called()
 
     def test_stop_sends_queued_notifications(self):
         captured_notifications.use(self)

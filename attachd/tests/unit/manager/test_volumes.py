@@ -222,12 +222,12 @@ class ExtendTest(_VolumeCase):
         db_rows.add_attachment(volume_id, "attached")
         away = exception.AgentUnavailable(host="node-1", since="yet")
         with mock.patch.object(
-            agent_api, "request_reconcile", side_effect=[away, None]
+            agent_api, "reconcile", side_effect=[away, None]
         ) as request_reconcile:
             volumes.extend(self.backend, volume_id)
         self.assertEqual(result[:2], [call.args[2] for call in request_reconcile.call_args_list])
         self.assertEqual(3, db_rows.get_volume(volume_id)["size_gib"])
-        with mock.patch.object(agent_api, "request_reconcile") as request_reconcile:
+        with mock.patch.object(agent_api, "reconcile") as request_reconcile:
             volumes.extend(self.backend, volume_id)
         request_reconcile.assert_not_called()
 

@@ -8,8 +8,7 @@ from unittest import mock
 import oslo_messaging as messaging
 
 from attachd import exception
-from attachd.rpc import agent_manager_api, transport
-from attachd.tests.fixtures.conf_fixture import override
+from attachd.rpc import agent_manager_api, agent_transport
 
 CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
 MESSAGES = {
@@ -31,7 +30,7 @@ class AgentManagerApiTest(unittest.TestCase):
         super().setUp()
         self.client = mock.Mock()
         self.made = self.enterContext(
-            mock.patch.object(transport, "get_client", return_value=self.client)
+            mock.patch.object(agent_transport, "get_registry_client", return_value=self.client)
         )
 
     def test_module_has_only_listed_methods(self):
@@ -39,16 +38,12 @@ class AgentManagerApiTest(unittest.TestCase):
         ours = {name for name, item in functions if item.__module__ == agent_manager_api.__name__}
         self.assertEqual(set(MESSAGES), {name for name in ours if not name.startswith("_")})
 
-    def test_messages_go_to_any_manager_with_host_and_key(self):
-        override(self, "manager_topic", "agents-topic", group="agent")
+    def test_messages_go_to_registry_with_host_and_key(self):
         for method, arguments in MESSAGES.items():
             self.client.reset_mock()
             ask(method)
             self.made.assert_called_with(
-                None,
-                agent_manager_api.TIMEOUT,
-                agent_manager_api.VERSION,
-                topic="agents-topic",
+                "compute-1", agent_manager_api.TIMEOUT, agent_manager_api.VERSION
             )
             self.client.call.assert_called_once_with(
                 mock.ANY, method, host="compute-1", key="k" * 43, **arguments

@@ -10,7 +10,7 @@ from attachd.objects import Attachment
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api
 from attachd.states import AttachmentState
-from attachd.tests.fixtures import api_context, db_rows, fake_agent
+from attachd.tests.fixtures import api_context, conf_fixture, db_rows, fake_agent
 
 HOST = "node-1"
 WITH_DEVICE = ("connected", "attached", "withdrawing")
@@ -22,8 +22,7 @@ class Case(api_context.ApiContextCase):
         super().setUp()
         fake_agent.report_agent(HOST)
         self.ctx = api_context.make_context(ext_version=(1, 0))
-        for name in ("reconcile", "request_reconcile"):
-            self.patch(attachd.rpc.agent_api, name)
+        self.patch(attachd.rpc.agent_api, "reconcile")
         for name in ("detach", "process_pending"):
             self.patch(attachd.rpc.manager_api, name)
         self.detach.return_value = []
@@ -115,8 +114,7 @@ class DisconnectTest(Case):
         attachment = self.attachment("attached")
 
         def keep(_ctx, host, attachment_id):
-            agent_transitions.refuse_detach(attachment_id, host, 1, "mounted")
-            raise exception.DeviceBusy(device="/dev/sdb", users="/mnt")
+            agent_transitions.refuse_detach(attachment_id, host, 1, "in use by /mnt")
 
         self.reconcile.side_effect = keep
         with self.assertRaisesRegex(exception.DeviceBusy, "/mnt"):
@@ -124,25 +122,35 @@ class DisconnectTest(Case):
         self.assertEqual("attached", self.state(attachment))
         self.detach.assert_not_called()
 
-    def test_disconnect_with_unproved_release_is_refused(self):
+    def test_disconnect_with_attachment_attached_again_is_refused(self):
         attachment = self.attachment("attached")
-        self.reconcile.side_effect = None
-        with self.assertRaisesRegex(exception.Conflict, "has not released"):
-            self.disconnect(attachment)
-        self.reconcile.side_effect = lambda *_args: agent_transitions.refuse_detach(
-            attachment.id, HOST, 1, "mounted"
+        self.reconcile.side_effect = lambda *_args: db_rows.change_attachment(
+            attachment.id, state="attached"
         )
-        with self.assertRaisesRegex(exception.Conflict, "has not released .*: mounted"):
+        with self.assertRaisesRegex(exception.Conflict, "has not released"):
             self.disconnect(attachment)
         self.detach.assert_not_called()
 
-    def test_disconnect_with_lost_answer_and_released_device_succeeds(self):
+    def test_disconnect_with_failing_host_raises_its_reason(self):
+        attachment = self.attachment("attached")
+
+        def fail(_ctx, host, attachment_id):
+            generation = db_rows.get_attachment(attachment_id)["generation"]
+            agent_transitions.record_failure(attachment_id, host, generation, "no session")
+
+        self.reconcile.side_effect = fail
+        for _ in range(2):
+            with self.assertRaisesRegex(exception.AgentError, "no session"):
+                self.disconnect(Attachment.get(self.ctx, attachment.id))
+            self.assertEqual("withdrawing", self.state(attachment))
+        self.reconcile.side_effect = self.release_device
+        self.disconnect(Attachment.get(self.ctx, attachment.id))
+        self.assertEqual("disconnecting", self.state(attachment))
+
+    def test_disconnect_with_undelivered_message_and_released_device_succeeds(self):
         for error in (
-            exception.AgentTimeout(host=HOST, attachment_id="a"),
             exception.AgentUnavailable(host=HOST, since="yet"),
             exception.Unavailable(reason="The queue is away."),
-            exception.AttachmentNotFound(attachment_id="a"),
-            exception.InvalidTransition("It has changed."),
         ):
             attachment = self.attachment("attached")
 
@@ -154,15 +162,17 @@ class DisconnectTest(Case):
             with self.subTest(type(error).__name__):
                 self.assertEqual({"attachments": []}, self.disconnect(attachment))
 
-    def test_disconnect_with_lost_answer_can_be_repeated(self):
-        for error in (
-            exception.AgentTimeout(host=HOST, attachment_id="a"),
-            exception.AgentUnavailable(host=HOST, since="yet"),
-            exception.Unavailable(reason="The queue is away."),
+    def test_disconnect_without_result_can_be_repeated(self):
+        conf_fixture.override(self, "work_timeout", 1, "agent")
+        for raised, error in (
+            (exception.AgentTimeout, None),
+            (exception.AgentUnavailable, exception.AgentUnavailable(host=HOST, since="yet")),
+            (exception.Unavailable, exception.Unavailable(reason="The queue is away.")),
         ):
             attachment = self.attachment("attached")
             self.reconcile.side_effect = error
-            with self.assertRaises(type(error)):
+            self.reconcile.return_value = None
+            with self.assertRaises(raised):
                 self.disconnect(attachment)
             self.assertEqual("withdrawing", self.state(attachment))
             self.reconcile.side_effect = self.release_device
@@ -172,15 +182,10 @@ class DisconnectTest(Case):
     def test_disconnect_with_concurrent_change_is_retried(self):
         attachment = self.attachment("attached")
         changed = exception.InvalidTransition("It has changed.")
-        self.reconcile.side_effect = [changed, changed, changed]
+        self.detach.side_effect = [changed, changed, changed]
         with self.assertRaises(exception.InvalidTransition):
             self.disconnect(attachment)
-
-        def reconcile(*_args):
-            self.reconcile.side_effect = self.release_device
-            raise changed
-
-        self.reconcile.side_effect = reconcile
+        self.detach.side_effect = [changed, []]
         self.assertEqual({"attachments": []}, self.disconnect(attachment))
 
     def test_disconnect_deleted_by_other_request_succeeds(self):
@@ -224,6 +229,7 @@ class AsyncTest(Case):
     def setUp(self):
         super().setUp()
         self.async_response = mock.Mock()
+        self.reconcile.side_effect = None
 
     def disconnect(self, attachment, allowed_states=None):
         return agent_detach.disconnect_async(
@@ -234,9 +240,8 @@ class AsyncTest(Case):
         attachment = self.attachment("attached")
         shown = self.disconnect(attachment)["attachment"]
         self.assertEqual(("detaching", "/dev/sdb"), (shown["status"], shown["device"]))
-        self.request_reconcile.assert_called_once_with(self.ctx, HOST, attachment.id)
+        self.reconcile.assert_called_once_with(self.ctx, HOST, attachment.id)
         self.async_response.accept.assert_called_once_with("attachments", attachment.id)
-        self.reconcile.assert_not_called()
         self.process_pending.assert_not_called()
         self.assertEqual("withdrawing", self.state(attachment))
 
@@ -253,7 +258,7 @@ class AsyncTest(Case):
             self.disconnect(attachment)
             self.assertEqual("disconnecting", self.state(attachment))
         self.assertEqual(2, self.process_pending.call_count)
-        self.request_reconcile.assert_not_called()
+        self.reconcile.assert_not_called()
 
     def test_async_disconnect_of_attachment_with_new_device_withdraws_it(self):
         attachment = self.attachment("connecting")

@@ -332,11 +332,9 @@ class ConnectionTest(unittest.TestCase):
     def test_accept_for_agent_notifies_agent(self):
         send = (self.ctx, self.attachment, self.async_response, lifecycle.notify_agent)
         self.assertIs(self.view.show_accepted.return_value, lifecycle.accept(*send))
-        self.agent_api.request_reconcile.assert_called_once_with(self.ctx, "h", "a1")
+        self.agent_api.reconcile.assert_called_once_with(self.ctx, "h", "a1")
         self.manager_api.process_pending.assert_not_called()
-        self.agent_api.request_reconcile.side_effect = exception.AgentUnavailable(
-            host="h", since="yet"
-        )
+        self.agent_api.reconcile.side_effect = exception.AgentUnavailable(host="h", since="yet")
         lifecycle.accept(*send)
         self.assertEqual(2, self.async_response.accept.call_count)
 

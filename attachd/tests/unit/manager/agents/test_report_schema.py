@@ -23,6 +23,14 @@ class CredentialsTest(unittest.TestCase):
         for host in ("h", "compute-1.example.org", "node_7", "1", "rack1:node2", "x" * 200):
             report_schema.check_credentials(host, KEY)
 
+    def test_check_credentials_rejects_name_of_queue_of_other_host(self):
+        digits = "0123456789abcdef" * 2
+        for name in ("a.agent", "a_fanout", f"a_fanout_{digits}"):
+            with self.assertRaisesRegex(exception.InvalidInput, "host"):
+                report_schema.check_credentials(name, KEY)
+        for name in ("agent", "a.agent.org", "a_fanout1", f"a_{digits}"):
+            report_schema.check_credentials(name, KEY)
+
     def test_check_credentials_rejects_invalid_host(self):
         for host in ("", "-h", "a b", "a/b", "a#b", "a*", "x\n", "ä", "x" * 201, None, 7, ["h"]):
             with self.assertRaisesRegex(exception.InvalidInput, "host"):

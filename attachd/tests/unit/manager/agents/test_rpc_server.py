@@ -9,11 +9,10 @@ from unittest import mock
 from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
-from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
-from attachd.rpc import agent_manager_api, manager_api
+from attachd.rpc import agent_manager_api, agent_transport, manager_api
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT
@@ -26,14 +25,13 @@ class AgentRpcServerTest(unittest.TestCase):
         self.started = threading.Event()
         self.server.start.side_effect = lambda **_: self.started.set()
         self.made = self.enterContext(
-            mock.patch("attachd.rpc.transport.get_checked_server", return_value=self.server)
+            mock.patch.object(agent_transport, "get_registry_server", return_value=self.server)
         )
         self.agent_server = AgentRpcServer()
 
-    def test_servers_of_one_machine_share_a_queue(self):
-        (endpoint, name, topic, timeout) = self.made.call_args.args
+    def test_server_is_that_of_registry(self):
+        (endpoint, timeout) = self.made.call_args.args
         self.assertIsInstance(endpoint, AgentEndpoint)
-        self.assertEqual((CONF.host, CONF.agent.manager_topic), (name, topic))
         self.assertEqual(agent_manager_api.TIMEOUT, timeout)
 
     def test_server_listens_until_stop(self):
@@ -103,15 +101,15 @@ class _Case(databases.DatabaseCase):
 
 
 class ReportTest(_Case):
-    def test_report_of_first_caller_registers_host(self):
+    def test_report_of_first_caller_registers_host_if_allowed(self):
+        override(self, "allow_new", True, group="agent")
         self.assertEqual([], self.ask("report", report=SAID))
         self.assertEqual({"host": HOST}, agents.get(HOST)["connector"])
         with self.assertRaises(exception.Forbidden):
             self.ask("report", key=OTHER_KEY, report={**SAID, "connector_type": "forged"})
         self.assertEqual("kernel", agents.get(HOST)["connector_type"])
 
-    def test_report_of_new_host_with_registration_off_is_forbidden(self):
-        override(self, "allow_new", False, group="agent")
+    def test_report_of_new_host_by_default_is_forbidden(self):
         with self.assertRaisesRegex(exception.Forbidden, f"attachd-manage agent add {HOST}"):
             self.ask("report", report=SAID)
         self.assertEqual([], agents.list_all())
@@ -119,6 +117,7 @@ class ReportTest(_Case):
         self.assertEqual([], self.ask("report", report=SAID))
 
     def test_report_of_unregistered_host_with_attachments_is_forbidden(self):
+        override(self, "allow_new", True, group="agent")
         self.ask("report", report=SAID)
         self.add("attached")
         agents._delete(HOST)
@@ -129,6 +128,8 @@ class ReportTest(_Case):
         self.assertEqual(1, len(self.ask("report", key=OTHER_KEY, report=SAID)))
 
     def test_report_of_two_first_callers_registers_one(self):
+        override(self, "allow_new", True, group="agent")
+
         def faster(host, _key):
             real(host, OTHER_KEY)
             return False

@@ -33,13 +33,13 @@ class ProcessPendingTest(backends.BackendCase):
         db_rows.change_attachment(self.attachment_id, agent="node-1")
         async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)
         with (
-            mock.patch.object(agent_api, "request_reconcile") as request,
+            mock.patch.object(agent_api, "reconcile") as request,
             self.driver.failing("grant"),
         ):
             self.process_pending()
             request.assert_not_called()
         async_requests.connect_shared(self.attachment_id, self.volume, db_rows.CONNECTOR)
-        with mock.patch.object(agent_api, "request_reconcile") as request:
+        with mock.patch.object(agent_api, "reconcile") as request:
             self.process_pending()
         request.assert_called_once_with(mock.ANY, "node-1", self.attachment_id)
 

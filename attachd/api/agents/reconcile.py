@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Have the agent of a host reconcile an attachment, and wait for the result in its row.
+
+The agent reports each result to a manager, which stores it.  The API gets no message from agents.
+"""
+
+from collections.abc import Collection
+
+import tenacity
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.db.agents import store as agents
+from attachd.db.agents import transitions as agent_transitions
+from attachd.objects import Attachment
+from attachd.rpc import agent_api, bulkheads
+from attachd.states import AttachmentState
+
+_WAIT = tenacity.wait_exponential(multiplier=0.025, max=0.5)
+"""Seconds between two reads of the row: a device takes some tenths of a second at least."""
+
+
+def reconcile(
+    ctx: RequestContext, attachment: Attachment, pending: Collection[AttachmentState]
+) -> None:
+    """Have the agent of an attachment reconcile it, and wait until it is done.
+
+    :param pending: the states in which the agent has not reported a result yet; the caller
+        examines any other state
+    :raises AgentError: the host failed, with its reason
+    :raises AgentUnavailable: the agent does not run
+    :raises AgentTimeout: no result in time; the work may continue
+    :raises Unavailable: the message could not be sent, or too many calls wait
+    :raises TooManyCalls: the project has too many waiting calls
+    """
+    if attachment.error:
+        # Any later error is a result of this request, or of an attempt in progress.
+        agent_transitions.clear_error(attachment.id)
+    host = str(attachment.agent)
+    with bulkheads.slot(f"the agent of host {host}", None, ctx.project_id):
+        agent_api.reconcile(ctx, host, attachment.id)
+        _wait_for_result(attachment, pending)
+
+
+def _wait_for_result(attachment: Attachment, pending: Collection[AttachmentState]) -> None:
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda is_done: not is_done),
+        wait=_WAIT,
+        stop=tenacity.stop_after_delay(CONF.agent.work_timeout),
+    )
+    try:
+        retrying(_is_done, attachment.id, pending)
+    except tenacity.RetryError:
+        raise exception.AgentTimeout(host=attachment.agent, attachment_id=attachment.id) from None
+
+
+def _is_done(attachment_id: str, pending: Collection[AttachmentState]) -> bool:
+    """Return whether an agent has reported a result; raises AgentError if it is a failure."""
+    progress = agents.get_progress(attachment_id)
+    if progress is None or AttachmentState(progress.state) not in pending:
+        return True
+    if progress.error:
+        raise exception.AgentError(reason=progress.error)
+    return False

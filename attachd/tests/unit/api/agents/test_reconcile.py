@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wait for the result of an agent, which its row shows."""
+
+import threading
+from unittest import mock
+
+from attachd import exception
+from attachd.api.agents import reconcile
+from attachd.db.agents import transitions as agent_transitions
+from attachd.objects import Attachment
+from attachd.rpc import agent_api, bulkheads
+from attachd.states import AttachmentState
+from attachd.tests.fixtures import api_context, db_rows
+from attachd.tests.fixtures.conf_fixture import override
+
+HOST = "node-1"
+PENDING = {AttachmentState.CONNECTED}
+
+
+class ReconcileTest(api_context.ApiContextCase):
+    def setUp(self):
+        super().setUp()
+        self.ctx = api_context.make_context()
+        self.cast = self.enterContext(mock.patch.object(agent_api, "reconcile"))
+        volume = db_rows.add_volume()["id"]
+        self.attachment_id = db_rows.add_attachment(volume, "connected", agent=HOST, generation=1)[
+            "id"
+        ]
+
+    def run_reconcile(self):
+        reconcile.reconcile(self.ctx, Attachment.get(self.ctx, self.attachment_id), PENDING)
+
+    def test_reconcile_returns_after_result(self):
+        timer = threading.Timer(
+            0.2, agent_transitions.complete, (self.attachment_id, HOST, 1, "/dev/sdb")
+        )
+        timer.start()
+        self.addCleanup(timer.join)
+        self.run_reconcile()
+        self.cast.assert_called_once_with(self.ctx, HOST, self.attachment_id)
+        self.assertEqual("attached", db_rows.get_attachment(self.attachment_id)["state"])
+
+    def test_reconcile_of_deleted_attachment_returns(self):
+        self.cast.side_effect = lambda *_: db_rows.remove_attachment(self.attachment_id)
+        self.run_reconcile()
+
+    def test_reconcile_raises_error_of_agent(self):
+        self.cast.side_effect = lambda *_: agent_transitions.record_failure(
+            self.attachment_id, HOST, 1, "no session"
+        )
+        for _ in range(2):
+            with self.assertRaisesRegex(exception.AgentError, "no session") as raised:
+                self.run_reconcile()
+            self.assertEqual(500, raised.exception.code)
+
+    def test_reconcile_ignores_error_from_before(self):
+        agent_transitions.record_failure(self.attachment_id, HOST, 1, "no session")
+        override(self, "work_timeout", 1, "agent")
+        with self.assertRaisesRegex(exception.AgentTimeout, self.attachment_id):
+            self.run_reconcile()
+        self.assertIsNone(db_rows.get_attachment(self.attachment_id)["error"])
+
+    def test_reconcile_counts_as_call_that_waits(self):
+        self.cast.side_effect = lambda *_: waiting.append(bulkheads.waiting_calls())
+        waiting = []
+        override(self, "work_timeout", 1, "agent")
+        with self.assertRaises(exception.AgentTimeout):
+            self.run_reconcile()
+        self.assertEqual(([1], 0), (waiting, bulkheads.waiting_calls()))
+
+    def test_reconcile_without_delivery_does_not_wait(self):
+        self.cast.side_effect = exception.AgentUnavailable(host=HOST, since="yet")
+        with self.assertRaises(exception.AgentUnavailable):
+            self.run_reconcile()
