@@ -6,6 +6,7 @@ The API loads them, the manager uses and returns them.
 
 from collections.abc import Iterable, Mapping
 import datetime
+import re
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 import uuid
@@ -419,6 +420,23 @@ def connection_data(stored: Mapping[str, Any], mode: str) -> dict[str, Any]:
         "cacheable": False,
         **stored["data"],
     }
+
+
+_SECRET: Final = re.compile(
+    r"passw(or)?d|passphrase|keyring|credential|(^|_)(secret|token|key)s?$", re.IGNORECASE
+)
+"""Matches names such as auth_password, keyring and dhchap_key, not secret_uuid.
+
+Drivers choose the names, so a secret is recognised by its name at any depth."""
+
+
+def redact(value: Any) -> Any:
+    """Return a connection, or a part of it, without its secrets."""
+    if isinstance(value, Mapping):
+        return {key: redact(item) for key, item in value.items() if not _SECRET.search(str(key))}
+    if isinstance(value, list | tuple):
+        return [redact(item) for item in value]
+    return value
 
 
 def service_uuid(backend: str) -> str:

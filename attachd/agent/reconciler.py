@@ -19,6 +19,7 @@ from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
 from attachd.agent.worker_pool import ConcurrencyLimiter, TimeboxedCall
+from attachd.objects import redact
 from attachd.rpc import agent_manager_api
 from attachd.rpc.agent_manager_api import AgentCredentials, DesiredState
 
@@ -198,7 +199,7 @@ class Reconciler:
     ) -> Entry:
         """Return an entry with a device."""
         self._check_conflicts(desired, others)
-        info = _connection_info(desired)
+        info = _with_secrets(self._credentials.host, desired, entry)
         self._host.check(info.get("driver_volume_type"))
         if entry is not None and entry.connection_info != info:
             # A connect by other parameters was begun, and its progress is unknown.
@@ -210,11 +211,13 @@ class Reconciler:
                 desired["volume_id"],
                 desired["attachment_id"],
             )
-        entry = self._host.connect(self._new_entry(desired, entry))
+        entry = self._host.connect(self._new_entry(desired, entry, info))
         LOG.info("Volume %s: device %s", desired["volume_id"], entry.device and entry.device.path)
         return entry
 
-    def _new_entry(self, desired: DesiredState, entry: Entry | None) -> Entry:
+    def _new_entry(
+        self, desired: DesiredState, entry: Entry | None, info: dict[str, Any]
+    ) -> Entry:
         """Return an entry for a desired state; one that exists is updated."""
         base = entry or Entry(
             desired["volume_id"],
@@ -226,7 +229,7 @@ class Reconciler:
             base,
             mode=desired["mode"],
             options=self._options,
-            connection_info=_connection_info(desired),
+            connection_info=info,
         )
 
     def _check_conflicts(self, desired: DesiredState, others: list[Entry]) -> None:
@@ -282,7 +285,7 @@ class Reconciler:
             return None
         if any(other.owner is not Owner.AGENT or other.device is None for other in others):
             return None
-        return self._new_entry(desired, None) if desired["connection_info"] else None
+        return self._new_entry(desired, None, info) if desired["connection_info"] else None
 
     def _remove_orphan(self, entry: Entry, others: list[Entry]) -> None:
         """Remove an attachment that the service does not know, unless it is in use.
@@ -351,3 +354,21 @@ def _connection_info(desired: DesiredState) -> dict[str, Any]:
     """Return the connection with the keys of os-brick's guard for shared targets."""
     guard_keys = {key: desired[key] for key in ("shared_targets", "service_uuid")}
     return {**desired["connection_info"], **(guard_keys if desired["service_uuid"] else {})}
+
+
+def _with_secrets(host: str, desired: DesiredState, entry: Entry | None) -> dict[str, Any]:
+    """Return the connection with its secrets, which the service gives to a host once.
+
+    :raises HostError: the journal does not have them
+    """
+    info = _connection_info(desired)
+    if not desired["secrets_withheld"]:
+        return info
+    stored = entry and entry.connection_info
+    if stored and redact(stored) == info:
+        return stored
+    raise exception.HostError(
+        reason=f"The journal of host {host} does not have the secrets of the connection of volume "
+        f"{desired['volume_id']}, and a host gets them once. Detach the volume and attach it "
+        "again."
+    )

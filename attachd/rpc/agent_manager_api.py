@@ -7,7 +7,8 @@ the connections of that host, and reports what it has connected.
 Version history of the contract:
 
 * 1.0: report, desired_state, connected, connect_failed, disconnected, detach_refused
-* 2.0: the same, in the virtual host of the agents
+* 2.0: the same, in the virtual host of the agents; each host gets the secrets of a connection
+  until it has reported the device
 """
 
 from collections.abc import Iterator
@@ -64,7 +65,8 @@ class DesiredState(TypedDict):
 
     :ivar target_state: "connected": the device has to exist; "disconnected": it has to go
     :ivar complete: whether the agent has reported the device already
-    :ivar connection_info: flat, as the API shows it, with secrets
+    :ivar connection_info: flat, as the API shows it; {} in the answer to a report
+    :ivar secrets_withheld: whether secrets are missing in it: the host has got them before
     :ivar size_gib: of the volume, in GiB (2**30 bytes)
     :ivar generation: fencing token: reports about an older generation are refused
     :ivar shared_targets: of the volume, with ``service_uuid``: as os-brick's guard of shared
@@ -76,6 +78,7 @@ class DesiredState(TypedDict):
     target_state: str
     complete: bool
     connection_info: dict[str, Any]
+    secrets_withheld: bool
     mode: str
     size_gib: int
     generation: int

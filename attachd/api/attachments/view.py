@@ -2,12 +2,11 @@
 """Attachments as answers show them: the same from 3.27 to the latest microversion.
 
 Requests under attachd 1.0 get its fields.  Secrets of connections are shown only to callers that
-policy allows to see them.
+policy allows to see them, and those of an attachment with an agent to no caller.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 import datetime
-import re
 from typing import Any, Final, TypedDict
 
 from oslo_log import log
@@ -85,14 +84,6 @@ ONE_DOC: Final = EndpointDoc({"attachment": Detail | ExtDetail})
 """The answer with one attachment."""
 
 
-SECRET: Final = re.compile(
-    r"passw(or)?d|passphrase|keyring|credential|(^|_)(secret|token|key)s?$", re.IGNORECASE
-)
-"""Matches names such as auth_password, keyring and dhchap_key, not secret_uuid.
-
-Drivers choose the names, so a secret is recognised by its name at any depth."""
-
-
 class SecretVisibility:
     """Policy on the secrets of connections, asked once an owner and request."""
 
@@ -107,15 +98,6 @@ class SecretVisibility:
             target = {"project_id": project_id, "user_id": user_id}
             self._decided[owner] = rules.allows(self._ctx, policy.CONNECTION_INFO, target)
         return self._decided[owner]
-
-
-def redact(value: Any) -> Any:
-    """Return a connection, or a part of it, without its secrets."""
-    if isinstance(value, Mapping):
-        return {key: redact(item) for key, item in value.items() if not SECRET.search(str(key))}
-    if isinstance(value, list | tuple):
-        return [redact(item) for item in value]
-    return value
 
 
 def sharing_ids(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[str]]:
@@ -231,9 +213,10 @@ def _ext_detail(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
 
 
 def _redacted(visibility: SecretVisibility, row: Row, full: Detail) -> Detail:
-    if visibility.may_see(row["project_id"], row["user_id"]):
+    # An agent gets the secrets of its host by itself: no caller needs them.
+    if row["agent"] is None and visibility.may_see(row["project_id"], row["user_id"]):
         return full
-    return {**full, "connection_info": redact(full["connection_info"])}
+    return {**full, "connection_info": objects.redact(full["connection_info"])}
 
 
 def show_connected(

@@ -12,7 +12,7 @@ from attachd import exception, notifications
 from attachd.context import RequestContext
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
-from attachd.objects import Attachment, flat_connection, service_uuid
+from attachd.objects import Attachment, flat_connection, redact, service_uuid
 from attachd.rpc import manager_api
 from attachd.rpc.agent_manager_api import DesiredState
 from attachd.states import AttachmentState
@@ -20,22 +20,32 @@ from attachd.states import AttachmentState
 LOG = log.getLogger(__name__)
 
 
-def list_desired(host: str, attachment_id: str | None = None) -> list[DesiredState]:
-    """Return what the agent of a host has to bring about, oldest first.
+def list_desired(host: str) -> list[DesiredState]:
+    """Return what the agent of a host has to bring about, oldest first, without connections."""
+    return [_desired_state(row, {}, secrets_withheld=True) for row in agents.list_assigned(host)]
 
-    An attachment whose connection cannot be decrypted is in the list without its connection, which
-    is enough to keep its device: the agent would remove a device that is not in the list.
 
-    :param attachment_id: only this one
-    :raises SecretUnreadable: that one is to be connected, and cannot be decrypted
+def get_desired(host: str, attachment_id: str) -> DesiredState | None:
+    """Return the desired state of one attachment; None: it is not one of this host.
+
+    Its connection has secrets only until the agent has reported the device: a host keeps them in
+    its journal.
+
+    :raises SecretUnreadable: it is to be connected, and its connection cannot be decrypted
     """
-    single = attachment_id is not None
-    return [
-        _desired_state(row, single=single) for row in agents.list_assigned(host, attachment_id)
-    ]
+    row = next(iter(agents.list_assigned(host, attachment_id)), None)
+    if row is None:
+        return None
+    connection = _connection_info(row)
+    if row["state"] == AttachmentState.CONNECTED:
+        return _desired_state(row, connection, secrets_withheld=False)
+    redacted = redact(connection)
+    return _desired_state(row, redacted, secrets_withheld=redacted != connection)
 
 
-def _desired_state(row: agents.Row, *, single: bool) -> DesiredState:
+def _desired_state(
+    row: agents.Row, connection: dict[str, Any], *, secrets_withheld: bool
+) -> DesiredState:
     disconnect = row["state"] == AttachmentState.WITHDRAWING
     backend = (row["volume_host"] or "").partition("#")[0]
     return {
@@ -43,7 +53,8 @@ def _desired_state(row: agents.Row, *, single: bool) -> DesiredState:
         "volume_id": row["volume_id"],
         "target_state": "disconnected" if disconnect else "connected",
         "complete": row["state"] == AttachmentState.ATTACHED,
-        "connection_info": _connection_info(row, required=single and not disconnect),
+        "connection_info": connection,
+        "secrets_withheld": secrets_withheld,
         "mode": row["mode"] or "rw",
         "size_gib": row["volume_size_gib"],
         "generation": row["generation"],
@@ -52,11 +63,11 @@ def _desired_state(row: agents.Row, *, single: bool) -> DesiredState:
     }
 
 
-def _connection_info(row: agents.Row, *, required: bool) -> dict[str, Any]:
+def _connection_info(row: agents.Row) -> dict[str, Any]:
     try:
         return flat_connection(row) if row["connection_info"] else {}
     except exception.SecretUnreadable as error:
-        if required:
+        if row["state"] != AttachmentState.WITHDRAWING:
             raise
         LOG.warning("Attachment %s: %s", row["id"], error)
         return {}

@@ -80,7 +80,7 @@ class AgentEndpoint:
     ) -> agent_manager_api.DesiredState | None:
         """See agent_manager_api.desired_state()."""
         _check(host, key, attachment_id=attachment_id)
-        return next(iter(desired_state.list_desired(host, attachment_id)), None)
+        return desired_state.get_desired(host, attachment_id)
 
     @expected_errors
     def connected(

@@ -135,7 +135,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
     )
     FINGERPRINTS: ClassVar = {
         "1.0": "fac3a33f65b97d7a349fef6baa17d318",
-        "2.0": "fac3a33f65b97d7a349fef6baa17d318",
+        "2.0": "ea829f4656183b34fdafdcc08c45f45b",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

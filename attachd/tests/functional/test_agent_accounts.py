@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The RabbitMQ permissions of the administrator's guide: enough for an agent, too few for more."""
 
+import json
 from pathlib import Path
 import re
 import subprocess
@@ -16,12 +17,15 @@ from attachd.conf import CONF
 from attachd.rpc import agent_api, agent_manager_api, agent_transport, transport
 from attachd.rpc.transport import expected_errors
 from attachd.tests.fixtures import (
+    agent_deployment,
     conf_fixture,
     databases,
     fake_agent,
+    processes,
     rabbitmq,
     requirements,
 )
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 GUIDE = Path(__file__).parents[3] / "doc" / "source" / "admin" / "agents.rst"
@@ -226,3 +230,109 @@ class AccountTest(unittest.TestCase):
 def _bind(channel, target):
     channel.exchange_declare(OWN, "topic", durable=True, auto_delete=False)
     channel.exchange_bind(target, OWN, "#")
+
+
+def forge(method, **arguments):
+    """Return a message as oslo.messaging would send it."""
+    message = {
+        "method": method,
+        "args": arguments,
+        "version": "1.0",
+        "_unique_id": uuid.uuid4().hex,
+        "is_admin": True,
+    }
+    body = {"oslo.version": "2.0", "oslo.message": json.dumps(message)}
+    return amqp.Message(
+        json.dumps(body), content_type="application/json", content_encoding="utf-8"
+    )
+
+
+@full_only("agents")
+class TakenOverHostTest(unittest.TestCase):
+    """A host that has been taken over tries to have a volume in use detached."""
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = agent_deployment.shared(self)
+        self.vhost = parse.urlsplit(self.deployment.agent_broker).path[1:]
+        self.name = add_account(self, self.vhost)
+        self.volume = self.deployment.create_volume()
+        self.attachment = self.attach()
+        self.addCleanup(self.deployment.detach, self.attachment)
+
+    def attach(self):
+        """Attach the volume as Compute does, and return the attachment's id."""
+        connector = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
+        body = {"attachment": {"volume_uuid": self.volume, "connector": connector}}
+        answer = self.deployment.request("POST", "/attachments", body)
+        self.assertEqual(200, answer.status_code, answer.text)
+        identity = answer.json()["attachment"]["id"]
+        path = f"/attachments/{identity}/action"
+        answer = self.deployment.request("POST", path, {"os-complete": None})
+        self.assertEqual(204, answer.status_code, answer.text)
+        return identity
+
+    def queues(self, vhost):
+        """Return the names of all queues, as an administrator sees them."""
+        control = requirements.require_tool(self, "rabbitmqctl")
+        command = [control, "-q", "list_queues", "-p", vhost, "--no-table-headers", "name"]
+        return processes.check_output(command, timeout=TIMEOUT).split()
+
+    def test_taken_over_host_cannot_have_a_volume_detached(self):
+        main_vhost = parse.urlsplit(self.deployment.broker).path[1:]
+        managers = [
+            name for name in self.queues(main_vhost) if name.startswith("attachd-manager.")
+        ]
+        self.assertTrue(managers)
+        with self.assertRaises(amqp.NotAllowed):
+            connect(self, with_account(self.deployment.broker, self.name))
+        channel = connect(self, with_account(self.deployment.agent_broker, self.name))
+        forged = forge("detach", attachment_id=self.attachment, volume_id=self.volume)
+        for key in (*managers, "attachd-manager"):
+            for attempt in (
+                lambda opened, to=key: opened.basic_publish(forged, "", to),
+                lambda opened, to=key: opened.basic_publish(forged, service.EXCHANGE, to),
+                lambda opened: opened.exchange_declare(
+                    f"{OWN}_fanout",
+                    "topic",
+                    arguments={"alternate-exchange": service.EXCHANGE},
+                ),
+                lambda opened, to=key: opened.queue_declare(
+                    OWN,
+                    arguments={
+                        "x-message-ttl": 1,
+                        "x-dead-letter-exchange": service.EXCHANGE,
+                        "x-dead-letter-routing-key": to,
+                    },
+                ),
+                lambda opened: _bind(opened, service.EXCHANGE),
+            ):
+                with self.subTest(key), self.assertRaises(amqp.AccessRefused):
+                    attempt(channel())
+            # These are permitted: only the registry listens there, which has no such method.
+            for topic in (key, REGISTRY):
+                opened = channel()
+                opened.basic_publish(forged, "amq.topic", topic)
+                opened.close()
+        # The managers have received what could reach them: this call comes after it.
+        host = agent_deployment.AgentHost(self.deployment, self)
+        host.start()
+        shown = self.deployment.attachment(self.attachment)
+        self.assertEqual("attached", shown["status"])
+        self.assertEqual("in-use", self.deployment.volume(self.volume)["status"])
+        self.assertTrue(any(self.volume in item.name for item in self.deployment.tgtd.targets()))
+
+    def test_virtual_host_of_agents_has_no_queue_of_the_service_but_the_registry(self):
+        host = agent_deployment.AgentHost(self.deployment, self)
+        host.start()
+        volume = self.deployment.create_volume()
+        answer = self.deployment.attach(volume, host.name)
+        self.assertEqual(200, answer.status_code, answer.text)
+        answer = self.deployment.detach(answer.json()["attachment"]["id"])
+        self.assertEqual(200, answer.status_code, answer.text)
+        names = self.queues(self.vhost)
+        self.assertIn(f"attachd-agent.{host.name}", names)
+        for name in names:
+            self.assertRegex(
+                name, r"\A(attachd-agent-manager|attachd-agent\.host-|reply_host-[0-9a-f]{8}_)"
+            )

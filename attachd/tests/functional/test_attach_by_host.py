@@ -4,8 +4,9 @@
 from unittest import mock
 
 from attachd.conf import CONF
+from attachd.manager.agents import rpc_server
 from attachd.tests import concurrency
-from attachd.tests.fixtures import db_rows
+from attachd.tests.fixtures import db_rows, fake_agent
 from attachd.tests.functional.host_attach_case import HOST, LATER, OWN, SERVER, HostAttachCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -161,3 +162,36 @@ class OnMariadb(RaceTest):
 @full_only("races")
 class OnPostgresql(RaceTest):
     kind = "postgresql"
+
+
+class SecretTest(HostAttachCase):
+    """The secrets of a connection are for the agent of its host alone."""
+
+    def test_agent_attachment_shows_its_secrets_to_the_agent_only(self):
+        endpoint = rpc_server.AgentEndpoint()
+        connection = {"driver_volume_type": "iscsi", "data": {"auth_password": "pass-word"}}
+        credentials = {"host": HOST, "key": fake_agent.KEY}
+
+        def desired(attachment_id):
+            return endpoint.desired_state(None, **credentials, attachment_id=attachment_id)
+
+        def read():
+            seen.append(desired(self.only()["id"])["connection_info"]["auth_password"])
+
+        seen = []
+        self.agent.before_work = read
+        with mock.patch.object(self.driver, "grant", return_value=connection):
+            made = self.post()
+        identity = made.body["attachment"]["id"]
+        wait_until(lambda: seen == ["pass-word"])
+        answers = [made]
+        for path in (f"/attachments/{identity}", "/attachments/detail"):
+            answers.append(self.api.request("GET", path, **OWN))
+            answers.append(self.api.request("GET", path))  # a member
+        self.assertEqual({200}, {answer.status for answer in answers})
+        for answer in answers:
+            self.assertIn(b"driver_volume_type", answer.raw)
+            self.assertNotIn(b"pass-word", answer.raw)
+        later = desired(identity)
+        self.assertTrue(later["secrets_withheld"])
+        self.assertNotIn("auth_password", later["connection_info"])

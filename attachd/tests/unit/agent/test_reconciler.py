@@ -90,6 +90,27 @@ class ConnectTest(ReconcilerCase):
             ("attached", str(self.connector.path("t1")), None), self.seen(attachment_id)
         )
 
+    def test_reconcile_after_reboot_uses_secrets_of_journal(self):
+        attachment_id = self.attached()
+        self.connector.reboot()
+        self.make_reconciler().reconcile(attachment_id)
+        (entry,) = self.entries()
+        self.assertEqual("hidden-from-logs", entry.connection_info["auth_password"])
+        desired = agent_manager_api.desired_state(CREDENTIALS, attachment_id)
+        self.assertNotIn("auth_password", desired["connection_info"])
+
+    def test_reconcile_with_lost_journal_reports_lost_secrets(self):
+        attachment_id = self.attached()
+        self.connector.reboot()
+        for entry in self.entries():
+            self.host.journal.remove(entry)
+        with self.assertRaisesRegex(exception.HostError, "attach it again"):
+            self.make_reconciler().reconcile(attachment_id)
+        self.assertRegex(self.seen(attachment_id)[2], "does not have the secrets")
+        self.withdraw(attachment_id)
+        self.make_reconciler().reconcile(attachment_id)
+        self.assertEqual("disconnecting", self.seen(attachment_id)[0])
+
     def test_reconcile_clears_error_after_remake(self):
         attachment_id = self.attached()
         self.connector.reboot()

@@ -5,6 +5,7 @@ import datetime
 import unittest
 from unittest import mock
 
+from attachd import objects
 from attachd.api import policy
 from attachd.api.attachments import view
 from attachd.objects import Attachment
@@ -165,6 +166,16 @@ class ViewTest(api_context.ApiContextCase):
             self.assertEqual(expected, seen, roles)
             self.assertEqual({1}, {item["connection_info"]["target_lun"] for item in full})
 
+    def test_connection_info_of_attachment_with_agent_has_no_secrets(self):
+        served = row(connection_info=ISCSI, agent="h")
+        for roles in ("member", "reader"), ("admin",), ("service",):
+            ctx = api_context.make_context(*roles)
+            (listed,) = view.list_details(ctx, [served])["attachments"]
+            shown = view.show(ctx, Attachment.from_row(None, served))["attachment"]
+            for found in (listed, shown):
+                self.assertNotIn("auth_password", found["connection_info"], roles)
+                self.assertEqual(1, found["connection_info"]["target_lun"])
+
 
 class RedactTest(unittest.TestCase):
     def test_redact_keeps_other_values(self):
@@ -199,10 +210,10 @@ class RedactTest(unittest.TestCase):
                 "data": {"target_lun": 1},
                 "qos_specs": None,
             },
-            view.redact(connection),
+            objects.redact(connection),
         )
-        self.assertEqual({}, view.redact({}))
-        self.assertIsNone(view.redact(None))
+        self.assertEqual({}, objects.redact({}))
+        self.assertIsNone(objects.redact(None))
 
 
 class SecretVisibilityTest(api_context.ApiContextCase):

@@ -26,15 +26,16 @@ class _Case(databases.DatabaseCase):
 
 
 class ListDesiredTest(_Case):
-    def test_list_desired_contains_all_fields(self):
+    def test_get_desired_contains_all_fields(self):
         attachment_id = self.add("connected")
-        (desired,) = desired_state.list_desired(HOST)
+        desired = desired_state.get_desired(HOST, attachment_id)
         expected = {
             "attachment_id": attachment_id,
             "volume_id": self.volume,
             "target_state": "connected",
             "complete": False,
             "connection_info": flat_connection(db_rows.get_attachment(attachment_id)),
+            "secrets_withheld": False,
             "mode": "ro",
             "size_gib": 3,
             "generation": 2,
@@ -43,17 +44,37 @@ class ListDesiredTest(_Case):
         }
         self.assertEqual(expected, desired)
         self.assertEqual("s", desired["connection_info"]["auth_password"])
+        (listed,) = desired_state.list_desired(HOST)
+        self.assertEqual({**expected, "connection_info": {}, "secrets_withheld": True}, listed)
+
+    def test_get_desired_after_report_of_device_withholds_secrets(self):
+        attachment_id = self.add("connected")
+        generation = db_rows.get_attachment(attachment_id)["generation"]
+        desired_state.record_connected(attachment_id, HOST, generation, "/dev/sdb")
+        for state in ("attached", "withdrawing"):
+            db_rows.change_attachment(attachment_id, state=state)
+            desired = desired_state.get_desired(HOST, attachment_id)
+            self.assertTrue(desired["secrets_withheld"], state)
+            self.assertNotIn("auth_password", desired["connection_info"])
+            self.assertEqual("p", desired["connection_info"]["target_portal"])
+
+    def test_get_desired_without_secrets_withholds_nothing(self):
+        info = {"driver_volume_type": "iscsi", "data": {"target_portal": "p"}}
+        desired = desired_state.get_desired(HOST, self.add("attached", connection_info=info))
+        self.assertFalse(desired["secrets_withheld"])
 
     def test_list_desired_target_follows_state(self):
         wanted = {"connected": ("connected", False), "attached": ("connected", True)}
         wanted["withdrawing"] = ("disconnected", False)
         for state, expected in wanted.items():
-            (desired,) = desired_state.list_desired(HOST, self.add(state))
+            desired = desired_state.get_desired(HOST, self.add(state))
             self.assertEqual(expected, (desired["target_state"], desired["complete"]), state)
 
     def test_list_desired_of_other_host_is_empty(self):
         self.add("connected", agent="compute-2")
         self.assertEqual([], desired_state.list_desired(HOST))
+        attachment_id = self.add("connected", agent="compute-2")
+        self.assertIsNone(desired_state.get_desired(HOST, attachment_id))
 
 
 class LostKeyTest(_Case):
@@ -66,19 +87,16 @@ class LostKeyTest(_Case):
         key_files.replace_all_keys(file)
         self.kept = self.add("connected")
 
-    def test_list_desired_with_lost_key_omits_connection(self):
-        result = {item["attachment_id"]: item for item in desired_state.list_desired(HOST)}
+    def test_list_desired_with_lost_key_has_all(self):
+        result = [item["attachment_id"] for item in desired_state.list_desired(HOST)]
         self.assertEqual({*self.lost.values(), self.kept}, set(result))
-        for item in self.lost.values():
-            self.assertEqual({}, result[item]["connection_info"])
-        self.assertEqual("s", result[self.kept]["connection_info"]["auth_password"])
 
-    def test_list_desired_of_one_with_lost_key_raises(self):
+    def test_get_desired_with_lost_key_raises(self):
         with self.assertRaises(exception.SecretUnreadable):
-            desired_state.list_desired(HOST, self.lost["attached"])
+            desired_state.get_desired(HOST, self.lost["attached"])
 
-    def test_list_desired_with_lost_key_still_lists_disconnect(self):
-        (desired,) = desired_state.list_desired(HOST, self.lost["withdrawing"])
+    def test_get_desired_with_lost_key_still_shows_disconnect(self):
+        desired = desired_state.get_desired(HOST, self.lost["withdrawing"])
         self.assertEqual(
             ("disconnected", {}), (desired["target_state"], desired["connection_info"])
         )
