@@ -40,7 +40,8 @@ OPTIONS = [
         "max_calls_per_volume",
         min=1,
         help="How many of these calls are for one volume, which a manager processes one after the "
-        "other; further ones get a 429. None: a third of max_calls.",
+        "other, or with some drivers up to 16 at a time; further ones get a 429. None: a third "
+        "of max_calls.",
     ),
     cfg.IntOpt(
         "max_calls_unresponsive",

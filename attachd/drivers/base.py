@@ -15,8 +15,9 @@ rules make the rest possible:
   without changing anything more: another process may work on the volume.  Reads need no check,
   and :meth:`Driver.setup` needs none.
 
-The manager never runs two methods on the same volume at the same time; methods on different
-volumes run in parallel, so a driver locks what its volumes share.
+The manager never runs two methods on the same volume at the same time, unless the driver declares
+:attr:`Driver.PARALLEL_GRANTS`; methods on different volumes run in parallel, so a driver locks
+what its volumes share.
 """
 
 import abc
@@ -150,10 +151,15 @@ class Driver(abc.ABC):
     :cvar SHARED_TARGETS: whether several volumes reach a host through one connection, so that the
         host must not open and close it for two of them at the same time; None: hosts serialize all
         connects and disconnects
+    :cvar PARALLEL_GRANTS: whether threads of one process may call :meth:`grant` for exports of one
+        volume at the same time, and :meth:`revoke`, too, if no two of the exports are of one host.
+        The result is that of the same calls one after the other. A grant and a revoke of one
+        volume never run at the same time, except a revoke after a grant that has failed
     """
 
     VENDOR = "attachd"
     SHARED_TARGETS: ClassVar[bool | None] = None
+    PARALLEL_GRANTS: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:

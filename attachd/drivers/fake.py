@@ -7,6 +7,7 @@ volumes; by the contract neither minds.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import threading
 import time
 from typing import Any, NamedTuple
 import uuid
@@ -43,6 +44,7 @@ class FakeDriver(base.Driver):
     """
 
     SHARED_TARGETS = False
+    PARALLEL_GRANTS = True
     OPTIONS = (
         cfg.FloatOpt(
             "fake_delay",
@@ -70,6 +72,7 @@ class FakeDriver(base.Driver):
         self._sizes: dict[str, int] = {}
         self._granted: dict[str, dict[str, base.AccessMode]] = {}
         self._boot_id = ""
+        self._mutex = threading.Lock()
 
     def setup(self) -> None:
         """Do nothing."""
@@ -127,7 +130,8 @@ class FakeDriver(base.Driver):
         """
         self._perform(Call("grant", volume.id, export.attachment_id))
         base.check_fencing()
-        self._granted.setdefault(volume.id, {})[export.attachment_id] = export.mode
+        with self._mutex:
+            self._granted.setdefault(volume.id, {})[export.attachment_id] = export.mode
         data = {
             "volume_id": volume.id,
             "attachment_id": export.attachment_id,
@@ -178,13 +182,14 @@ class FakeDriver(base.Driver):
         return {volume: size * 2**30 for volume, size in list(self._sizes.items())}
 
     def _forget(self, volume_id: str, attachment_ids: Collection[str]) -> None:
-        granted = self._granted.get(volume_id, {})
-        for attachment_id in attachment_ids:
-            base.check_fencing()
-            granted.pop(attachment_id, None)
-        if not granted:
-            base.check_fencing()
-            self._granted.pop(volume_id, None)
+        with self._mutex:
+            granted = self._granted.get(volume_id, {})
+            for attachment_id in attachment_ids:
+                base.check_fencing()
+                granted.pop(attachment_id, None)
+            if not granted:
+                base.check_fencing()
+                self._granted.pop(volume_id, None)
 
     def restart(self) -> None:
         """Simulate a restart of the backend: remove the exports, keep the volumes."""

@@ -18,12 +18,13 @@ from attachd.db.attachments import connect_rules, duplicates
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.connect_rules import Action, Request
-from attachd.db.attachments.rows import Guard, LockedVolume, Moved
+from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.db.secrets import encryption
 from attachd.drivers.base import ConnectionInfo, Connector
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
+from attachd.manager.ha.joint_work import Begin, VolumeWork
 from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import AttachmentState, Event
 
@@ -134,26 +135,20 @@ def _shared_secret(key: str | None, others: Sequence[db.Row]) -> Any:
 
 def _connect(backend: Backend, attachment_id: str, volume_id: str, guard: Guard) -> dict[str, Any]:
     backend.check_ready()
-    with backend.volume_lease(volume_id) as lease:
-        try:
-            moved = lease.run_with_lease(
-                lambda token: db.move(
-                    attachment_id, volume_id, Event.CONNECT, guard=guard, lease=token
-                ),
-            )
-        except duplicates.AlreadyConnected as repeated:
-            return connected_response(repeated.row)
-        notify.attachment_event(backend, "attach.start", moved)
-        response = run_attach_flow(backend, moved, lease)
+    begin = Begin(attachment_id, volume_id, Event.CONNECT, guard)
+    try:
+        with backend.work(begin) as work:
+            notify.attachment_event(backend, "attach.start", work.moved)
+            response = run_attach_flow(backend, work)
+    except duplicates.AlreadyConnected as repeated:
+        return connected_response(repeated.row)
     notify.flush()
     return response
 
 
-def run_attach_flow(backend: Backend, moved: Moved, lease: VolumeLease) -> dict[str, Any]:
-    """Grant access to the host of a row that is connecting under our generation.
-
-    :param lease: released when the work ends
-    """
+def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
+    """Grant access to the host of a row that is connecting under our generation."""
+    moved, lease = work.moved, work.lease
     row = moved.attachment
     volume = backends.volume_ref(moved.volume)
     export = backends.export_with_secret(row)
@@ -161,20 +156,21 @@ def run_attach_flow(backend: Backend, moved: Moved, lease: VolumeLease) -> dict[
         backend.driver,
         volume,
         export,
-        backends.live_exports(moved.others),
-        lambda info: _record_connection(row, backends.with_qos(info, moved.volume), lease),
+        lambda: backends.live_exports(work.others()),
+        lambda info: _record_connection(work, backends.with_qos(info, moved.volume)),
         lambda: _must_stay_granted(row, lease),
         repeated=moved.source in _MAYBE_GRANTED,
     )
     try:
         flow_runner.run_cached(attachment_flows.build_attach, {"request": request})
     except flow_runner.FlowFailed as failure:
-        _record_failure(row, failure, lease)
+        _record_failure(work, failure)
         raise _to_attachd_error(row, failure) from failure
     return connected_response(row)
 
 
-def _record_connection(row: db.Row, connection: ConnectionInfo, lease: VolumeLease) -> None:
+def _record_connection(work: VolumeWork, connection: ConnectionInfo) -> None:
+    row = work.moved.attachment
     row["connection_info"] = {
         **connection,
         "data": {**connection["data"], "access_mode": row["mode"]},
@@ -183,7 +179,7 @@ def _record_connection(row: db.Row, connection: ConnectionInfo, lease: VolumeLea
         "connection_info": row["connection_info"],
         "attached_at": timeutils.utcnow(),
     }
-    db.move_without_volume(row, Event.GRANTED, values, row["generation"], lease.token)
+    work.record_granted(values)
 
 
 def _must_stay_granted(row: db.Row, lease: VolumeLease) -> bool:
@@ -206,7 +202,8 @@ def _must_stay_granted(row: db.Row, lease: VolumeLease) -> bool:
     return taken_over or current["state"] in states.WITH_ACCESS
 
 
-def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
+def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
+    row, lease = work.moved.attachment, work.lease
     if lease.is_fenced():
         return
     event = Event.CONNECT_FAILED if failure.clean else Event.CONNECT_LOST
@@ -225,7 +222,7 @@ def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeL
             values,
             generation=row["generation"],
             lease=lease.token,
-            last=True,
+            last=work.ends_lease,
         )
     except db.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 from contextlib import AbstractContextManager
 import dataclasses
+import functools
 import hashlib
 import itertools
 import pathlib
@@ -25,7 +26,8 @@ from attachd.drivers import base
 from attachd.drivers.base import ConnectionInfo, Export, VolumeRef
 from attachd.manager import flow_runner
 from attachd.manager.background_tasks import BackgroundTasks
-from attachd.manager.ha import volume_lease
+from attachd.manager.ha import joint_work, volume_lease
+from attachd.manager.ha.joint_work import Begin, VolumeWork
 from attachd.manager.ha.membership import Membership
 from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import AttachmentState
@@ -52,6 +54,11 @@ class Backend:
         self.driver = driver
         self.error: str | None = "The backend has not been set up yet."
         self.background_tasks = BackgroundTasks(name, CONF.manager.copies_per_backend)
+
+    @property
+    def calls_per_volume(self) -> int:
+        """How many calls for one volume may run at the same time."""
+        return joint_work.MAX_WAITING if self.driver.PARALLEL_GRANTS else 1
 
     def setup(self) -> bool:
         """Try to make the backend ready; if that fails, ``error`` has the reason."""
@@ -87,6 +94,19 @@ class Backend:
         """
         waiting = volume_lease.acquire(self.membership, volume_id, _lock_path(volume_id))
         return volume_lease.timed(self.host, waiting)
+
+    def work(self, begin: Begin) -> AbstractContextManager[VolumeWork]:
+        """Begin work on an attachment, and have access to its volume until the end of the block.
+
+        With a driver that grants in parallel, others who do the same with attachments of other
+        hosts have access as well.
+
+        :raises: as db.move(), and Unavailable: other operations hold the volume for too long
+        """
+        lease = functools.partial(self.volume_lease, begin.volume_id)
+        if self.driver.PARALLEL_GRANTS:
+            return joint_work.join(begin, lease, _lock_path(begin.volume_id))
+        return joint_work.begin_alone(begin, lease)
 
     @contextlib.contextmanager
     def lock(self, volume_id: str) -> Iterator[VolumeLease]:

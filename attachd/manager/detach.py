@@ -16,6 +16,7 @@ from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
+from attachd.manager.ha.joint_work import Begin
 from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import Event
 
@@ -81,12 +82,8 @@ def _detach(
     on_begin: Callable[[db.Row], None],
 ) -> list[db.Row]:
     backend.check_ready()
-    with backend.volume_lease(volume_id) as lease:
-        moved = lease.run_with_lease(
-            lambda token: db.move(
-                attachment_id, volume_id, Event.DISCONNECT, guard=guard, lease=token
-            ),
-        )
+    with backend.work(Begin(attachment_id, volume_id, Event.DISCONNECT, guard)) as work:
+        moved, lease = work.moved, work.lease
         on_begin(moved.attachment)
         notify.attachment_event(backend, "detach.start", moved)
         row = moved.attachment
@@ -97,7 +94,7 @@ def _detach(
             raise exception.DisconnectFailed(
                 attachment_id=attachment_id, reason=flow_runner.reason(failure.cause)
             ) from failure
-        remaining = db.finish_disconnect(moved, lease.token)
+        remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
         return attachment_rows.visible(remaining.others)
 

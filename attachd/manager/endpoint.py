@@ -16,7 +16,9 @@ from attachd.rpc import manager_api
 from attachd.rpc.transport import expected_errors
 from attachd.telemetry import log_levels
 
-_SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
+_REMAINING_COLUMNS = ("id", "volume_id", "state", "instance_uuid")
+"""What callers are shown of remaining attachments: a volume may have many, and their conversion
+into messages would cost more than the detach."""
 
 
 class Endpoint:
@@ -141,8 +143,8 @@ class Endpoint:
 
 
 def _remaining(rows: Iterable[Mapping[str, Any]]) -> list[Attachment]:
-    return [Attachment.from_row(None, _without_secrets(row)) for row in rows]
+    return [Attachment.from_row(None, _shown(row)) for row in rows]
 
 
-def _without_secrets(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in _SECRET_COLUMNS}
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in _REMAINING_COLUMNS}

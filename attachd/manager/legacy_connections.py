@@ -18,6 +18,7 @@ from attachd.db.attachments.legacy import Creator
 from attachd.drivers.base import Connector
 from attachd.manager import attach, detach
 from attachd.manager.backends import Backend
+from attachd.manager.ha.joint_work import WorkAlone
 from attachd.states import AttachmentKind
 
 
@@ -44,7 +45,7 @@ def initialize(
                     volume_id, creator, connector, guard, token
                 ),
             )
-            return attach.run_attach_flow(backend, moved, lease)
+            return attach.run_attach_flow(backend, WorkAlone(moved, lease))
         except duplicates.AlreadyConnected as repeated:
             return attach.connected_response(repeated.row)
         except exception.ConnectFailed as error:

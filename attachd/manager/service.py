@@ -41,7 +41,9 @@ class BackendWorker:
         recovery = RecoveryLoop(backend)
         backend.membership.on_member_lost(recovery.wake)
         self._periodic_tasks = (recovery, EnsureExportsTask(backend))
-        self._server = transport.get_checked_server(Endpoint(backend), backend.host)
+        self._server = transport.get_checked_server(
+            Endpoint(backend), backend.host, calls_per_volume=backend.calls_per_volume
+        )
         self._serving = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import threading
 import time
-from typing import Any, Final
+from typing import Any
 import weakref
 
 from oslo_log import log
@@ -23,9 +23,6 @@ from oslo_messaging.rpc.server import RPCServer
 from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
-
-PARALLEL_PER_VOLUME: Final = 1
-"""How many calls for one volume run at the same time: others would wait for its lock."""
 
 Process = Callable[[Sequence[Any]], None]
 """Executes a received message and sends the answer; it raises nothing."""
@@ -51,12 +48,17 @@ class _Queue:
 
     The caller locks it.
 
+    :param max_running: how many volumes, and calls without one, have running calls
+    :param per_volume: how many calls for one volume run at the same time
     :ivar length: how many calls wait
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_running: int, per_volume: int) -> None:
+        self._max_running = max_running
+        self._per_volume = per_volume
         self._projects: OrderedDict[str, OrderedDict[str, deque[_Call]]] = OrderedDict()
         self._running: Counter[str] = Counter()
+        self._slots_used = 0
         self.length = 0
 
     @property
@@ -80,12 +82,14 @@ class _Queue:
         _rotate(volumes, volume)
         _rotate(self._projects, project)
         self._running[volume] += 1
+        self._slots_used += not volume or self._running[volume] == 1
         self.length -= 1
         return call
 
     def end(self, call: _Call) -> None:
         """Count a taken call as ended."""
         self._running[call.volume] -= 1
+        self._slots_used -= not call.volume or not self._running[call.volume]
         if not self._running[call.volume]:
             del self._running[call.volume]
 
@@ -93,9 +97,15 @@ class _Queue:
         # Each busy volume occupies a thread, so there are not many to skip.
         for project, volumes in self._projects.items():
             for volume in volumes:
-                if not volume or self._running[volume] < PARALLEL_PER_VOLUME:
+                if self._may_run(volume):
                     return project, volume
         return None
+
+    def _may_run(self, volume: str) -> bool:
+        running = self._running[volume] if volume else 0
+        if running:
+            return running < self._per_volume
+        return self._slots_used < self._max_running
 
 
 def _rotate(queues: OrderedDict[str, Any], key: str) -> None:
@@ -110,15 +120,16 @@ class FairExecutor:
     """The threads of one server; takes the place of the thread pool of oslo.messaging.
 
     :param name: of the server, for metrics and reports
-    :param max_workers: number of threads
+    :param max_workers: how many volumes, and calls without one, are worked on at the same time
+    :param per_volume: how many calls for one volume have a thread at the same time
     """
 
-    def __init__(self, name: str, max_workers: int) -> None:
+    def __init__(self, name: str, max_workers: int, per_volume: int = 1) -> None:
         self._name = name
-        self._max_workers = max_workers
+        self._max_threads = max_workers * per_volume
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
-        self._queue = _Queue()
+        self._queue = _Queue(max_workers, per_volume)
         self._handed: deque[_Call] = deque()  # to threads that begin, or wake up
         self._threads: set[threading.Thread] = set()
         self._idle = 0
@@ -137,7 +148,7 @@ class FairExecutor:
             if self._stopping:
                 raise RuntimeError("The server has stopped.")
             self._queue.put(call)
-            self._use_free_thread()
+            self._use_free_threads()
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002  as of a thread pool
         """Execute what waits, and end the threads.
@@ -158,17 +169,19 @@ class FairExecutor:
         """Return the name, the number of waiting calls, and of how many projects they are."""
         return self._name, self._queue.length, self._queue.projects
 
-    def _use_free_thread(self) -> None:
-        """Give the next call to an idle or a new thread, if there is one."""
-        if not self._idle and len(self._threads) == self._max_workers:
-            return
-        if (call := self._queue.take()) is None:
-            return
-        self._handed.append(call)
-        if self._idle:
-            self._idle -= 1
-            self._changed.notify()
-            return
+    def _use_free_threads(self) -> None:
+        """Give the next calls to idle or new threads, as far as there are any."""
+        while self._idle or len(self._threads) < self._max_threads:
+            if (call := self._queue.take()) is None:
+                return
+            self._handed.append(call)
+            if self._idle:
+                self._idle -= 1
+                self._changed.notify()
+            else:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
         name = f"rpc-{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._threads.add(thread)
@@ -198,7 +211,7 @@ class FairExecutor:
             if ended is not None:
                 self._queue.end(ended)
                 if (call := self._queue.take()) is not None:
-                    self._use_free_thread()  # More than one call may have waited for this end.
+                    self._use_free_threads()  # More than one call may have waited for this end.
                     return call
             while not self._handed:
                 if self._stopping and not self._queue.length:
@@ -251,7 +264,11 @@ def _arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
 class FairServer(RPCServer):
     """An RPC server that executes messages in the order of :class:`FairExecutor`."""
 
-    def __init__(self, transport: Any, target: messaging.Target, dispatcher: Any) -> None:
+    def __init__(
+        self, transport: Any, target: messaging.Target, dispatcher: Any, per_volume: int = 1
+    ) -> None:
         super().__init__(transport, target, dispatcher)
         # Pinned by tests/unit/rpc/test_fair_dispatch.py.
-        self._executor_cls = functools.partial(FairExecutor, target.server or target.topic)
+        self._executor_cls = functools.partial(
+            FairExecutor, target.server or target.topic, per_volume=per_volume
+        )

@@ -102,7 +102,8 @@ def detach(
 
     :param states: the states in which the manager may do it: those that the caller has checked;
         None: all
-    :returns: the volume's remaining attachments, without their secrets
+    :returns: the volume's remaining attachments: ``id``, ``volume_id``, ``state`` and
+        ``instance_uuid`` of each
     :raises InvalidTransition: the attachment is in another state; nothing was done
     :raises DisconnectFailed: the backend failed; the attachment is in ``error_detaching``
     :raises TooManyCalls: the volume or the project has too many waiting calls

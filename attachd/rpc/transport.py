@@ -332,7 +332,11 @@ def get_fanout_client(version: str) -> Client:
 
 
 def get_server(
-    endpoint: Any, server_name: str, topic: str | None = None, caller_timeout: float | None = None
+    endpoint: Any,
+    server_name: str,
+    topic: str | None = None,
+    caller_timeout: float | None = None,
+    calls_per_volume: int = 1,
 ) -> Any:
     """Return a server for ``endpoint``, not yet started.
 
@@ -342,26 +346,35 @@ def get_server(
     :param server_name: ``host@backend`` of a manager
     :param topic: None: that of managers
     :param caller_timeout: seconds that callers wait for an answer; None: [rpc]attach_timeout
+    :param calls_per_volume: how many calls for one volume run at the same time
     """
     target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
-    return FairServer(get_transport(), target, Dispatcher(endpoint, caller_timeout))
+    dispatcher = Dispatcher(endpoint, caller_timeout)
+    return FairServer(get_transport(), target, dispatcher, calls_per_volume)
 
 
 def get_checked_server(
-    endpoint: Any, server_name: str, topic: str | None = None, caller_timeout: float | None = None
+    endpoint: Any,
+    server_name: str,
+    topic: str | None = None,
+    caller_timeout: float | None = None,
+    calls_per_volume: int = 1,
 ) -> Any:
     """Return a server as :func:`get_server` does, which restores what is missing in the broker.
 
     Its account needs the right to send to itself.
     """
     if not is_broker_used():
-        return get_server(endpoint, server_name, topic, caller_timeout)
+        return get_server(endpoint, server_name, topic, caller_timeout, calls_per_volume)
     rpc_transport = get_transport()
     target = messaging.Target(topic=topic or CONF.rpc.topic, server=server_name)
     probes = path_check.ProbeLog()
     dispatcher = Dispatcher(endpoint, caller_timeout, probes)
     return path_check.CheckedServer(
-        lambda: FairServer(rpc_transport, target, dispatcher), rpc_transport, target, probes
+        lambda: FairServer(rpc_transport, target, dispatcher, calls_per_volume),
+        rpc_transport,
+        target,
+        probes,
     )
 
 

@@ -143,6 +143,16 @@ def operation() -> Iterator[Operation]:
 
 
 @contextlib.contextmanager
+def resumed(running: Operation | None) -> Iterator[None]:
+    """Make the operation of another thread the one of this thread for the block."""
+    before, _thread.operation = _thread.operation, running
+    try:
+        yield
+    finally:
+        _thread.operation = before
+
+
+@contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
     """Record the duration of the block, if this thread has an operation."""
     current_operation = _thread.operation

@@ -79,10 +79,23 @@ class Client:
         if volume_type is not None:
             wanted["volume_type"] = volume_type
         answer = self._ask("POST", "/volumes", {"volume": wanted})
-        self._volume = answer["volume"]["id"]
+        self._use(answer["volume"]["id"])
         self._wait_for("available")
+
+    def create_type(self, name: str, specs: dict[str, str]) -> None:
+        """Create a volume type with extra specs, or use the one of that name."""
+        types = self._ask("GET", "/types")["volume_types"]
+        if name not in {known["name"] for known in types}:
+            self._ask("POST", "/types", {"volume_type": {"name": name, "extra_specs": specs}})
+
+    def use_volume_of(self, other: "Client") -> None:
+        """Attach the volume that another client has created."""
+        self._use(other._volume)  # noqa: SLF001  of the same class
+
+    def _use(self, volume_id: str) -> None:
+        self._volume = volume_id
         self._reserve = _json(
-            {"attachment": {"volume_uuid": self._volume, "instance_uuid": self._server}}
+            {"attachment": {"volume_uuid": volume_id, "instance_uuid": self._server}}
         )
 
     def delete_volume(self) -> None:

@@ -70,6 +70,7 @@ class Shape:
     """What production is made of.
 
     :ivar api_threads: of each process; 0: as many as in etc/attachd/uwsgi.ini
+    :ivar groups: other groups of the configuration, with their options
     """
 
     database: str
@@ -77,6 +78,7 @@ class Shape:
     api_processes: int
     api_threads: int
     manager_workers: int
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -118,7 +120,9 @@ def production(folder: Path, backends: Backends, shape: Shape) -> Iterator[Runni
     text = PRODUCTION.format(
         folder=folder,
         names=",".join(backends),
-        backends="\n".join(_group(name, options) for name, options in backends.items()),
+        backends="\n".join(
+            _group(name, options) for name, options in {**backends, **shape.groups}.items()
+        ),
         database=shape.database.replace("$", "$$"),
         rabbit=shape.rabbit.replace("$", "$$"),
         manager_workers=shape.manager_workers,
@@ -128,7 +132,7 @@ def production(folder: Path, backends: Backends, shape: Shape) -> Iterator[Runni
         settings[name] = folder / f"{name}.conf"
         settings[name].write_text(text % name)
     _run(_command("manage", "--config-file", str(settings["manage"]), "db", "sync"))
-    port = _free_port()
+    port = free_port()
     manager = _command("manager", "--config-file", str(settings["manager"]))
     environment = {"ATTACHD_CONFIG_FILES": str(settings["api"])}
     with (
@@ -225,6 +229,7 @@ def _wait_until_served(
     raise NotStarted(f"The API did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nothing listens on."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])

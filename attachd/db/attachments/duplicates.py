@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attachd import exception, states
+from attachd.db.attachments import rows as attachment_rows
 from attachd.states import AttachmentKind, AttachmentState
 
 Row = dict[str, Any]
@@ -76,7 +77,7 @@ def _is_duplicate(new: Mapping[str, Any], row: Row) -> bool:
     )
 
 
-class AlreadyConnected(Exception):
+class AlreadyConnected(attachment_rows.Refusal):
     """The attachment is connected already, with the same connector; ``row`` is its row."""
 
     def __init__(self, row: Row) -> None:

@@ -9,9 +9,11 @@
     before it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import datetime
 import os
+import threading
 from typing import Any, Final, NamedTuple
 
 from oslo_context import context as oslo_context
@@ -74,17 +76,38 @@ def record(
     """
     if row.get("kind", "attachment") not in states.VISIBLE_KINDS:
         return
-    _INSERT.execute(
-        connection,
-        {
-            "created_at": models.now(),
-            "project_id": row["project_id"],
-            "volume_id": row["volume_id"],
-            "attachment_id": row["id"],
-            "type": type_,
-            "details": _details(row, error),
-        },
-    )
+    event = {
+        "created_at": models.now(),
+        "project_id": row["project_id"],
+        "volume_id": row["volume_id"],
+        "attachment_id": row["id"],
+        "type": type_,
+        "details": _details(row, error),
+    }
+    if _thread.collected is None:
+        _INSERT.execute(connection, event)
+    else:
+        _thread.collected.append(event)
+
+
+class _Thread(threading.local):
+    collected: list[Row] | None = None
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def inserted_together(connection: sa.Connection) -> Iterator[None]:
+    """Add the events of the block to a transaction, by one statement at its end."""
+    collected: list[Row] = []
+    _thread.collected = collected
+    try:
+        yield
+    finally:
+        _thread.collected = None
+    if collected:
+        connection.execute(sa.insert(_EVENTS), collected)
 
 
 def event_type(event: Event, target: AttachmentState | None) -> str:

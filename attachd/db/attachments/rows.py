@@ -46,6 +46,10 @@ class Moved(NamedTuple):
     source: AttachmentState
 
 
+class Refusal(Exception):
+    """A guard refuses a transition with this, or an AttachdError; it has written nothing."""
+
+
 Guard = Callable[["LockedVolume"], Mapping[str, Any]]
 """LockedVolume -> more values to store; raises to forbid the transition."""
 

@@ -6,9 +6,11 @@ of one volume follow each other, and what is derived from its attachments is der
 stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
-from typing import Any, Final
+from contextlib import AbstractContextManager
+import functools
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -16,7 +18,7 @@ from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import models, quotas
 from attachd.db.agents import store as agents
-from attachd.db.attachments import connect_rules, duplicates, statements
+from attachd.db.attachments import connect_rules, duplicates, events, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.db.cluster import leases
@@ -176,9 +178,7 @@ def move(
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
         rows = attachment_rows.list_rows(connection, volume_id)
-        current = next((row for row in rows if row["id"] == attachment_id), None)
-        if current is None:
-            raise exception.AttachmentNotFound(attachment_id=attachment_id)
+        current = _find(rows, attachment_id)
         ended = {"lease_holder": None} if last else {}
         moved = attachment_rows.move(
             connection,
@@ -221,6 +221,118 @@ def move_without_volume(
         )
     if lease:
         leases.confirm(lease, {}, ended=True)
+
+
+@retried
+def begin_together(
+    volume_id: str, event: Event, begins: Sequence[tuple[str, Guard]], lease: Lease
+) -> list[Moved | Exception]:
+    """Move several attachments of a volume along one transition, in one transaction.
+
+    :param event: CONNECT or DISCONNECT
+    :param begins: the attachment, and its guard as in :func:`move`, of each
+    :param lease: is acquired
+    :returns: of each what :func:`move` returns, with the other rows as they are after all moves;
+        or what it would raise, and then the attachment is unchanged
+    :raises VolumeNotFound, leases.LeaseHeld, TakenOver: nothing was moved
+    """
+    with session.writer() as connection:
+        volume = attachment_rows.lock_volume(
+            connection, volume_id, _LOCK_STATEMENTS.get(event, _LOCK_VOLUME)
+        )
+        stored = leases.acquire(connection, volume, lease)
+        rows = attachment_rows.list_rows(connection, volume_id)
+
+        def begin(attachment_id: str, guard: Guard) -> Moved:
+            return attachment_rows.move(
+                connection,
+                volume,
+                rows,
+                _find(rows, attachment_id),
+                event,
+                {},
+                guard,
+                lease=stored,
+            )
+
+        moved = [_caught(functools.partial(begin, *pair)) for pair in begins]
+    if any(isinstance(item, Moved) for item in moved):  # else nothing was stored
+        leases.confirm(lease, stored)
+    return [
+        item
+        if isinstance(item, Exception)
+        else item._replace(others=[row for row in rows if row is not item.attachment])
+        for item in moved
+    ]
+
+
+class Outcome(NamedTuple):
+    """The successful end of work that :func:`begin_together` has begun.
+
+    :ivar row: as the beginning left it
+    :ivar event: GRANTED or REVOKED
+    :ivar values: columns to store with it
+    :ivar attributed: makes the thread's request and operation those of the work
+    """
+
+    row: Row
+    event: Event
+    values: Mapping[str, Any]
+    attributed: Callable[[], AbstractContextManager[None]]
+
+
+@retried
+def finish_together(
+    outcomes: Sequence[Outcome], lease: Lease, *, last: bool
+) -> list[Moved | Exception]:
+    """Store the ends of works on one volume in one transaction.
+
+    :param last: nothing else is done under the lease: it is released, if all could be stored
+    :returns: of each as of :func:`begin_together`
+    :raises TakenOver: another process works on the volume by now, and nothing was stored
+    """
+    with session.writer() as connection:
+        volume = attachment_rows.lock_volume(connection, lease.volume_id)
+        leases.acquire(connection, volume, lease)  # only checks it: it is held
+        rows = attachment_rows.list_rows(connection, lease.volume_id)
+
+        def finish(outcome: Outcome) -> Moved:
+            with outcome.attributed():
+                moved = attachment_rows.move(
+                    connection,
+                    volume,
+                    rows,
+                    _find(rows, outcome.row["id"]),
+                    outcome.event,
+                    outcome.values,
+                    generation=outcome.row["generation"],
+                )
+            if outcome.event is Event.REVOKED:
+                rows.remove(moved.attachment)
+            return moved._replace(volume=dict(volume))
+
+        with events.inserted_together(connection):
+            moved = [_caught(functools.partial(finish, outcome)) for outcome in outcomes]
+        ended = last and not any(isinstance(item, Exception) for item in moved)
+        if ended:
+            leases.release_with_result(connection, lease)
+    leases.confirm(lease, {}, ended=ended)
+    return moved
+
+
+def _find(rows: Sequence[Row], attachment_id: str) -> Row:
+    row = next((row for row in rows if row["id"] == attachment_id), None)
+    if row is None:
+        raise exception.AttachmentNotFound(attachment_id=attachment_id)
+    return row
+
+
+def _caught(move_one: Callable[[], Moved]) -> Moved | Exception:
+    """Return a refusal, which has written nothing, instead of raising it."""
+    try:
+        return move_one()
+    except (exception.AttachdError, attachment_rows.Refusal) as error:
+        return error
 
 
 def complete(row: Row) -> None:

@@ -10,11 +10,14 @@ tgtd keeps no state: after a restart it is empty, and the manager, which sees a 
 :meth:`boot_id`, grants all exports again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
 import functools
 from pathlib import Path
 import re
+import threading
 from typing import Any
+import weakref
 
 from oslo_config import cfg
 
@@ -28,6 +31,31 @@ _IQN_PREFIX = re.compile(r"iqn\.\d{4}-\d{2}\.[a-z0-9][a-z0-9.-]*:[a-z0-9.:-]*")
 _MIN_SECRET = 12
 
 
+class VolumeLocks:
+    """Locks of the volumes that threads of this process use.
+
+    A target is created with the first grant, and its accounts have places that change with each
+    removal, so that only one thread at a time changes the targets of a volume.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._by_id: weakref.WeakValueDictionary[str, _Lock] = weakref.WeakValueDictionary()
+
+    @contextlib.contextmanager
+    def held(self, volume_id: str) -> Iterator[None]:
+        """Hold the lock of a volume for the block."""
+        with self._mutex:
+            lock = self._by_id.setdefault(volume_id, _Lock())
+        with lock.mutex:
+            yield
+
+
+class _Lock:
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+
+
 class TgtDriver(base.Driver):
     """iSCSI targets of one tgtd, which must run as the same user and group as the manager.
 
@@ -38,6 +66,7 @@ class TgtDriver(base.Driver):
 
     # Each volume has a target of its own, and sessions of its own.
     SHARED_TARGETS = False
+    PARALLEL_GRANTS = True
 
     OPTIONS = (
         cfg.StrOpt(
@@ -83,6 +112,7 @@ class TgtDriver(base.Driver):
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
         options = self.options
+        self._locks = VolumeLocks()
         self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
         self._tgtd = client.Tgtd(
             options.tgt_control_socket, options.tgt_control_port, options.tgt_timeout
@@ -154,21 +184,22 @@ class TgtDriver(base.Driver):
             raise exception.BackendError(
                 f"Attachment {export.attachment_id} has no {lacking}.", final=True
             )
-        path = self._volumes.existing(volume.id)
         name = self._name(volume, export.mode)
-        target = next(iter(self._tgtd.named(name)), None)
-        tid = target.tid if target else self._tgtd.new_target(name)
-        self._target_manager.show_unit(tid, target, path, export.mode)
-        users = self._target_manager.ensure_sentinel()
-        self._tgtd.bind_account(tid, self._target_manager.sentinel_of(users))
-        user = names.account(name, initiator)
-        if user in users and not (target and user in target.accounts):
-            # It is unused, and its secret is unknown.
-            self._tgtd.delete_account(user)
-        self._tgtd.new_account(user, export.secret)
-        self._tgtd.bind_account(tid, user)
-        # Last: until here no host can log in.
-        self._tgtd.allow(tid, initiator)
+        with self._locks.held(volume.id):
+            path = self._volumes.existing(volume.id)
+            target = next(iter(self._tgtd.named(name)), None)
+            tid = target.tid if target else self._tgtd.new_target(name)
+            self._target_manager.show_unit(tid, target, path, export.mode)
+            users = self._target_manager.ensure_sentinel()
+            self._tgtd.bind_account(tid, self._target_manager.sentinel_of(users))
+            user = names.account(name, initiator)
+            if user in users and not (target and user in target.accounts):
+                # It is unused, and its secret is unknown.
+                self._tgtd.delete_account(user)
+            self._tgtd.new_account(user, export.secret)
+            self._tgtd.bind_account(tid, user)
+            # Last: until here no host can log in.
+            self._tgtd.allow(tid, initiator)
         portals = [self.options.tgt_portal, *self.options.tgt_more_portals]
         return _connection_info(volume, export, portals, name)
 
@@ -181,22 +212,23 @@ class TgtDriver(base.Driver):
         target of the other mode that has an account of the initiator is closed to it as well: no
         access remains, independent of the present mode.
         """
-        initiator = names.initiator(export)
-        found = {target.name: target for target in self._targets(volume)}
-        for mode in names.SUFFIXES:
-            name = self._name(volume, mode)
-            user, target = names.account(name, initiator), found.get(name)
-            staying = {names.initiator(other) for other in others if other.mode == mode}
-            owed = target and any(
-                names.account(name, other) not in target.accounts for other in staying
-            )
-            if target and (mode == export.mode or user in target.accounts or owed):
-                if staying:
-                    self._target_manager.withdraw(target, initiator, staying)
-                else:
-                    self._target_manager.remove(target)
-            if initiator not in staying:
-                self._tgtd.delete_account(user)
+        with self._locks.held(volume.id):
+            initiator = names.initiator(export)
+            found = {target.name: target for target in self._targets(volume)}
+            for mode in names.SUFFIXES:
+                name = self._name(volume, mode)
+                user, target = names.account(name, initiator), found.get(name)
+                staying = {names.initiator(other) for other in others if other.mode == mode}
+                owed = target and any(
+                    names.account(name, other) not in target.accounts for other in staying
+                )
+                if target and (mode == export.mode or user in target.accounts or owed):
+                    if staying:
+                        self._target_manager.withdraw(target, initiator, staying)
+                    else:
+                        self._target_manager.remove(target)
+                if initiator not in staying:
+                    self._tgtd.delete_account(user)
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
         """Return the name of the session: an initiator has one with a target."""

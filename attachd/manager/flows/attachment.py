@@ -21,7 +21,7 @@ LOG = log.getLogger(__name__)
 class GrantRequest:
     """What the attach flow has to do, and for which host.
 
-    :ivar others: the volume's other live exports
+    :ivar others: returns the volume's other live exports, once access has to be revoked
     :ivar save: stores the connection
     :ivar must_stay: called after a failure: returns whether the host keeps its access nevertheless
     :ivar repeated: an earlier try was interrupted and may have granted access, independent of the
@@ -31,7 +31,7 @@ class GrantRequest:
     driver: Driver
     volume: VolumeRef
     export: Export
-    others: Sequence[Export]
+    others: Callable[[], Sequence[Export]]
     save: Callable[[ConnectionInfo], None]
     must_stay: Callable[[], bool]
     repeated: bool = False
@@ -78,7 +78,7 @@ class Grant(task.Task):
         if request.must_stay():
             return False
         try:
-            request.driver.revoke(request.volume, request.export, request.others)
+            request.driver.revoke(request.volume, request.export, request.others())
         except Exception:
             LOG.exception(
                 "Volume %s: the host of attachment %s may still have access",

@@ -61,13 +61,24 @@ _RETRYING = tenacity.Retrying(
 
 
 class VolumeLease:
-    """The right of one thread to work on a volume.
+    """The right of a thread, or of a group of them, to work on a volume.
 
+    :param check: checks the fence, as of base.fencing_scope(); None: there is none
     :ivar token: the database's lease; each transaction of the work takes it as an argument
     """
 
-    def __init__(self, token: Lease) -> None:
+    def __init__(self, token: Lease, check: Callable[[], None] | None = None) -> None:
         self.token = token
+        self._check = check
+
+    @contextlib.contextmanager
+    def fencing_scope(self) -> Iterator[None]:
+        """Let this thread work under the lease of another one for the block."""
+        if self._check is None:
+            yield
+            return
+        with base.fencing_scope(self._check):
+            yield
 
     def run_with_lease(self, move: Callable[[Lease], R]) -> R:
         """Call a transaction that acquires the lease, and repeat it until the lease is free.
@@ -132,8 +143,9 @@ def acquire(membership: Membership, volume_id: str, path: str) -> Iterator[Volum
         with tracing.step("wait"):
             stack.enter_context(_volume_lock(volume_id, path))
         token = Lease(volume_id, membership.id)
-        with base.fencing_scope(lambda: membership.check(token.holder)), _releasing(token):
-            yield VolumeLease(token)
+        lease = VolumeLease(token, lambda: membership.check(token.holder))
+        with lease.fencing_scope(), _releasing(token):
+            yield lease
 
 
 def timed(

@@ -242,4 +242,4 @@ class ServerTest(unittest.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
         self.assertIsInstance(server._work_executor, FairExecutor)
-        self.assertEqual(3, server._work_executor._max_workers)
+        self.assertEqual(3, server._work_executor._max_threads)

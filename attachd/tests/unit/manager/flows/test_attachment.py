@@ -26,7 +26,7 @@ class AttachFlowTest(unittest.TestCase):
 
     def _run(self, **values):
         request = attachment.GrantRequest(
-            self.driver, VOLUME, EXPORT, OTHERS, self.save, self.must_stay, **values
+            self.driver, VOLUME, EXPORT, lambda: OTHERS, self.save, self.must_stay, **values
         )
         return flow_runner.run_cached(attachment.build_attach, {"request": request})
 
