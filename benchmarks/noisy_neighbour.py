@@ -58,6 +58,12 @@ class Latencies:
     )
     errors: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: "Latencies") -> None:
+        """Add the latencies of another time."""
+        for name, seconds in other.seconds.items():
+            self.seconds[name] += seconds
+        self.errors += other.errors
+
 
 def main() -> int:
     """Run the benchmark that the arguments describe.
@@ -101,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
         "--asynchronous", type=int, default=150, help="requests of one client: %(default)s"
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run: %(default)s")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="turns of idle service and load: %(default)s"
+    )
     parser.add_argument("--delay", type=float, default=1.0, help="slow backend: %(default)s s")
     parser.add_argument("--api-processes", type=int, default=2, help="%(default)s")
     parser.add_argument(
@@ -210,27 +219,29 @@ def _measure(arguments: argparse.Namespace, endpoint: str) -> list[dict[str, Any
     cyclers[HEALTHY].create_volume(1, "healthy")
     cyclers[SLOW].create_volume(1, "slow")
     _observe(endpoint, cyclers, RAMP_UP)
-    idle = _observe(endpoint, cyclers, arguments.seconds)
-    results = []
-    synchronous = _Noise(endpoint, noisy.volume)
-    with synchronous.running(arguments.clients, synchronous.attach_and_detach):
-        loaded = _observe(endpoint, cyclers, arguments.seconds)
-    results.append(
-        _result(f"{arguments.clients} clients on one volume", idle, loaded, synchronous.statuses)
-    )
+    window = arguments.seconds / arguments.rounds
+    idle, loaded = Latencies(), Latencies()
+    statuses: Counter[int] = Counter()
+    for _ in range(arguments.rounds):
+        # In turns, because the speed of the machine varies.
+        idle.add(_observe(endpoint, cyclers, window))
+        synchronous = _Noise(endpoint, noisy.volume)
+        with synchronous.running(arguments.clients, synchronous.attach_and_detach):
+            loaded.add(_observe(endpoint, cyclers, window))
+        statuses += synchronous.statuses
     asynchronous = _Noise(endpoint, noisy.volume, {"Prefer": "respond-async"})
     asynchronous.left = arguments.asynchronous
     with asynchronous.running(1, asynchronous.attach_asynchronously):
-        loaded = _observe(endpoint, cyclers, arguments.seconds)
-    results.append(
+        loaded_asynchronously = _observe(endpoint, cyclers, arguments.seconds)
+    return [
+        _result(f"{arguments.clients} clients on one volume", idle, loaded, statuses),
         _result(
             f"{arguments.asynchronous} asynchronous requests of one client",
             idle,
-            loaded,
+            loaded_asynchronously,
             asynchronous.statuses,
-        )
-    )
-    return results
+        ),
+    ]
 
 
 class _Noise:

@@ -27,7 +27,7 @@ class NoisyNeighbourTest(unittest.TestCase):
                 *("--db", databases.create(self, "mariadb"), "--json", str(output)),
                 *("--rabbit", rabbitmq.create_vhost(self), "--delay", "0.1"),
                 *("--clients", "2", "--asynchronous", "3", "--seconds", "2"),
-                *("--api-processes", "1"),
+                *("--api-processes", "1", "--rounds", "1"),
             ],
             timeout=2 * TIMEOUT,
         )
