@@ -46,6 +46,8 @@ Application = identity.Application
 _DOCUMENTS = (["v3"], ["v3", ""], [""])
 """The paths, in parts, of the version documents."""
 
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
 _MAX_PROJECT_ID = 64
 """Characters of a project id, as the database stores it."""
 
@@ -117,6 +119,14 @@ class RouteTable:
             return self._walk(method, parts[1:], parts[0])
         return None
 
+    def list_methods(self, parts: list[str]) -> list[str]:
+        """Return the methods of a URL, without HEAD and OPTIONS; none for an unknown URL."""
+        return [method for method in _METHODS if self._matches(method, parts)]
+
+    def _matches(self, method: str, parts: list[str]) -> bool:
+        match = self.find(method, parts)
+        return match is not None and match.candidates[0].method == method
+
     def _walk(self, method: str, parts: list[str], url_project: str | None) -> Match | None:
         node = self._root
         values: list[str] = []
@@ -151,9 +161,13 @@ class Root:
         parts = request.path_info.split("/")[1:] or [""]
         if parts in _DOCUMENTS and request.method in {"GET", "HEAD"}:
             return self._handle(request, response, parts)
-        match = None
-        if parts[0] == "v3" and len(parts) > 1:
-            match = self._table.find(request.method, parts[1:])
+        if parts[0] != "v3" or len(parts) == 1:
+            return exc.HTTPNotFound()
+        below = parts[1:-1] if len(parts) > 2 and not parts[-1] else parts[1:]  # noqa: PLR2004
+        if request.method == "OPTIONS" and (methods := self._table.list_methods(below)):
+            return _allow(response, methods)
+        # webob sends no body to HEAD.
+        match = self._table.find("GET" if request.method == "HEAD" else request.method, below)
         if match is None:
             return exc.HTTPNotFound()
         return self._handle(request, response, match)
@@ -205,6 +219,14 @@ class Root:
             response.app_iter = result
         else:
             response.body = b"" if result is None else serialization.encode(result)
+
+
+def _allow(response: webob.Response, methods: list[str]) -> webob.Response:
+    """Answer OPTIONS: with the methods of a URL in any microversion, and to any caller."""
+    head = ["HEAD"] if "GET" in methods else []
+    response.headers["Allow"] = ", ".join([*methods, *head, "OPTIONS"])
+    response.content_type = None
+    return response
 
 
 def _set_version_header(response: webob.Response, header: str) -> None:

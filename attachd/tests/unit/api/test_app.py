@@ -138,6 +138,11 @@ class RouteTableTest(register.Case):
         self.assertIsNone(self.find("/snacks", "DELETE"))
         self.assertIsNotNone(self.find("/snacks", "POST"))
 
+    def test_list_methods_returns_those_of_url(self):
+        self.assertIn("POST", self.table.list_methods(["snacks"]))
+        self.assertNotIn("DELETE", self.table.list_methods(["abc", "snacks"]))
+        self.assertEqual([], self.table.list_methods(["Snacks"]))
+
 
 class UnsupportedTest(RouteTableTest):
     """The route table with an unsupported resource."""
@@ -161,6 +166,10 @@ class UnsupportedTest(RouteTableTest):
         self.assertEqual(("/nuts/detail", None, ()), self.find("/nuts/detail"))
         for url, method in (("/nuts/detail", "POST"), ("/nuts/detail/x", "GET")):
             self.assertEqual(("/nuts", None, ()), self.find(url, method))
+
+    def test_unsupported_resource_has_only_methods_of_endpoints_below_it(self):
+        self.assertEqual([], self.table.list_methods(["nuts"]))
+        self.assertEqual(["GET"], self.table.list_methods(["nuts", "detail"]))
 
     def test_unsupported_resource_matches_nothing_else(self):
         for url in ("/nut", "/nutshell", "/snacks/s1/nuts", "/abc/abc/nuts"):
