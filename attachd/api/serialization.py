@@ -26,6 +26,10 @@ MAX_DEPTH = 32
 """Maximum nesting of objects and arrays in a body."""
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 MAX_PARAMETERS = 100
+MAX_VALUE = 1024
+"""Maximum length of the value of a query parameter, in characters: more than a column holds."""
+_DICTIONARIES = frozenset({"metadata", "glance_metadata", "extra_specs"})
+"""Query parameters whose values are longer; validation.parse_pairs() limits them."""
 _CHUNK = 64 * 1024
 _MAX_DRAIN = 32 * 1024 * 1024
 """Bytes of a rejected body that are read, so that the client can read the response."""
@@ -213,7 +217,7 @@ def _check_keys(value: Any) -> None:
 def read_query(text: str) -> dict[str, str]:
     """Parse a query string; the last of several parameters of one name counts.
 
-    :raises BadRequest: it is not UTF-8, or has control characters
+    :raises BadRequest: it is not UTF-8, has control characters, or a value is too long
     """
     if not text:
         return {}
@@ -233,6 +237,12 @@ def read_query(text: str) -> dict[str, str]:
                 field=ascii(name[: validation.MAX_SHOWN])[1:-1],
                 value=validation.abbreviate(value),
                 reason="It holds control characters.",
+            )
+        if len(value) > MAX_VALUE and name not in _DICTIONARIES:
+            raise exception.InvalidInput(
+                field=ascii(name[: validation.MAX_SHOWN])[1:-1],
+                value=validation.abbreviate(value),
+                reason=f"It is longer than {MAX_VALUE} characters.",
             )
     return dict(pairs)
 
