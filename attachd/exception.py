@@ -4,7 +4,24 @@
 Only api/errors.py reads ``code``.
 """
 
-from typing import Any, ClassVar
+import re
+from typing import Any, ClassVar, Final
+
+_COMMAND: Final = re.compile(r"'[^']*' (?=failed: |did not end )")
+_QUOTED_PATH: Final = re.compile(r"(?<=['\"])/[^'\"]+(?=['\"])")
+_PATH: Final = re.compile(
+    r"\b(?:ipc|unix|file):/+[^\s'\",;()]*[^\s'\",;:.()]"
+    r"|(?<![\w./~-])/(?!/|attachments/|volumes/|v3/)[^\s'\",;()]*[^\s'\",;:.()/]"
+)
+
+
+def hide_paths(text: str) -> str:
+    """Return a message for users: without command lines and file names of the service's machines.
+
+    URLs of the API stay.  The log has the whole message.
+    """
+    text = _COMMAND.sub("A command ", text)
+    return _PATH.sub("(path)", _QUOTED_PATH.sub("(path)", text))
 
 
 class AttachdError(Exception):

@@ -69,9 +69,11 @@ def fault(error: Exception, request_id: str) -> Fault:
     if not isinstance(error, exception.AttachdError):
         LOG.error("Unexpected error in request %s", request_id, exc_info=error)
         return _fault(500, UNEXPECTED_ERROR.format(request_id=request_id))
+    message = str(error)
     if error.code >= 500:  # noqa: PLR2004  HTTP: the server's own fault
         LOG.warning("Request %s failed: %s", request_id, error)
-    return _fault(error.code, str(error), _retry_after(error))
+        message = exception.hide_paths(message)
+    return _fault(error.code, message, _retry_after(error))
 
 
 def _retry_after(error: exception.AttachdError) -> int:

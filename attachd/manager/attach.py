@@ -208,12 +208,13 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
         return
     event = Event.CONNECT_FAILED if failure.clean else Event.CONNECT_LOST
     values: dict[str, Any] = {
-        "error": flow_runner.reason(failure.cause),
+        "error": flow_runner.public_reason(failure.cause),
         "connection_info": None,
     }
     if failure.clean:
         values["mode"] = row["asked_mode"]  # No mode was decided after all.
-    LOG.warning("Attachment %s: connect failed: %s", row["id"], values["error"])
+    reason = flow_runner.reason(failure.cause)
+    LOG.warning("Attachment %s: connect failed: %s", row["id"], reason)
     try:
         db.move(
             row["id"],
@@ -233,7 +234,7 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
 def _to_attachd_error(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
     if isinstance(failure.cause, exception.InvalidTransition | exception.Unavailable):
         return failure.cause
-    reason = flow_runner.reason(failure.cause)
+    reason = flow_runner.public_reason(failure.cause)
     return exception.ConnectFailed(attachment_id=row["id"], reason=reason)
 
 

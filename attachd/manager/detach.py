@@ -92,7 +92,7 @@ def _detach(
         except flow_runner.FlowFailed as failure:
             _record_failure(row, failure, lease)
             raise exception.DisconnectFailed(
-                attachment_id=attachment_id, reason=flow_runner.reason(failure.cause)
+                attachment_id=attachment_id, reason=flow_runner.public_reason(failure.cause)
             ) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
@@ -158,7 +158,7 @@ def close_connection(backend: Backend, row: db.Row, lease: VolumeLease, *, named
         raise exception.TerminateConnectionFailed(
             volume_id=row["volume_id"],
             host=row["host"],
-            reason=flow_runner.reason(failure.cause),
+            reason=flow_runner.public_reason(failure.cause),
         ) from failure
 
 
@@ -177,8 +177,9 @@ def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.R
 def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
     if lease.is_fenced():
         return
-    values = {"error": flow_runner.reason(failure.cause)}
-    LOG.warning("Attachment %s: disconnect failed: %s", row["id"], values["error"])
+    values = {"error": flow_runner.public_reason(failure.cause)}
+    reason = flow_runner.reason(failure.cause)
+    LOG.warning("Attachment %s: disconnect failed: %s", row["id"], reason)
     try:
         db.move(
             row["id"],

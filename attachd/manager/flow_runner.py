@@ -218,8 +218,13 @@ def _provided(current: task.Task, result: Any) -> Store:
     }
 
 
+def public_reason(cause: Exception) -> str:
+    """Describe an error in one sentence, for the row and for the caller: without paths."""
+    return exception.hide_paths(reason(cause))
+
+
 def reason(cause: Exception) -> str:
-    """Describe an error in one sentence, for the row and for the caller.
+    """Describe an error in one sentence, for operators.
 
     Of an unforeseen error it gives only the type: its text may contain a secret.
     """

@@ -3,12 +3,14 @@
 
 import datetime
 import unittest
+from unittest import mock
 
 from attachd import exception
 from attachd.tests.fixtures import db_rows
 from attachd.tests.functional.api_case import ApiCase
 
 SERVER = "11111111-2222-3333-4444-555555555555"
+EXT = "volume 3.71, attachd 1.0"
 OTHER_SERVER = "22222222-2222-3333-4444-555555555555"
 
 
@@ -236,3 +238,40 @@ class TimesTest(Case):
         shown = datetime.datetime.fromisoformat(self.shown(identity)["attached_at"])
         kept = db_rows.get_attachment(identity)["attached_at"]
         self.assertEqual(kept, shown)
+
+
+class BackendPathsTest(Case):
+    """Errors of a backend that name files of its machine."""
+
+    ERROR = "'tgtadm --control /run/x' failed: no socket /run/attachd-tgtd/socket."
+
+    def test_errors_of_connect_and_disconnect_have_no_path_and_log_has_it(self):
+        identity = self.create(db_rows.add_volume())
+        self.update(identity, host(1))
+        other = self.create(db_rows.add_volume())
+        for step, ask in (
+            ("revoke", lambda: self.delete(identity, status=500)),
+            ("grant", lambda: self.update(other, host(1), status=500)),
+        ):
+            failure = mock.Mock(side_effect=exception.BackendError(self.ERROR))
+            with (
+                self.subTest(step),
+                mock.patch.object(self.driver, step, failure),
+                self.assertLogs("attachd.manager", "WARNING") as logged,
+            ):
+                answer = ask()
+                self.assertIn("A command failed: no socket (path).", answer.fault)
+                self.assertNotIn("/run", answer.fault)
+                self.assertIn(self.ERROR, "".join(logged.output))
+        for row in (identity, other):
+            answer = self.api.request("GET", f"/attachments/{row}", version=EXT)
+            self.assertIn("no socket (path).", answer.body["attachment"]["error"])
+            self.assertNotIn("/run", answer.body["attachment"]["error"])
+
+    def test_error_of_backend_that_is_down_has_no_path(self):
+        self.api.backend.take_down(exception.BackendError(self.ERROR))
+        volume = db_rows.add_volume()
+        body = {"attachment": {"volume_uuid": volume["id"], "connector": host(1)}}
+        answer = self.expect(503, "POST", "/attachments", body)
+        self.assertIn("no socket (path).", answer.fault)
+        self.assertNotIn("/run", answer.fault)

@@ -91,6 +91,32 @@ def _example(kind: type[exception.AttachdError]) -> exception.AttachdError:
     return kind(**{name: f"<{name}>" for name in re.findall(r"%\((\w+)\)s", kind.msg_fmt)})
 
 
+class HidePathsTest(unittest.TestCase):
+    def test_paths_are_hidden(self):
+        for text, expected in (
+            ("there is no file /var/lib/a b.", "there is no file (path) b."),
+            ("[Errno 2] No such file: '/var/my disk/x'.", "[Errno 2] No such file: '(path)'."),
+            (
+                "(/dev/loop3) is open; see host:/export, /x",
+                "((path)) is open; see host:(path), (path)",
+            ),
+            ("took a=/run/s at ipc:///run/tgtd/socket.0.", "took a=(path) at (path)."),
+            ("'tgtadm -C 0 --op x' failed: exit code 1", "A command failed: exit code 1"),
+            ("'qemu-img /x' did not end in 5 s.", "A command did not end in 5 s."),
+        ):
+            with self.subTest(text):
+                self.assertEqual(expected, exception.hide_paths(text))
+
+    def test_other_text_is_kept(self):
+        for text in (
+            "Update it to try again, or delete it. 1/2 and/or 3 / 4",
+            "https://volumes.example/v3/x is iqn.2026-01.org:a/b",
+            "Volume 'a' is 'b'. Finish it with: DELETE /attachments/1",
+        ):
+            with self.subTest(text):
+                self.assertEqual(text, exception.hide_paths(text))
+
+
 class ErrorsTest(unittest.TestCase):
     """All errors."""
 

@@ -11,6 +11,21 @@ from attachd.tests.fixtures import conf_fixture
 REQUEST = "req-1"
 
 
+class PathsTest(unittest.TestCase):
+    def test_error_of_server_has_no_path_and_log_has_it(self):
+        error = exception.Unavailable(reason="Backend a is down: /var/lib/a is missing.")
+        with self.assertLogs("attachd.api.errors", "WARNING") as logged:
+            body = json.loads(errors.fault(error, "req-1").body)
+        self.assertEqual(
+            "Backend a is down: (path) is missing.", body["serviceUnavailable"]["message"]
+        )
+        self.assertIn("/var/lib/a is missing.", logged.output[0])
+
+    def test_error_of_caller_is_unchanged(self):
+        body = json.loads(errors.fault(exception.BadRequest(reason="No /dev/vdb."), "req-1").body)
+        self.assertEqual("No /dev/vdb.", body["badRequest"]["message"])
+
+
 class FaultTest(unittest.TestCase):
     def test_each_status_has_fault_name_of_api(self):
         cases = [
