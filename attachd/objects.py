@@ -399,7 +399,7 @@ def flat_connection(row: Mapping[str, Any]) -> dict[str, Any]:
         secrets
     :raises SecretUnreadable: it cannot be decrypted
     """
-    stored = encryption.decrypted(row["connection_info"])
+    stored = encryption.decrypted(row, "connection_info")
     return {
         **connection_data(stored, row["mode"] or "rw"),
         "driver_volume_type": stored["driver_volume_type"],

@@ -5,6 +5,7 @@ A key is printed only if the command asks for it.
 """
 
 import os
+import sys
 from typing import Any, Final
 
 from attachd import exception
@@ -115,7 +116,29 @@ def _rotate() -> int:
             print(f"Attachment {item} was left as it is: {reason}")
     if outcome.changed and CONF.subject.format != "json":
         print(f"{outcome.changed} attachments changed at the same time; repeat the command.")
-    return LEFT if outcome.unreadable or outcome.changed else 0
+    if not outcome.is_complete:
+        return LEFT
+    _refuse_plain_text()
+    return 0
+
+
+def _refuse_plain_text() -> None:
+    """Record in the key file, which the database cannot change, that all values are encrypted."""
+    path = _path()
+    try:
+        is_new = key_file.refuse_plain_text(path)
+    except exception.ConfigurationError as error:
+        print(
+            f"Plain text is still accepted: add the line '{key_file.ENCRYPTED_ONLY}' to the file. "
+            f"{error}",
+            file=sys.stderr,
+        )
+        return
+    if is_new and CONF.subject.format != "json":
+        print(
+            f"{path} says now that values that are not encrypted are refused. On every other host "
+            "repeat the command, or copy the file."
+        )
 
 
 def _retire() -> None:

@@ -86,16 +86,18 @@ class EncryptedJson(Json):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
-        """Encrypt a value."""
+        """Encrypt a value, which is an encryption.Bound unless it is encrypted already."""
         if isinstance(value, Encrypted):
             return value.text
-        text = super().process_bind_param(value, dialect)
-        return None if text is None else encryption.encrypt(text)
+        if value is None:
+            return None
+        text = super().process_bind_param(value.value, dialect)
+        return None if text is None else encryption.encrypt(text, value.column, value.row_id)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
         """Return a value, or its encrypted form."""
         read = super().process_result_value
-        if value is not None and encryption.is_encrypted(value):
+        if value is not None and _is_protected(value):
             return Encrypted(value, functools.partial(read, _dialect=dialect))
         return read(value, dialect)
 
@@ -107,16 +109,23 @@ class EncryptedText(sa.TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
-        """Encrypt a text."""
+        """Encrypt a text, which is an encryption.Bound unless it is encrypted already."""
         if isinstance(value, Encrypted):
             return value.text
-        return None if value is None else encryption.encrypt(value)
+        if value is None:
+            return None
+        return encryption.encrypt(value.value, value.column, value.row_id)
 
     def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
         """Return a text, or its encrypted form."""
-        if value is not None and encryption.is_encrypted(value):
+        if value is not None and _is_protected(value):
             return Encrypted(value, str)
         return value
+
+
+def _is_protected(text: str) -> bool:
+    """Return whether encryption.decrypt() has to check a value when it is used."""
+    return encryption.is_encrypted(text) or encryption.is_plain_text_refused()
 
 
 METADATA = sa.MetaData(

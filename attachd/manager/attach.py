@@ -6,7 +6,7 @@ The row says what is about to happen before the driver is called, under a new ge
 that loses the row meanwhile can no longer write to it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import secrets
 from typing import Any
 
@@ -115,22 +115,28 @@ def _secret_columns(
     export = backends.export({**row, **values})
     key = backends.connection_key(backend, backends.volume_ref(locked.volume), export)
     # Another host must not get a secret that this host may know.
-    kept = row["secret"] if row["connection_key"] == key else None
-    shared = _shared_secret(key, locked.others)
-    secret = encryption.decrypted(shared or kept) or secrets.token_hex(16)
+    same = [row] if row["connection_key"] == key else []
+    secret = _kept_secret([*_sharing(key, locked.others), *same]) or secrets.token_hex(16)
     return {"connection_key": key, "secret": secret}
 
 
-def _shared_secret(key: str | None, others: Sequence[db.Row]) -> Any:
-    """Return the stored secret of a connection that a host shares with other attachments, if any.
+def _kept_secret(rows: Iterable[db.Row]) -> Any:
+    return next((encryption.decrypted(row, "secret") for row in rows if row["secret"]), None)
+
+
+def _sharing(key: str | None, others: Sequence[db.Row]) -> list[db.Row]:
+    """Return the attachments that share a connection, and so its secret.
 
     The host logs in once for all attachments, and again after a failure of the network: by then
     the attachment for which it logged in may be deleted.
     """
-    bound = (
-        row for row in others if key and AttachmentState(row["state"]) in states.CONNECTOR_FIXED
-    )
-    return next((row["secret"] for row in bound if row["connection_key"] == key), None)
+    return [
+        row
+        for row in others
+        if key
+        and row["connection_key"] == key
+        and AttachmentState(row["state"]) in states.CONNECTOR_FIXED
+    ]
 
 
 def _connect(backend: Backend, attachment_id: str, volume_id: str, guard: Guard) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def export_with_secret(row: db.Row) -> Export:
 
     :raises SecretUnreadable: its secret cannot be decrypted
     """
-    return dataclasses.replace(export(row), secret=encryption.decrypted(row["secret"]) or "")
+    return dataclasses.replace(export(row), secret=encryption.decrypted(row, "secret") or "")
 
 
 def connection_info(row: db.Row) -> ConnectionInfo | None:
@@ -208,7 +208,7 @@ def connection_info(row: db.Row) -> ConnectionInfo | None:
 
     :raises SecretUnreadable: it cannot be decrypted
     """
-    decrypted: ConnectionInfo | None = encryption.decrypted(row["connection_info"])
+    decrypted: ConnectionInfo | None = encryption.decrypted(row, "connection_info")
     return decrypted
 
 

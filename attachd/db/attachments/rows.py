@@ -14,6 +14,7 @@ from attachd import exception, states
 from attachd.db import models
 from attachd.db.attachments import events, statements
 from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.secrets import encryption
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -212,7 +213,7 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
 
 def insert(connection: sa.Connection, row: Row) -> None:
     """Store a new row and record an event."""
-    statements.INSERT.execute(connection, row)
+    statements.INSERT.execute(connection, encryption.bind(row, row["id"]))
     events.record(connection, row, row["state"])
 
 
@@ -368,7 +369,7 @@ def _swap(
         if "error" in values:
             values["error"] = models.truncate_error(values["error"])
         values |= {"state": target.value, "updated_at": models.now()}
-        params |= values
+        params |= encryption.bind(values, row["id"])
     if statement.execute(connection, params) != 1:
         raise exception.InvalidTransition(
             kind="Attachment", id=row["id"], source=row["state"], event=event.value

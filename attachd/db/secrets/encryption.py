@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encryption of secrets before they are stored, and the key ring of a process.
 
-An encrypted value names its format and key: ``encrypted:1:KEY:TOKEN``, a Fernet token. A value
-without that prefix was stored by a process without keys, as plain text. Rows are read without
-decryption: see :class:`Encrypted`.
+An encrypted value names its format and key: ``encrypted:2:KEY:TOKEN``, a Fernet token. The
+encrypted text begins with a digest of the row and the column, so that a value that was moved
+cannot be decrypted; format 1 had no digest. A value without that prefix was stored by a process
+without keys, as plain text. Rows are read without decryption: see :class:`Encrypted`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
+import hashlib
+import hmac
 import threading
 import time
 from typing import Any, Final
@@ -22,8 +25,17 @@ from attachd.db.secrets.key_file import OPTION, Keys, Signature
 
 LOG = log.getLogger(__name__)
 
-MARK: Final = "encrypted:1:"
+MARK: Final = "encrypted:2:"
 """No JSON begins like this, and no generated secret."""
+
+FORMER_MARK: Final = "encrypted:1:"
+"""Of values that are not bound to their row."""
+
+TABLE: Final = "attachments"
+COLUMNS: Final = ("connection_info", "secret")
+"""The encrypted columns, all of one table."""
+
+_DIGEST_LENGTH: Final = 16
 
 CHECK_INTERVAL: Final = 2.0
 """Seconds after which a process checks whether its key file has changed."""
@@ -44,23 +56,56 @@ class Encrypted:
     text: str = dataclasses.field(repr=False)
     read: Callable[[str], Any] = dataclasses.field(repr=False, compare=False)
 
-    def opened(self) -> Any:
-        """Return the value; raises SecretUnreadable."""
-        return self.read(decrypt(self.text))
+    def opened(self, column: str, row_id: str) -> Any:
+        """Return the value of a column of a row; raises SecretUnreadable."""
+        return self.read(decrypt(self.text, column, row_id))
 
 
-def decrypted(value: Any) -> Any:
-    """Return the value of a column that may be encrypted.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bound:
+    """A value that is to be encrypted for one column of one row."""
 
-    :param value: from a row
-    :raises SecretUnreadable: its key is missing, or it is damaged
+    value: Any = dataclasses.field(repr=False)
+    column: str
+    row_id: str
+
+
+def bind(values: Mapping[str, Any], row_id: str) -> dict[str, Any]:
+    """Return the values of a row, with those of encrypted columns bound to it.
+
+    :param values: by column; one that was read encrypted stays as it is
     """
-    return value.opened() if isinstance(value, Encrypted) else value
+    return {
+        name: Bound(value, name, row_id)
+        if name in COLUMNS and value is not None and not isinstance(value, Encrypted | Bound)
+        else value
+        for name, value in values.items()
+    }
+
+
+def decrypted(row: Mapping[str, Any], column: str) -> Any:
+    """Return the value of a column of a row that may be encrypted.
+
+    :param row: with its ``id``
+    :raises SecretUnreadable: its key is missing, it is damaged, or of another row or column
+    """
+    value = row[column]
+    return value.opened(column, row["id"]) if isinstance(value, Encrypted) else value
 
 
 def is_encrypted(text: str) -> bool:
-    """Return whether a text is a result of :func:`encrypt`."""
-    return text.startswith(MARK)
+    """Return whether a text is a result of :func:`encrypt`, of this format or the former one."""
+    return text.startswith((MARK, FORMER_MARK))
+
+
+def is_plain_text_refused() -> bool:
+    """Return whether the key file says that all values are encrypted and bound to their rows."""
+    keys = _key_ring.current()
+    return keys is not None and keys.encrypted_only
+
+
+def _digest(column: str, row_id: str) -> bytes:
+    return hashlib.sha256(f"{TABLE}.{column}.{row_id}".encode()).digest()[:_DIGEST_LENGTH]
 
 
 def prefix(key: str) -> str:
@@ -71,20 +116,49 @@ def prefix(key: str) -> str:
     return f"{MARK}{key}:"
 
 
-def encrypt(text: str) -> str:
-    """Return the encrypted form of a text; without a key file the text itself."""
+def encrypt(text: str, column: str, row_id: str) -> str:
+    """Return the encrypted form of a text for one column of one row; without keys the text."""
     keys = _key_ring.current()
     if keys is None:
         return text
-    return prefix(keys.first) + keys.by_id[keys.first].encrypt(text.encode()).decode()
+    content = _digest(column, row_id) + text.encode()
+    return prefix(keys.first) + keys.by_id[keys.first].encrypt(content).decode()
 
 
-def decrypt(text: str) -> str:
-    """Return the plain text.
+def decrypt(text: str, column: str, row_id: str) -> str:
+    """Return the plain text of a column of a row.
 
-    :raises SecretUnreadable: the key is missing, or the value is damaged
+    :raises SecretUnreadable: the key is missing, or the value is damaged, of another row or
+        column, or not encrypted where all values have to be
     """
-    name, _, token = text.removeprefix(MARK).partition(":")
+    if not text.startswith(MARK) and is_plain_text_refused():
+        LOG.error("Attachment %s: %s is not encrypted for this row", row_id, column)
+        raise exception.SecretUnreadable(
+            reason="The secrets of this attachment are not encrypted for it in the database, "
+            "although all were before. Delete the attachment, and connect again."
+        )
+    if not is_encrypted(text):
+        return text
+    name, _, token = text[len(MARK) :].partition(":")
+    try:
+        content = _key(name).decrypt(token.encode())
+        if text.startswith(FORMER_MARK):
+            return content.decode()
+        if hmac.compare_digest(content[:_DIGEST_LENGTH], _digest(column, row_id)):
+            return content[_DIGEST_LENGTH:].decode()
+    except (fernet.InvalidToken, ValueError):
+        raise exception.SecretUnreadable(
+            reason=f"The secrets of this attachment were encrypted with key {name}, and have been "
+            "damaged in the database. Delete the attachment, and connect again."
+        ) from None
+    LOG.error("Attachment %s: %s was encrypted for another row or column", row_id, column)
+    raise exception.SecretUnreadable(
+        reason="The secrets of this attachment are those of another one: they were moved in the "
+        "database. Delete the attachment, and connect again."
+    )
+
+
+def _key(name: str) -> fernet.Fernet:
     keys = _key_ring.current()
     if keys is None or name not in keys.by_id:
         keys = _key_ring.current(at_once=True)
@@ -93,13 +167,7 @@ def decrypt(text: str) -> str:
     if name not in keys.by_id:
         path = CONF.secrets.key_file
         raise _unreadable(name, f"which is not in {path} ({OPTION}). Put it back into that file")
-    try:
-        return keys.by_id[name].decrypt(token.encode()).decode()
-    except (fernet.InvalidToken, ValueError):
-        raise exception.SecretUnreadable(
-            reason=f"The secrets of this attachment were encrypted with key {name}, and have been "
-            "damaged in the database. Delete the attachment, and connect again."
-        ) from None
+    return keys.by_id[name]
 
 
 def _unreadable(name: str, why: str) -> exception.SecretUnreadable:

@@ -2,7 +2,7 @@
 """The file with the keys that encrypt secrets; read by encryption.py, changed by operators.
 
 A line is a Fernet key: 32 bytes in URL-safe base64. The first key encrypts, all keys decrypt.
-Empty lines and lines that begin with ``#`` are comments.
+Empty lines and lines that begin with ``#`` are comments, except :data:`ENCRYPTED_ONLY`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +22,8 @@ from attachd import exception
 
 OPTION: Final = "[secrets] key_file"
 ID_LENGTH: Final = 8
+ENCRYPTED_ONLY: Final = "# encrypted-only"
+"""The line that says that the database has no plain text."""
 
 _KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]=")
 _MAX_SIZE: Final = 64 * 1024
@@ -36,10 +38,12 @@ class Keys(NamedTuple):
 
     :ivar first: the id of the key that encrypts
     :ivar by_id: all keys that decrypt, in the order of the file
+    :ivar encrypted_only: whether values that are not encrypted are refused
     """
 
     first: str
     by_id: Mapping[str, fernet.Fernet]
+    encrypted_only: bool = False
 
 
 Signature = tuple[int, ...]
@@ -104,7 +108,8 @@ def _parse(path: str, lines: Sequence[str]) -> Keys:
     keys = _parse_keys(path, lines)
     if not keys:
         raise _error(path, "has no key: attachd-manage key create generates one")
-    return Keys(next(iter(keys)), keys)
+    encrypted_only = any(line.strip() == ENCRYPTED_ONLY for line in lines)
+    return Keys(next(iter(keys)), keys, encrypted_only)
 
 
 def _parse_keys(path: str, lines: Sequence[str]) -> dict[str, fernet.Fernet]:
@@ -178,6 +183,17 @@ def promote(path: str, name: str) -> None:
         return [*others[:first], current, *others[first:]]
 
     _change(path, changed)
+
+
+def refuse_plain_text(path: str) -> bool:
+    """Add the line ENCRYPTED_ONLY to a file; return whether it lacked it.
+
+    :raises ConfigurationError: as :func:`add`
+    """
+    if read(path).encrypted_only:
+        return False
+    _change(path, lambda lines: [ENCRYPTED_ONLY, *lines])
+    return True
 
 
 def remove(path: str, name: str) -> None:

@@ -20,9 +20,6 @@ from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.secrets import encryption, key_file
 
-ENCRYPTED_COLUMNS: Final = ("connection_info", "secret")
-"""The encrypted columns of attachments."""
-
 BATCH: Final = 200
 """Rows that are read at a time."""
 
@@ -33,13 +30,13 @@ NO_KEY: Final = ""
 _SECRETS = sa.table(
     models.attachments.name,
     sa.column("id"),
-    *(sa.column(name, sa.Text) for name in ENCRYPTED_COLUMNS),
+    *(sa.column(name, sa.Text) for name in encryption.COLUMNS),
 )
 
 
 @dataclasses.dataclass
 class Outcome:
-    """The result of a rotation.
+    """The result of a rotation; it is complete if all values are encrypted and bound.
 
     :ivar encrypted: how many values were encrypted again
     :ivar changed: rows that were changed at the same time, and skipped
@@ -49,6 +46,11 @@ class Outcome:
     encrypted: int = 0
     changed: int = 0
     unreadable: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no value was left as it was."""
+        return not self.changed and not self.unreadable
 
 
 class _StaleRow(NamedTuple):
@@ -61,10 +63,12 @@ def count_by_key() -> dict[str, int]:
     """Return the number of values by key, :data:`NO_KEY` for plain text."""
     counts: Counter[str] = Counter()
     with session.reader() as connection:
-        for name in ENCRYPTED_COLUMNS:
+        for name in encryption.COLUMNS:
             column = _SECRETS.c[name]
             name_of_key = sa.func.substr(column, len(encryption.MARK) + 1, key_file.ID_LENGTH)
-            is_encrypted = column.like(f"{encryption.MARK}%")
+            is_encrypted = sa.or_(
+                column.like(f"{encryption.MARK}%"), column.like(f"{encryption.FORMER_MARK}%")
+            )
             key = sa.case((is_encrypted, name_of_key), else_=NO_KEY).label("key")
             statement = sa.select(key, sa.func.count()).where(column.is_not(None)).group_by(key)
             for row in connection.execute(statement):
@@ -74,6 +78,8 @@ def count_by_key() -> dict[str, int]:
 
 def rotate() -> Outcome:
     """Encrypt all values with the first key that are not, from the start each time.
+
+    A value of the former format is encrypted again, bound to its row.
 
     :raises ConfigurationError: there is no key file, or it is invalid
     :raises Unavailable: the database does not answer; what was done until then stays done
@@ -91,7 +97,10 @@ def rotate() -> Outcome:
 
 def _reencrypt(row: _StaleRow, outcome: Outcome) -> None:
     try:
-        new = {name: encryption.encrypt(_decrypted(text)) for name, text in row.values.items()}
+        new = {
+            name: encryption.encrypt(encryption.decrypt(text, name, row.id), name, row.id)
+            for name, text in row.values.items()
+        }
     except exception.SecretUnreadable as error:
         outcome.unreadable[row.id] = str(error)
         return
@@ -99,10 +108,6 @@ def _reencrypt(row: _StaleRow, outcome: Outcome) -> None:
         outcome.encrypted += len(new)
     else:
         outcome.changed += 1
-
-
-def _decrypted(text: str) -> str:
-    return encryption.decrypt(text) if encryption.is_encrypted(text) else text
 
 
 @retried
@@ -113,7 +118,7 @@ def _list_stale(last: str, first: str) -> list[_StaleRow]:
         sa.select(_SECRETS)
         .where(
             _SECRETS.c.id > last,
-            sa.or_(*(_SECRETS.c[name].not_like(own) for name in ENCRYPTED_COLUMNS)),
+            sa.or_(*(_SECRETS.c[name].not_like(own) for name in encryption.COLUMNS)),
         )
         .order_by(_SECRETS.c.id)
         .limit(BATCH)
@@ -125,7 +130,7 @@ def _needs_reencryption(row: Mapping[str, Any], first: str) -> _StaleRow:
     own = encryption.prefix(first)
     values = {
         name: row[name]
-        for name in ENCRYPTED_COLUMNS
+        for name in encryption.COLUMNS
         if row[name] and not row[name].startswith(own)
     }
     return _StaleRow(row["id"], values)

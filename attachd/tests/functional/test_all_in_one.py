@@ -62,7 +62,7 @@ class StateTest(unittest.TestCase):
         attachment = attach(api, volume)
         key = (self.state / "secrets.key").read_text()
         database = sorted(self.state.glob("attachd.sqlite*"))
-        self.assertIn(b"encrypted:1:", b"".join(file.read_bytes() for file in database))
+        self.assertIn(b"encrypted:2:", b"".join(file.read_bytes() for file in database))
         device = Path(attachment["connection_info"]["device_path"])
         with device.open("r+b") as disk:
             disk.write(b"what was written")

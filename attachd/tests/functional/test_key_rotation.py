@@ -82,7 +82,7 @@ class RotationTest(Case):
     def count_encrypted(self, name):
         return self.sql(
             "SELECT COUNT(*) FROM attachments WHERE secret LIKE :like",
-            like=f"encrypted:1:{name}:%",
+            like=f"encrypted:2:{name}:%",
         )[0][0]
 
     def change_key(self):

@@ -4,6 +4,10 @@
 import logging
 from unittest import mock
 
+import sqlalchemy as sa
+
+from attachd.db.engine import session
+from attachd.db.secrets import encryption, key_file, rotation
 from attachd.tests.fixtures import db_rows, key_files, wsgi_api
 from attachd.tests.functional.api_case import ApiCase
 
@@ -123,3 +127,48 @@ class LostKeyTest(ApiCase):
                 self.assertEqual(200, answer.status, answer.raw)
             self.assertNotIn(first, [row["id"] for row in db_rows.list_attachments()])
             self.attach(volume)
+
+
+class MovedValuesTest(ApiCase):
+    """Values of the database that were changed by another program."""
+
+    def setUp(self):
+        super().setUp()
+        self.file = key_files.use(self)
+        self.first, self.second = (
+            self.create_attachment(db_rows.add_volume()["id"], connector=db_rows.CONNECTOR)
+            for _ in range(2)
+        )
+
+    def write(self, statement, **values):
+        with session.writer() as connection:
+            connection.execute(sa.text(statement), values)
+
+    def show(self, identity, status):
+        return self.expect(status, "GET", f"/attachments/{identity}")
+
+    def test_connection_of_another_row_is_refused_and_others_work(self):
+        (first, _second) = key_files.stored_column("connection_info")
+        self.write(
+            "UPDATE attachments SET connection_info = :text WHERE id = :id",
+            text=first,
+            id=self.second,
+        )
+        self.assertIn("moved in the database", self.show(self.second, 503).fault)
+        self.show(self.first, 200)
+        self.assertEqual(2, len(self.expect(200, "GET", "/attachments").body["attachments"]))
+        self.expect(200, "DELETE", f"/attachments/{self.second}")
+
+    def test_plain_text_is_refused_after_rotation(self):
+        forged = '{"driver_volume_type": "iscsi", "data": {}}'
+        change = "UPDATE attachments SET connection_info = :text WHERE id = :id"
+        self.write(change, text=forged, id=self.second)
+        self.show(self.second, 200)
+        self.assertTrue(rotation.rotate().is_complete)
+        key_file.refuse_plain_text(str(self.file))
+        encryption.reset()
+        self.show(self.second, 200)
+        self.write(change, text=forged, id=self.second)
+        self.assertIn("not encrypted for it", self.show(self.second, 503).fault)
+        self.show(self.first, 200)
+        self.expect(200, "DELETE", f"/attachments/{self.second}")

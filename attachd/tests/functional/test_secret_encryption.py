@@ -222,9 +222,11 @@ class LeakTest(Case):
         wanted = {"volume_uuid": volume, "connector": CONNECTOR}
         answer = self.api.request("POST", "/attachments", {"attachment": wanted})
         self.assertEqual(500, answer.status, answer)
-        (encrypted,) = self.sql("SELECT secret FROM attachments WHERE volume_id = :id", id=volume)
+        (encrypted,) = self.sql(
+            "SELECT secret, id FROM attachments WHERE volume_id = :id", id=volume
+        )
         key_files.configure(self, self.keys)
-        self.know("failed", encryption.decrypt(encrypted[0]))
+        self.know("failed", encryption.decrypt(encrypted[0], "secret", encrypted[1]))
         self.assertNotIn(self.secrets["failed"], f"{answer}")
 
     def dump(self):
@@ -248,7 +250,7 @@ class LeakTest(Case):
         action = self.attach_as_ironic_does(two)
         self.fail(three)
         held = self.dump()
-        self.assertIn("encrypted:1:", held)
+        self.assertIn("encrypted:2:", held)
         self.assertIn(CONNECTOR["initiator"], held)
         self.api.request_json("DELETE", path)
         self.api.request_json("POST", action, {"os-detach": {}})

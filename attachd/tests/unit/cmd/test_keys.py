@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command attachd-manage key."""
 
+import contextlib
+import io
 import json
 import stat
+from unittest import mock
 
+from attachd import exception
+from attachd.cmd import keys
 from attachd.db.secrets import encryption, key_file
 from attachd.tests.fixtures import databases, db_rows, forked_command, key_files, lifetime
 
@@ -74,7 +79,7 @@ class KeyTest(forked_command.ForkedCommandCase):
         self.done("promote", two)
         self.assertEqual([two, one], key_files.key_ids(self.file))
         self.assertIn(f"1 values are encrypted with key {one}", self.refused("retire", one))
-        self.assertEqual("2 values were encrypted again.\n", self.done("rotate"))
+        self.assertIn("2 values were encrypted again.\n", self.done("rotate"))
         self.assertEqual("0 values were encrypted again.\n", self.done("rotate"))
         self.assertIn(f"2 values are encrypted with key {two}", self.refused("retire", two))
         self.assertIn(f"Key {one} is not in", self.done("retire", one))
@@ -87,6 +92,25 @@ class KeyTest(forked_command.ForkedCommandCase):
         self.file.write_text(f"{key}\n", encoding="ascii")
         self.file.chmod(0o600)
         self.assertEqual([key_file.key_id(key)], key_files.key_ids(self.file))
+
+    def test_complete_rotation_is_recorded_in_key_file(self):
+        key_files.configure(self, None)
+        self.add()
+        key_files.configure(self, self.file)
+        self.done("create")
+        self.assertIn("values that are not encrypted are refused", self.done("rotate"))
+        self.assertTrue(encryption.is_plain_text_refused())
+        self.assertEqual("0 values were encrypted again.\n", self.done("rotate"))
+
+    def test_rotation_with_read_only_key_file_says_what_to_add(self):
+        self.done("create")
+        refused = exception.ConfigurationError(reason="It cannot be changed.")
+        with (
+            mock.patch.object(key_file, "refuse_plain_text", side_effect=refused),
+            contextlib.redirect_stderr(io.StringIO()) as stderr,
+        ):
+            keys._refuse_plain_text()
+        self.assertIn("add the line '# encrypted-only' to the file", stderr.getvalue())
 
     def test_rotate_with_missing_key_lists_attachments_and_exits_with_1(self):
         self.done("create")

@@ -92,13 +92,13 @@ class EncryptedTest(databases.DatabaseCase):
 
     def read(self, attachment):
         row = db_rows.get_attachment(attachment)
-        return tuple(decrypted(row[name]) for name in COLUMNS)
+        return tuple(decrypted(row, name) for name in COLUMNS)
 
     def test_encrypted_column_is_stored_encrypted_and_read_back(self):
         attachment = self.add()
         for column in COLUMNS:
             (stored,) = key_files.stored_column(column)
-            self.assertTrue(stored.startswith("encrypted:1:"), stored)
+            self.assertTrue(stored.startswith("encrypted:2:"), stored)
         self.assertEqual((INFO, SECRET), self.read(attachment))
 
     def test_encrypted_column_keeps_null(self):
@@ -131,7 +131,7 @@ class EncryptedTest(databases.DatabaseCase):
         row = attachments.get(lost, None)
         self.assertEqual("e", row["error"])
         with self.assertRaises(exception.SecretUnreadable):
-            decrypted(row["connection_info"])
+            decrypted(row, "connection_info")
         self.assertEqual((INFO, SECRET), self.read(kept))
 
     def test_lists_decrypt_nothing(self):

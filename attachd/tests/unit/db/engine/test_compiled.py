@@ -19,6 +19,7 @@ from attachd.db.cluster import leases
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
+from attachd.db.secrets import encryption
 from attachd.db.volumes import store as volumes
 from attachd.tests.fixtures import databases, db_rows
 
@@ -61,7 +62,8 @@ def some_values(name, statement):
     """Values that a statement can be executed with, to no effect but that of a new row."""
     if isinstance(statement, sa.Insert):
         if statement.table is A:
-            return {**EVERYTHING, "id": models.new_id(), "volume_id": db_rows.add_volume()["id"]}
+            row = {**EVERYTHING, "id": models.new_id(), "volume_id": db_rows.add_volume()["id"]}
+            return encryption.bind(row, row["id"])
         names = ("project_id", "volume_id", "attachment_id", "type")
         return {**dict.fromkeys(names, "x"), "created_at": MOMENT, "details": {}}
     bound = {item.key: item.type for item in sa_visitors.iterate(statement) if is_asked(item)}
@@ -87,7 +89,8 @@ class CompiledStatementTest(databases.DatabaseCase):
     def insert(self, **values):
         row = {**EVERYTHING, "id": models.new_id(), "volume_id": self.volume, **values}
         with session.writer() as connection:
-            self.assertEqual(1, statements.INSERT.execute(connection, row))
+            bound = encryption.bind(row, row["id"])
+            self.assertEqual(1, statements.INSERT.execute(connection, bound))
         return row
 
     def ordinarily(self, statement, values, lend=session.reader):
@@ -140,6 +143,7 @@ class CompiledStatementTest(databases.DatabaseCase):
 
     def test_execute_raises_same_database_error(self):
         row = self.insert()
+        row = encryption.bind(row, row["id"])
         for kind, values in (
             (db_exception.DBDuplicateEntry, row),
             (db_exception.DBReferenceError, {**row, "id": "x", "volume_id": "none"}),

@@ -100,6 +100,17 @@ class ChangeTest(KeyFileTest):
                 key_file.create(path)
             self.assertIn("[secrets] key_file: ", str(caught.exception))
 
+    def test_refuse_plain_text_adds_line_that_stays(self):
+        one = key_file.create(self.path)
+        self.assertFalse(key_file.read(self.path).encrypted_only)
+        self.assertTrue(key_file.refuse_plain_text(self.path))
+        self.assertFalse(key_file.refuse_plain_text(self.path))
+        two = key_file.add(self.path)
+        key_file.promote(self.path, two)
+        key_file.remove(self.path, one)
+        self.assertEqual((two, True), key_file.read(self.path)[::2])
+        self.assertEqual(1, self.file.read_text().count("# encrypted-only\n"))
+
     def test_add_promote_and_remove_change_order(self):
         one = key_file.create(self.path)
         two, three = key_file.add(self.path), key_file.add(self.path)

@@ -3,11 +3,14 @@
 
 from unittest import mock
 
+import sqlalchemy as sa
+
 from attachd import exception
 from attachd.db.engine import session
 from attachd.db.secrets import encryption, key_file, rotation
 from attachd.db.secrets.encryption import decrypted
 from attachd.tests.fixtures import databases, db_rows, key_files
+from attachd.tests.unit.db.secrets import test_encryption
 
 INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "p" * 8}}
 
@@ -35,8 +38,8 @@ class RotationTest(databases.DatabaseCase):
     def assert_whole(self, attachments):
         for number, attachment in enumerate(attachments):
             row = db_rows.get_attachment(attachment)
-            self.assertEqual({**INFO, "number": number}, decrypted(row["connection_info"]))
-            self.assertEqual(f"{number:032}", decrypted(row["secret"]))
+            self.assertEqual({**INFO, "number": number}, decrypted(row, "connection_info"))
+            self.assertEqual(f"{number:032}", decrypted(row, "secret"))
 
     def test_rotate_encrypts_all_values_with_first_key(self):
         one = key_files.key_ids(self.file)[0]
@@ -53,6 +56,26 @@ class RotationTest(databases.DatabaseCase):
         self.assert_whole(added)
         again = rotation.rotate()
         self.assertEqual(0, again.encrypted)
+
+    def test_rotate_binds_values_of_former_format(self):
+        attachment = self.add(0)
+        former = test_encryption.encrypt_in_former_format(self.file, f"{0:032}")
+        write = sa.text("UPDATE attachments SET secret = :secret")
+        session.write(write.bindparams(secret=former))
+        name = key_files.key_ids(self.file)[0]
+        self.assertEqual({name: 2}, rotation.count_by_key())
+        self.assertEqual(1, rotation.rotate().encrypted)
+        self.assertEqual({name: 2}, rotation.count_by_key())
+        self.assertTrue(key_files.stored_column("secret")[0].startswith(encryption.MARK))
+        self.assert_whole([attachment])
+
+    def test_rotate_does_not_encrypt_refused_plain_text(self):
+        attachment = self.add(0)
+        key_file.refuse_plain_text(self.path)
+        session.write(sa.text("UPDATE attachments SET secret = 'forged'"))
+        done = rotation.rotate()
+        self.assertEqual(([attachment], False), (list(done.unreadable), done.is_complete))
+        self.assertEqual(["forged"], key_files.stored_column("secret"))
 
     def test_rotate_keeps_updated_at(self):
         attachment = self.add(0)
@@ -94,7 +117,7 @@ class RotationTest(databases.DatabaseCase):
         with mock.patch.object(rotation, "_swap", be_late):
             done = rotation.rotate()
         self.assertEqual((0, 1), (done.encrypted, done.changed))
-        self.assertEqual("n" * 32, decrypted(db_rows.get_attachment(attachment)["secret"]))
+        self.assertEqual("n" * 32, decrypted(db_rows.get_attachment(attachment), "secret"))
 
     def test_rotate_reports_unreadable_row_and_keeps_it(self):
         lost = self.add(0)
@@ -105,7 +128,7 @@ class RotationTest(databases.DatabaseCase):
         self.assertEqual([lost], list(done.unreadable))
         self.assertIn("which is not in", done.unreadable[lost])
         self.assertEqual(before, key_files.stored_column("secret")[:1])
-        self.assertEqual(f"{1:032}", decrypted(db_rows.get_attachment(kept)["secret"]))
+        self.assertEqual(f"{1:032}", decrypted(db_rows.get_attachment(kept), "secret"))
 
     def test_rotate_without_key_file_is_refused(self):
         key_files.configure(self, None)
