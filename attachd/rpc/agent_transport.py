@@ -10,22 +10,23 @@ commands the service, or answers it, is in this virtual host:
   that they have no reply queue there, and an agent answers no call.
 """
 
+from collections import deque
+from collections.abc import Callable
 import functools
 import re
+import threading
 from typing import Any, Final
 import uuid
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from attachd import exception
 from attachd.conf import CONF
-from attachd.rpc import path_check, transport
+from attachd.rpc import path_check, received, transport
 from attachd.rpc.fair_dispatch import FairServer
 
 LOG = logging.getLogger(__name__)
-
-REGISTRY_EXCHANGE: Final = "amq.topic"
-"""Exists in each virtual host; RabbitMQ refuses to delete it."""
 
 HOST_SERVER: Final = "agent"
 """The name of the server of each host."""
@@ -50,12 +51,81 @@ class RegistryDispatcher(transport.Dispatcher):
 
     def dispatch(self, incoming: Any) -> Any:
         """Dispatch a message and return the answer; exceptions of the endpoint propagate."""
-        if isinstance(incoming.reply_q, str) and not _is_reply_queue(
-            incoming.reply_q, incoming.message.get("args")
-        ):
+        # Any other type is of a caller in this process.
+        is_remote = isinstance(incoming.reply_q, str | int | float | list | dict)
+        if is_remote and not _is_reply_queue(incoming.reply_q, incoming.message.get("args")):
             _drop(incoming, "its reply queue is not one of its host")
             return None
+        # No agent asks for heartbeats, and oslo.messaging never ends those for an unknown method.
+        incoming.client_timeout = None
+        if is_remote:
+            host = str(incoming.message["args"]["host"])
+            incoming.reply = functools.partial(_answers.send, host, incoming.reply)
         return super().dispatch(incoming)
+
+
+_PROVED: Final = (exception.AttachmentNotFound, exception.InvalidTransition)
+"""Errors of calls whose key was right."""
+
+
+class Answers:
+    """Sends the answers to each host in a thread of its own.
+
+    A host may declare its reply queue so that the broker accepts no message for it.
+    oslo.messaging repeats such an answer without a limit.  So it occupies one thread for this
+    host, and none of the server.  Callers that have not proved to be a host share one thread:
+    they may name any host, and reply queues that are missing, for which oslo.messaging waits.
+    """
+
+    MAX_HOSTS: Final = 256
+    """To how many hosts answers are sent at the same time."""
+
+    MAX_WAITING: Final = 64
+    """How many answers wait for one host."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[Callable[[], object]]] = {}
+
+    def send(
+        self, host: str, send: Callable[..., object], reply: Any = None, failure: Any = None
+    ) -> None:
+        """Send an answer soon, or drop it if earlier ones are stuck.
+
+        :param send: takes the last two arguments
+        :param reply: the result
+        :param failure: of sys.exc_info(); None: the call has succeeded
+        """
+        if failure is not None and not isinstance(failure[1], _PROVED):
+            host = ""
+        with self._lock:
+            is_new = host not in self._waiting
+            if is_new and len(self._waiting) < self.MAX_HOSTS:
+                self._waiting[host] = deque()
+            waiting = self._waiting.get(host)
+            if waiting is None or len(waiting) >= self.MAX_WAITING:
+                LOG.warning("Host %s: an answer to its agent is dropped: too many wait", host)
+                return
+            waiting.append(functools.partial(send, reply, failure))
+        if is_new:
+            threading.Thread(target=self._run, args=(host,), daemon=True).start()
+
+    def _run(self, host: str) -> None:
+        while answer := self._next(host):
+            try:
+                answer()
+            except Exception:
+                LOG.exception("Host %s: an answer to its agent could not be sent", host)
+
+    def _next(self, host: str) -> Callable[[], object] | None:
+        with self._lock:
+            if waiting := self._waiting[host]:
+                return waiting.popleft()
+            del self._waiting[host]
+            return None
+
+
+_answers = Answers()
 
 
 def _drop(incoming: Any, reason: str) -> None:
@@ -63,10 +133,11 @@ def _drop(incoming: Any, reason: str) -> None:
     incoming.reply = transport.discard_reply
 
 
-def _is_reply_queue(name: str, arguments: Any) -> bool:
+def _is_reply_queue(name: Any, arguments: Any) -> bool:
     host = arguments.get("host") if isinstance(arguments, dict) else None
     pattern = rf"{re.escape(_reply_prefix(host))}[0-9a-f]{{32}}"
-    return isinstance(host, str) and re.fullmatch(pattern, name) is not None
+    known = isinstance(host, str) and isinstance(name, str)
+    return known and re.fullmatch(pattern, name) is not None
 
 
 def _reply_prefix(host: Any) -> str:
@@ -106,7 +177,7 @@ def _make_registry_client(host: str, topic: str, timeout: float, version: str) -
     # No option sets the name; pinned by tests/unit/rpc/test_agent_transport.py.
     driver: Any = transport.get_agent_transport()._driver  # noqa: SLF001
     setattr(driver, _NAMER, lambda: f"{_reply_prefix(host)}{uuid.uuid4().hex}")
-    target = messaging.Target(exchange=REGISTRY_EXCHANGE, topic=topic, version=version)
+    target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=topic, version=version)
     return _make_client(target, timeout)
 
 
@@ -132,6 +203,35 @@ def get_host_server(endpoint: Any, host: str) -> Any:
     return FairServer(transport.get_agent_transport(), target, CastDispatcher(endpoint))
 
 
+class LimitedServer(FairServer):
+    """An RPC server that takes a limited number of messages from the broker at a time.
+
+    oslo.messaging acknowledges all messages that wait, and keeps them in memory.  Hosts could send
+    more of them than the server processes.  The limits of queues apply to what the broker keeps.
+    """
+
+    MAX_PENDING: Final = 64
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pending = threading.Semaphore(self.MAX_PENDING)
+
+    def _on_incoming(self, incoming: Any) -> None:
+        self._pending.acquire()
+        try:
+            super()._on_incoming(incoming)
+        except Exception:
+            # Else the listener would pause for a second.
+            self._pending.release()
+            LOG.exception("A message is dropped")
+
+    def _process_incoming(self, incoming: Any) -> None:
+        try:
+            super()._process_incoming(incoming)
+        finally:
+            self._pending.release()
+
+
 def get_registry_server(endpoint: Any, caller_timeout: float) -> Any:
     """Return the server for agents in a manager, not yet started: see transport.get_server().
 
@@ -141,13 +241,13 @@ def get_registry_server(endpoint: Any, caller_timeout: float) -> Any:
     :param caller_timeout: seconds that agents wait for an answer
     """
     target = messaging.Target(
-        exchange=REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic, server=CONF.host
+        exchange=received.REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic, server=CONF.host
     )
     connection, probes = transport.get_agent_transport(), path_check.ProbeLog()
     dispatcher = RegistryDispatcher(endpoint, caller_timeout, probes)
 
-    def make() -> FairServer:
-        return FairServer(connection, target, dispatcher)
+    def make() -> LimitedServer:
+        return LimitedServer(connection, target, dispatcher)
 
     if not transport.is_broker_used(transport.agent_transport_url()):
         return make()

@@ -252,7 +252,8 @@ def volume_of(context: Mapping[str, Any], message: Mapping[str, Any]) -> str:
     arguments = _arguments(message)
     volume = arguments.get("volume")
     if isinstance(volume, Mapping):  # a versioned object, as it was sent
-        return str(volume.get("attachd_object.data", {}).get("id") or "")
+        data = volume.get("attachd_object.data")
+        return str(data.get("id") or "") if isinstance(data, Mapping) else ""
     return str(arguments.get("volume_id") or context.get("resource_uuid") or "")
 
 

@@ -23,7 +23,7 @@ from attachd.conf import messaging as conf_messaging
 from attachd.context import RequestContext
 from attachd.objects import Manifest, manifest_of_contract
 from attachd.objects import Serializer as ObjectSerializer
-from attachd.rpc import path_check
+from attachd.rpc import path_check, received
 from attachd.rpc.fair_dispatch import FairServer
 from attachd.telemetry import metrics
 
@@ -265,6 +265,7 @@ def get_transport() -> Any:
     """Return this process's connection to the message queue."""
     with _state.lock:
         if _state.transport is None:
+            received.limit()
             _set_poll_interval()
             _state.transport = messaging.get_rpc_transport(
                 CONF, allowed_remote_exmods=[exception.__name__]
@@ -276,6 +277,7 @@ def get_agent_transport() -> Any:
     """Return this process's connection to the virtual host of the agents."""
     with _state.lock:
         if _state.agent_transport is None:
+            received.limit()
             _set_poll_interval()
             _state.agent_transport = messaging.get_rpc_transport(
                 CONF, agent_transport_url(), allowed_remote_exmods=[exception.__name__]

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """RPC in the virtual host of the agents: who answers whom, and the names of queues."""
 
+import threading
 import unittest
 from unittest import mock
 
 import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver, impl_rabbit
 
+from attachd import exception
 from attachd.conf import CONF
 from attachd.rpc import agent_transport, transport
 from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
+from attachd.tests.wait import TIMEOUT, wait_until
 
 HEX = "0123456789abcdef" * 2
 
@@ -75,6 +78,120 @@ class DispatcherTest(unittest.TestCase):
         call.message = {"method": "ask", "args": ["host"]}
         self.assertIsNone(agent_transport.RegistryDispatcher(self.endpoint).dispatch(call))
         self.assertEqual(0, self.endpoint.asked)
+
+    def test_registry_drops_calls_with_reply_queues_of_other_types(self):
+        for reply_q in ([f"reply_h_{HEX}"], {"a": 1}, 7, "", 0):
+            call = received(reply_q, host="h")
+            self.assertIsNone(agent_transport.RegistryDispatcher(self.endpoint).dispatch(call))
+        self.assertEqual(0, self.endpoint.asked)
+
+    def test_registry_sends_no_heartbeats(self):
+        call = received(f"reply_h_{HEX}", host="h")
+        call.client_timeout = 10**6
+        agent_transport.RegistryDispatcher(self.endpoint).dispatch(call)
+        self.assertIsNone(call.client_timeout)
+
+
+class AnswersTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.answers = agent_transport.Answers()
+        self.gate = threading.Event()
+        self.addCleanup(self.gate.set)
+        self.sent = []
+
+    def send(self, host, value, failure=None):
+        self.answers.send(host, lambda reply, _failure: self.sent.append(reply), value, failure)
+
+    def block(self, host, failure=None):
+        """Have the answers to a host hang."""
+        hangs = threading.Event()
+
+        def hang(*_arguments):
+            hangs.set()
+            self.gate.wait(TIMEOUT)
+
+        self.answers.send(host, hang, None, failure)
+        self.assertTrue(hangs.wait(TIMEOUT))
+
+    def test_answers_to_one_host_arrive_in_order(self):
+        for number in range(20):
+            self.send("h", number)
+        wait_until(lambda: len(self.sent) == 20, lambda: self.sent)
+        self.assertEqual(list(range(20)), self.sent)
+        wait_until(lambda: not self.answers._waiting)
+
+    def test_host_that_takes_no_answers_delays_no_other_host(self):
+        self.block("bad")
+        for number in range(2 * self.answers.MAX_WAITING):
+            self.send("bad", number)
+        self.assertEqual(self.answers.MAX_WAITING, len(self.answers._waiting["bad"]))
+        self.send("good", "answer")
+        wait_until(lambda: self.sent == ["answer"], lambda: self.sent)
+
+    def test_caller_with_wrong_key_delays_no_answers_to_the_host_that_it_names(self):
+        for error in (exception.Forbidden("no"), TypeError(), messaging.UnsupportedVersion("1")):
+            failure = (type(error), error, None)
+            self.gate.clear()
+            self.block("h", failure)
+            self.send("h", "answer")
+            wait_until(lambda: self.sent == ["answer"], lambda: self.sent)
+            self.sent.clear()
+            self.gate.set()
+            wait_until(lambda: not self.answers._waiting)
+
+    def test_number_of_hosts_is_limited(self):
+        with mock.patch.object(agent_transport.Answers, "MAX_HOSTS", 2):
+            for host in ("a", "b"):
+                self.block(host)
+            self.send("c", "dropped")
+        self.assertEqual({"a", "b"}, set(self.answers._waiting))
+
+    def test_failure_to_send_ends_nothing(self):
+        self.answers.send("h", mock.Mock(side_effect=messaging.MessageDeliveryFailure), 1)
+        self.send("h", 2)
+        wait_until(lambda: self.sent == [2], lambda: self.sent)
+
+
+class LimitedServerTest(unittest.TestCase):
+    def test_server_takes_a_limited_number_of_messages(self):
+        rpc_clients.use_transport(self)
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        running = []
+
+        def dispatch(_incoming):
+            running.append(True)
+            gate.wait(TIMEOUT)
+
+        with mock.patch.object(agent_transport.LimitedServer, "MAX_PENDING", 2):
+            server = agent_transport.LimitedServer(
+                transport.get_transport(),
+                messaging.Target(topic="t", server="s"),
+                mock.Mock(dispatch=dispatch),
+            )
+        server.start(override_pool_size=4)
+        client = messaging.get_rpc_client(transport.get_transport(), messaging.Target(topic="t"))
+        sender = threading.Thread(
+            target=lambda: [client.cast({}, "method") for _ in range(4)], daemon=True
+        )
+        sender.start()
+        wait_until(lambda: len(running) == 2, lambda: running)
+        gate.set()
+        wait_until(lambda: len(running) == 4, lambda: running)
+        sender.join(TIMEOUT)
+        server.stop()
+        server.wait()
+
+    def test_message_that_cannot_be_queued_is_dropped(self):
+        rpc_clients.use_transport(self)
+        target = messaging.Target(topic="t", server="s")
+        server = agent_transport.LimitedServer(transport.get_transport(), target, mock.Mock())
+        refuse = mock.Mock(submit=mock.Mock(side_effect=ValueError))
+        with mock.patch.object(server, "_work_executor", refuse):
+            for _ in range(2 * server.MAX_PENDING):
+                server._on_incoming([mock.Mock()])
+        self.assertEqual(2 * server.MAX_PENDING, refuse.submit.call_count)
 
 
 class NamesTest(unittest.TestCase):

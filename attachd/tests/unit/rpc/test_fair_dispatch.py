@@ -41,6 +41,10 @@ class ShareTest(unittest.TestCase):
         sent = transport.Serializer().serialize_entity(None, Volume(id="v"))
         self.assertEqual("v", fair_dispatch.volume_of({}, {"args": {"volume": sent}}))
 
+    def test_message_of_wrong_form_has_no_volume(self):
+        for arguments in ([1], None, {"volume": {"attachd_object.data": 1}}, {"volume": 1}):
+            self.assertEqual("", fair_dispatch.volume_of({}, {"args": arguments}))
+
     def test_volume_of_message_about_attachment_is_in_its_context(self):
         client, _made = rpc_clients.patch_clients(self)
         conf_fixture.override(self, "attachd_manager", manager_api.VERSION, "upgrade_levels")

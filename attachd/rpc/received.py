@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of what this process accepts from the message queue.
+
+The account of a host that has been taken over may send any bytes.  kombu decompresses a body
+without a limit, by each method that it knows, before any key is checked: some hundred bytes would
+take all memory.  So only JSON is accepted, of limited size, also after decompression.
+"""
+
+import bz2
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+import zlib
+
+from kombu import exceptions as kombu_exceptions
+import kombu.compression
+from kombu.transport import pyamqp
+
+MAX_SIZE: Final = 2**24
+"""Bytes of a message, before and after decompression; RabbitMQ 4 itself accepts no more."""
+
+MAX_REPORT_SIZE: Final = 2**21
+"""The same for messages to the server for agents."""
+
+REGISTRY_EXCHANGE: Final = "amq.topic"
+"""Of the server for agents.  Exists in each virtual host; RabbitMQ refuses to delete it."""
+
+_JSON: Final = "application/json"
+
+
+class Refused(kombu_exceptions.DecodeError):
+    """A message that is not accepted."""
+
+
+class Message(pyamqp.Message):
+    """A received message, whose body is read only if it has the form that senders use."""
+
+    errors: Any = None
+
+    def __init__(self, msg: Any, channel: Any = None, **kwargs: Any) -> None:
+        """See pyamqp.Message; an error is raised when the body is read."""
+        if reason := _find_reason(msg):
+            # kombu does not decompress a message that has errors already.
+            self.errors = [(Refused, Refused(reason), None)]
+        super().__init__(msg, channel, **kwargs)  # type: ignore[no-untyped-call]
+        if not self.errors and (reason := _size_reason(self.body, self.delivery_info)):
+            self.errors = [(Refused, Refused(reason), None)]
+
+    def decode(self) -> Any:
+        """Return the content of the body; raise the error that was found when it arrived."""
+        for _kind, error, _traceback in self.errors:
+            raise error
+        return super().decode()  # type: ignore[no-untyped-call]
+
+    def reject(self, requeue: bool = False) -> None:  # noqa: FBT001, FBT002  kombu's signature
+        """Reject the message; do nothing if it is acknowledged already.
+
+        oslo.messaging acknowledges a call before it reads all of it, and rejects it if that fails.
+        The error for the second of both would make its listener pause and connect again.
+        """
+        if not self.acknowledged:
+            super().reject(requeue)  # type: ignore[no-untyped-call]
+
+
+def _find_reason(msg: Any) -> str:
+    """Return why a message is not accepted; "" if it is."""
+    if msg.properties.get("content_type") != _JSON:
+        return "its content type is not JSON"
+    return _size_reason(msg.body, msg.delivery_info)
+
+
+def _size_reason(body: bytes, delivery: Mapping[str, Any]) -> str:
+    """Return why a body is not accepted; "" if it is.
+
+    Its JSON takes many times more memory than the body.
+    """
+    limit = MAX_REPORT_SIZE if delivery.get("exchange") == REGISTRY_EXCHANGE else MAX_SIZE
+    return f"it has more than {limit} bytes" if len(body) > limit else ""
+
+
+def limit() -> None:
+    """Limit what this process receives from now on."""
+    pyamqp.Channel.Message = Message
+    compression: Any = kombu.compression
+    known = set(compression.encoders())
+    # These are the methods of [oslo_messaging_rabbit]kombu_compression.
+    for content_type, compress, open_stream in (
+        ("application/x-gzip", zlib.compress, zlib.decompressobj),
+        ("application/x-bz2", bz2.compress, bz2.BZ2Decompressor),
+    ):
+        compression.register(compress, _limited(open_stream), content_type)
+        known.discard(content_type)
+    for content_type in known:
+        compression.register(compression.get_encoder(content_type)[0], _refuse, content_type)
+
+
+def _limited(open_stream: Callable[[], Any]) -> Callable[[bytes], bytes]:
+    """Return a function that decompresses at most MAX_SIZE bytes."""
+
+    def decompress(body: bytes) -> bytes:
+        text: bytes = open_stream().decompress(body, MAX_SIZE + 1)
+        if len(text) > MAX_SIZE:
+            raise Refused(f"it has more than {MAX_SIZE} bytes after decompression")
+        return text
+
+    return decompress
+
+
+def _refuse(_body: bytes) -> bytes:
+    raise Refused("its compression is not accepted")

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host that has been taken over sends messages that no agent sends.
+
+Its account has the rights of the guide.  The server for agents has to answer the agents of other
+hosts all the same.
+"""
+
+import bz2
+import codecs
+import json
+import lzma
+import resource
+import threading
+from typing import Any
+import unittest
+from urllib import parse
+import zlib
+
+import amqp  # type: ignore[import-untyped]
+import oslo_messaging as messaging
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.rpc import agent_manager_api, agent_transport, received, transport
+from attachd.tests.fixtures import conf_fixture, databases, fake_agent, rabbitmq
+from attachd.tests.functional.test_agent_accounts import (
+    HEX,
+    HOST,
+    OTHER_HOST,
+    REGISTRY,
+    Registry,
+    add_account,
+    connect,
+    with_account,
+)
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
+
+THREADS = 2
+"""Of the server for agents."""
+
+COUNT = 40 * THREADS
+"""Number of messages of an attack; if each stopped a thread for some seconds, no answer came."""
+
+CALL = {
+    "method": "desired_state",
+    "version": agent_manager_api.VERSION,
+    "args": {"host": OTHER_HOST, "key": "k" * 43, "attachment_id": "a"},
+}
+
+
+def envelope(**message):
+    """Return the body of a message of oslo.messaging."""
+    return json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(message)})
+
+
+def call(number, **message):
+    """Return a body that calls as another host, for an answer into a queue that is missing."""
+    reply = {"_msg_id": f"{number:032x}", "_reply_q": f"reply_{OTHER_HOST}_{number:032x}"}
+    return envelope(**{**CALL, **reply, **message})
+
+
+class KeyedRegistry(Registry):
+    """Stands in for the server of agents, and knows one key."""
+
+    @transport.expected_errors
+    def desired_state(self, _context, host, key, attachment_id):
+        """See agent_manager_api.desired_state()."""
+        if key != fake_agent.KEY:
+            raise exception.Forbidden("The key is wrong.")
+        return [host, key, attachment_id]
+
+
+ODD_VOLUME = {"volume": {"attachd_object.data": 1}}
+
+WRONG_VALUES: dict[str, tuple[Any, ...]] = {
+    "args": ([1], None, {}, {"host": 1}, {"host": "h" * 1_000_000}, ODD_VOLUME),
+    "method": (1, None, "__init__", "target", "_check"),
+    "namespace": ({}, "x"),
+    "version": ([1], "x", 7, {}),
+    "_context_conf": ([1],),
+    "_context_request_id": ([1], "a\nb"),
+    "_context_roles": ([1], 7),
+    "_context_self": (1,),
+    "_msg_id": ([1], {}, 7),
+    "_reply_q": ([1], {"a": 1}, 7, "", "x"),
+    "_timeout": ("x", [1], 1e300, float("inf"), -1),
+    "_unique_id": ([1], {}, 7),
+}
+"""By the parts of a message."""
+
+MALFORMED = (
+    b"",
+    b"\xff",
+    b"[" * 200_000,
+    b"[]",
+    b"1",
+    b'{"oslo.version": "2.0", "oslo.message": "[1]"}',
+    b'{"oslo.version": 2, "oslo.message": "{}"}',
+    envelope(),
+    *(call(1, **{name: value}) for name, values in WRONG_VALUES.items() for value in values),
+)
+
+
+@full_only("agents")
+class AttackTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        CONF([], project="attachd", default_config_files=[])
+        url = rabbitmq.create_agents_vhost(self)
+        messaging.set_transport_defaults(service.EXCHANGE)
+        messaging.TransportURL(CONF)
+        conf_fixture.override(self, "transport_url", url, "agent")
+        transport.reset_after_fork()
+        self.addCleanup(transport.close)
+        server = agent_transport.get_registry_server(KeyedRegistry(), TIMEOUT)
+        server.start(override_pool_size=THREADS)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        account = add_account(self, parse.urlsplit(url).path[1:])
+        self.channel = connect(self, with_account(url, account))()
+        self.assert_other_host_is_answered()
+
+    def send(self, body, **properties):
+        """Send a message to the server for agents."""
+        form = {"content_type": "application/json", "content_encoding": "utf-8"} | properties
+        body = body.encode() if isinstance(body, str) else body
+        self.channel.basic_publish(amqp.Message(body, **form), "amq.topic", REGISTRY)
+
+    def assert_other_host_is_answered(self):
+        """Call the server as the agent of another host, which waits for half a minute."""
+        credentials = agent_manager_api.AgentCredentials(OTHER_HOST, fake_agent.KEY)
+        answer = agent_manager_api.desired_state(credentials, "a1")
+        self.assertEqual([*credentials, "a1"], answer)
+
+    def test_missing_reply_queues_delay_no_other_host(self):
+        for number in range(COUNT):
+            self.send(call(number))
+        self.assert_other_host_is_answered()
+
+    def test_full_reply_queue_delays_no_other_host(self):
+        queue = f"reply_{HOST}_{HEX}"
+        full = {"x-max-length": 0, "x-overflow": "reject-publish"}
+        self.channel.queue_declare(queue, arguments=full, auto_delete=False)
+        arguments = {**CALL["args"], "host": HOST, "key": fake_agent.KEY}
+        for number in range(COUNT):
+            self.send(call(number, args=arguments, _reply_q=queue))
+        self.assert_other_host_is_answered()
+        # Else the answer would be repeated until the process ends.
+        self.channel.queue_delete(queue)
+
+    def test_malformed_messages_delay_no_other_host(self):
+        for body in MALFORMED:
+            for form in ({}, {"content_type": "text/plain"}, {"content_type": "application/x"}):
+                self.send(body, **form)
+        for number in range(COUNT):
+            self.send(call(number, _context_self=1))
+        self.assert_other_host_is_answered()
+
+    def test_heartbeats_of_unknown_methods_leave_no_threads(self):
+        queue = f"reply_{HOST}_{HEX}"
+        self.channel.queue_declare(queue, auto_delete=False)
+        before = threading.active_count()
+        for number in range(COUNT):
+            arguments = {"host": HOST}
+            self.send(call(number, method="x", args=arguments, _timeout=10**6, _reply_q=queue))
+        self.assert_other_host_is_answered()
+        wait_until(lambda: threading.active_count() < before + COUNT // 2, threading.enumerate)
+
+    def test_compressed_messages_do_not_fill_memory(self):
+        plain = bytes(8 * received.MAX_SIZE)
+        peak = peak_memory()
+        for name, packed in (
+            ("zlib", zlib.compress(plain)),
+            ("bzip2", bz2.compress(plain)),
+            ("xz", lzma.compress(plain, preset=0)),
+        ):
+            for _ in range(3):
+                self.send(packed, application_headers={"compression": name})
+        self.send(
+            codecs.encode(plain, "bz2_codec"), content_type="x", content_encoding="bz2_codec"
+        )
+        self.assert_other_host_is_answered()
+        self.assertLess(peak_memory() - peak, len(plain))
+
+    def test_large_message_is_refused(self):
+        self.send(b'"' + bytes(received.MAX_REPORT_SIZE) + b'"')
+        with self.assertLogs("oslo.messaging", "ERROR") as logs:
+            self.send(b"[" + b"[]," * received.MAX_REPORT_SIZE + b"[]]")
+            self.assert_other_host_is_answered()
+        self.assertIn(f"it has more than {received.MAX_REPORT_SIZE} bytes", "".join(logs.output))
+
+
+def peak_memory():
+    """Return the largest memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
