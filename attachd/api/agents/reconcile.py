@@ -31,16 +31,29 @@ def reconcile(
     :raises AgentError: the host failed, with its reason
     :raises AgentUnavailable: the agent does not run
     :raises AgentTimeout: no result in time; the work may continue
-    :raises Unavailable: the message could not be sent, or too many calls wait
-    :raises TooManyCalls: the project has too many waiting calls
+    :raises TooManyCalls: the volume or the project has too many waiting calls
+    :raises Unavailable: the message could not be sent, or too many calls wait for the agent
     """
-    if attachment.error:
-        # Any later error is a result of this request, or of an attempt in progress.
-        agent_transitions.clear_error(attachment.id)
     host = str(attachment.agent)
-    with bulkheads.slot(f"the agent of host {host}", None, ctx.project_id):
+    with bulkheads.slot(_server_name(host), attachment.volume_id, ctx.project_id):
+        if attachment.error:
+            # Any later error is a result of this request, or of an attempt in progress.
+            agent_transitions.clear_error(attachment.id)
         agent_api.reconcile(ctx, host, attachment.id)
         _wait_for_result(attachment, pending)
+
+
+def check_may_wait(ctx: RequestContext, host: str, volume_id: str) -> None:
+    """Check that a call could wait for an agent now, before the work that precedes it.
+
+    :raises TooManyCalls: the volume or the project has too many waiting calls
+    :raises Unavailable: too many calls wait for the agent, or in this process
+    """
+    bulkheads.check(_server_name(host), volume_id, ctx.project_id)
+
+
+def _server_name(host: str) -> str:
+    return f"the agent of host {host}"
 
 
 def _wait_for_result(attachment: Attachment, pending: Collection[AttachmentState]) -> None:

@@ -79,6 +79,8 @@ def attach(
     """
     attachment = lifecycle.find_earlier(ctx, idempotency_claim)
     if attachment is None:
+        if async_response is None:
+            reconcile.check_may_wait(ctx, requested[HOST_FIELD], volume.id)
         connector = presence.connector(requested[HOST_FIELD])
         if not volume.multiattach:
             presence.check_nowhere_else(volume.id, requested[HOST_FIELD])

@@ -128,6 +128,8 @@ def _release_device(
     """Have the host release its device; return whether it may have had one."""
     if not _may_have_device(attachment):
         return False
+    # A host that is not asked to release the device would do it only with its next report.
+    reconcile.check_may_wait(ctx, str(attachment.agent), attachment.volume_id)
     _withdraw(attachment, allowed_states)
     try:
         reconcile.reconcile(ctx, attachment, _PENDING)

@@ -68,6 +68,20 @@ class ReconcileTest(api_context.ApiContextCase):
             self.run_reconcile()
         self.assertEqual(([1], 0), (waiting, bulkheads.waiting_calls()))
 
+    def test_reconcile_over_limit_sends_nothing(self):
+        override(self, "max_calls_per_backend", 1, "rpc")
+        attachment = Attachment.get(self.ctx, self.attachment_id)
+        with (
+            bulkheads.slot(f"the agent of host {HOST}", "other", "other"),
+            self.assertRaisesRegex(exception.Unavailable, f"The agent of host {HOST} is busy: 1"),
+        ):
+            self.run_reconcile()
+        self.cast.assert_not_called()
+        override(self, "max_calls_per_volume", 1, "rpc")
+        with bulkheads.slot("h@b", attachment.volume_id, "other"):
+            self.assertRaises(exception.TooManyCalls, self.run_reconcile)
+        self.cast.assert_not_called()
+
     def test_reconcile_without_delivery_does_not_wait(self):
         self.cast.side_effect = exception.AgentUnavailable(host=HOST, since="yet")
         with self.assertRaises(exception.AgentUnavailable):
