@@ -120,7 +120,7 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is started")
     group.add_argument("--driver", default="fake", help="storage driver: %(default)s")
     group.add_argument("--api-processes", type=int, default=2, help="%(default)s")
-    group.add_argument("--api-threads", type=int, default=16, help="each: %(default)s")
+    group.add_argument("--api-threads", type=int, default=48, help="each: %(default)s")
     group.add_argument("--manager-workers", type=int, default=1, help="%(default)s")
     group.add_argument(
         "--keep", type=Path, metavar="DIR", help="work there and leave configuration and logs"
@@ -166,6 +166,8 @@ def _shape(arguments: argparse.Namespace) -> started.Shape:
         api_processes=arguments.api_processes,
         api_threads=arguments.api_threads,
         manager_workers=arguments.manager_workers,
+        # All clients are of one project, and a worker that still loads leaves them to the others.
+        groups={"rpc": {"max_calls": "1000"}},
     )
 
 
