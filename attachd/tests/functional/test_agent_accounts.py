@@ -131,7 +131,8 @@ class AccountTest(unittest.TestCase):
         """Make the connections of this process with a URL from now on."""
         conf_fixture.override(self, "transport_url", url, "agent")
         transport.reset_after_fork()
-        self.addCleanup(transport.close)
+        # Before the account is deleted: its connections would try to connect again forever.
+        self.addCleanup(transport.get_agent_transport().cleanup)
 
     def serve(self, server):
         server.start(override_pool_size=1)

@@ -11,7 +11,8 @@ import testtools
 from attachd import service
 from attachd.conf.agent import OPTIONS as AGENT_OPTIONS
 from attachd.conf.rpc import OPTIONS as RPC_OPTIONS
-from attachd.tests.fixtures import deployments, guides, metric_samples, processes
+from attachd.rpc import received
+from attachd.tests.fixtures import deployments, guides, metric_samples, processes, rabbitmq
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -43,7 +44,9 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.deployment = deployments.Deployment(self, "mariadb", "shelf", workers=1)
-        self.deployment.configure(CONFIGURATION + self.settings)
+        self.agent_broker = rabbitmq.create_agents_vhost(self)
+        agents = f"[agent]\nenabled = true\ntransport_url = {self.agent_broker}\n"
+        self.deployment.configure(CONFIGURATION + agents + self.settings)
         self.manager = self.deployment.start_manager()
         self.manager.show_in_failures(self)
         self.server = self.deployment.start_gunicorn()
@@ -53,9 +56,12 @@ class Case(testtools.TestCase):
         self.volume = self.deployment.api.create_volume()
         self.assertEqual(200, self.attach_status())
 
-    def channel(self):
-        """Return a new channel of an account that may delete anything."""
-        url = parse.urlsplit(self.deployment.broker)
+    def channel(self, broker=None):
+        """Return a new channel of an account that may delete anything.
+
+        :param broker: URL; None: that of managers
+        """
+        url = parse.urlsplit(broker or self.deployment.broker)
         connection = amqp.Connection(
             host=f"{url.hostname}:{url.port}",
             userid=url.username,
@@ -105,8 +111,8 @@ class DeletedTest(Case):
         self.channel().exchange_delete(service.EXCHANGE)
         self.assertEqual(503, self.attach_status())
         self.assert_restored(f"{RPC_TOPIC}.{BACKEND}")
-        # The server of agents is on the same exchange.
-        self.assert_restored(f"{AGENT_TOPIC}.test")
+        # The server of agents is in another virtual host.
+        self.assertEqual(0.0, self.restored(f"{AGENT_TOPIC}.test"))
 
     def test_deleted_binding_is_restored_without_restart(self):
         queue = f"{RPC_TOPIC}.{BACKEND}"
@@ -116,7 +122,8 @@ class DeletedTest(Case):
         self.assertEqual(0.0, self.restored(f"{AGENT_TOPIC}.test"))
 
     def test_deleted_binding_of_agents_queue_is_restored(self):
-        self.channel().queue_unbind(AGENT_TOPIC, service.EXCHANGE, AGENT_TOPIC)
+        channel = self.channel(self.agent_broker)
+        channel.queue_unbind(AGENT_TOPIC, received.REGISTRY_EXCHANGE, AGENT_TOPIC)
         self.assert_restored(f"{AGENT_TOPIC}.test")
 
     def test_deleted_fanout_exchange_is_restored(self):
