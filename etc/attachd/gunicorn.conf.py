@@ -30,6 +30,8 @@ control_socket_disable = True
 
 def post_worker_init(worker: Any) -> None:
     """Limit waiting calls by the number of threads."""
-    from attachd.rpc import bulkheads  # noqa: PLC0415  only the workers load the application
-
+    try:
+        from attachd.rpc import bulkheads  # noqa: PLC0415  only the workers load the application
+    except ImportError:  # the configuration was upgraded before the code
+        return
     bulkheads.set_threads(worker.cfg.threads)
