@@ -9,10 +9,11 @@ from unittest import mock
 import weakref
 
 from oslo_config import cfg
+import oslo_messaging as messaging
 
 from attachd import service
 from attachd.conf import CONF
-from attachd.tests.fixtures import lifetime
+from attachd.tests.fixtures import conf_fixture, lifetime
 
 
 class PrepareTest(unittest.TestCase):
@@ -108,3 +109,21 @@ class GarbageCollectionTest(unittest.TestCase):
         made = [[] for _ in range(2 * service.GC_THRESHOLD)]
         self.assertEqual(2 * service.GC_THRESHOLD, len(made))
         self.assertIsNone(seen())
+
+
+class SharedVirtualHostTest(unittest.TestCase):
+    def warnings(self, agents):
+        messaging.TransportURL(CONF)  # registers its options
+        conf_fixture.override(self, "transport_url", "rabbit://me:it@mq1/main")
+        conf_fixture.override(self, "transport_url", agents, "agent")
+        with mock.patch.object(service.LOG, "warning") as warning:
+            service.warn_of_shared_virtual_host()
+        return warning.call_count
+
+    def test_shared_virtual_host_is_logged(self):
+        self.assertEqual(1, self.warnings(None))
+        self.assertEqual(1, self.warnings("rabbit://node-1:it@mq1:5672/main"))
+
+    def test_separate_virtual_host_is_not_logged(self):
+        self.assertEqual(0, self.warnings("rabbit://node-1:it@mq1/agents"))
+        self.assertEqual(0, self.warnings("inprocess://"))

@@ -166,6 +166,54 @@ class QueueTest(CheckTest):
         self.assertNotIn("secret-of", result.details)
 
 
+class AgentsTest(CheckTest):
+    def setUp(self):
+        super().setUp()
+        messaging.TransportURL(CONF)  # registers its options
+        self.set("transport_url", "rabbit://attachd:it@mq1,attachd:it@mq2/attachd")
+
+    def use(self, url):
+        self.set("transport_url", url, "agent")
+
+    def test_agents_check_of_separate_virtual_host_succeeds(self):
+        for url in (
+            "rabbit://attachd:it@mq1,attachd:it@mq2/agents",
+            "rabbit://attachd:it@mq3/attachd",
+            "rabbit://attachd:it@mq1:5673/attachd",
+        ):
+            with self.subTest(url):
+                self.use(url)
+                self.assert_result(Code.SUCCESS, upgrade_checks.agents(None))
+
+    def test_agents_check_of_shared_virtual_host_fails(self):
+        for url in (
+            None,
+            "rabbit://attachd:it@mq2:5672/attachd",
+            "rabbit://node-1:secret@mq1,node-1:secret@mq3/attachd",
+        ):
+            with self.subTest(url):
+                self.use(url)
+                result = upgrade_checks.agents(None)
+                self.assert_result(Code.FAILURE, result, "[agent] transport_url")
+                self.assertNotIn("secret", result.details)
+
+    def test_agents_check_without_agents_succeeds(self):
+        self.set("enabled", False, "agent")
+        self.set("allow_new", True, "agent")
+        self.assert_result(Code.SUCCESS, upgrade_checks.agents(None))
+
+    def test_agents_check_of_free_registration_warns(self):
+        self.use("rabbit://attachd:it@mq1/agents")
+        self.set("allow_new", True, "agent")
+        self.assert_result(Code.WARNING, upgrade_checks.agents(None), "allow_new")
+
+    def test_agents_check_of_unreadable_url_fails(self):
+        self.use("rabbit://attachd:secret-of/it@mq1/agents")
+        result = upgrade_checks.agents(None)
+        self.assert_result(Code.FAILURE, result, "[agent]transport_url")
+        self.assertNotIn("secret-of", result.details)
+
+
 class ClockTest(CheckTest):
     def report(self, seconds):
         then = models.now() + datetime.timedelta(seconds=seconds)
