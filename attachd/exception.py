@@ -546,11 +546,11 @@ class AgentUnavailable(Conflict):
 
 
 class AgentNotFound(NotFound):
-    """No agent of this host has ever reported."""
+    """This host is not registered."""
 
     msg_fmt = (
-        "No agent of host %(host)s is known. Start attachd-agent there, or name another host; "
-        "agents are listed by GET /agents."
+        "No agent of host %(host)s is known. An administrator registers hosts: attachd-manage "
+        "agent add. Agents are listed by GET /agents."
     )
 
 

@@ -27,14 +27,14 @@ def load_or_create(path: Path) -> str:
         if status.st_uid not in {0, os.geteuid()} or stat.S_IMODE(status.st_mode) & 0o077:
             raise exception.HostError(
                 reason=f"{path} is not for root alone, so others may know the key of this host. "
-                "Remove the file, have an administrator forget the host (attachd-manage agent "
-                "remove), and start the agent again."
+                "Have an administrator give the host a new key (attachd-manage agent remove, "
+                "then agent add), write it into the file, and start the agent again."
             )
         key = file.read().strip()
     if len(key) < _MIN_CHARACTERS:
         raise exception.HostError(
-            reason=f"{path} has no key of at least {_MIN_CHARACTERS} characters. Remove it, and "
-            "the agent makes one."
+            reason=f"{path} has no key of at least {_MIN_CHARACTERS} characters. Write the "
+            "key of attachd-manage agent add into it."
         )
     return key
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agents of hosts in attachd 1.0: list, show and delete them.
 
-A host registers itself with its first report, or an operator registers it: attachd-manage agent
-add.
+An operator registers hosts: attachd-manage agent add.
 """
 
 from collections.abc import Mapping
@@ -112,5 +111,5 @@ def show(host: str) -> Body:
     doc=EndpointDoc(faults=(409,)),
 )
 def delete(host: str) -> None:
-    """Delete an agent whose host has nothing attached; the next report registers a new one."""
+    """Delete an agent whose host has nothing attached; its key is not accepted any more."""
     agents.delete(host)
