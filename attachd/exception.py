@@ -11,7 +11,7 @@ _COMMAND: Final = re.compile(r"'[^']*' (?=failed: |did not end )")
 _QUOTED_PATH: Final = re.compile(r"(?<=['\"])/[^'\"]+(?=['\"])")
 _PATH: Final = re.compile(
     r"\b(?:ipc|unix|file):/+[^\s'\",;()]*[^\s'\",;:.()]"
-    r"|(?<![\w./~-])/(?!/|attachments/|volumes/|v3/)[^\s'\",;()]*[^\s'\",;:.()/]"
+    r"|(?<![\w./~-])/(?!/|attachments/|volumes/|v\d)[^\s'\",;()]*[^\s'\",;:.()/]"
 )
 
 

@@ -111,6 +111,7 @@ class HidePathsTest(unittest.TestCase):
         for text in (
             "Update it to try again, or delete it. 1/2 and/or 3 / 4",
             "https://volumes.example/v3/x is iqn.2026-01.org:a/b",
+            "Check endpoint_override in [nova]: the URL ends in /v2.1.",
             "Volume 'a' is 'b'. Finish it with: DELETE /attachments/1",
         ):
             with self.subTest(text):
