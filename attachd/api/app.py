@@ -131,11 +131,13 @@ class RouteTable:
         node = self._root
         values: list[str] = []
         catch_all: list[Endpoint] = []
-        for part in parts:
+        for number, part in enumerate(parts, 1):
             catch_all = node.catch_all or catch_all
             child = node.literal.get(part)
             if child is None:
                 child = node.variable
+                if not part and child is None and not catch_all and number == len(parts) > 1:
+                    break  # A slash at the end; after a collection it would be an empty id.
                 if child is None or not part:
                     return Match(catch_all, url_project, ()) if catch_all else None
                 values.append(part)
@@ -163,7 +165,7 @@ class Root:
             return self._handle(request, response, parts)
         if parts[0] != "v3" or len(parts) == 1:
             return exc.HTTPNotFound()
-        below = parts[1:-1] if len(parts) > 2 and not parts[-1] else parts[1:]  # noqa: PLR2004
+        below = parts[1:]
         if request.method == "OPTIONS" and (methods := self._table.list_methods(below)):
             return _allow(response, methods)
         # webob sends no body to HEAD.

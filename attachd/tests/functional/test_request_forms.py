@@ -43,11 +43,16 @@ class MethodsTest(ApiCase):
 class TrailingSlashTest(ApiCase):
     def test_url_with_trailing_slash_is_the_same_resource(self):
         volume = db_rows.add_volume()["id"]
-        for path in ("/volumes", f"/volumes/{volume}", f"/{wsgi_api.PROJECT}/volumes/detail"):
+        for path in (f"/volumes/{volume}", f"/{wsgi_api.PROJECT}/volumes/detail"):
             with self.subTest(path):
                 shown = self.expect(200, "GET", path)
                 self.assertEqual(shown.body, self.expect(200, "GET", f"{path}/").body)
         self.expect(202, "DELETE", f"/volumes/{volume}/")
+
+    def test_collection_with_trailing_slash_returns_404_as_in_cinder(self):
+        # Tempest: test_get_volume_without_passing_volume_id.
+        for path in ("/volumes/", "/attachments/", "/snapshots/"):
+            self.expect(404, "GET", path)
 
     def test_url_with_two_trailing_slashes_returns_404(self):
         self.expect(404, "GET", "/volumes//")
