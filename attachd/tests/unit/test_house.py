@@ -204,7 +204,7 @@ class OrderTest(unittest.TestCase):
             if not (parsed.functions or parsed.classes):
                 continue  # A list of options has nothing to test.
             inner = path.relative_to(PACKAGE)
-            stem = inner.parent.name if path.name == "__init__.py" else inner.stem
+            stem = path.parent.name if path.name == "__init__.py" else inner.stem
             expected = TESTS / "unit" / inner.parent / f"test_{stem}.py"
             if not expected.is_file():
                 missing.append(f"{_where(path)} wants {_where(expected)}")

@@ -34,6 +34,7 @@ def call(body=None, version=mv.LATEST, query="", **variables):
 class Case(conf_fixture.DefaultConfCase):
     def setUp(self):
         super().setUp()
+        endpoint.load()  # What is first imported by a test would be declared for it alone.
         self.enterContext(mock.patch.object(endpoint, "REGISTER", []))
 
     def declare(self, handler, path="/snacks/{snack_id}", **more):

@@ -201,7 +201,12 @@ class HealthTest(Case):
     def test_hanging_probe_returns_in_time(self):
         go_on = threading.Event()
         self.addCleanup(go_on.set)
-        self.ping.side_effect = lambda: go_on.wait(TIMEOUT)
+
+        def hang():
+            go_on.wait(TIMEOUT)
+            raise TimeoutError  # a probe that went on would use the database after the test
+
+        self.ping.side_effect = hang
         with mock.patch.object(health, "PROBE_TIMEOUT", 0.05):  # it hangs, slow or not
             health.reset()
             for _ in range(20):
