@@ -9,6 +9,8 @@ project = "attachd API reference"
 author = "attachd contributors"
 copyright = author
 version = release = metadata.version("attachd")
+# The theme would replace it by a version from git.
+openstackdocs_auto_version = False
 
 root_doc = "index"
 pygments_style = "native"

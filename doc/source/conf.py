@@ -24,6 +24,8 @@ project = "attachd"
 author = "attachd contributors"
 copyright = author
 version = release = metadata.version("attachd")
+# The theme would replace it by a version from git.
+openstackdocs_auto_version = False
 
 root_doc = "index"
 exclude_patterns = ["contributor/_generated/*", "user/_generated/*"]

@@ -51,6 +51,12 @@ class ConfigurationTest(Case):
             for function in re.findall(rf"\b{name}\.(\w+)\(", text):
                 self.assertTrue(hasattr(module, function), f"{module.__name__}.{function}")
 
+    def test_documentation_has_version_of_package(self):
+        for conf in (SOURCE / "conf.py", SOURCE.parents[1] / "api-ref/source/conf.py"):
+            text = conf.read_text(encoding="utf-8")
+            self.assertIn('version = release = metadata.version("attachd")\n', text)
+            self.assertIn("\nopenstackdocs_auto_version = False\n", text)
+
 
 class ArchitectureTest(Case):
     def setUp(self):
