@@ -8,6 +8,7 @@ import logging as std_logging
 import os
 from typing import Any
 
+from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
@@ -81,6 +82,15 @@ def config_files_from_env() -> list[str]:
     """Return the configuration files that ATTACHD_CONFIG_FILES names."""
     named = os.environ.get(CONFIG_FILES_VARIABLE, "")
     return [word for word in named.split(os.pathsep) if word]
+
+
+def manager_config_files() -> list[str]:
+    """Return the files that attachd-manager reads by default, and one named after this command."""
+    found = [
+        *cfg.find_config_files("attachd", "attachd-manager"),
+        *cfg.find_config_files("attachd"),
+    ]
+    return config_files_from_env() or list(dict.fromkeys(found))
 
 
 def tune_garbage_collection() -> None:

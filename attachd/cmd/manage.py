@@ -47,7 +47,11 @@ def main() -> int:
         cfg.SubCommandOpt("subject", title="commands", dest="subject", handler=_add_commands)
     )
     try:
-        service.prepare(sys.argv[1:], defaults={"default_log_levels": _QUIET})
+        service.prepare(
+            sys.argv[1:],
+            service.manager_config_files(),
+            defaults={"default_log_levels": _QUIET},
+        )
         failed = CONF.subject.failed
         code: int = CONF.subject.action() or 0
     except BrokenPipeError:

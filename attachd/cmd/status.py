@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not any(argument.startswith(("--config-file", "--config-dir")) for argument in arguments):
         arguments = [
-            f"--config-file={config_file}" for config_file in service.config_files_from_env()
+            f"--config-file={config_file}" for config_file in service.manager_config_files()
         ] + arguments
     try:
         return upgradecheck.main(CONF, "attachd", Checks(), arguments)

@@ -43,6 +43,7 @@ _USUAL = frozenset({"rabbit", "inprocess"})
 _RABBIT = frozenset({"rabbit", "kombu"})
 _RABBIT_PORT = 5672
 
+_LOCATION = re.compile(r"from LocationInfo\(.*?detail='([^']*)'\)")
 _VARIABLE = re.compile(r"OS_([A-Z0-9_]+?)__([A-Z0-9_]+)")
 
 Known = Mapping[str, frozenset[str]]
@@ -88,7 +89,8 @@ def _value(where: Mapping[str, Any], group: str, name: str) -> Any:
     try:
         return where[name]
     except ValueError as error:
-        raise cfg.ConfigFileValueError(f"[{group}]{name}: {error}") from error
+        text = _LOCATION.sub(r"in \1", f"{error}")
+        raise cfg.ConfigFileValueError(f"[{group}]{name}: {text}") from error
 
 
 def parse_transport_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:

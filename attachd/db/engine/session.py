@@ -291,7 +291,8 @@ def _engines() -> _Engines:
 def _create_engines(limits: timeouts.Timeouts | None) -> _Engines:
     if not CONF.database.connection:
         raise exception.ConfigurationError(
-            reason="No database is configured: set connection in [database]."
+            reason="No database is configured: set connection in [database]. If the file that has "
+            "it was not read, name it with --config-file or ATTACHD_CONFIG_FILES."
         )
     try:
         made = _Engines(

@@ -93,6 +93,27 @@ class ConfigurationTest(unittest.TestCase):
         said = self.printed(text="[rpc]\nattach_timeout = 3\n", ATTACHD_CONFIG_FILES=files)
         self.assertIn(f"{_SECRET}@one/ 3", said)
 
+    def test_commands_find_the_files_of_the_manager(self):
+        usual = self.folder / ".attachd"
+        usual.mkdir()
+        (usual / "attachd.conf").write_text(
+            "[database]\nconnection = sqlite:////nowhere/attachd.sqlite\n"
+        )
+        (usual / "attachd-manager.conf").write_text(
+            f"[database]\nconnection = sqlite:///{self.folder}/attachd.sqlite\n"
+        )
+        manage = processes.script("attachd-manage")
+        self.run_it(manage, "db", "sync", ATTACHD_CONFIG_FILES="")
+        self.assertTrue((self.folder / "attachd.sqlite").exists())
+        said = self.run_it(manage, "service", "list", ATTACHD_CONFIG_FILES="")
+        self.assertEqual("", said)
+        # It fails for other reasons, such as the missing message queue.
+        command = [processes.script("attachd-status"), "upgrade", "check", "--json"]
+        env = processes.environment(HOME=str(self.folder), ATTACHD_CONFIG_FILES="")
+        report = processes.run(command, env=env, cwd=self.folder).stdout
+        checks = {item["check"]: item for item in json.loads(report)["checks"]}
+        self.assertEqual(0, checks["Database"]["result"], report)
+
     def test_config_source_may_be_remote(self):
         """oslo.config's own sources are there; this one reads what a URI has."""
         values = b"[rpc]\nattach_timeout = 5\n"
