@@ -96,19 +96,8 @@ def with_account(url, name):
     )
 
 
-def connect(test, url):
-    """Return a function that opens a channel: the broker closes those that it refuses."""
-    server = parse.urlsplit(url)
-    connection = amqp.Connection(
-        host=f"{server.hostname}:{server.port}",
-        userid=server.username,
-        password=server.password,
-        virtual_host=server.path[1:],
-        confirm_publish=True,
-    )
-    connection.connect()
-    test.addCleanup(connection.close)
-    return connection.channel
+def _failures(logs):
+    return [record for record in logs.records if "incoming message" in record.getMessage()]
 
 
 class AccountTest(unittest.TestCase):
@@ -157,7 +146,7 @@ class AccountTest(unittest.TestCase):
         wait_until(lambda: self.listener.seen == ["a1"])
 
     def test_agent_account_reaches_no_other_host(self):
-        self.channel = connect(self, self.account_url)
+        self.channel = rabbitmq.connect(self, self.account_url)
         message = amqp.Message("{}")
         for queue in (OTHER, f"{OTHER}.agent", f"reply_{OTHER_HOST}_{HEX}", REGISTRY):
             for attempt in (
@@ -174,7 +163,7 @@ class AccountTest(unittest.TestCase):
         self.assertEqual([], self.other.seen)
 
     def test_agent_account_cannot_change_exchanges_of_others(self):
-        self.channel = connect(self, self.account_url)
+        self.channel = rabbitmq.connect(self, self.account_url)
         for exchange in (OTHER, f"{REGISTRY}_fanout", "attachd", "amq.direct"):
             for attempt in (
                 lambda channel, name=exchange: channel.exchange_declare(name, "topic"),
@@ -189,7 +178,7 @@ class AccountTest(unittest.TestCase):
 
     def test_agent_account_cannot_forward_messages(self):
         """Not by an alternate exchange, a binding of exchanges or a dead-letter exchange."""
-        self.channel = connect(self, self.account_url)
+        self.channel = rabbitmq.connect(self, self.account_url)
         for target in (OTHER, "", "amq.default", "amq.direct"):
             for attempt in (
                 lambda channel, name=target: channel.exchange_declare(
@@ -206,7 +195,7 @@ class AccountTest(unittest.TestCase):
                     self.assert_refused(attempt)
 
     def test_agent_account_cannot_read_what_others_send_to_managers(self):
-        self.channel = connect(self, self.account_url)
+        self.channel = rabbitmq.connect(self, self.account_url)
 
         def listen(channel):
             channel.queue_declare(OWN)
@@ -220,7 +209,7 @@ class AccountTest(unittest.TestCase):
         self.assert_refused(follow)
 
     def test_messages_reach_other_hosts_after_exchange_of_host_was_broken(self):
-        self.channel = connect(self, self.account_url)
+        self.channel = rabbitmq.connect(self, self.account_url)
         self.channel().exchange_declare(OWN, "fanout", durable=True, auto_delete=False)
         with self.assertRaises(Exception):  # noqa: B017  any: the host has broken it
             agent_api.reconcile(context.get_admin_context(), HOST, "a1")
@@ -286,8 +275,8 @@ class TakenOverHostTest(unittest.TestCase):
         ]
         self.assertTrue(managers)
         with self.assertRaises(amqp.NotAllowed):
-            connect(self, with_account(self.deployment.broker, self.name))
-        channel = connect(self, with_account(self.deployment.agent_broker, self.name))
+            rabbitmq.connect(self, with_account(self.deployment.broker, self.name))
+        channel = rabbitmq.connect(self, with_account(self.deployment.agent_broker, self.name))
         forged = forge("detach", attachment_id=self.attachment, volume_id=self.volume)
         for key in (*managers, "attachd-manager"):
             for attempt in (

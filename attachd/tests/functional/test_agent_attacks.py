@@ -30,7 +30,6 @@ from attachd.tests.functional.test_agent_accounts import (
     REGISTRY,
     Registry,
     add_account,
-    connect,
     with_account,
 )
 from attachd.tests.selection import full_only
@@ -119,7 +118,7 @@ class AttackTest(unittest.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
         account = add_account(self, parse.urlsplit(url).path[1:])
-        self.channel = connect(self, with_account(url, account))()
+        self.channel = rabbitmq.connect(self, with_account(url, account))()
         self.assert_other_host_is_answered()
 
     def send(self, body, **properties):

@@ -4,7 +4,6 @@
 import re
 from urllib import parse
 
-import amqp  # type: ignore[import-untyped]
 import requests
 import testtools
 
@@ -61,17 +60,7 @@ class Case(testtools.TestCase):
 
         :param broker: URL; None: that of managers
         """
-        url = parse.urlsplit(broker or self.deployment.broker)
-        connection = amqp.Connection(
-            host=f"{url.hostname}:{url.port}",
-            userid=url.username,
-            password=url.password,
-            virtual_host=url.path[1:],
-            confirm_publish=True,
-        )
-        connection.connect()
-        self.addCleanup(connection.close)
-        return connection.channel()
+        return rabbitmq.connect(self, broker or self.deployment.broker)()
 
     def attach_status(self):
         """Attach the volume, detach it again, and return the status of the attach."""
