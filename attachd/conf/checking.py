@@ -13,6 +13,8 @@ from typing import Any
 from oslo_config import cfg
 import oslo_messaging as messaging
 
+from attachd.conf.messaging import BROKERS
+
 DEFAULT = "DEFAULT"
 
 _LIBRARIES = (
@@ -40,7 +42,6 @@ _FOREIGN = frozenset({"keystone_authtoken", "key_manager", "barbican", "castella
 _USUAL = frozenset({"rabbit", "inprocess"})
 """Message queues that are known without a search of installed plug-ins, which takes a moment."""
 
-_RABBIT = frozenset({"rabbit", "kombu"})
 _RABBIT_PORT = 5672
 
 _LOCATION = re.compile(r"from LocationInfo\(.*?detail='([^']*)'\)")
@@ -113,7 +114,7 @@ def is_virtual_host_shared(conf: cfg.ConfigOpts) -> bool:
     :raises oslo_config.cfg.ConfigFileValueError: one of both URLs is invalid
     """
     own, agents = parse_transport_url(conf), parse_agent_transport_url(conf)
-    if not conf.agent.enabled or agents.transport not in _RABBIT:
+    if not conf.agent.enabled or agents.transport not in BROKERS:
         return False
     return _virtual_host(own) == _virtual_host(agents) and bool(_servers(own) & _servers(agents))
 

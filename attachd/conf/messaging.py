@@ -10,6 +10,9 @@ from oslo_messaging import opts
 RABBIT: Final = "oslo_messaging_rabbit"
 NOTIFICATIONS: Final = "oslo_messaging_notifications"
 
+BROKERS: Final = frozenset({"rabbit", "kombu"})
+"""Schemes of URLs with a broker, which may lose exchanges and queues."""
+
 RABBIT_DEFAULTS: Final[Mapping[str, int]] = {
     # A broker that is silent for this long counts as lost, and so does a message to it.
     "heartbeat_timeout_threshold": 20,

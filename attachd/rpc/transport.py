@@ -16,6 +16,7 @@ from kombu import exceptions as kombu_exceptions
 from oslo_log import log as logging
 import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver  # pinned by tests/unit/rpc/test_transport.py
+from oslo_messaging._drivers import common as rpc_common
 
 from attachd import exception
 from attachd.conf import CONF
@@ -41,8 +42,9 @@ POLL_INTERVAL = 0.25
 """Seconds that a listener first waits for a message before it checks whether to stop.  Without
 messages the interval grows to 5 seconds."""
 
-_BROKERS: Final = frozenset({"rabbit", "kombu"})
-"""Schemes of URLs with a broker, which may lose exchanges and queues."""
+PAUSE: Final = 1.0
+MAX_PAUSE: Final = 60.0
+"""Seconds between two attempts to receive answers that fail; each failure doubles them."""
 
 _CONTEXT_FIELDS = {
     "user_id": "user",
@@ -265,11 +267,7 @@ def get_transport() -> Any:
     """Return this process's connection to the message queue."""
     with _state.lock:
         if _state.transport is None:
-            received.limit()
-            _set_poll_interval()
-            _state.transport = messaging.get_rpc_transport(
-                CONF, allowed_remote_exmods=[exception.__name__]
-            )
+            _state.transport = _open()
         return _state.transport
 
 
@@ -277,21 +275,50 @@ def get_agent_transport() -> Any:
     """Return this process's connection to the virtual host of the agents."""
     with _state.lock:
         if _state.agent_transport is None:
-            received.limit()
-            _set_poll_interval()
-            _state.agent_transport = messaging.get_rpc_transport(
-                CONF, agent_transport_url(), allowed_remote_exmods=[exception.__name__]
-            )
+            _state.agent_transport = _open(agent_transport_url())
         return _state.agent_transport
+
+
+def _open(url: messaging.TransportURL | None = None) -> Any:
+    received.limit()
+    _set_poll_interval()
+    amqpdriver.ReplyWaiter = _PausingReplyWaiter
+    return messaging.get_rpc_transport(CONF, url, allowed_remote_exmods=[exception.__name__])
 
 
 def agent_transport_url() -> messaging.TransportURL:
     """Return the URL of the virtual host of the agents."""
     url = messaging.TransportURL.parse(CONF, CONF.agent.transport_url)
-    if url.transport in _BROKERS:
+    if url.transport in conf_messaging.BROKERS:
         # Exchanges are declared as durable as queues, and RabbitMQ's own exchange is durable.
         url.query["amqp_durable_queues"] = "true"
     return url
+
+
+class _PausingReplyWaiter(amqpdriver.ReplyWaiter):
+    """Waits for answers, and pauses after a failure to receive.
+
+    oslo.messaging repeats at once what kombu does not repeat, such as a login that the message
+    queue refuses because the account was deleted, and logs each failure.
+    """
+
+    def __init__(self, reply_q: str, conn: Any, allowed_remote_exmods: Any) -> None:
+        self._consume = conn.consume
+        self._pause = PAUSE
+        conn.consume = self._consume_or_pause
+        super().__init__(reply_q, conn, allowed_remote_exmods)
+
+    def _consume_or_pause(self, timeout: float | None = None) -> None:
+        try:
+            self._consume(timeout=timeout)
+        except rpc_common.Timeout:
+            self._pause = PAUSE
+            raise
+        except Exception:
+            self._thread_exit_event.wait(self._pause)
+            self._pause = min(2 * self._pause, MAX_PAUSE)
+            raise
+        self._pause = PAUSE
 
 
 def _set_poll_interval() -> None:
@@ -386,7 +413,7 @@ def is_broker_used(url: messaging.TransportURL | None = None) -> bool:
     :param url: None: of the connection to managers
     """
     scheme: str = (url or messaging.TransportURL.parse(CONF)).transport
-    return scheme in _BROKERS
+    return scheme in conf_messaging.BROKERS
 
 
 def probe_manager(backend: str) -> None:

@@ -145,6 +145,21 @@ class AccountTest(unittest.TestCase):
         agent_api.reconcile(context.get_admin_context(), HOST, "a1")
         wait_until(lambda: self.listener.seen == ["a1"])
 
+    def test_agent_with_deleted_account_pauses_between_logins(self):
+        self.start_agent()
+        credentials = agent_manager_api.AgentCredentials(HOST, fake_agent.KEY)
+        agent_manager_api.desired_state(credentials, "a1")
+        control = requirements.require_tool(self, "rabbitmqctl")
+        name = parse.urlsplit(self.account_url).username
+        closing = ["close_all_user_connections", name, "deleted"]
+        with self.assertLogs("oslo_messaging._drivers.amqpdriver", "ERROR") as logs:
+            for command in (["delete_user", name], closing):
+                processes.check_output([control, "-q", *command], timeout=TIMEOUT)
+            wait_until(lambda: len(_failures(logs)) > 2)
+        first, second, third = (record.created for record in _failures(logs)[:3])
+        self.assertGreaterEqual(second - first, transport.PAUSE)
+        self.assertGreaterEqual(third - second, 2 * transport.PAUSE)
+
     def test_agent_account_reaches_no_other_host(self):
         self.channel = rabbitmq.connect(self, self.account_url)
         message = amqp.Message("{}")

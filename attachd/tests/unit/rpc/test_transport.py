@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import contextlib
 import inspect
 import os
 import socket
@@ -268,6 +269,22 @@ class PollIntervalTest(unittest.TestCase):
         transport._set_poll_interval()
         self.assertEqual(transport.POLL_INTERVAL, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN)
         self.assertLess(transport.POLL_INTERVAL, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX)
+
+    def test_waiter_for_answers_pauses_after_failures(self):
+        conn, waits = mock.Mock(), []
+        Timeout = transport.rpc_common.Timeout  # noqa: N806
+        conn.consume.side_effect = [OSError, OSError, Timeout, OSError, None, OSError]
+        kind = transport._PausingReplyWaiter
+        waiter = kind.__new__(kind)
+        waiter._thread_exit_event = mock.Mock(wait=waits.append)
+        with mock.patch.object(kind.__base__, "__init__", return_value=None):
+            waiter.__init__("reply", conn, [])
+        for expected in (OSError, OSError, Timeout, OSError, None, OSError):
+            with contextlib.ExitStack() as stack:
+                if expected:
+                    stack.enter_context(self.assertRaises(expected))
+                conn.consume(timeout=TIMEOUT)
+        self.assertEqual([1, 2, 1, 1], waits)
 
     def test_oslo_messaging_polls_each_millisecond_by_default(self):
         source = inspect.getsource(amqpdriver)
