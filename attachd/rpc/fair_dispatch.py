@@ -273,3 +273,34 @@ class FairServer(RPCServer):
         self._executor_cls = functools.partial(
             FairExecutor, target.server or target.topic, per_volume=per_volume
         )
+
+    def _create_listener(self) -> Any:
+        """Return a listener that leaves the messages that arrive after its end to other servers.
+
+        oslo.messaging closes the connection when all calls have ended, which may take long; the
+        broker delivers messages to it until then.  While it closes the connection, it would
+        acknowledge those that come meanwhile, unread.  The broker delivers again what was not
+        acknowledged.
+        """
+        listener = super()._create_listener()
+        end, has_ended = listener.stop, threading.Event()
+
+        connection = getattr(getattr(listener, "_poll_style_listener", None), "conn", None)
+
+        def stop() -> None:
+            end()
+            has_ended.set()
+            if connection is not None:
+                connection.close()  # Answers are sent by others.
+
+        listener.stop = stop
+        for consumer in getattr(connection, "_consumers", ()):
+            consumer.callback = functools.partial(_receive, consumer.callback, has_ended)
+        return listener
+
+
+def _receive(
+    receive: Callable[[Any], None], listener_has_ended: threading.Event, message: Any
+) -> None:
+    if not listener_has_ended.is_set():
+        receive(message)

@@ -178,6 +178,39 @@ class Delivery:
         endpoint = self.serve()
         wait_until(lambda: endpoint.seen == ["later"])
 
+    def test_messages_to_stopping_server_are_executed_by_it_or_by_the_next(self):
+        first, second, count = self.serve(threads=1), Endpoint(), 400
+        client = self.client()
+        values = iter(range(count))
+        sender = threading.Thread(
+            target=lambda: [client.cast(self.context, "note", value=item) for item in values]
+        )
+        sender.start()
+        wait_until(lambda: len(first.seen) >= count // 8)
+        first.stop()
+        self.serve(endpoint=second)
+        sender.join(TIMEOUT)
+        wait_until(
+            lambda: len(first.seen) + len(second.seen) == count,
+            lambda: f"lost: {sorted({*range(count)} - {*first.seen, *second.seen})}",
+        )
+        self.assertEqual([*range(count)], sorted([*first.seen, *second.seen]))
+
+    def test_messages_to_stopping_server_are_executed_while_it_ends(self):
+        first, second, answers = self.serve(), Endpoint(), []
+        caller = threading.Thread(target=lambda: answers.append(self.call("outlast")))
+        caller.start()
+        self.assertTrue(first.running.acquire(timeout=TIMEOUT))
+        self.serve(endpoint=second)
+        first.server.stop()  # Its call goes on.
+        values = [*range(20)]
+        for value in values:
+            self.call("note", value=value)
+        self.assertEqual((values, []), (second.seen, first.seen))
+        first.stopped.set()
+        caller.join(TIMEOUT)
+        self.assertEqual(["late"], answers)
+
     def test_call_that_timed_out_is_not_carried_out_later(self):
         self.serve().stop()
         with self.assertRaises(messaging.MessagingTimeout):

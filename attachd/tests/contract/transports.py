@@ -113,7 +113,7 @@ class Case:
                 server.wait()
 
         self.addCleanup(stop)
-        endpoint.stop = stop
+        endpoint.stop, endpoint.server = stop, server
         return endpoint
 
     def client(self, name="host@backend", timeout=TIMEOUT, version=VERSION):
