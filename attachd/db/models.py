@@ -4,6 +4,7 @@
 import datetime
 import functools
 import json
+import time
 from typing import Any
 import uuid
 
@@ -54,9 +55,44 @@ MARIADB_OPTIONS: dict[str, Any] = {
 }
 
 
+class _Clock:
+    """The database's time when this machine was booted; None: the database has no own clock."""
+
+    booted_at: datetime.datetime | None = None
+
+
+_CLOCK_TOLERANCE = datetime.timedelta(seconds=0.5)
+
+
 def now() -> datetime.datetime:
-    """Return the present moment as the tables store it."""
-    return timeutils.utcnow()
+    """Return the present moment by the database's clock, as all processes store and compare it."""
+    if _Clock.booted_at is None:
+        return timeutils.utcnow()
+    return _Clock.booted_at + _uptime()
+
+
+def boot_clock() -> float:
+    """Return seconds of a clock that is never set, and goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def follow_clock(asked_at: float, database_time: datetime.datetime) -> None:
+    """Have :func:`now` follow the database's clock, within half a second.
+
+    It goes on by :func:`boot_clock`: it does not matter if this machine's clock is set meanwhile.
+    Smaller differences are not corrected: the times of one process stay in their order.
+
+    :param asked_at: by :func:`boot_clock`, just before the database was asked for its time
+    """
+    half = datetime.timedelta(seconds=boot_clock() - asked_at) / 2
+    booted_at = database_time - half - datetime.timedelta(seconds=asked_at)
+    known = _Clock.booted_at or timeutils.utcnow() - _uptime()
+    changed = abs(booted_at - known) > half + _CLOCK_TOLERANCE
+    _Clock.booted_at = booted_at if changed else known
+
+
+def _uptime() -> datetime.timedelta:
+    return datetime.timedelta(seconds=boot_clock())
 
 
 def new_id() -> str:

@@ -11,9 +11,9 @@ import secrets
 from typing import Any
 
 from oslo_log import log
-from oslo_utils import timeutils
 
 from attachd import exception, states
+from attachd.db import models
 from attachd.db.attachments import connect_rules, duplicates
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
@@ -183,7 +183,7 @@ def _record_connection(work: VolumeWork, connection: ConnectionInfo) -> None:
     }
     values = {
         "connection_info": row["connection_info"],
-        "attached_at": timeutils.utcnow(),
+        "attached_at": models.now(),
     }
     work.record_granted(values)
 

@@ -10,10 +10,10 @@ import contextlib
 from typing import Any, Final
 
 from oslo_log import log
-from oslo_utils import timeutils
 from taskflow.patterns.linear_flow import Flow
 
 from attachd import exception
+from attachd.db import models
 from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as db
 from attachd.manager import backends, flow_runner, notify
@@ -51,7 +51,7 @@ def create(backend: Backend, volume_id: str) -> None:
             return
         values = {
             "provider": provided["provider"],
-            "launched_at": timeutils.utcnow(),
+            "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
         if after := record_result(lease, Event.CREATED, {**values, **NO_ERROR}):

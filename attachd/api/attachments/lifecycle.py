@@ -14,7 +14,6 @@ import functools
 from typing import Any, Final
 
 from oslo_log import log
-from oslo_utils import timeutils
 
 from attachd import exception, notifications
 from attachd.api import idempotency
@@ -25,6 +24,7 @@ from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
 from attachd.api.volumes import policy as volume_policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.db import models
 from attachd.db.attachments import async_requests, connect_rules, duplicates
 from attachd.db.attachments import queries as attachment_queries
 from attachd.db.types import store as types
@@ -193,7 +193,7 @@ def expiry_time(ctx: RequestContext, requested: Mapping[str, Any]) -> datetime.d
     if seconds is not None and 0 < maximum < seconds:
         raise _invalid_expiry(seconds, f"Reservations last {maximum} seconds, at most.")
     lifetime = seconds or maximum
-    return timeutils.utcnow() + datetime.timedelta(seconds=lifetime) if lifetime else None
+    return models.now() + datetime.timedelta(seconds=lifetime) if lifetime else None
 
 
 def _invalid_expiry(seconds: Any, reason: str) -> exception.InvalidInput:

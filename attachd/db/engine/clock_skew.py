@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database's clock, and its offset from the clocks of the machines."""
+"""The database's clock, and its offset from that of this machine."""
 
 import datetime
 from typing import Any
 
+from oslo_utils import timeutils
 import sqlalchemy as sa
 
 from attachd.db import models
@@ -30,18 +31,4 @@ def database_offset() -> float:
     with session.reader() as connection:
         statement = sa.select(database_now(connection))
         database_time: datetime.datetime = connection.execute(statement).scalar_one()
-    return (database_time - models.now()).total_seconds()
-
-
-@retried
-def future_reports() -> dict[str, float]:
-    """Return by how many seconds the last report of a backend is in the future, by backend.
-
-    The cause is a wrong clock: that of the reporting machine or of this one.
-    """
-    table = models.services
-    now = models.now()
-    statement = sa.select(table.c.host, table.c.seen_at).where(table.c.seen_at > now)
-    with session.reader() as connection:
-        rows = connection.execute(statement).all()
-    return {host: (seen_at - now).total_seconds() for host, seen_at in rows}
+    return (database_time - timeutils.utcnow()).total_seconds()

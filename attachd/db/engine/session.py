@@ -35,6 +35,7 @@ from sqlalchemy.dialects import mysql, postgresql
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.db import models
 from attachd.db.engine import timeouts
 from attachd.db.engine.compiled import without_context
 from attachd.db.engine.timeouts import Timeouts
@@ -164,9 +165,21 @@ def _set_up_connections(engine: sa.Engine, dialect: str, statements: Sequence[st
         cursor = connection.cursor()
         for statement in statements:
             cursor.execute(statement)
+        if clock := _CLOCKS.get(dialect):
+            asked_at = models.boot_clock()
+            cursor.execute(clock)
+            models.follow_clock(asked_at, *cursor.fetchone())
         cursor.close()
         if dialect == "postgresql":
             connection.commit()  # or what was set is undone with the first transaction
+
+
+_CLOCKS: Mapping[str, str] = {
+    "mysql": "SELECT UTC_TIMESTAMP(6)",
+    "mariadb": "SELECT UTC_TIMESTAMP(6)",
+    "postgresql": "SELECT timezone('utc', clock_timestamp())",
+}
+"""The present in UTC, by dialect; SQLite has no clock but that of this machine."""
 
 
 def _session_statements(dialect: str, options: Options) -> list[str]:

@@ -26,7 +26,6 @@ import functools
 import os
 from pathlib import Path
 import threading
-import time
 from typing import NamedTuple
 import uuid
 
@@ -35,6 +34,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import members
+from attachd.db.models import boot_clock
 from attachd.drivers import base
 from attachd.periodics import PeriodicThread
 from attachd.telemetry import metrics
@@ -52,11 +52,6 @@ _NOT_A_MEMBER = -1.0
 
 _POLL_INTERVAL = 0.2
 """Seconds between two looks whether a process that waits to join is to stop."""
-
-
-def boot_clock() -> float:
-    """Return seconds of a clock that goes on while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class _Observation(NamedTuple):

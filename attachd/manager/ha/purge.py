@@ -6,11 +6,10 @@ import datetime
 from typing import Any, Final
 
 from oslo_log import log
-from oslo_utils import timeutils
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import idempotency_keys, messages
+from attachd.db import idempotency_keys, messages, models
 from attachd.db.attachments import events
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import LockedVolume
@@ -29,7 +28,7 @@ def purge_old_rows() -> None:
     if removed := messages.purge():
         LOG.info("Removed %d old messages to users", removed)
     idempotency_keys.purge()
-    before = timeutils.utcnow() - datetime.timedelta(seconds=CONF.events.retention)
+    before = models.now() - datetime.timedelta(seconds=CONF.events.retention)
     while removed := events.purge(before, BATCH_SIZE):
         LOG.info("Removed %d old events", removed)
 
@@ -66,6 +65,6 @@ def _expire_reservation(backend: Backend, row: db.Row) -> bool:
 
 def _still_expired(locked: LockedVolume) -> Mapping[str, Any]:
     row = locked.attachment
-    if row["expires_at"] is None or row["expires_at"] > timeutils.utcnow():
+    if row["expires_at"] is None or row["expires_at"] > models.now():
         raise _NotExpired
     return {}

@@ -12,9 +12,9 @@ import functools
 from typing import Any, NamedTuple
 
 from oslo_log import log
-from oslo_utils import timeutils
 
 from attachd import exception
+from attachd.db import models
 from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import attach, detach, notify, telemetry, volumes
@@ -103,7 +103,7 @@ def recover_stale(backend: Backend, backoff: Backoff) -> int:
     :param backoff: former failures
     :returns: as :func:`recover_all`
     """
-    before = timeutils.utcnow() - datetime.timedelta(seconds=GRACE_PERIOD)
+    before = models.now() - datetime.timedelta(seconds=GRACE_PERIOD)
     remaining = _recover(
         backend,
         [

@@ -6,13 +6,14 @@ import contextlib
 from pathlib import Path
 import signal
 import subprocess
+import sys
 import threading
 import unittest
 
 import requests
 import sqlalchemy as sa
 
-from attachd.tests.fixtures import processes, sdk
+from attachd.tests.fixtures import http_client, processes, sdk
 from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -283,3 +284,50 @@ class ManagerTest(unittest.TestCase):
             self.assertTrue(last.startswith("attachd-manager: "), manager.output)
             self.assertIn(expected, last)
             self.assertNotIn("Traceback", manager.output)
+
+
+_MANAGER_WITH_WRONG_CLOCK = """
+import datetime, sys
+from oslo_utils import timeutils
+from attachd.cmd import manager
+right, shift = timeutils.utcnow, datetime.timedelta(hours=int(sys.argv.pop(1)))
+timeutils.utcnow = lambda *arguments, **more: right(*arguments, **more) + shift
+sys.exit(manager.main())
+"""
+
+
+@full_only("deployments")
+class WrongClockTest(unittest.TestCase):
+    """The manager's clock differs from those of the API and of the database by an hour."""
+
+    def test_manager_with_wrong_clock_is_up_and_expires_reservations_in_time(self):
+        for hours in (-1, 1):
+            with self.subTest(hours=hours):
+                deployment = Deployment(self, "mariadb", workers=1)
+                deployment.configure("[manager]\nservice_down_time = 600\n")
+                manager = processes.Process(
+                    self,
+                    sys.executable,
+                    "-c",
+                    _MANAGER_WITH_WRONG_CLOCK,
+                    f"{hours}",
+                    deployment.config_argument,
+                    env=deployment.environment,
+                )
+                deployment.start_gunicorn()
+                deployment.wait_until_served()
+                self.api = http_client.Client(deployment.api.url, "volume 3.71, attachd 1.0")
+                late, early = (self.reserve(seconds) for seconds in (3000, 1))
+                wait_until(lambda item=early: self.get(item).status == 404)
+                self.assertEqual(200, self.get(late).status)
+                manager.end()
+
+    def reserve(self, seconds):
+        made = self.api.request_json("POST", "/volumes", {"volume": {"size": 1}})["volume"]["id"]
+        path = f"/volumes/{made}"
+        wait_until(lambda: self.api.request_json("GET", path)["volume"]["status"] == "available")
+        body = {"attachment": {"volume_uuid": made, "expires_in": seconds}}
+        return self.api.request_json("POST", "/attachments", body)["attachment"]["id"]
+
+    def get(self, attachment):
+        return self.api.request("GET", f"/attachments/{attachment}")

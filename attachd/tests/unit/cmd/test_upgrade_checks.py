@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of attachd-status; test_status.py tests the command."""
 
-import datetime
 import os
 import unittest
 from unittest import mock
@@ -13,7 +12,6 @@ from attachd import exception
 from attachd.cmd import upgrade_checks
 from attachd.cmd.upgrade_checks import Code
 from attachd.conf import CONF, checking
-from attachd.db import models
 from attachd.db.cluster import services
 from attachd.db.engine import session
 from attachd.rpc import manager_api, transport
@@ -215,21 +213,10 @@ class AgentsTest(CheckTest):
 
 
 class ClockTest(CheckTest):
-    def report(self, seconds):
-        then = models.now() + datetime.timedelta(seconds=seconds)
-        with mock.patch.object(models, "now", return_value=then):
-            db_rows.report_service("one@disk")
-
     def test_clock_check_of_equal_clocks_succeeds_on_each_database(self):
         for kind in databases.KINDS:
             databases.use(self, kind)
-            self.report(0)
             self.assert_result(Code.SUCCESS, upgrade_checks.clock(None))
-
-    def test_clock_check_of_report_from_future_warns_with_name(self):
-        databases.use(self)
-        self.report(120)
-        self.assert_result(Code.WARNING, upgrade_checks.clock(None), "one@disk is from 1")
 
     def test_clock_check_of_different_database_clock_warns(self):
         databases.use(self)

@@ -32,7 +32,7 @@ class PurgeTest(databases.DatabaseCase):
         self.fill()
         later = models.now().replace(year=9000)
         moments = mock.patch.object(models, "now", return_value=later)
-        clock = mock.patch.object(purge.timeutils, "utcnow", return_value=later)
+        clock = mock.patch.object(purge.models, "now", return_value=later)
         with moments, clock, mock.patch.object(purge, "BATCH_SIZE", 2):
             purge.purge_old_rows()
         self.assertEqual((3, 3), events.sequence())
