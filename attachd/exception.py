@@ -276,6 +276,13 @@ class BackendError(AttachdError):
         super().__init__(reason=reason)
 
 
+class BackendUnreachable(BackendError):
+    """The backend is away or does not answer, or its manager may not change it at present.
+
+    The call may have had effect; a later one may succeed: callers get BackendUnavailable.
+    """
+
+
 class ConnectFailed(AttachdError):
     """The backend failed to connect; the attachment is in ``error_attaching``."""
 
@@ -340,6 +347,10 @@ class TooManyCalls(AttachdError):
 
     code = 429
     msg_fmt = "%(reason)s"
+
+
+class BackendUnavailable(Unavailable):
+    """The backend of the volume is away or does not answer: try again later."""
 
 
 class SecretUnreadable(Unavailable):

@@ -9,7 +9,8 @@ rules make the rest possible:
   Deleting or revoking what does not exist is a success.
 * **Exact errors.**  Every failure is a :class:`attachd.exception.BackendError`.  It is
   ``final=True`` only when the request surely had no effect and left nothing behind; in doubt
-  it is ``final=False``, and the manager undoes or retries.
+  it is ``final=False``, and the manager undoes or retries.  If the backend is away or does not
+  answer, it is a :class:`attachd.exception.BackendUnreachable`: callers are asked to repeat.
 * **Fenced.**  Immediately before each single change at the backend, be it a command, a file or a
   row, a driver calls :func:`attachd.drivers.base.check_fencing`, and lets its exception through
   without changing anything more: another process may work on the volume.  Reads need no check,

@@ -2,6 +2,7 @@
 """Run a backend's command line tool with a timeout; for drivers that need one."""
 
 from collections.abc import Mapping, Sequence
+import subprocess
 
 from attachd import commands, exception
 from attachd.drivers import base
@@ -16,8 +17,9 @@ def run(
 
     :param timeout: seconds after which the tool is killed
     :param environment: variables beside PATH and LC_ALL, which are all it gets
-    :raises BackendError: it is missing or was killed, never final: earlier commands may have had
-        effect; any exit code is a result
+    :raises BackendUnreachable: it did not end in time and was killed
+    :raises BackendError: it is missing. Neither is final: earlier commands may have had effect;
+        any exit code is a result
     """
     try:
         return commands.execute(
@@ -28,4 +30,6 @@ def run(
             reap=commands.Process.wait,  # it must not work beside the next operation
         )
     except exception.HostError as error:
-        raise exception.BackendError(f"{error}") from error
+        timed_out = isinstance(error.__cause__, subprocess.TimeoutExpired)
+        kind = exception.BackendUnreachable if timed_out else exception.BackendError
+        raise kind(f"{error}") from error

@@ -26,7 +26,7 @@ from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ha.joint_work import Begin, VolumeWork
 from attachd.manager.ha.volume_lease import VolumeLease
-from attachd.states import AttachmentState, Event
+from attachd.states import AttachmentKind, AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
@@ -240,8 +240,13 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
 def _to_attachd_error(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
     if isinstance(failure.cause, exception.InvalidTransition | exception.Unavailable):
         return failure.cause
-    reason = flow_runner.public_reason(failure.cause)
-    return exception.ConnectFailed(attachment_id=row["id"], reason=reason)
+    if row["kind"] == AttachmentKind.CONNECTION:
+        details = {"volume_id": row["volume_id"], "host": row["host"]}
+        kind = exception.InitializeConnectionFailed
+        return flow_runner.caller_error(kind, failure.cause, **details)
+    return flow_runner.caller_error(
+        exception.ConnectFailed, failure.cause, attachment_id=row["id"]
+    )
 
 
 def connected_response(row: db.Row) -> dict[str, Any]:

@@ -78,9 +78,9 @@ class Backend:
         self.error = reason
 
     def check_ready(self) -> None:
-        """Raise Unavailable while the backend is down."""
+        """Raise BackendUnavailable while the backend is down."""
         if self.error is not None:
-            raise exception.Unavailable(reason=f"Backend {self.name} is down: {self.error}")
+            raise exception.BackendUnavailable(reason=f"Backend {self.name} is down: {self.error}")
 
     def volume_lease(self, volume_id: str) -> AbstractContextManager[VolumeLease]:
         """Have exclusive access to a volume from the first move on.

@@ -60,6 +60,12 @@ def force_detach(
     )
 
 
+def _disconnect_failed(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
+    return flow_runner.caller_error(
+        exception.DisconnectFailed, failure.cause, attachment_id=row["id"]
+    )
+
+
 def _no_message(_row: db.Row) -> None:
     pass
 
@@ -91,9 +97,7 @@ def _detach(
             _revoke(backend, moved.volume, row, _end_connections(backend, moved, lease))
         except flow_runner.FlowFailed as failure:
             _record_failure(row, failure, lease)
-            raise exception.DisconnectFailed(
-                attachment_id=attachment_id, reason=flow_runner.public_reason(failure.cause)
-            ) from failure
+            raise _disconnect_failed(row, failure) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
         return attachment_rows.visible(remaining.others)
@@ -150,15 +154,16 @@ def end_connection(
 def close_connection(backend: Backend, row: db.Row, lease: VolumeLease, *, named: bool) -> None:
     """Do as :func:`end_connection`, for a client.
 
-    :raises TerminateConnectionFailed: with the reason
+    :raises TerminateConnectionFailed, BackendUnavailable: with the reason
     """
     try:
         end_connection(backend, row, lease, named=named)
     except flow_runner.FlowFailed as failure:
-        raise exception.TerminateConnectionFailed(
+        raise flow_runner.caller_error(
+            exception.TerminateConnectionFailed,
+            failure.cause,
             volume_id=row["volume_id"],
             host=row["host"],
-            reason=flow_runner.public_reason(failure.cause),
         ) from failure
 
 

@@ -218,6 +218,20 @@ def _provided(current: task.Task, result: Any) -> Store:
     }
 
 
+def caller_error(
+    kind: type[exception.AttachdError], cause: Exception, **details: Any
+) -> exception.AttachdError:
+    """Return the error for the caller of a flow that failed.
+
+    :param kind: of a failure of the backend, with the detail ``reason``
+    :param details: its other ones
+    """
+    error = kind(reason=public_reason(cause), **details)
+    if isinstance(cause, exception.BackendUnreachable):
+        return exception.BackendUnavailable(str(error))
+    return error
+
+
 def public_reason(cause: Exception) -> str:
     """Describe an error in one sentence, for the row and for the caller: without paths."""
     return exception.hide_paths(reason(cause))

@@ -9,7 +9,7 @@ as any other row.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from attachd import exception, states
+from attachd import states
 from attachd.db.attachments import duplicates
 from attachd.db.attachments import legacy as legacy_db
 from attachd.db.attachments import store as db
@@ -48,12 +48,6 @@ def initialize(
             return attach.run_attach_flow(backend, WorkAlone(moved, lease))
         except duplicates.AlreadyConnected as repeated:
             return attach.connected_response(repeated.row)
-        except exception.ConnectFailed as error:
-            raise exception.InitializeConnectionFailed(
-                volume_id=volume_id,
-                host=connector.get("host"),
-                reason=error.details["reason"],
-            ) from error
 
 
 def terminate(

@@ -102,7 +102,7 @@ def expiry_message(row: Row) -> None:
 
 def _failure_message(volume_id: str, project_id: str, event: Event, cause: Exception) -> None:
     action, detail = _ACTIONS[event]
-    if isinstance(cause, exception.Unavailable):
+    if isinstance(cause, exception.Unavailable | exception.BackendUnreachable):
         detail = messages_db.BACKEND_DOWN
     _store_message(volume_id, project_id, action, detail)
 

@@ -449,7 +449,9 @@ def _timed(method: Callable[P, R]) -> Callable[P, R]:
 
 def _served_outcome(error: Exception) -> str:
     """Return "refused" for an error that the caller may expect, else "failed" or "error"."""
-    if isinstance(error, exception.ConnectFailed | exception.DisconnectFailed):
+    if isinstance(
+        error, exception.ConnectFailed | exception.DisconnectFailed | exception.BackendUnavailable
+    ):
         return "failed"
     return "refused" if isinstance(error, exception.AttachdError) else "error"
 

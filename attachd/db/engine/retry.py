@@ -30,6 +30,8 @@ _TRANSIENT = (db_exception.DBConnectionError, db_exception.DBDeadlock)
 _TRY_LATER = "Try again later."
 _INVALID_VALUE = "A value cannot be stored: it is too long, or has characters that are no text."
 _VALUE_ERRORS = (sa.exc.DataError, ValueError)
+_OUTAGES = (sa.exc.OperationalError, sa.exc.InternalError)
+"""Errors of a server, such as one that has become read-only, and of the connection to it."""
 _MISSING_TABLE = frozenset({1146, "42P01"})
 """The error codes of MariaDB and PostgreSQL."""
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -127,7 +129,7 @@ def _translate(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
     # A driver that cannot send a value, such as a NUL to PostgreSQL, raises ValueError.
     if isinstance(error, db_exception.DBDataError) or isinstance(inner, _VALUE_ERRORS):
         raise exception.BadRequest(reason=_INVALID_VALUE) from error
-    if isinstance(inner, sa.exc.OperationalError):
+    if isinstance(inner, _OUTAGES):
         raise _unavailable(
             f"The database reports an operational error. {_TRY_LATER}", error
         ) from error

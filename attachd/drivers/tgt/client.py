@@ -31,6 +31,8 @@ LUN = 1
 _MAX_SOCKET_PATH = 100
 _FIRST_TID, _TIDS = 0x3000_0000, 0x1000_0000
 _NEW_TID_TRIES = 5
+_AWAY = " to tgt daemon, "
+"""What tgtadm says if it cannot connect or send."""
 
 
 @dataclass(frozen=True)
@@ -190,5 +192,7 @@ def _binding(tid: int, user: str) -> Request:
 
 def _demand(outcome: commands.CommandResult) -> str:
     if outcome.exit_code or outcome.stderr:
-        raise exception.BackendError(f"tgtd: {outcome.stderr or 'unknown error'}.")
+        away = _AWAY in outcome.stderr
+        kind = exception.BackendUnreachable if away else exception.BackendError
+        raise kind(f"tgtd: {outcome.stderr or 'unknown error'}.")
     return outcome.stdout

@@ -118,9 +118,11 @@ class Control:
                         channel.sendall(_LAST)
                     answers += [_answer(channel) for channel in channels]
         except TimeoutError as error:
-            raise exception.BackendError(f"tgtd did not answer in {self.timeout} s.") from error
+            raise exception.BackendUnreachable(
+                f"tgtd did not answer in {self.timeout} s."
+            ) from error
         except OSError as error:
-            raise exception.BackendError(
+            raise exception.BackendUnreachable(
                 f"tgtd did not take {_named(requests[0])} at {self.address}: {error}."
             ) from error
         for request, (code, _said) in zip(requests, answers, strict=True):

@@ -124,14 +124,14 @@ class Membership:
         """Check that this process is surely still the member that began some work.
 
         :param holder: its id at that time
-        :raises BackendError: it may have been removed; never final
+        :raises BackendUnreachable: it may have been removed; never final
         """
         # Read before the id, which changes first when this process joins again.
         valid_until = self._valid_until
         if valid_until is None:
             return  # It was never started, and there are no other members.
         if holder != self.id or boot_clock() > valid_until:
-            raise exception.BackendError(
+            raise exception.BackendUnreachable(
                 "This manager may have been removed from the group while it worked; the others "
                 "finish the operation. Repeat the call."
             )

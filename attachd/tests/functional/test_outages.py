@@ -7,6 +7,7 @@ Processes and servers are real; a proxy disconnects them, or a signal stops them
 from concurrent import futures
 import threading
 
+import sqlalchemy as sa
 import testtools
 
 from attachd.tests.fixtures import deployments
@@ -199,9 +200,9 @@ class BackendTest(Case):
 
     def assert_names_what_to_do(self, deployment, identity, answer):
         """Check the message: the error, its duration, and the remedy."""
-        if answer.status == 500:
-            self.assertRegex(answer.message, f"{identity} could not be connected: .* not answer")
-            self.assertIn("Update it to try again, or delete it", answer.message)
+        if identity in answer.message and answer.status == 503:
+            says = f"{identity} could not be connected: .* not answer.*try again, or delete it"
+            self.assert_unavailable(answer, says)
         elif answer.status == 504:
             says = f"did not answer in time.* check attachment {identity}"
             self.assertRegex(answer.message, says)
@@ -210,6 +211,76 @@ class BackendTest(Case):
             self.assert_unavailable(answer, "later|repeat|down")
         shown = deployment.get(f"/v3/attachments/{identity}")["attachment"]
         self.assertIn(shown["status"], {"error_attaching", "attaching", "reserved"})
+
+
+class StorageDaemonTest(Case):
+    """The manager does not notice by itself: it looks at its backend once an hour."""
+
+    def setUp(self):
+        super().setUp()
+        self.tgtd = self.useFixture(Tgtd(self))
+        self.deployment = deployments.Deployment(self, "mariadb", "tgt", workers=1)
+        self.deployment.configure(f"[manager]\nreport_interval = 3600\n{self.tgtd.configuration}")
+        self.deployment.start()
+
+    def request(self, *call):
+        return self.deployment.api.request(*call)
+
+    def succeed(self, *call):
+        return self.deployment.api.request_json(*call)
+
+    def create_volume(self):
+        made = self.succeed("POST", "/volumes", {"volume": {"size": 1}})["volume"]["id"]
+        wait_until(
+            lambda: self.succeed("GET", f"/volumes/{made}")["volume"]["status"] == "available"
+        )
+        return made
+
+    def reserve(self, volume):
+        body = deployments.reservation_body(volume)
+        return self.succeed("POST", "/attachments", body)["attachment"]["id"]
+
+    def test_calls_while_daemon_is_away_are_503_and_succeed_later(self):
+        connected, reserved = (self.reserve(self.create_volume()) for _ in range(2))
+        body = deployments.connector_body("one")
+        self.succeed("PUT", f"/attachments/{connected}", body)
+        first, second = (f"/volumes/{self.create_volume()}/action" for _ in range(2))
+        connection = body["attachment"]
+        self.succeed("POST", first, {"os-initialize_connection": connection})
+        self.tgtd.stop()
+        calls = [
+            ("PUT", f"/attachments/{reserved}", body),
+            ("DELETE", f"/attachments/{connected}"),
+            ("POST", second, {"os-initialize_connection": connection}),
+            ("POST", first, {"os-terminate_connection": connection}),
+        ]
+        for call in calls:
+            self.assert_unavailable(self.request(*call), "tgtd.* [Tt]ry again|to try again")
+        self.tgtd.restart()
+        for call in calls:
+            wait_until(lambda call=call: self.request(*call).status in {200, 202, 404})
+
+    def test_call_of_manager_that_was_removed_meanwhile_is_503(self):
+        attachment = self.reserve(self.create_volume())
+        engine = sa.create_engine(self.deployment.database)
+        self.addCleanup(engine.dispose)
+
+        def members():
+            with engine.connect() as connection:
+                return {row.id for row in connection.execute(sa.text("SELECT id FROM members"))}
+
+        self.tgtd.pause()
+        with futures.ThreadPoolExecutor(1) as pool:
+            path = f"/attachments/{attachment}"
+            answer = pool.submit(self.request, "PUT", path, deployments.connector_body("one"))
+            self.addCleanup(self.tgtd.go_on)
+            wait_until(lambda: self.succeed("GET", path)["attachment"]["status"] == "attaching")
+            (former,) = members()
+            with engine.begin() as connection:
+                connection.execute(sa.text("DELETE FROM members"))
+            wait_until(lambda: members() - {former})  # It has joined again.
+            self.tgtd.go_on()
+        self.assert_unavailable(answer.result(), "removed from the group.* Repeat the call")
 
 
 class StartTest(Case):

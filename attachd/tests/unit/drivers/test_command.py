@@ -35,7 +35,7 @@ class RunTest(unittest.TestCase):
 
     def test_hanging_tool_is_killed_after_timeout(self):
         with self.assertRaisesRegex(
-            exception.BackendError, "sleep.* did not end in 0.1 s"
+            exception.BackendUnreachable, "sleep.* did not end in 0.1 s"
         ) as caught:
             command.run(["sleep", "600.25"], 0.1)  # slow, it does not end sooner
         running = Path("/proc").glob("[0-9]*/cmdline")

@@ -48,6 +48,16 @@ class FailingGrantTest(_AttachCase):
         self.assertEqual(("connect_failed", "available", "detached"), self._state())
         self.assertEqual(["grant"], self.driver.methods)
 
+    def test_attach_while_backend_is_away_raises_unavailable_with_remedy(self):
+        away = exception.BackendUnreachable("tgtd does not answer.")
+        remedy = f"{self.attachment_id}.*tgtd does not answer.*Update it to try again"
+        with (
+            self.driver.raising(away, "grant"),
+            self.assertRaisesRegex(exception.BackendUnavailable, remedy),
+        ):
+            self._attach()
+        self.assertEqual(("connect_failed", "available", "detached"), self._state())
+
     def test_attach_doubtful_grant_failure_revokes_and_frees_volume(self):
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()

@@ -78,11 +78,14 @@ class RetriedTest(unittest.TestCase):
 
     def test_permanent_errors_are_translated(self):
         operational = sa.exc.OperationalError("SELECT", {}, Exception("disk full"))
+        # The server has become a standby: InternalError in psycopg2.
+        read_only = sa.exc.InternalError("UPDATE", {}, Exception("read-only transaction"))
         data = db_exception.DBError(sa.exc.DataError("INSERT", {}, Exception("too long")))
         cases = [
             (sa.exc.TimeoutError(), exception.Unavailable, "Too many requests"),
             (db_exception.DBNonExistentDatabase("x"), exception.Unavailable, "does not exist"),
             (operational, exception.Unavailable, "operational error"),
+            (db_exception.DBError(read_only), exception.Unavailable, "operational error"),
             (data, exception.BadRequest, "cannot be stored"),
             (db_exception.DBDataError(), exception.BadRequest, "cannot be stored"),
             (db_exception.DBInvalidUnicodeParameter(), exception.BadRequest, "cannot be stored"),

@@ -42,6 +42,13 @@ class TgtdTest(unittest.TestCase):
             with self.assertRaisesRegex(exception.BackendError, "closed the socket"):
                 call()
 
+    def test_tgtadm_without_daemon_raises_backend_unreachable(self):
+        self.run_tool.return_value = refused(
+            "can't connect to tgt daemon, Connection refused", 107
+        )
+        with self.assertRaises(exception.BackendUnreachable):
+            self.tgtd.check()
+
     def test_tgtadm_error_of_repeated_request_is_ignored(self):
         for stderr, call in (
             ("this logical unit number already exists", lambda: self.tgtd.new_unit(5, "/file")),
