@@ -9,7 +9,6 @@
         since=mv.NEW_ATTACH,
         policy=policy.UPDATE,
         body=schema.UPDATE,
-        query=schema.QUERY,
         status=200,
     )
     def update(ctx: RequestContext, snack_id: str, body: dict[str, Any]) -> dict[str, Any]: ...
@@ -27,7 +26,8 @@ asynchronous response (``Prefer: respond-async``), or None. A handler returns wh
 JSON, or None, and raises exceptions of attachd.exception.
 
 ``doc`` describes the endpoint in the OpenAPI document: see attachd.api.openapi.  Tests compare
-it with real responses.
+it with real responses.  A call that changes something has no other query parameters than ``doc``
+lists: one that is misspelt, as ``dry_run`` might be, must not be carried out without it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -78,19 +78,26 @@ _ARGUMENTS = frozenset(
     }
 )
 _VARIABLE = re.compile(r"\{(\w+)\}")
+_WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_MAX_LISTED: Final = 10
+"""Unknown query parameters that a message shows."""
 
 
 class EndpointDoc(NamedTuple):
-    """Documentation of an endpoint for the OpenAPI document; not enforced at run time.
+    """Documentation of an endpoint for the OpenAPI document.
+
+    Enforced at run time are only the names of the query parameters of calls that change something.
 
     :ivar response: the body of the response: a TypedDict, or the types of its keys; None: no body
     :ivar parameters: query parameters, with the schema of each
     :ivar faults: statuses of errors, besides those that any endpoint can answer
+    :ivar ext_parameters: those of ``parameters`` that a call has only under attachd 1.0
     """
 
     response: Any = None
     parameters: Mapping[str, validation.Schema] = MappingProxyType({})
     faults: tuple[int, ...] = ()
+    ext_parameters: frozenset[str] = frozenset()
 
 
 NO_DOC = EndpointDoc()
@@ -106,7 +113,6 @@ class Endpoint:
     until: mv.Version
     policy: str | None
     body: validation.VersionedSchema | None
-    query: validation.VersionedSchema | None
     status: int
     handler: Handler
     arguments: tuple[str, ...]
@@ -177,6 +183,9 @@ def root_url(request: webob.Request) -> str:
     url = public or str(request.application_url)
     return re.sub(r"/v3/?$", "", url).rstrip("/")
 
+
+DRY_RUN: Final = "dry_run"
+"""The query parameter of a request that changes nothing, where an endpoint has it."""
 
 PREFER: Final = "Prefer"
 PREFERENCE_APPLIED: Final = "Preference-Applied"
@@ -259,7 +268,6 @@ def endpoint(
     until: mv.Version = mv.LATEST,
     policy: str | None = None,
     body: Schemas | None = None,
-    query: Schemas | None = None,
     status: int = 200,
     action: str | None = None,
     idempotent: idempotency.IdempotencySpec | None = None,
@@ -272,7 +280,6 @@ def endpoint(
     :param since: the first microversion that has it; ``until``: the last one
     :param policy: the rule that is checked for the caller's own project, before the handler
     :param body: the schema of the body; None: the body is not read
-    :param query: the schema of the query parameters; None: any
     :param status: of a successful response
     :param action: the key of the body that selects this endpoint; see :func:`action`
     :param idempotent: how a response is stored for its idempotency key; None: keys are ignored
@@ -290,7 +297,6 @@ def endpoint(
                 until,
                 policy,
                 None if body is None else validation.VersionedSchema(body, since),
-                None if query is None else validation.VersionedSchema(query, since),
                 status,
                 handler,
                 _argument_names(handler, path),
@@ -383,10 +389,11 @@ def _printable(name: str) -> str:
 
 
 def call_handler(selected: Endpoint, call: Call) -> Any:
-    """Check body, parameters and policy, then call the handler.
+    """Check parameters, body and policy, then call the handler.
 
     :returns: what is sent as JSON, or None
     """
+    query = _read_query(selected, call)
     if selected.body is not None:
         selected.body.check(call.body, call.version, selected.action or "")
     available: dict[str, Any] = {
@@ -397,11 +404,10 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
         "links": call.links,
         "request": call.request,
         "response": call.response,
+        "query": query,
     }
     if "async_response" in selected.arguments:
         available["async_response"] = async_preference(call.request, call.response, call.links)
-    if selected.query is not None or "query" in selected.arguments:
-        available["query"] = _query(selected, call)
     if selected.policy is not None:
         call.ctx.authorize(selected.policy)
 
@@ -409,7 +415,10 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
         values = {**available, "idempotency_claim": idempotency_claim}
         return selected.handler(**{name: values[name] for name in selected.arguments})
 
-    if selected.idempotent is None or (key := idempotency.read_key(call.request)) is None:
+    # The key of a dry run is left for the request itself.
+    is_keyed = selected.idempotent is not None and not is_dry_run(query)
+    key = idempotency.read_key(call.request) if is_keyed else None
+    if selected.idempotent is None or key is None:
         return run(None)
     request = (selected.operation, call.variables, call.request.query_string, call.body)
     versions = (call.version, call.ctx.ext_version)
@@ -417,8 +426,34 @@ def call_handler(selected: Endpoint, call: Call) -> Any:
     return idempotency.run_once(call.ctx, call.response, use, selected.idempotent, run)
 
 
-def _query(selected: Endpoint, call: Call) -> Mapping[str, str]:
-    parameters = serialization.read_query(call.request.query_string)
-    if selected.query is not None:
-        selected.query.check(parameters, call.version)
-    return parameters
+def is_dry_run(query: Mapping[str, str]) -> bool:
+    """Return whether a request, whose endpoint has the parameter, only asks."""
+    return validation.parse_bool(DRY_RUN, query.get(DRY_RUN, "false"))
+
+
+def _read_query(selected: Endpoint, call: Call) -> Mapping[str, str]:
+    """Return the parameters; a call that changes something has only known ones.
+
+    :raises BadRequest: naming the others and the known ones
+    """
+    is_writing, doc = selected.method in _WRITING, selected.doc
+    if not is_writing and "query" not in selected.arguments:
+        return {}
+    query = serialization.read_query(call.request.query_string)
+    if not is_writing:
+        return query
+    if unknown := [validation.abbreviate(name) for name in query if name not in doc.parameters]:
+        known = [
+            f"{name} (attachd {mv.EXT_BASE})" if name in doc.ext_parameters else name
+            for name in doc.parameters
+        ]
+        raise exception.BadRequest(
+            reason=f"Unknown query parameters: {', '.join(unknown[:_MAX_LISTED])}. "
+            f"{selected.operation} has {', '.join(known) or 'none'}. Nothing was changed."
+        )
+    if call.ctx.ext_version is None and (names := sorted(query.keys() & doc.ext_parameters)):
+        raise exception.BadRequest(
+            reason=f"The query parameters {', '.join(names)} need the header {mv.HEADER}: "
+            f"{mv.SERVICE} {mv.LATEST}, {mv.EXT_SERVICE} {mv.EXT_BASE}. Nothing was changed."
+        )
+    return query

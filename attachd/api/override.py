@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Administrators' override of the check with Nova: ``?override_reason=...`` under attachd 1.0.
 
+endpoint.py refuses the parameter without it.
 User and reason are logged and sent as a notification.
 """
 
@@ -11,7 +12,6 @@ from oslo_log import log
 import webob
 
 from attachd import notifications
-from attachd.api import microversions as mv
 from attachd.api import serialization, validation
 from attachd.api.attachments import policy
 from attachd.api.validation import Validator
@@ -74,19 +74,12 @@ def is_overridden(
     return True
 
 
-def parameters(request: webob.Request) -> Mapping[str, str]:
-    """Return the query parameters of attachd's own API; none if the request did not ask for it."""
-    if mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION")).ext_version is None:
-        return {}
-    return serialization.read_query(request.query_string)
-
-
 def reason(request: webob.Request) -> str | None:
     """Return the reason that a request gives, or None.
 
     :raises InvalidInput: the reason is blank or too long
     """
-    given = parameters(request).get(PARAMETER)
+    given = serialization.read_query(request.query_string).get(PARAMETER)
     if given is not None:
         _REASON.check(given, PARAMETER)
     return given

@@ -126,7 +126,7 @@ UNSUPPORTED_ACTIONS: Final = (
 def list_endpoints() -> list[Endpoint]:
     """Return the endpoints that answer at and below the URL of each unsupported resource."""
     return [
-        Endpoint("*", path, mv.MINIMUM, mv.LATEST, None, None, None, 404, _not_found(name), ())
+        Endpoint("*", path, mv.MINIMUM, mv.LATEST, None, None, 404, _not_found(name), ())
         for path, name in UNSUPPORTED_RESOURCES.items()
     ]
 
@@ -135,7 +135,7 @@ def list_empty_collections() -> list[Endpoint]:
     """Return the endpoints of the empty lists."""
     return [
         Endpoint(
-            *("GET", url, collection.since, mv.LATEST, None, None, None, 200),
+            *("GET", url, collection.since, mv.LATEST, None, None, 200),
             _empty(collection),
             ("query", "version"),
         )

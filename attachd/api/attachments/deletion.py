@@ -79,14 +79,6 @@ def _allowed_states(
     return detach_guard.check(ctx, request, Attachment.get(ctx, attachment.id))
 
 
-def is_force_requested(request: webob.Request) -> bool:
-    """Return whether a request asks for force, a parameter of attachd 1.0.
-
-    :raises InvalidInput: the value is neither true nor false
-    """
-    return validation.parse_bool(FORCE, override.parameters(request).get(FORCE, "false"))
-
-
 def force_delete(
     ctx: RequestContext,
     request: webob.Request,

@@ -10,7 +10,7 @@ from typing import Any, Final, NotRequired
 
 import webob
 
-from attachd.api import detach_guard, idempotency, paging
+from attachd.api import detach_guard, idempotency, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api.attachments import (
@@ -46,6 +46,7 @@ _DELETE_DOC = EndpointDoc(
     },
     deletion.QUERY_PARAMETERS,
     (409, 429, 504),
+    frozenset(deletion.QUERY_PARAMETERS),
 )
 
 
@@ -230,6 +231,7 @@ def detail(
 def delete(
     ctx: RequestContext,
     attachment_id: str,
+    query: Mapping[str, str],
     request: webob.Request,
     async_response: AsyncPreference | None = None,
 ) -> dict[str, Any]:
@@ -239,7 +241,7 @@ def delete(
     an asynchronous answer gets the attachment as it is until it is deleted; a deletion by force is
     always synchronous.
     """
-    by_force = deletion.is_force_requested(request)
+    by_force = validation.parse_bool(deletion.FORCE, query.get(deletion.FORCE, "false"))
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.DELETE, attachment)
     if by_force:

@@ -64,6 +64,8 @@ RULES = [
         "POST /volumes/{volume_id}/action (os-detach)",
         "POST /volumes/{volume_id}/action (os-force_detach)",
         "POST /volumes/{volume_id}/action (os-terminate_connection)",
+        "DELETE /volumes/{volume_id}",
+        "POST /volumes/{volume_id}/action (os-force_delete)",
     ),
     policy.rule(
         FORCE,

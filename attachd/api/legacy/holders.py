@@ -19,7 +19,9 @@ Row = dict[str, Any]
 
 PATH = "/volumes/{volume_id}/action"
 
-DOC = EndpointDoc(None, override.QUERY_PARAMETERS, (409, 429, 504))
+DOC = EndpointDoc(
+    None, override.QUERY_PARAMETERS, (409, 429, 504), frozenset(override.QUERY_PARAMETERS)
+)
 """The documentation of the actions that remove an attachment."""
 
 

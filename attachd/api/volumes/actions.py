@@ -17,7 +17,7 @@ import webob
 
 from attachd import exception, multiattach
 from attachd.api import microversions as mv
-from attachd.api import scheduler, validation
+from attachd.api import override, scheduler, validation
 from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.types import lookup
 from attachd.api.volumes import backend_calls, create_params, load, notify, policy, schema
@@ -74,7 +74,9 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
     PATH,
     "os-force_delete",
     policy=policy.FORCE_DELETE_ACTION,
-    doc=EndpointDoc(faults=(409, 429, 504)),
+    doc=EndpointDoc(
+        None, override.QUERY_PARAMETERS, (409, 429, 504), frozenset(override.QUERY_PARAMETERS)
+    ),
 )
 def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) -> None:
     """Delete a volume by force; the value under the action's name is ignored."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import webob
 
 from attachd import exception
-from attachd.api import idempotency, paging, validation
+from attachd.api import idempotency, override, paging, validation
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import (
@@ -194,7 +194,9 @@ _DELETE_DOC = EndpointDoc(
     parameters={
         "cascade": validation.query_flag("Ignored: there are no snapshots."),
         "force": validation.query_flag("Delete in any state. For administrators."),
+        **override.QUERY_PARAMETERS,
     },
+    ext_parameters=frozenset(override.QUERY_PARAMETERS),
 )
 
 

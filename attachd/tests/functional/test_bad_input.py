@@ -97,7 +97,9 @@ class EveryEndpointTest(Case):
                 if claim == "an empty object" and item.operation in EMPTY_MEANS_ALL:
                     continue
                 with self.subTest(claim, endpoint=item.operation):
-                    answer = self.api.request(method, url, token=wsgi_api.ADMIN, **options)
+                    version = mv.RequestedVersions(mv.LATEST, item.ext_since).header()
+                    asked = {"token": wsgi_api.ADMIN, "version": version, **options}
+                    answer = self.api.request(method, url, **asked)
                     self.assert_fault(answer, status, says)
 
     def test_unknown_id_returns_404_at_each_endpoint(self):
@@ -136,6 +138,21 @@ class EveryEndpointTest(Case):
                             method, f"{url}?{query}", version=version, token=wsgi_api.ADMIN
                         )
                         self.assertLess(answer.status, 500, answer.raw)
+
+    def test_unknown_parameter_returns_400_at_each_writing_endpoint(self):
+        for item in endpoint.load():
+            if item.method == "GET":
+                continue
+            with self.subTest(endpoint=item.operation):
+                url = f"{self._url(item.path, bad_input.UNKNOWN)}?dryrun%1B=true"
+                version = mv.RequestedVersions(mv.LATEST, item.ext_since).header()
+                body = {} if item.action is None else {item.action: None}
+                options = {"token": wsgi_api.ADMIN, "version": version}
+                clean = url.replace("%1B", "")
+                answer = self.api.request(item.method, clean, body, **options)
+                self.assert_fault(answer, 400, r"Unknown query parameters: 'dryrun'\. .* has ")
+                answer = self.api.request(item.method, url, body, **options)
+                self.assert_fault(answer, 400, "control characters")
 
     def test_unknown_microversion_returns_406_before_the_body_is_validated(self):
         for (method, path), item in self.endpoints.items():

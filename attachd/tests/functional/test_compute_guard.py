@@ -278,7 +278,7 @@ class OverrideTest(Case):
 
     def test_override_without_microversion_is_refused(self):
         identity = self.used()
-        self.assert_stays(identity, self.override(identity, version=wsgi_api.LATEST), 409)
+        self.assert_stays(identity, self.override(identity, version=wsgi_api.LATEST), 400)
 
     def test_override_without_reason_is_refused(self):
         identity = self.used()

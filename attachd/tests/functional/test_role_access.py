@@ -60,7 +60,7 @@ class GatesTest(ApiCase):
     @staticmethod
     def _opened(item):
         body = None if item.action is None else validation.VersionedSchema({}, item.since)
-        return dataclasses.replace(item, handler=lambda: None, arguments=(), body=body, query=None)
+        return dataclasses.replace(item, handler=lambda: None, arguments=(), body=body)
 
     def _ask(self, item, token):
         return self.api.request(

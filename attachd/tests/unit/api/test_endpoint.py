@@ -120,7 +120,8 @@ class AnswerTest(Case):
         def handler(snack_id, ctx, body, query, version, links, request, response):
             return locals()
 
-        chosen = self.declare(handler, body={"type": "object"})
+        doc = endpoint.EndpointDoc(parameters={"a": {}})
+        chosen = self.declare(handler, body={"type": "object"}, doc=doc)
         asked = call({"x": 1}, query="a=b", snack_id="s1")
         endpoint.select([chosen], asked)
         expected = {
@@ -144,11 +145,25 @@ class AnswerTest(Case):
             with self.assertRaisesRegex(exception.BadRequest, f"'{missing}' is a required"):
                 endpoint.call_handler(chosen, asked)
 
-    def test_parameters_are_checked(self):
-        chosen = self.declare(lambda: 1, query={"properties": {"a": {"enum": ["b"]}}})
-        self.assertEqual(1, endpoint.call_handler(chosen, call(query="a=b")))
-        with self.assertRaisesRegex(exception.InvalidInput, "attribute a"):
-            endpoint.call_handler(chosen, call(query="a=c"))
+    def test_unknown_parameters_of_writing_call_are_refused_with_known_ones(self):
+        doc = endpoint.EndpointDoc(
+            parameters={"all": {}, "raw": {}}, ext_parameters=frozenset({"raw"})
+        )
+        chosen = self.declare(lambda: 1, doc=doc)
+        self.assertEqual(1, endpoint.call_handler(chosen, call(query="all=b")))
+        for query, says in (
+            ("all=1&some=2&a+b", "'some', 'a b'. POST /snacks/.* has all, raw .attachd 1.0."),
+            ("raw=1", "raw need the header OpenStack-API-Version: volume 3.71, attachd 1.0"),
+        ):
+            with self.assertRaisesRegex(exception.BadRequest, says):
+                endpoint.call_handler(chosen, call(query=query))
+        asked = call(query="raw=1")
+        asked.ctx.ext_version = mv.EXT_BASE
+        self.assertEqual(1, endpoint.call_handler(chosen, asked))
+
+    def test_unknown_parameters_of_reading_call_are_ignored(self):
+        endpoint.endpoint("GET", "/snacks")(lambda: 1)
+        self.assertEqual(1, endpoint.call_handler(endpoint.REGISTER[-1], call(query="a=%00")))
 
     def test_error_of_action_body_begins_with_its_name(self):
         chosen = self.declare_action(lambda: None, body={"type": "object"})

@@ -8,7 +8,6 @@ from attachd.api import override
 from attachd.tests.fixtures import api_context, captured_notifications, db_rows
 
 SERVER = "11111111-2222-3333-4444-555555555555"
-OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 
 
 class OverrideTest(api_context.ApiContextCase):
@@ -20,8 +19,8 @@ class OverrideTest(api_context.ApiContextCase):
             "a1", volume, db_rows.PROJECT, "u", SERVER, "attached", "compute-1"
         )
 
-    def is_overridden(self, query, **headers):
-        request = webob.Request.blank(f"/?{query}", headers=headers or OWN)
+    def is_overridden(self, query):
+        request = webob.Request.blank(f"/?{query}")
         return override.is_overridden(self.ctx, request, [self.held])
 
     def test_override_is_logged(self):
@@ -47,10 +46,6 @@ class OverrideTest(api_context.ApiContextCase):
         self.ctx = api_context.make_context()
         with self.assertRaisesRegex(exception.Forbidden, "volume:attachment_delete_override"):
             self.is_overridden("override_reason=please")
-
-    def test_override_needs_ext_version(self):
-        plain = {"OpenStack-API-Version": "volume 3.71"}
-        self.assertFalse(self.is_overridden("override_reason=x", **plain))
 
     def test_override_is_optional(self):
         self.assertFalse(self.is_overridden(""))

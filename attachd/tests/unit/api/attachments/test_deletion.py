@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the deletion of attachments; those by force use the database."""
 
-import unittest
 from unittest import mock
 
 import webob
@@ -36,12 +35,10 @@ class DeleteTest(conf_fixture.DefaultConfCase):
         self.manager_api.detach.return_value = []
         self.detach_guard.check.return_value = SEEN
 
-    def delete(self):
-        return handlers.delete(self.ctx, "a1", self.request)
+    def delete(self, **query):
+        return handlers.delete(self.ctx, "a1", query, self.request)
 
-    def request_force(self):
-        """Make the request ask for force; return the replaced force_delete()."""
-        self.enterContext(mock.patch.object(deletion, "is_force_requested", return_value=True))
+    def replace_force_delete(self):
         return self.enterContext(mock.patch.object(deletion, "force_delete"))
 
     def test_delete_reservation_skips_manager(self):
@@ -85,18 +82,18 @@ class DeleteTest(conf_fixture.DefaultConfCase):
         self.assertEqual(["SharedConnection", "list_sharing"], names)
 
     def test_force_delete_checks_policy_without_guard(self):
-        force_delete = self.request_force()
-        self.delete()
+        force_delete = self.replace_force_delete()
+        self.delete(force="true")
         force_delete.assert_called_once_with(self.ctx, self.request, self.attachment)
         self.detach_guard.check.assert_not_called()
         rules = [call.args[0] for call in self.ctx.authorize.call_args_list]
         self.assertEqual([policy.DELETE, policy.FORCE], rules)
 
     def test_force_delete_without_permission_changes_nothing(self):
-        force_delete = self.request_force()
+        force_delete = self.replace_force_delete()
         self.ctx.authorize.side_effect = [None, exception.Forbidden(action=policy.FORCE)]
         with self.assertRaisesRegex(exception.Forbidden, "attachment_delete_force"):
-            self.delete()
+            self.delete(force="1")
         force_delete.assert_not_called()
 
     def test_delete_without_permission_changes_nothing(self):
@@ -107,28 +104,7 @@ class DeleteTest(conf_fixture.DefaultConfCase):
         self.cancel.assert_not_called()
 
 
-OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 SERVER = "11111111-2222-3333-4444-555555555555"
-
-
-def request(query="", **headers):
-    return webob.Request.blank(f"/?{query}", headers=headers or OWN)
-
-
-class IsForceRequestedTest(unittest.TestCase):
-    def test_force_parameter_accepts_booleans(self):
-        for query, expected in (("", False), ("force=true", True), ("force=0", False)):
-            self.assertIs(expected, deletion.is_force_requested(request(query)), query)
-
-    def test_invalid_force_parameter_is_refused_by_name(self):
-        for value in ("", "maybe", "%20", "2"):
-            with self.assertRaisesRegex(exception.InvalidInput, "force.*true or false"):
-                deletion.is_force_requested(request(f"force={value}"))
-
-    def test_force_parameter_without_attachd_version_is_ignored(self):
-        plain = {"OpenStack-API-Version": "volume 3.71"}
-        self.assertFalse(deletion.is_force_requested(request("force=true", **plain)))
-        self.assertFalse(deletion.is_force_requested(request("force=maybe", **plain)))
 
 
 class ForceDeleteTest(api_context.ApiContextCase):
@@ -145,7 +121,8 @@ class ForceDeleteTest(api_context.ApiContextCase):
 
     def remove(self, state, query="", allowed_states=None):
         attachment = self.attachment(state)
-        answer = deletion.force_delete(self.ctx, request(query), attachment, allowed_states)
+        request = webob.Request.blank(f"/?{query}")
+        answer = deletion.force_delete(self.ctx, request, attachment, allowed_states)
         return attachment, answer
 
     def details(self):
