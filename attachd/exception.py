@@ -7,6 +7,7 @@ Only api/errors.py reads ``code``.
 import re
 from typing import Any, ClassVar, Final
 
+_CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COMMAND: Final = re.compile(r"'[^']*' (?=failed: |did not end )")
 _QUOTED_PATH: Final = re.compile(r"(?<=['\"])/[^'\"]+(?=['\"])")
 _PATH: Final = re.compile(
@@ -25,7 +26,9 @@ def hide_paths(text: str) -> str:
 
 
 class AttachdError(Exception):
-    """Base class; the message is built from ``msg_fmt`` and the keyword arguments.
+    """The service failed unexpectedly: report it with the ID of the request.
+
+    Base class; the message is built from ``msg_fmt`` and the keyword arguments.
 
     :cvar code: HTTP status that the API answers with
     """
@@ -36,6 +39,15 @@ class AttachdError(Exception):
     def __init__(self, message: str | None = None, **details: Any) -> None:
         self.details = details
         super().__init__(message if message is not None else self.msg_fmt % details)
+
+    @classmethod
+    def reason_code(cls) -> str:
+        """Return the name of the error for programs: it stays when the sentence changes.
+
+        Source: the API-SIG's guideline on errors, ``code``; Placement's codes.
+        """
+        name = "InternalError" if cls is AttachdError else cls.__name__
+        return f"attachd.{_CAPITAL.sub('_', name).lower()}"
 
 
 class BadRequest(AttachdError):
@@ -340,10 +352,7 @@ class Unavailable(AttachdError):
 
 
 class TooManyCalls(AttachdError):
-    """The caller's own requests are too many at the same time: retry later, with fewer.
-
-    ``retry_after=SECONDS`` overrides the configured time for the retry.
-    """
+    """The caller's own requests are too many at the same time: retry later, with fewer."""
 
     code = 429
     msg_fmt = "%(reason)s"
@@ -384,16 +393,6 @@ class ConfigurationError(AttachdError):
     """The configuration is invalid: correct the option that the message names."""
 
     msg_fmt = "%(reason)s"
-
-
-def _name_as_ours() -> None:
-    """Have each of the errors say that it is of this module, by which RPC finds its class."""
-    for kind in list(globals().values()):
-        if isinstance(kind, type) and issubclass(kind, AttachdError):
-            kind.__module__ = __name__
-
-
-_name_as_ours()
 
 
 class VolumeTypeNotFound(NotFound):

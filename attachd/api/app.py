@@ -51,6 +51,9 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _MAX_PROJECT_ID = 64
 """Characters of a project id, as the database stores it."""
 
+_EXT_VERSION = "attachd.ext_version"
+"""The key of the requested version of attachd's own API in the environment of a request."""
+
 Identify = Callable[[dict[str, Any], str | None], RequestContext]
 """(environ, project id of the URL) -> context; raises Unauthorized, BadRequest."""
 
@@ -165,11 +168,11 @@ class Root:
             return self._handle(request, response, parts)
         if parts[0] != "v3" or len(parts) == 1:
             return exc.HTTPNotFound()
-        below = parts[1:]
-        if request.method == "OPTIONS" and (methods := self._table.list_methods(below)):
+        if request.method == "OPTIONS" and (methods := self._table.list_methods(parts[1:])):
             return _allow(response, methods)
         # webob sends no body to HEAD.
-        match = self._table.find("GET" if request.method == "HEAD" else request.method, below)
+        method = "GET" if request.method == "HEAD" else request.method
+        match = self._table.find(method, parts[1:])
         if match is None:
             return exc.HTTPNotFound()
         return self._handle(request, response, match)
@@ -180,6 +183,7 @@ class Root:
         response.headers["x-compute-request-id"] = request.environ["openstack.request_id"]
         try:
             requested = mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION"))
+            request.environ[_EXT_VERSION] = requested.ext_version
             _set_version_header(response, requested.header())
             if isinstance(match, Match):
                 self._call(request, response, match, requested)
@@ -237,7 +241,8 @@ def _set_version_header(response: webob.Response, header: str) -> None:
 
 
 def _send_fault(request: webob.Request, response: webob.Response, error: Exception) -> None:
-    fault = errors.fault(error, request.environ["openstack.request_id"])
+    environ = request.environ
+    fault = errors.fault(error, environ["openstack.request_id"], environ.get(_EXT_VERSION))
     if isinstance(error, exception.Unauthorized):
         del response.headers["x-compute-request-id"]  # as keystonemiddleware answers a 401
     if isinstance(error, exception.NotAcceptable) and error.details["version"] >= mv.MINIMUM:
@@ -334,7 +339,7 @@ class FaultMiddleware:
         try:
             return self._inner(environ, start)
         except Exception as error:  # noqa: BLE001  errors.fault() logs and answers all of them
-            fault = errors.fault(error, identity)
+            fault = errors.fault(error, identity, environ.get(_EXT_VERSION))
             response = Response(fault.body, fault.status, list(fault.headers.items()))
             response.content_type = "application/json"
             answer: Iterable[bytes] = response(environ, start)

@@ -2,13 +2,13 @@
 """Conversion of exceptions into fault bodies; used by root and app.
 
 ``{"badRequest": {"code": 400, "message": "..."}}``: clients read the only value and
-ignore its key.
+ignore its key.  Under attachd 1.0 the value also has ``reason_code``.
 """
 
 import json
 import math
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from oslo_log import log
 
@@ -44,6 +44,7 @@ RETRYABLE = frozenset(
 )
 """Statuses for a temporary failure: the same request may succeed after Retry-After."""
 
+_SERVERS_FAULT: Final = 500
 MAX_RETRY_AFTER = 3600
 """Upper limit of Retry-After, in seconds."""
 
@@ -62,18 +63,28 @@ class Fault(NamedTuple):
     headers: dict[str, str]
 
 
-def fault(error: Exception, request_id: str) -> Fault:
-    """Convert an exception into a response, and log it if it is the server's fault."""
+def fault(error: Exception, request_id: str, ext_version: Any = None) -> Fault:
+    """Convert an exception into a response, and log it if it is the server's fault.
+
+    :param ext_version: of attachd's own API, as requested; None: the answer is that of the Block
+        Storage API
+    """
     if isinstance(error, UnicodeDecodeError):
-        return _fault(400, NOT_UTF_8)
+        error = exception.BadRequest(reason=NOT_UTF_8)
     if not isinstance(error, exception.AttachdError):
         LOG.error("Unexpected error in request %s", request_id, exc_info=error)
-        return _fault(500, UNEXPECTED_ERROR.format(request_id=request_id))
-    message = str(error)
-    if error.code >= 500:  # noqa: PLR2004  HTTP: the server's own fault
+        error = exception.AttachdError(UNEXPECTED_ERROR.format(request_id=request_id))
+    elif error.code >= _SERVERS_FAULT:
         LOG.warning("Request %s failed: %s", request_id, error)
-        message = exception.hide_paths(message)
-    return _fault(error.code, message, _retry_after(error))
+    content = {"code": error.code, "message": public_message(error)}
+    if ext_version is not None:
+        content["reason_code"] = error.reason_code()
+    return _fault(error.code, content, _retry_after(error))
+
+
+def public_message(error: exception.AttachdError) -> str:
+    """Return the message of an error for users."""
+    return exception.hide_paths(str(error)) if error.code >= _SERVERS_FAULT else str(error)
 
 
 def _retry_after(error: exception.AttachdError) -> int:
@@ -82,11 +93,10 @@ def _retry_after(error: exception.AttachdError) -> int:
     return min(max(1, math.ceil(retry_after)), MAX_RETRY_AFTER)
 
 
-def _fault(code: int, message: str, seconds: int = 0) -> Fault:
+def _fault(code: int, content: dict[str, Any], seconds: int) -> Fault:
     if code == 401:  # noqa: PLR2004  in the form of keystonemiddleware
-        error = {"code": code, "title": "Unauthorized", "message": message}
+        error = {"code": code, "title": "Unauthorized", **content}
         return Fault(code, _encode({"error": error}), {"WWW-Authenticate": "attachd"})
-    content: dict[str, Any] = {"code": code, "message": message}
     headers = {}
     if code == 413:  # noqa: PLR2004
         content["retryAfter"] = headers["Retry-After"] = "0"

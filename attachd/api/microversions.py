@@ -156,8 +156,8 @@ EXT_BASE = _ext_row(
     1,
     0,
     "Attachments show their host and what shares their connection, volumes show all their "
-    "attachments, and an administrator may delete an attachment although Compute uses it, or by "
-    "force.",
+    "attachments, errors have codes, and an administrator may delete an attachment although "
+    "Compute uses it, or by force.",
 )
 EXT_LATEST = next(reversed(_ext_sentences))
 

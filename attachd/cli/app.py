@@ -117,9 +117,19 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a message."""
+        code = _reason_code(record.msg)
         if not self._debug:
             record = logging.makeLogRecord({**vars(record), "exc_info": None, "exc_text": None})
-        return strutils.mask_password(super().format(record))
+        return strutils.mask_password(super().format(record)) + (f" ({code})" if code else "")
+
+
+def _reason_code(error: Any) -> str | None:
+    """Return the code that the service gave beside the message of an error; None: it gave none."""
+    try:
+        (fault,) = error.response.json().values()
+        return f"{fault['reason_code']}"
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def main() -> int:

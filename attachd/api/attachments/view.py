@@ -7,6 +7,7 @@ policy allows to see them, and those of an attachment with an agent to no caller
 
 from collections.abc import Iterable, Mapping, Sequence
 import datetime
+from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
 from oslo_log import log
@@ -64,6 +65,7 @@ class ExtDetail(Detail):
     :ivar expires_at: when the reservation expires unless it is connected; null: never
     :ivar error: why it is in error_attaching or error_detaching, or the last error of its agent,
         or null
+    :ivar reason_code: of that error, as in the answers with errors
     :ivar agent: the host whose agent attaches it; null: its caller does
     :ivar device: its path on that host, once it exists
     :ivar shared_connections_by_attachment: ids of others that use the same connection between
@@ -75,6 +77,7 @@ class ExtDetail(Detail):
     mountpoint: str | None
     expires_at: datetime.datetime | None
     error: str | None
+    reason_code: str | None
     agent: str | None
     device: str | None
     shared_connections_by_attachment: list[str]
@@ -206,10 +209,27 @@ def _ext_detail(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
         "mountpoint": row["mountpoint"],
         "expires_at": row["expires_at"] if row["state"] == AttachmentState.RESERVED else None,
         "error": row["error"],
+        "reason_code": _reason_code(row),
         "agent": row["agent"],
         "device": row["device"],
         "shared_connections_by_attachment": sharing,
     }
+
+
+_ERRORS: Final[Mapping[str, type[exception.AttachdError]]] = MappingProxyType(
+    {
+        AttachmentState.CONNECT_FAILED: exception.ConnectFailed,
+        AttachmentState.CONNECT_UNKNOWN: exception.ConnectFailed,
+        AttachmentState.DISCONNECT_FAILED: exception.DisconnectFailed,
+    }
+)
+"""The error of a manager in each state; in other states it is that of an agent."""
+
+
+def _reason_code(row: Row) -> str | None:
+    if row["error"] is None:
+        return None
+    return _ERRORS.get(row["state"], exception.AgentError).reason_code()
 
 
 def _redacted(visibility: SecretVisibility, row: Row, full: Detail) -> Detail:

@@ -144,7 +144,9 @@ def _fault(status: int) -> Schema:
         inner["title"] = {"type": "string"}
     if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         inner["retryAfter"] = {"type": "string"}
-    schema = _object({key: _object(inner)})
+    faulty = _object(inner)
+    inner["reason_code"] = {"type": "string", "pattern": r"^attachd\.[a-z_]+$"}
+    schema = _object({key: faulty})
     response: Schema = {"description": DESCRIPTIONS[status]}
     if status in {*errors.RETRYABLE, http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
         response["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}

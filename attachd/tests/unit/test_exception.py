@@ -2,6 +2,7 @@
 """The errors: status, message and serialization of each."""
 
 import inspect
+from pathlib import Path
 import re
 import unittest
 
@@ -9,6 +10,21 @@ from oslo_messaging._drivers import common
 from oslo_serialization import jsonutils
 
 from attachd import exception
+from attachd.api import idempotency
+
+_REFERENCE = Path(__file__).parents[3] / "api-ref/source/v3/errors.inc"
+_KEY_ERRORS = (idempotency.KeyInUse, idempotency.KeyReused, idempotency.KeyResourceGone)
+_NOT_IN_API = {
+    exception.BackendError,
+    exception.BackendUnreachable,
+    exception.ConfigurationError,
+    exception.DetachFailed,
+    exception.DeviceBusy,
+    exception.HostError,
+    exception.LocalConflict,
+    exception.MissingRequirements,
+}
+"""Errors of managers, hosts and commands, which no call of the API is answered with."""
 
 CODES = {
     "AttachdError": 500,
@@ -162,6 +178,27 @@ class ErrorsTest(unittest.TestCase):
             )
             self.assertIsInstance(back, kind, name)
             self.assertEqual(str(error), back.args[0].partition("\n")[0], name)
+
+
+class ReasonCodeTest(unittest.TestCase):
+    def test_reason_code_is_name_in_lower_case(self):
+        self.assertEqual(
+            "attachd.volume_not_available", exception.VolumeNotAvailable.reason_code()
+        )
+        self.assertEqual("attachd.not_multiattach", exception.NotMultiattach.reason_code())
+        self.assertEqual("attachd.internal_error", exception.AttachdError.reason_code())
+
+    def test_api_reference_has_row_of_each_error(self):
+        kinds = {kind.reason_code(): kind for kind in (*_classes().values(), *_KEY_ERRORS)}
+        rows = [
+            (f"``{code}``", f"{kind.code}", str(inspect.getdoc(kind)).splitlines()[0])
+            for code, kind in sorted(kinds.items())
+            if kind not in _NOT_IN_API
+        ]
+        expected = "".join(f"   * - {row[0]}\n     - {row[1]}\n     - {row[2]}\n" for row in rows)
+        text = _REFERENCE.read_text(encoding="utf-8")
+        table = text.partition("     - Meaning\n")[2].partition("\n\n")[0] + "\n"
+        self.assertEqual(expected, table, f"{_REFERENCE} lists other errors")
 
 
 class MessageTest(unittest.TestCase):

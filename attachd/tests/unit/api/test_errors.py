@@ -44,6 +44,17 @@ class FaultTest(unittest.TestCase):
                 self.assertEqual((status, key), (fault.status, found))
                 self.assertEqual((status, str(error)), (content["code"], content["message"]))
 
+    def test_reason_code_is_shown_under_attachd_version_only(self):
+        for error, code in (
+            (exception.VolumeNotFound(volume_id="x"), "attachd.volume_not_found"),
+            (exception.Unauthorized(reason="who?"), "attachd.unauthorized"),
+            (KeyError("secret"), "attachd.internal_error"),
+        ):
+            for version, expected in ((None, None), ((1, 0), code)):
+                body = json.loads(errors.fault(error, REQUEST, version).body)
+                ((_key, content),) = body.items()
+                self.assertEqual(expected, content.get("reason_code"))
+
     def test_too_large_request_may_be_retried_at_once(self):
         fault = errors.fault(exception.TooLarge(what="x", limit=1), REQUEST)
         self.assertEqual("0", json.loads(fault.body)["overLimit"]["retryAfter"])

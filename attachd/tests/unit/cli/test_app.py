@@ -3,6 +3,7 @@
 
 import logging
 import unittest
+from unittest import mock
 
 from openstack import exceptions
 
@@ -79,6 +80,19 @@ class FailureTest(unittest.TestCase):
         done = programs.run("-q", "attachment-list", connection=Broken())
         self.assertEqual((1, ""), (done.code, done.out))
         self.assertIn("It is down.\n", done.err)
+
+    def test_failure_shows_reason_code_of_service(self):
+        for body, shown in (
+            ({"badRequest": {"message": "It is down.", "reason_code": "attachd.x"}}, True),
+            ({"badRequest": {"message": "It is down."}}, False),
+            ("It is down.", False),
+        ):
+            response = mock.Mock(status_code=503, headers={}, **{"json.return_value": body})
+            error = exceptions.HttpException("It is down.", response=response)
+            connection = mock.Mock()
+            connection.block_storage.request.side_effect = error
+            done = programs.run("attachment-list", connection=connection)
+            self.assertEqual(shown, done.err.endswith(" (attachd.x)\n"), done.err)
 
     def test_failure_shows_no_library_logs_traceback_or_secret(self):
         done = programs.run("attachment-list", connection=Broken())

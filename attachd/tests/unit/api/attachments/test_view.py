@@ -118,6 +118,7 @@ class ViewTest(api_context.ApiContextCase):
             "mountpoint": "/dev/vdb",
             "expires_at": None,
             "error": "The backend failed.",
+            "reason_code": "attachd.agent_error",
             "agent": "compute-1",
             "device": "/dev/sdc",
             "shared_connections_by_attachment": [other["id"]],
