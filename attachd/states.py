@@ -161,7 +161,8 @@ ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingPro
         Event.GRANTED: Transition(frozenset({_A.CONNECTING}), _A.CONNECTED),
         Event.CONNECT_FAILED: Transition(frozenset({_A.CONNECTING}), _A.CONNECT_FAILED),
         Event.CONNECT_LOST: Transition(frozenset({_A.CONNECTING}), _A.CONNECT_UNKNOWN),
-        # A reservation may be completed without a connector, as the API has always allowed.
+        # A reservation may be completed without a connector, as the Block Storage API allows;
+        # attachd's own API refuses it before.
         Event.COMPLETE: Transition(
             frozenset({_A.RESERVED, _A.CONNECTED, _A.ATTACHED}), _A.ATTACHED
         ),

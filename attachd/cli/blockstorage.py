@@ -18,7 +18,7 @@ MODE = "3.54"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Requests attachd's own fields."""
 OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.0"}
-"""Requests attachd's own fields where the service has them; Cinder ignores what is not its own."""
+"""Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
 
 _SLACK = 30
 _OWN_FILTERS = frozenset({"agent", "created_at", "updated_at"})
@@ -66,9 +66,9 @@ class BlockStorage:
         return self._one("PUT", path, json=body, microversion=ATTACHMENTS)
 
     def complete(self, attachment_id: str) -> None:
-        """Report that the host uses the volume."""
+        """Report that the host uses the volume; attachd refuses it if no host has access."""
         path = _path("attachments", attachment_id, "action")
-        self._ask("POST", path, json={"os-complete": None}, microversion=ATTACHMENTS)
+        self._ask("POST", path, json={"os-complete": None}, headers=OWN_IF_ANY)
 
     def delete(self, attachment_id: str, query: Mapping[str, str] | None = None) -> None:
         """Revoke the host's access and delete the attachment.

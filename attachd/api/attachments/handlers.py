@@ -10,6 +10,7 @@ from typing import Any, Final, NotRequired
 
 import webob
 
+from attachd import exception
 from attachd.api import detach_guard, idempotency, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
@@ -27,6 +28,7 @@ from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads
+from attachd.states import AttachmentState
 
 ITEM = "/attachments/{attachment_id}"
 ACTION = "/attachments/{attachment_id}/action"
@@ -169,12 +171,22 @@ def update(
     doc=EndpointDoc(faults=(409,)),
 )
 def complete(ctx: RequestContext, attachment_id: str) -> None:
-    """Record that the volume is in use; the value under the action's name is ignored."""
+    """Record that the volume is in use; the value under the action's name is ignored.
+
+    Without attachd 1.0 a reservation can be completed too, as the Block Storage API allows.
+    """
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.COMPLETE, attachment)
     if attachment.wire_state != "attached":
         lifecycle.check_no_agent(attachment)
     before = attachment.state
+    # No transition leads back to a reservation: the check holds when the row is changed.
+    if ctx.ext_version is not None and before == AttachmentState.RESERVED:
+        raise exception.Conflict(
+            reason=f"Attachment {attachment.id} is reserved: no host has access to volume "
+            f"{attachment.volume_id}, so it cannot be completed. Connect it first: PUT "
+            f"/attachments/{attachment.id} with the connector of the host."
+        )
     attachment.complete()
     lifecycle.notify_completed(attachment, before)
 

@@ -9,7 +9,7 @@ import unittest
 from openstack import exceptions
 import requests
 
-from attachd.cli.blockstorage import OWN, BlockStorage
+from attachd.cli.blockstorage import OWN, OWN_IF_ANY, BlockStorage
 
 
 def answer(status=200, body=None):
@@ -106,6 +106,7 @@ class BlockStorageTest(unittest.TestCase):
         method, url, request = self.proxy.asked[0]
         self.assertEqual(("POST", "/attachments/a1/action"), (method, url))
         self.assertEqual({"os-complete": None}, request["json"])
+        self.assertEqual(OWN_IF_ANY, request["headers"])
 
     def test_delete_refusal_has_message_of_service(self):
         storage = self.storage(answer(409, {"conflictingRequest": {"message": "it is in use"}}))
