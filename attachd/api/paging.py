@@ -13,6 +13,7 @@ from attachd.db.engine.paging import Direction, Page
 
 PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
 ALL_PROJECTS = "all_tenants"
+WITH_COUNT: Final = "with_count"
 
 PAGE_PARAMETERS: Final[Mapping[str, validation.Schema]] = MappingProxyType(
     {
@@ -52,10 +53,13 @@ _DIRECTIONS: Mapping[str, Direction] = MappingProxyType({"asc": "asc", "desc": "
 _LARGEST_OFFSET = 2**31 - 1
 
 
-def read(query: Mapping[str, str], sort_keys: Mapping[str, str]) -> Page:
+def read(
+    query: Mapping[str, str], sort_keys: Mapping[str, str], default_key: str = "created_at"
+) -> Page:
     """Parse the parameters of a page.
 
     :param sort_keys: columns by their names on the wire
+    :param default_key: one of these names
     :raises BadRequest: naming the parameter that is wrong
     """
     limit = _number(query, "limit", CONF.api.max_limit)
@@ -63,7 +67,17 @@ def read(query: Mapping[str, str], sort_keys: Mapping[str, str]) -> Page:
         limit=min(limit, CONF.api.max_limit),
         marker=query.get("marker") or None,
         offset=_number(query, "offset", 0),
-        sort=tuple(_sort(query, sort_keys)),
+        sort=tuple(_sort(query, sort_keys, default_key)),
+    )
+
+
+def pop_with_count(parameters: dict[str, str], version: mv.Version) -> bool:
+    """Remove ``with_count`` from the parameters of a list; return whether it is requested.
+
+    Before 3.45 it is an unknown filter.
+    """
+    return version >= mv.SUPPORT_COUNT_INFO and validation.parse_bool(
+        WITH_COUNT, parameters.pop(WITH_COUNT, "false")
     )
 
 
@@ -76,13 +90,15 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
     return min(int(text), _LARGEST_OFFSET)
 
 
-def _sort(query: Mapping[str, str], known: Mapping[str, str]) -> list[tuple[str, Direction]]:
+def _sort(
+    query: Mapping[str, str], known: Mapping[str, str], default_key: str
+) -> list[tuple[str, Direction]]:
     if "sort" in query and ("sort_key" in query or "sort_dir" in query):
         raise exception.BadRequest(
             reason="The 'sort_key' and 'sort_dir' parameters are deprecated and cannot be used "
             "with the 'sort' parameter."
         )
-    default = f"{query.get('sort_key', 'created_at')}:{query.get('sort_dir', 'desc')}"
+    default = f"{query.get('sort_key', default_key)}:{query.get('sort_dir', 'desc')}"
     pairs: dict[str, Direction] = {}
     for part in query.get("sort", default).split(","):
         key, _, direction = (piece.strip() for piece in part.partition(":"))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api import validation
+from attachd.api import paging
 from attachd.api.endpoint import Endpoint, action
 from attachd.api.volumes import load, policy
 from attachd.context import RequestContext
@@ -147,8 +147,7 @@ def list_empty_collections() -> list[Endpoint]:
 def _empty(collection: EmptyCollection) -> Callable[[Mapping[str, str], mv.Version], Body]:
     def index(query: Mapping[str, str], version: mv.Version) -> Body:
         answer: Body = {collection.key: []}
-        counted = collection.counted and version >= mv.SUPPORT_COUNT_INFO
-        if counted and validation.parse_bool("with_count", query.get("with_count", "false")):
+        if collection.counted and paging.pop_with_count(dict(query), version):
             answer["count"] = 0
         return answer
 

@@ -100,7 +100,7 @@ class BlockStorage:
             answer = self._ask("GET", path, params=asked, **settings)
             page = answer["attachments"]
             found += page
-            # The API has no links: only an empty page says that there are no more.
+            # Without attachd 1.0 only an empty page says that there are no more.
             if "limit" in query or not page:
                 return found
             asked["marker"] = page[-1]["id"]

@@ -5,7 +5,7 @@ Each handler that changes something loads, authorises, acts and shows.  A reserv
 before the manager is asked to connect, and only the manager writes after that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NotRequired
 
 import webob
@@ -23,12 +23,21 @@ from attachd.api.attachments import (
     schema,
     view,
 )
-from attachd.api.endpoint import AsyncPreference, EndpointDoc, action, endpoint
+from attachd.api.endpoint import (
+    AsyncPreference,
+    EndpointDoc,
+    Links,
+    action,
+    endpoint,
+)
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
+from attachd.db.engine.paging import Page
 from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads
 from attachd.states import AttachmentState
+
+Row = dict[str, Any]
 
 ITEM = "/attachments/{attachment_id}"
 ACTION = "/attachments/{attachment_id}/action"
@@ -39,6 +48,9 @@ _LIST_PARAMETERS = {
     **paging.ALL_PROJECTS_PARAMETER,
     **register.ATTACHMENT.parameters,
     **filters.EXT_FILTERS,
+    paging.WITH_COUNT: validation.query_flag(
+        "attachd 1.0. Return the number of attachments on all pages."
+    ),
 }
 _DELETE_DOC = EndpointDoc(
     {
@@ -204,14 +216,17 @@ def show(ctx: RequestContext, attachment_id: str) -> dict[str, view.Detail]:
     "/attachments",
     since=mv.NEW_ATTACH,
     policy=policy.LIST,
-    doc=EndpointDoc({"attachments": list[view.Summary]}, _LIST_PARAMETERS),
+    doc=EndpointDoc({"attachments": list[view.Summary], **view.LIST_EXTRAS}, _LIST_PARAMETERS),
 )
 def index(
-    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
-) -> dict[str, list[view.Summary]]:
-    """List attachments, newest first: one statement a page, without links to the next page."""
-    page = paging.read(query, filters.SORT_KEYS)
-    return view.list_summaries(attachment_queries.page(filters.parse(ctx, query, version), page))
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version, links: Links
+) -> dict[str, Any]:
+    """List attachments, newest first: one statement a page.
+
+    Under attachd 1.0 the answer has a link to the next page, and the number of all on request.
+    """
+    rows, extras = _page(ctx, query, version, links, "/attachments", attachment_queries.page)
+    return {**view.list_summaries(rows), **extras}
 
 
 @endpoint(
@@ -219,18 +234,44 @@ def index(
     "/attachments/detail",
     since=mv.NEW_ATTACH,
     policy=policy.LIST,
-    doc=EndpointDoc({"attachments": list[view.Detail | view.ExtDetail]}, _LIST_PARAMETERS),
+    doc=EndpointDoc(
+        {"attachments": list[view.Detail | view.ExtDetail], **view.LIST_EXTRAS}, _LIST_PARAMETERS
+    ),
 )
 def detail(
-    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
-) -> dict[str, Sequence[view.Detail]]:
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version, links: Links
+) -> dict[str, Any]:
     """List attachments, newest first, with all that is needed to connect.
 
     One statement a page, and a second one under attachd 1.0.
     """
-    page = paging.read(query, filters.SORT_KEYS)
-    rows = attachment_queries.page_with_secrets(filters.parse(ctx, query, version), page)
-    return view.list_details(ctx, rows)
+    rows, extras = _page(
+        ctx, query, version, links, "/attachments/detail", attachment_queries.page_with_secrets
+    )
+    return {**view.list_details(ctx, rows), **extras}
+
+
+def _page(
+    ctx: RequestContext,
+    query: Mapping[str, str],
+    version: mv.Version,
+    links: Links,
+    path: str,
+    read: Callable[[attachment_queries.Filters, Page], list[Row]],
+) -> tuple[list[Row], dict[str, Any]]:
+    """Return the rows of a page, and what the answer has besides them: only under attachd 1.0."""
+    parameters = dict(query)
+    is_ext = ctx.ext_version is not None
+    counted = is_ext and paging.pop_with_count(parameters, version)
+    page = paging.read(parameters, filters.SORT_KEYS)
+    matching = filters.parse(ctx, parameters, version)
+    rows = read(matching, page)
+    extras: dict[str, Any] = {}
+    if is_ext and (more := paging.next_link(links, path, query, page, rows)):
+        extras["attachments_links"] = more
+    if counted:
+        extras["count"] = attachment_queries.count(matching)
+    return rows, extras
 
 
 @endpoint(

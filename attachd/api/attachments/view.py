@@ -8,15 +8,16 @@ policy allows to see them, and those of an attachment with an agent to no caller
 from collections.abc import Iterable, Mapping, Sequence
 import datetime
 from types import MappingProxyType
-from typing import Any, Final, TypedDict
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from oslo_log import log
 
 from attachd import exception, objects
 from attachd.api import identity
+from attachd.api import microversions as mv
 from attachd.api import policy as rules
 from attachd.api.attachments import policy
-from attachd.api.endpoint import EndpointDoc
+from attachd.api.endpoint import EndpointDoc, Link
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment, flat_connection
@@ -82,6 +83,12 @@ class ExtDetail(Detail):
     device: str | None
     shared_connections_by_attachment: list[str]
 
+
+LIST_EXTRAS: Final = {
+    "attachments_links": NotRequired[Annotated[list[Link], mv.EXT_BASE]],
+    "count": NotRequired[Annotated[int, mv.EXT_BASE]],
+}
+"""What a list may have besides the attachments."""
 
 ONE_DOC: Final = EndpointDoc({"attachment": Detail | ExtDetail})
 """The answer with one attachment."""

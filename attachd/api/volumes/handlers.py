@@ -110,11 +110,9 @@ SORT_KEYS: Final = MappingProxyType(
         "size": "size_gib",
     }
 )
-WITH_COUNT: Final = "with_count"
-
 _LIST_PARAMETERS: Final = {
     **filters.QUERY_PARAMETERS,
-    WITH_COUNT: validation.query_flag("Return the number of volumes on all pages."),
+    paging.WITH_COUNT: validation.query_flag("Return the number of volumes on all pages."),
 }
 _LIST_DOC: Final = EndpointDoc(
     {"volumes": list[view.VolumeSummary], **view.LIST_EXTRAS}, _LIST_PARAMETERS
@@ -163,9 +161,7 @@ def _page(
     """Return the rows of a page, and what the answer has besides them."""
     parameters = dict(query)
     page = paging.read(parameters, SORT_KEYS)
-    counted = viewer.version >= mv.SUPPORT_COUNT_INFO and validation.parse_bool(
-        WITH_COUNT, parameters.pop(WITH_COUNT, "false")
-    )
+    counted = paging.pop_with_count(parameters, viewer.version)
     matching = filters.parse(ctx, parameters, viewer.version)
     rows = [] if matching is None else volume_queries.page(matching, page)
     answer: Body = {}

@@ -108,6 +108,14 @@ def count_attached(volume_ids: Sequence[str]) -> dict[str, int]:
     return counts
 
 
+@retried
+def count(filters: Filters) -> int:
+    """Return the number of attachments on all pages."""
+    statement = sa.select(sa.func.count()).select_from(_ATTACHMENTS).where(*_conditions(filters))
+    with session.reader() as connection:
+        return int(connection.execute(statement).scalar_one())
+
+
 def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> list[Row]:
     statement = statement.where(*_conditions(filters))
     visible = paging.equal(_ATTACHMENTS, filters, ("project_id",))

@@ -71,7 +71,8 @@ class Case(unittest.TestCase):
         return answer["volumes"]
 
     def attachments(self, ctx, **query):
-        return attachment_lists.detail(ctx, query, mv.LATEST)["attachments"]
+        answer = attachment_lists.detail(ctx, query, mv.LATEST, api_context.make_links())
+        return answer["attachments"]
 
     def lists(self):
         """Yield who may list what, with the table and the condition of its rows."""
@@ -238,7 +239,9 @@ class OnMariadb(Pages):
     def test_time_filters_read_matching_rows_only(self):
         def own(ctx, **query):
             with mock.patch.object(ctx, "ext_version", mv.EXT_BASE):
-                return attachment_lists.index(ctx, query, mv.LATEST)["attachments"]
+                return attachment_lists.index(ctx, query, mv.LATEST, api_context.make_links())[
+                    "attachments"
+                ]
 
         found = {"created_at": 59, "updated_at": 59}
         for name, text in OWN_ATTACHMENT_FILTERS.items():

@@ -158,14 +158,14 @@ class ListsTest(conf_fixture.DefaultConfCase):
         self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[], ext_version=None)
 
     def test_index_reads_no_secrets(self):
-        (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST)["attachments"]
+        (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
         self.assertEqual({"id", "status", "instance", "volume_id"}, set(shown))
         self.db.page_with_secrets.assert_not_called()
         parsed, page = self.db.page.call_args.args
         self.assertEqual(({"project_id": "p"}, 5), (parsed, page.limit))
 
     def test_detail_reads_one_query(self):
-        (shown,) = handlers.detail(self.ctx, {}, mv.LATEST)["attachments"]
+        (shown,) = handlers.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
         self.assertIn("connection_info", shown)
         self.db.page_with_secrets.assert_called_once()
 
@@ -177,7 +177,7 @@ class ListsTest(conf_fixture.DefaultConfCase):
             (handlers.detail, self.db.page_with_secrets),
         ):
             parsed.return_value = []
-            list_(self.ctx, query, mv.LATEST)
+            list_(self.ctx, query, mv.LATEST, None)
             self.assertEqual({"project_id": "p", **query}, parsed.call_args.args[0])
 
 
