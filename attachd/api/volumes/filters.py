@@ -66,8 +66,9 @@ def _known_filters(
 ) -> dict[str, str] | None:
     """Return the filters as a version understands them; None: no volume passes."""
     known = _known(ctx, version)
-    if ctx.is_admin and version < mv.RESOURCE_FILTER and paging.unknown_filters(query, known):
-        # Administrators' unknown filters were applied; those of other users were ignored.
+    is_unchecked = ctx.is_admin and (ctx.ext_version is None or version < mv.RESOURCE_FILTER)
+    if is_unchecked and paging.unknown_filters(query, known):
+        # Administrators' filters apply unchecked, and no volume has such a field.
         return None
     requested = paging.filters(query, known, version)
     for name in _unknown_before(version):

@@ -54,12 +54,17 @@ class ProjectTest(Case):
 
 class KnownFiltersTest(Case):
     def test_unknown_filter_is_refused_since_3_31_and_ignored_before(self):
-        for ctx in (self.member, self.admin):
-            self.assertIn("colour", self.refused(ctx, {"colour": "red"}, mv.Version(3, 31)))
-        before = mv.Version(3, 30)
-        self.assertEqual(OWN, filters.parse(self.member, {"colour": "red"}, before))
-        # An administrator's unknown filter is applied, and no volume passes it.
-        self.assertIsNone(filters.parse(self.admin, {"colour": "red"}, before))
+        query, before = {"colour": "red"}, mv.Version(3, 30)
+        self.assertIn("colour", self.refused(self.member, query, mv.Version(3, 31)))
+        self.assertEqual(OWN, filters.parse(self.member, query, before))
+
+    def test_unknown_filter_of_admin_is_applied_or_refused_under_attachd_1_0(self):
+        query, before = {"colour": "red"}, mv.Version(3, 30)
+        for version in (before, mv.Version(3, 31), mv.LATEST):
+            self.assertIsNone(filters.parse(self.admin, query, version))
+        self.admin.ext_version = mv.EXT_BASE
+        self.assertIsNone(filters.parse(self.admin, query, before))
+        self.assertIn("colour", self.refused(self.admin, query))
 
     def test_later_filters_are_ignored_before_3_31(self):
         cases = {"created_at": "gt:x", "updated_at": "gt:x", "consumes_quota": "false"}
@@ -80,7 +85,7 @@ class KnownFiltersTest(Case):
         query = {"name~": "x"}
         parsed = filters.parse(self.admin, query, mv.Version(3, 34))
         self.assertEqual({**OWN, "like": {"name": "x"}}, parsed)
-        self.refused(self.admin, query, mv.Version(3, 33))
+        self.assertIsNone(filters.parse(self.admin, query, mv.Version(3, 33)))
         self.refused(self.member, query)
 
     def test_every_registered_filter_is_known_to_database(self):
