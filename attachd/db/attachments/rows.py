@@ -6,6 +6,7 @@ where it depends on the other rows of the volume.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+import secrets
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -23,6 +24,9 @@ _ATTACHMENTS = models.attachments
 ATTACHED_MODE = "attached_mode"
 """The key of a volume's admin_metadata that is present while the volume is attached."""
 
+
+_RANDOM_GENERATIONS = 2**30
+"""Half of what the column can store; the other half is for the increments."""
 
 # The attachment goes, now or as soon as its host has released the device.
 _DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
@@ -200,13 +204,17 @@ def lock_with_rows(
 
 
 def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> Row:
-    """Return a row that INSERT takes; the columns that it lacks are NULL."""
+    """Return a row that INSERT takes; the columns that it lacks are NULL.
+
+    A row with a given id may be the second one with it.  Its generation starts at random, so that
+    late reports about the first one do not match.
+    """
     return {
         **values,
         "id": values.get("id") or models.new_id(),
         "volume_id": volume_id,
         "kind": kind.value,
-        "generation": 0,
+        "generation": secrets.randbelow(_RANDOM_GENERATIONS) if values.get("id") else 0,
         "created_at": models.now(),
     }
 

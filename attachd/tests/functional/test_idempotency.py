@@ -8,8 +8,10 @@ from attachd import exception
 from attachd.api.attachments import lifecycle
 from attachd.conf import CONF
 from attachd.db import idempotency_keys, models
+from attachd.db.attachments import store as attachments_db
 from attachd.db.engine import session
 from attachd.rpc import manager_api
+from attachd.states import Event
 from attachd.tests import concurrency
 from attachd.tests.fixtures import backends, db_rows, wsgi_api
 from attachd.tests.functional.api_case import ApiCase
@@ -166,6 +168,24 @@ class LostTest(Case):
         answer = self.attach(volume, connector=HOST)
         self.assertEqual(200, answer.status, answer.raw)
         self.assertEqual(1, len(db_rows.list_attachments()))
+
+    def test_late_report_about_former_attachment_of_key_is_refused(self):
+        volume, former = db_rows.add_volume(), []
+
+        def lose(*_args):
+            former.extend(db_rows.list_attachments())
+            raise exception.Unavailable(reason="The queue is away.")
+
+        with mock.patch.object(manager_api, "attach", lose):
+            self.assertEqual(503, self.attach(volume, connector=HOST).status)
+        answer = self.attach(volume, connector=HOST)
+        (row,) = db_rows.list_attachments()
+        self.assertEqual((200, former[0]["id"]), (answer.status, row["id"]))
+        for generation in (former[0]["generation"], former[0]["generation"] + 1):
+            with self.assertRaises(exception.InvalidTransition):
+                attachments_db.move(
+                    row["id"], volume["id"], Event.DISCONNECT, generation=generation
+                )
 
     def test_repeated_create_attachment_deleted_before_response_creates_none(self):
         volume = db_rows.add_volume()
