@@ -329,24 +329,38 @@ class Attachment(AttachdObject):
         :param expires_at: when the reservation expires unless it is connected; None: never
         :param agent: the host whose agent makes the device; None: the caller does
         """
-        values: dict[str, Any] = {
+        values = cls.reservation(context, volume, instance_uuid, mode, connector, agent)
+        values["expires_at"] = expires_at
+        first = None
+        if idempotency_claim is not None:
+            values["id"], first = idempotency_claim.resource_id, idempotency_claim.note
+        may_be_free = volume.status == "available" and not volume.multiattach
+        row = attachments_db.reserve(
+            volume.id, values, denied_rule, first, may_be_free=may_be_free
+        )
+        volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
+        return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
+
+    @staticmethod
+    def reservation(
+        context: RequestContext,
+        volume: Volume,
+        instance_uuid: str | None,
+        mode: str | None,
+        connector: Mapping[str, Any] | None,
+        agent: str | None,
+    ) -> dict[str, Any]:
+        """Return the columns of a reservation that does not expire; see :meth:`reserve`."""
+        return {
             "project_id": volume.project_id,
             "user_id": context.user_id,
             "instance_uuid": instance_uuid,
             "mode": "ro" if volume.readonly else mode,
             "asked_mode": mode,
             "connector": connector or None,
-            "expires_at": expires_at,
             "agent": agent,
             "by_service": context.by_service or None,
         }
-        if idempotency_claim is None:
-            row = attachments_db.reserve(volume.id, values, denied_rule)
-        else:
-            values["id"] = idempotency_claim.resource_id
-            row = attachments_db.reserve(volume.id, values, denied_rule, idempotency_claim.note)
-        volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
-        return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
 
     @property
     def wire_state(self) -> str:

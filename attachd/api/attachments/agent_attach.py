@@ -18,7 +18,7 @@ from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
-from attachd.states import ESTABLISHED, AttachmentState
+from attachd.states import CONNECTOR_FIXED, ESTABLISHED, AttachmentState
 
 LOG = log.getLogger(__name__)
 
@@ -77,6 +77,7 @@ def attach(
     :raises AgentTimeout: no result in time; the work may go on
     :raises: as lifecycle.get_or_create() and manager_api.attach()
     """
+    connector = None
     attachment = lifecycle.find_earlier(ctx, idempotency_claim)
     if attachment is None:
         if async_response is None:
@@ -93,6 +94,9 @@ def attach(
         return view.show(ctx, attachment)
     if state in _LEAVING:
         raise _deleted_conflict(attachment)
+    if state not in CONNECTOR_FIXED:
+        # An earlier run of the request may have stored one that the host has no more.
+        attachment.connector = connector or presence.connector(requested[HOST_FIELD])
     if async_response is not None:
         return _connect_async(ctx, attachment, idempotency_claim, async_response)
     _connect(ctx, attachment, idempotency_claim)

@@ -213,11 +213,12 @@ def check_no_agent(attachment: Attachment) -> None:
 
 
 def connect(ctx: RequestContext, attachment: Attachment) -> None:
-    """Connect with the connector that the attachment was reserved with.
+    """Connect with the connector of the attachment.
 
     :raises: as manager_api.attach()
     """
-    manager_api.attach(ctx, attachment, attachment.connector or {})
+    denied_rule = reconnect_denied_rule(ctx, attachment)
+    manager_api.attach(ctx, attachment, attachment.connector or {}, denied_rule)
 
 
 def connect_shared(
@@ -231,12 +232,14 @@ def connect_shared(
     :param async_response: set if the caller asks not to wait: the answer shows the present state
     :raises: as manager_api.attach()
     """
+    denied_rule = reconnect_denied_rule(ctx, attachment)
     if async_response is not None:
-        note = functools.partial(
-            async_requests.connect_shared, attachment.id, attachment.volume_id, connector
-        )
+        what = (attachment.id, attachment.volume_id, connector, denied_rule)
+        note = functools.partial(async_requests.connect_shared, *what)
         return _connect_async(ctx, attachment, connector, async_response, note)
-    answer = manager_api.attach(ctx, attachment, connector)
+    answer = manager_api.attach(ctx, attachment, connector, denied_rule)
+    if attachment.wire_state == "error_attaching":  # An earlier run of this request failed.
+        attachment.state = AttachmentState.RESERVED.value
     return view.show_connected(ctx, attachment, answer, connector)
 
 

@@ -10,7 +10,8 @@ request                                recognized by
 =====================================  ==========================================================
 POST /attachments or /volumes with an  its key (api/idempotency.py): the first answer is repeated
 idempotency key
-POST /attachments                      :func:`find_duplicate`, in the transaction that reserves
+POST /attachments                      :func:`find_duplicate`, in the transaction that reserves;
+                                       a failed or interrupted connect is tried again
 a connect: POST, PUT, agent, recovery  :func:`check_connector`: AlreadyConnected has the row, and
                                        the caller answers with its connection
 os-initialize_connection               :func:`find_connection`, then as for a connect
@@ -24,10 +25,14 @@ DELETE                                 the row is gone: 404; the manager and rec
 All functions here are called under the lock of the volume's row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from oslo_context import context as oslo_context
+import sqlalchemy as sa
+
 from attachd import exception, states
+from attachd.db.attachments import events
 from attachd.db.attachments import rows as attachment_rows
 from attachd.states import AttachmentKind, AttachmentState
 
@@ -39,6 +44,9 @@ _UNFINISHED: Final = frozenset(
 )
 """States of an attachment before it is completed: the caller that completes it knows its id."""
 
+_FAILED: Final = frozenset({AttachmentState.CONNECT_FAILED, AttachmentState.CONNECT_UNKNOWN})
+"""States after a connect that did not succeed: the same request tries again."""
+
 _COMPARED: Final = ("project_id", "user_id", "instance_uuid", "asked_mode", "connector")
 
 _UNFINISHED_AT_AGENT: Final = _UNFINISHED | {AttachmentState.ATTACHED}
@@ -48,33 +56,53 @@ _COMPARED_AT_AGENT: Final = ("project_id", "user_id", "instance_uuid", "asked_mo
 """What a host reports of itself may change while it restarts; its name does not."""
 
 
-def find_duplicate(new: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
+def find_duplicate(
+    connection: sa.Connection, new: Mapping[str, Any], rows: Sequence[Row]
+) -> Row | None:
     """Return the attachment that an earlier run of a request created, if that is certain.
 
     It is certain where the same user asks for the same server and exactly the same connector,
-    while that attachment is not completed. Without a server or a connector two requests may be
-    intended: a server that moves, or is resized, has a second attachment reserved. An agent
-    completes by itself, and needs no second attachment at the same host.
+    while that attachment is not completed. Without a server two requests may be intended, and
+    without a connector: a server that moves, or is resized, has a second attachment reserved. That
+    is another request of its user, with another global request id. An agent completes by itself,
+    and needs no second attachment at the same host.
 
     :param new: the row that would be stored
     :param rows: of the volume, under its lock
     """
-    if not new.get("connector") or not new.get("instance_uuid"):
+    if not new.get("instance_uuid"):
         return None
-    return next((row for row in rows if _is_duplicate(new, row)), None)
+    if not new.get("connector"):
+        return _find_same_reservation(connection, new, rows)
+    unfinished = _UNFINISHED if new.get("agent") is None else _UNFINISHED_AT_AGENT
+    same = _list_same(new, rows, unfinished) or _list_same(new, rows, _FAILED)
+    return next(iter(same), None)
 
 
-def _is_duplicate(new: Mapping[str, Any], row: Row) -> bool:
+def _list_same(
+    new: Mapping[str, Any], rows: Sequence[Row], unfinished: Collection[AttachmentState]
+) -> list[Row]:
     agent = new.get("agent")
-    unfinished, same = (
-        (_UNFINISHED, _COMPARED) if agent is None else (_UNFINISHED_AT_AGENT, _COMPARED_AT_AGENT)
-    )
-    return (
-        row["kind"] == AttachmentKind.ATTACHMENT
+    compared = _COMPARED if agent is None else _COMPARED_AT_AGENT
+    return [
+        row
+        for row in rows
+        if row["kind"] == AttachmentKind.ATTACHMENT
         and row["agent"] == agent
         and row["state"] in unfinished
-        and all(row[name] == new.get(name) for name in same)
-    )
+        and all(row[name] == new.get(name) for name in compared)
+    ]
+
+
+def _find_same_reservation(
+    connection: sa.Connection, new: Mapping[str, Any], rows: Sequence[Row]
+) -> Row | None:
+    request_id = getattr(oslo_context.get_current(), "global_request_id", None)
+    same = _list_same(new, rows, {AttachmentState.RESERVED})
+    if not same or request_id is None:
+        return None
+    made = events.list_reserved(connection, [row["id"] for row in same], request_id)
+    return next((row for row in same if row["id"] in made), None)
 
 
 class AlreadyConnected(attachment_rows.Refusal):

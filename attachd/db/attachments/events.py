@@ -9,7 +9,7 @@
     before it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 import contextlib
 import datetime
 import os
@@ -137,6 +137,21 @@ def _details(row: Mapping[str, Any], error: str | None) -> Row:
 
 _ROW_DETAILS: Final = {"host": "host", "instance_uuid": "instance_uuid", "agent": "agent"}
 _CONTEXT_DETAILS: Final = ("user_id", "request_id", "global_request_id")
+
+
+def list_reserved(
+    connection: sa.Connection, attachment_ids: Collection[str], global_request_id: str
+) -> set[str]:
+    """Return which of these attachments were reserved by a request with this global id."""
+    statement = sa.select(_EVENTS.c.attachment_id, _EVENTS.c.details).where(
+        _EVENTS.c.attachment_id.in_(attachment_ids),
+        _EVENTS.c.type == AttachmentState.RESERVED.value,
+    )
+    return {
+        attachment_id
+        for attachment_id, details in connection.execute(statement)
+        if details.get("global_request_id") == global_request_id
+    }
 
 
 @retried

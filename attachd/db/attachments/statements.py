@@ -85,6 +85,12 @@ _RESERVE_FREE_VOLUME = (
         _VOLUMES.c.state == VolumeState.READY.value,
         _VOLUMES.c.status == _AVAILABLE.status,
         _VOLUMES.c.multiattach.is_(False),
+        # The same request may have failed before: duplicates.py finds its attachment.
+        ~sa.exists().where(
+            _ATTACHMENTS.c.volume_id == _VOLUMES.c.id,
+            _ATTACHMENTS.c.state == AttachmentState.CONNECT_FAILED.value,
+            _ATTACHMENTS.c.instance_uuid == sa.bindparam("match_server"),
+        ),
     )
     .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
 )

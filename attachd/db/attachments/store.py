@@ -47,15 +47,19 @@ def reserve(
     values: Mapping[str, Any],
     denied_rule: str | None = None,
     first: session.Precondition | None = None,
+    *,
+    may_be_free: bool = True,
 ) -> Row:
     """Reserve the volume and store an attachment, or return the duplicate that exists already.
 
     :param values: columns of the new row; ``state`` and ``volume_id`` are set here, and ``id``
-        where it is absent. With ``connector`` there may be a duplicate, see
-        duplicates.find_duplicate()
+        where it is absent. There may be a duplicate, see duplicates.find_duplicate(); one in
+        ``connect_failed`` does not hold the volume until it is connected
     :param denied_rule: the rule that denies the caller to share the volume, if one does
     :param first: executed first in the transaction, for a request with an idempotency key: such a
         request has no duplicate
+    :param may_be_free: the caller has read a volume that is available and not multiattach. Only
+        then is it worth while to try the one statement that reserves such a volume
     :raises VolumeNotFound: the volume does not exist any more
     :raises VolumeNotAvailable: the volume has another holder, or is in no state for it
     :raises AttachmentLimitExceeded: a limit of attachments is reached
@@ -68,47 +72,43 @@ def reserve(
     row["state"] = AttachmentState.RESERVED.value
     if CONF.quota.quota_attachments == quotas.UNLIMITED:
         with contextlib.suppress(_QuotaSet):
-            return _reserve_without_quota(row, denied_rule, first)
-    return _reserve_within_quota(row, denied_rule, first)
+            return _reserve(row, denied_rule, first, may_be_free=may_be_free, may_be_limited=False)
+    return _reserve(row, denied_rule, first, may_be_free=may_be_free, may_be_limited=True)
 
 
 class _QuotaSet(Exception):
     """The attachments of the project are limited."""
 
 
-def _reserve_without_quota(
-    row: Row, denied_rule: str | None, first: session.Precondition | None
+def _reserve(
+    row: Row,
+    denied_rule: str | None,
+    first: session.Precondition | None,
+    *,
+    may_be_free: bool,
+    may_be_limited: bool,
 ) -> Row:
-    """Do as :func:`reserve`; raises _QuotaSet if the project has a limit."""
+    """Do as :func:`reserve`.
+
+    :param may_be_limited: count the attachments of the project, under the lock of its quota
+    :raises _QuotaSet: they have a limit, and were not to be counted
+    """
+    statement = statements.RESERVE_FREE_VOLUME_WITHOUT_QUOTA
     with session.writer() as connection:
         if first is not None:
             first(connection)
-        without_quota = statements.RESERVE_FREE_VOLUME_WITHOUT_QUOTA
-        if not _reserve_free_volume(connection, row, without_quota):
+        if may_be_limited:
+            limit = quotas.lock_attachments(connection, row["project_id"])
+            statement = statements.RESERVE_FREE_VOLUME
+        if not (may_be_free and _reserve_free_volume(connection, row, statement)):
             volume, holders = _lock_to_reserve(connection, row)
-            if volume["attachments_quota"] != quotas.UNLIMITED:
+            if not may_be_limited and volume["attachments_quota"] != quotas.UNLIMITED:
                 raise _QuotaSet
-            if first is None and (duplicate := duplicates.find_duplicate(row, holders)):
+            duplicate = _find_or_join(connection, row, volume, holders, denied_rule, first)
+            if duplicate is not None:
                 return duplicate
-            _join_holders(connection, row, volume, holders, denied_rule)
-        _insert(connection, row)
-    return row
-
-
-def _reserve_within_quota(
-    row: Row, denied_rule: str | None, first: session.Precondition | None
-) -> Row:
-    """Do as :func:`reserve` for a project that may have a limit."""
-    with session.writer() as connection:
-        if first is not None:
-            first(connection)
-        limit = quotas.lock_attachments(connection, row["project_id"])
-        if not _reserve_free_volume(connection, row, statements.RESERVE_FREE_VOLUME):
-            volume, holders = _lock_to_reserve(connection, row)
-            if first is None and (duplicate := duplicates.find_duplicate(row, holders)):
-                return duplicate
-            _join_holders(connection, row, volume, holders, denied_rule)
-        quotas.check_attachments(connection, row["project_id"], limit)
+        if may_be_limited:
+            quotas.check_attachments(connection, row["project_id"], limit)
         _insert(connection, row)
     return row
 
@@ -116,7 +116,11 @@ def _reserve_within_quota(
 def _reserve_free_volume(
     connection: sa.Connection, row: Row, statement: CompiledStatement
 ) -> bool:
-    params = {"match_id": row["volume_id"], "updated_at": models.now()}
+    params = {
+        "match_id": row["volume_id"],
+        "match_server": row.get("instance_uuid") if row.get("connector") else None,
+        "updated_at": models.now(),
+    }
     return statement.execute(connection, params) == 1
 
 
@@ -126,19 +130,28 @@ def _lock_to_reserve(connection: sa.Connection, row: Row) -> tuple[Row, list[Row
     )
 
 
-def _join_holders(
+def _find_or_join(
     connection: sa.Connection,
     row: Row,
     volume: Row,
     holders: Sequence[Row],
     denied_rule: str | None,
-) -> None:
-    """Allow one more attachment beside the existing ones, or raise an error that names the
-    holders.
+    first: session.Precondition | None,
+) -> Row | None:
+    """Return a duplicate; else allow one more attachment beside the existing ones, or raise an
+    error that names the holders.
+
+    A duplicate that does not hold the volume has to be allowed like a new one.
     """
+    duplicate = None if first else duplicates.find_duplicate(connection, row, holders)
+    if duplicate is not None and duplicate["state"] not in states.INACTIVE:
+        return duplicate
+    others = [holder for holder in holders if holder is not duplicate]
     request = connect_rules.Request(connect_rules.Action.RESERVE, denied_rule=denied_rule)
-    connect_rules.decide(LockedVolume(connection, volume, row, holders), request)
-    attachment_rows.update_volume(connection, volume, [*holders, row], joined=True)
+    connect_rules.decide(LockedVolume(connection, volume, row, others), request)
+    if duplicate is None:
+        attachment_rows.update_volume(connection, volume, [*holders, row], joined=True)
+    return duplicate
 
 
 def _insert(connection: sa.Connection, row: Row) -> None:

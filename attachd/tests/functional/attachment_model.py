@@ -116,6 +116,17 @@ class Volume:
             and not attachment.legacy
         }
 
+    def failed(self, server: str | None, host: str) -> list[Attachment]:
+        """Return what a request to connect a host for a server may have left in error before."""
+        return [
+            attachment
+            for attachment in self.attachments.values()
+            if server is not None
+            and (attachment.server, attachment.host) == (server, host)
+            and attachment.state in {"connect_failed", "connect_unknown"}
+            and not attachment.legacy
+        ]
+
     def add(self, attachment_id: str, server: str | None) -> Attachment:
         """Add what was reserved."""
         new = self.attachments[attachment_id] = Attachment(attachment_id, server)

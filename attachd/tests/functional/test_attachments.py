@@ -86,6 +86,59 @@ class ConnectorTest(Case):
         self.assertEqual("ro", self.driver.driver_calls[-1].export.mode)
 
 
+class RepeatedCreateTest(Case):
+    def test_repeated_create_after_failed_connect_tries_same_attachment_again(self):
+        for fault in ("refused", "lost"):
+            for multiattach in (False, True):
+                volume = db_rows.add_volume(multiattach=multiattach)
+                faults = {"grant": fault, "revoke": "lost"}
+                with self.subTest(fault, multiattach=multiattach):
+                    with self.driver.faults(**faults):
+                        for _ in range(5):
+                            self.create(volume, status=500, connector=host(1))
+                    (failed,) = db_rows.list_attachments(volume["id"])
+                    self.assertEqual(failed["id"], self.create(volume, connector=host(1)))
+                    self.assertEqual(("attaching", "attaching", ["attaching"]), self.seen(volume))
+
+    def test_repeated_create_after_failed_connect_shows_it_as_first_one(self):
+        volume = db_rows.add_volume()
+        with self.driver.faults(grant="refused"):
+            self.create(volume, status=500, connector=host(1))
+        body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": SERVER}}
+        body["attachment"]["connector"] = host(1)
+        answer = self.expect(200, "POST", "/attachments", body).body["attachment"]
+        self.assertEqual("reserved", answer["status"])
+
+    def test_repeated_create_after_failed_connect_of_volume_in_use_returns_400(self):
+        volume = db_rows.add_volume()
+        with self.driver.faults(grant="refused"):
+            self.create(volume, status=500, connector=host(1))
+        other = self.create(volume, OTHER_SERVER, connector=host(2))
+        answer = self.create(volume, status=400, connector=host(1))
+        self.assertIn(f"held by attachment {other}", answer.fault)
+
+    def test_repeated_reservation_of_same_request_returns_same_attachment(self):
+        for multiattach in (False, True):
+            volume = db_rows.add_volume(multiattach=multiattach)
+            body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": SERVER}}
+
+            def reserve(request_id, body=body):
+                headers = {"x_openstack_request_id": request_id} if request_id else {}
+                answer = self.api.request("POST", "/attachments", body, **headers)
+                return answer.body["attachment"]["id"]
+
+            first, second = (f"req-{number * 8}-2222-4333-8444-555555555555" for number in "12")
+            made = reserve(first)
+            self.assertEqual(made, reserve(first))
+            # A live migration is another request, and has a second reservation.
+            migration = reserve(second)
+            self.assertEqual(migration, reserve(second))
+            self.assertEqual(2, len({made, migration}))
+            self.assertNotIn(reserve(None), {made, migration})
+            self.update(made, host(1))
+            self.assertNotIn(reserve(first), {made, migration})
+
+
 class MultiattachTest(Case):
     def test_multiattach_volume_status_follows_its_attachments(self):
         volume = db_rows.add_volume(multiattach=True)

@@ -186,6 +186,10 @@ class Machine(Rules):
             answer = self._ask(attachment_model.OK, "POST", "/attachments", body)
             assert answer.body["attachment"]["id"] in duplicates, "a repetition makes nothing"
             return
+        if failed := volume.failed(server, host):
+            if len(failed) == 1:  # which of several is tried again is not promised
+                self._connect_again(volume, failed[0], body, Faults(work, undo))
+            return
         expected = volume.reserve(server)
         attachment = attachment_model.Attachment("not known yet", server)
         if expected == attachment_model.OK:
@@ -197,6 +201,24 @@ class Machine(Rules):
             attachment.id = self._new_row(volume)
             volume.attachments[attachment.id] = attachment
             assert attachment.id in answer.raw.decode(), "a client has to learn the id in any case"
+
+    def _connect_again(
+        self,
+        volume: attachment_model.Volume,
+        attachment: attachment_model.Attachment,
+        body: dict[str, Any],
+        faults: Faults,
+    ) -> None:
+        expected = attachment_model.OK
+        if attachment.state == "connect_failed":  # it does not hold the volume
+            expected = volume.reserve(attachment.server)
+        if expected == attachment_model.OK:
+            host = body["attachment"]["connector"]["host"]
+            expected = volume.connect(attachment, host, faults, alone=False)
+        with self.driver.faults(grant=faults.work, revoke=faults.undo):
+            answer = self._ask(expected, "POST", "/attachments", body)
+        if expected == attachment_model.OK:
+            assert answer.body["attachment"]["id"] == attachment.id, "a repetition makes nothing"
 
     @staticmethod
     def _new_row(volume: legacy_model.Volume) -> str:

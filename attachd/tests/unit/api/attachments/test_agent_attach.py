@@ -35,7 +35,7 @@ class Case(api_context.ApiContextCase):
     def patch(self, where, name):
         setattr(self, name, self.enterContext(mock.patch.object(where, name)))
 
-    def connect(self, _ctx, attachment, connector):
+    def connect(self, _ctx, attachment, connector, _denied_rule):
         db_rows.change_attachment(attachment.id, state="connected", connector=connector)
 
     def revoke(self, _ctx, attachment, states):
@@ -117,6 +117,22 @@ class AttachTest(Case):
         connector = self.attach.call_args.args[2]
         self.assertEqual(HOST, connector["host"])
         self.assertEqual(connector, db_rows.list_attachments()[0]["connector"])
+
+    def test_repeated_attach_after_failure_uses_current_connector_of_host(self):
+        def fail(_ctx, attachment, connector, _denied_rule):
+            values = {"state": "connect_failed", "connector": connector}
+            db_rows.change_attachment(attachment.id, **values)
+            raise exception.ConnectFailed(attachment_id=attachment.id, reason="no")
+
+        self.attach.side_effect = fail
+        with self.assertRaises(exception.ConnectFailed):
+            self.ask(instance_uuid=SERVER)
+        (failed,) = db_rows.list_attachments()
+        fake_agent.report_agent(HOST, connector={"host": HOST, "initiator": "iqn.new"})
+        self.attach.side_effect = self.connect
+        self.assertEqual(failed["id"], self.ask(instance_uuid=SERVER)["id"])
+        (attached,) = db_rows.list_attachments()
+        self.assertEqual("iqn.new", attached["connector"]["initiator"])
 
     def test_attach_with_unavailable_agent_reserves_nothing(self):
         fake_agent.expire_heartbeat(HOST)

@@ -282,7 +282,9 @@ class ConnectionTest(unittest.TestCase):
                 self, name, self.enterContext(mock.patch.object(lifecycle.async_requests, name))
             )
         self.ctx, self.async_response = mock.Mock(), mock.Mock()
-        self.attachment = mock.Mock(id="a1", volume_id="v1", agent="h", connector=CONNECTOR)
+        self.attachment = mock.Mock(
+            id="a1", volume_id="v1", agent="h", connector=CONNECTOR, state="reserved"
+        )
 
     def call_shared(self, async_response):
         return lifecycle.connect_shared(self.ctx, self.attachment, CONNECTOR, async_response)
@@ -294,7 +296,7 @@ class ConnectionTest(unittest.TestCase):
 
     def test_sync_connect_calls_manager_and_records_nothing(self):
         self.assertIs(self.view.show_connected.return_value, self.call_shared(None))
-        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR, None)
         self.assertIs(self.view.show_connected.return_value, self.call_exclusive(None))
         self.manager_api.attach_exclusive.assert_called_once_with(
             self.ctx, self.attachment, CONNECTOR, "a:rule"
@@ -309,7 +311,7 @@ class ConnectionTest(unittest.TestCase):
         self.assertIs(self.view.show_accepted.return_value, self.call_shared(self.async_response))
         self.assertEqual(
             [
-                mock.call.connect("a1", "v1", CONNECTOR),
+                mock.call.connect("a1", "v1", CONNECTOR, None),
                 mock.call.manager_api.process_pending(self.ctx, self.attachment),
             ],
             calls.mock_calls,
@@ -340,7 +342,7 @@ class ConnectionTest(unittest.TestCase):
 
     def test_connect_uses_connector_of_reservation(self):
         lifecycle.connect(self.ctx, self.attachment)
-        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR, None)
 
     def test_refused_async_connect_sends_no_message(self):
         self.disconnect.side_effect = exception.InvalidTransition("no")

@@ -17,6 +17,7 @@ WANTED = {
     "asked_mode": None,
     "connector": {"host": "compute-1", "mountpoint": "/dev/vdb"},
 }
+FAILED = {"connect_failed", "connect_unknown"}
 AT_AGENT = {**WANTED, "agent": "compute-1"}
 
 
@@ -36,16 +37,20 @@ class FindDuplicateTest(unittest.TestCase):
         found = {
             state
             for state in AttachmentState
-            if duplicates.find_duplicate(WANTED, [row(state=state.value)])
+            if duplicates.find_duplicate(None, WANTED, [row(state=state.value)])
         }
-        self.assertEqual({"reserved", "connecting", "connected"}, found)
+        self.assertEqual({"reserved", "connecting", "connected", *FAILED}, found)
 
     def test_find_duplicate_among_other_rows_returns_it(self):
         attachment = row(id="a2")
         self.assertIs(
-            attachment, duplicates.find_duplicate(WANTED, [row(user_id="v"), attachment])
+            attachment, duplicates.find_duplicate(None, WANTED, [row(user_id="v"), attachment])
         )
-        self.assertIsNone(duplicates.find_duplicate(WANTED, []))
+        self.assertIsNone(duplicates.find_duplicate(None, WANTED, []))
+
+    def test_find_duplicate_prefers_row_that_has_not_failed(self):
+        rows = [row(id="a2", state="connect_failed"), row(state="connected")]
+        self.assertEqual("a1", duplicates.find_duplicate(None, WANTED, rows)["id"])
 
     def test_find_duplicate_with_any_difference_returns_none(self):
         for values in (
@@ -63,30 +68,30 @@ class FindDuplicateTest(unittest.TestCase):
             {"agent": "compute-1"},
         ):
             with self.subTest(values):
-                self.assertIsNone(duplicates.find_duplicate(WANTED, [row(**values)]))
+                self.assertIsNone(duplicates.find_duplicate(None, WANTED, [row(**values)]))
 
     def test_find_duplicate_completed_by_agent_returns_it(self):
         wanted = {"agent": "compute-1"}
         found = {
             state
             for state in AttachmentState
-            if duplicates.find_duplicate(AT_AGENT, [row(state=state.value, **wanted)])
+            if duplicates.find_duplicate(None, AT_AGENT, [row(state=state.value, **wanted)])
         }
-        self.assertEqual({"reserved", "connecting", "connected", "attached"}, found)
+        self.assertEqual({"reserved", "connecting", "connected", "attached", *FAILED}, found)
 
     def test_find_duplicate_at_agent_ignores_connector(self):
         attachment = row(agent="compute-1", connector={"host": "compute-1", "ip": "10.0.0.2"})
-        self.assertIs(attachment, duplicates.find_duplicate(AT_AGENT, [attachment]))
+        self.assertIs(attachment, duplicates.find_duplicate(None, AT_AGENT, [attachment]))
         for other in (row(), row(agent="compute-2"), row(agent="compute-1", user_id="v")):
-            self.assertIsNone(duplicates.find_duplicate(AT_AGENT, [other]))
+            self.assertIsNone(duplicates.find_duplicate(None, AT_AGENT, [other]))
 
     def test_find_duplicate_without_server_or_connector_returns_none(self):
         for name in ("instance_uuid", "connector"):
             with self.subTest(name):
                 unsaid = {**WANTED, name: None}
-                self.assertIsNone(duplicates.find_duplicate(unsaid, [row(**{name: None})]))
+                self.assertIsNone(duplicates.find_duplicate(None, unsaid, [row(**{name: None})]))
                 del unsaid[name]
-                self.assertIsNone(duplicates.find_duplicate(unsaid, [row(**{name: None})]))
+                self.assertIsNone(duplicates.find_duplicate(None, unsaid, [row(**{name: None})]))
 
 
 class ReserveTest(databases.DatabaseCase):
