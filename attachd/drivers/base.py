@@ -75,7 +75,8 @@ class Export:
     :ivar connector: see :data:`Connector`
     :ivar mode: "rw" or "ro", to be enforced by the backend where it can
     :ivar secret: 32 random hexadecimal digits for the connection, stored before the driver is
-        called, so that a repeated call gets the same; exports of one volume that share a
+        called, so that a call with an unknown result is repeated with the same, and any other
+        with a new one; exports of one volume that share a
         connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like.  Only
         :meth:`Driver.grant` gets it: for other methods it is empty
     """

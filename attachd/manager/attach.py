@@ -114,8 +114,9 @@ def _secret_columns(
     row = locked.attachment
     export = backends.export({**row, **values})
     key = backends.connection_key(backend, backends.volume_ref(locked.volume), export)
-    # Another host must not get a secret that this host may know.
-    same = [row] if row["connection_key"] == key else []
+    # A grant that may have landed is repeated with its secret; that of another host is not.
+    may_exist = row["state"] in _MAYBE_GRANTED and row["connection_key"] == key
+    same = [row] if may_exist else []
     secret = _kept_secret([*_sharing(key, locked.others), *same]) or secrets.token_hex(16)
     return {"connection_key": key, "secret": secret}
 

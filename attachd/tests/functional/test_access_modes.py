@@ -255,6 +255,11 @@ class SharedTest(IscsiCase):
         for known in (info, other):
             self.assert_out(known, self.a)
         stranger.go_on()
+        _fourth, renewed = self.attach(volume, self.a)
+        for known in (info, other):
+            self.assertEqual(known["data"]["auth_username"], renewed["data"]["auth_username"])
+            self.assertRaises(initiators.Refused, self.log_in, known, self.a)
+        self.log_in(renewed, self.a).close()
 
     def test_reader_and_writer_of_a_host_share_no_session(self):
         volume = self.create_multiattach_volume()
