@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from attachd import states
 from attachd.db import models
+from attachd.db.attachments import statements
 from attachd.db.cluster import members
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
@@ -19,9 +20,9 @@ _ATTACHMENTS = models.attachments
 
 @retried
 def list_volumes(backend: str) -> list[Row]:
-    """Return all volumes of ``host@backend``, oldest first."""
+    """Return all volumes of ``host@backend``, oldest first, as of :func:`find_volume`."""
     statement = (
-        sa.select(_VOLUMES)
+        sa.select(_VOLUMES, *statements.TYPE_COLUMNS)
         .where(models.on_backend(backend))
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )
@@ -57,8 +58,10 @@ def seconds_unchanged(row: Row) -> float:
 
 @retried
 def find_volume(volume_id: str) -> Row | None:
-    """Return a volume of any backend, or None if there is none."""
-    return session.fetch_one(sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id))
+    """Return a volume of any backend, with what a driver gets; None if there is none."""
+    return session.fetch_one(
+        sa.select(_VOLUMES, *statements.TYPE_COLUMNS).where(_VOLUMES.c.id == volume_id)
+    )
 
 
 @retried

@@ -60,11 +60,27 @@ class VolumeRef:
     :ivar id: UUID, the name to use at the backend
     :ivar size_gib: GiB (2**30 bytes)
     :ivar provider: the result of :meth:`Driver.create`: the driver's own data, JSON-able
+    :ivar name: display name that users gave it; "" if none; not unique, and they change it
+    :ivar project_id: of its owner
+    :ivar pool: of the backend; the backend's name if the driver reports no pools
+    :ivar multiattach: whether several hosts may have it at the same time
+    :ivar extra_specs: of its type
+    :ivar qos_specs: limits that the backend enforces, those per GiB converted into limits of this
+        volume; front-end limits are not among them: hosts get those from the manager
+
+    The fields from ``name`` on are those of the moment of the call.  Of a volume without a row, as
+    an audit finds it, only the id is known.
     """
 
     id: str
     size_gib: int
     provider: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    project_id: str = ""
+    pool: str = ""
+    multiattach: bool = False
+    extra_specs: Mapping[str, str | None] = field(default_factory=dict)
+    qos_specs: Mapping[str, str | int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -182,8 +182,21 @@ Specs = dict[str, str | int | None]
 
 
 def volume_ref(row: db.Row) -> VolumeRef:
-    """Return a volume's row as its driver takes it."""
-    return VolumeRef(row["id"], row["size_gib"], row["provider"] or {})
+    """Return a volume's row as its driver takes it.
+
+    :param row: as of volumes_db.get_for_driver(), or locked to connect or disconnect
+    """
+    return VolumeRef(
+        row["id"],
+        row["size_gib"],
+        row["provider"] or {},
+        name=row["name"] or "",
+        project_id=row["project_id"],
+        pool=(row["host"] or "").partition("#")[2],
+        multiattach=row["multiattach"],
+        extra_specs=row["type_specs"] or {},
+        qos_specs=scale_qos(row["back_end_qos"], row["size_gib"]) if row["back_end_qos"] else {},
+    )
 
 
 def export(row: db.Row) -> Export:

@@ -66,7 +66,7 @@ def _create_flow(backend: Backend, row: db.Row) -> Flow:
     ref = backends.volume_ref(row)
     if not row["source_volid"]:
         return volume_flows.build_create(backend.driver, ref)
-    source = db.get(row["source_volid"], None)
+    source = db.get_for_driver(row["source_volid"])
     return volume_flows.build_copy(backend.driver, ref, backends.volume_ref(source))
 
 
@@ -130,7 +130,7 @@ def ignore_missing(volume_id: str) -> Iterator[None]:
 def get_in_state(volume_id: str, expected: VolumeState) -> db.Row | None:
     """Return the row if it is in the expected state, or None."""
     try:
-        row = db.get(volume_id, None)
+        row = db.get_for_driver(volume_id)
     except exception.VolumeNotFound:
         LOG.info("Volume %s: does not exist any more, nothing to do", volume_id)
         return None

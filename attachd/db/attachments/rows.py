@@ -39,7 +39,7 @@ _STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
 class Moved(NamedTuple):
     """The result of a transition, as read in its own transaction.
 
-    :ivar volume: the volume's row, without names and times
+    :ivar volume: the volume's row, without its times
     :ivar attachment: the moved row, or its last content if the transition removed it
     :ivar others: the rows of the volume's other attachments, oldest first
     :ivar source: the state of the attachment before
@@ -177,8 +177,8 @@ def lock_volume(
     """Lock the volume's row for this transaction and return the columns that matter.
 
     :param statement: LOCK_VOLUME_TO_RESERVE also reads ``type_specs``, the extra specs of its
-        type, and LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, the limits that a host enforces,
-        or None
+        type, LOCK_VOLUME_TO_DISCONNECT what a driver gets, and LOCK_VOLUME_TO_CONNECT also
+        ``front_end_qos``, the limits that a host enforces, or None
     """
     row = statement.fetch_one(connection, {"match_id": volume_id})
     if row is None:

@@ -43,21 +43,42 @@ _LOCKED_COLUMNS = (
     *leases.COLUMNS,
 )
 
-# The QoS specs that a host enforces, read by the statement that locks the volume.
-_FRONT_END_QOS = (
+_SPECS_OF_VOLUME = (
     sa.select(_QOS_SPECS.c.specs)
     .join(_VOLUME_TYPES, _VOLUME_TYPES.c.qos_specs_id == _QOS_SPECS.c.id)
-    .where(_VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id, _QOS_SPECS.c.consumer != "back-end")
+    .where(_VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id)
+    .correlate(_VOLUMES)
+)
+
+# The QoS specs that a host enforces, and those for the backend, read by the statement that locks
+# the volume.
+_FRONT_END_QOS = (
+    _SPECS_OF_VOLUME.where(_QOS_SPECS.c.consumer != "back-end")
     .scalar_subquery()
     .label("front_end_qos")
+)
+_BACK_END_QOS = (
+    _SPECS_OF_VOLUME.where(_QOS_SPECS.c.consumer != "front-end")
+    .scalar_subquery()
+    .label("back_end_qos")
 )
 
 # The extra specs that say how the volume may be shared.
 _TYPE_SPECS = (
     sa.select(_VOLUME_TYPES.c.extra_specs)
     .where(_VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id)
+    .correlate(_VOLUMES)
     .scalar_subquery()
     .label("type_specs")
+)
+
+TYPE_COLUMNS: Final = (_TYPE_SPECS, _BACK_END_QOS)
+"""What a driver gets of a volume's type: its extra specs, and the QoS specs for the backend."""
+
+_DRIVER_COLUMNS = (
+    _VOLUMES.c.name,
+    _VOLUMES.c.project_id,
+    *TYPE_COLUMNS,
 )
 
 _LOCK = (
@@ -67,7 +88,10 @@ LOCK_VOLUME: Final = CompiledStatement(_LOCK)
 LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(
     _LOCK.add_columns(_TYPE_SPECS, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota"))
 )
-LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(_LOCK.add_columns(_TYPE_SPECS, _FRONT_END_QOS))
+LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(
+    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS)
+)
+LOCK_VOLUME_TO_DISCONNECT: Final = CompiledStatement(_LOCK.add_columns(*_DRIVER_COLUMNS))
 UPDATE_VOLUME: Final = CompiledStatement(
     sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("match_id"))
 )

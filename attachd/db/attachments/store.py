@@ -37,7 +37,10 @@ _ATTACHMENTS = models.attachments
 
 _UNREAD: Final = {"state": "in other hands"}
 _LOCK_VOLUME = statements.LOCK_VOLUME
-_LOCK_STATEMENTS = {Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT}
+_LOCK_STATEMENTS = {
+    Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT,
+    Event.DISCONNECT: statements.LOCK_VOLUME_TO_DISCONNECT,
+}
 _IN_PROGRESS = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
 
 

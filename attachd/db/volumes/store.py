@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from attachd import exception, states
 from attachd.db import models, quotas
 from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import statements
 from attachd.db.cluster import leases
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
@@ -45,10 +46,25 @@ def get(volume_id: str, project_id: str | None) -> Row:
     statement, params = _GET, {"match_id": volume_id}
     if project_id is not None:
         statement, params = _GET_IN_PROJECT, {**params, "match_project": project_id}
+    return _get(statement, params)
+
+
+@retried
+def get_for_driver(volume_id: str) -> Row:
+    """Return one volume of any project, in one statement.
+
+    :returns: as of :func:`get`, with ``type_specs``, the extra specs of its type, and
+        ``back_end_qos``, the limits that its backend enforces; each may be None
+    :raises VolumeNotFound: there is none
+    """
+    return _get(_GET_FOR_DRIVER, {"match_id": volume_id})
+
+
+def _get(statement: CompiledStatement, params: Row) -> Row:
     with session.reader() as connection:
         rows = statement.fetch_all(connection, params)
     if not rows:
-        raise exception.VolumeNotFound(volume_id=volume_id)
+        raise exception.VolumeNotFound(volume_id=params["match_id"])
     pairs = [(row.pop("key"), row.pop("value")) for row in rows]
     return {**rows[0], "metadata": {key: value for key, value in pairs if key is not None}}
 
@@ -274,6 +290,7 @@ _WITH_METADATA = (
 )
 _GET: Final = CompiledStatement(_WITH_METADATA)
 """One volume, once for each pair of its metadata."""
+_GET_FOR_DRIVER: Final = CompiledStatement(_WITH_METADATA.add_columns(*statements.TYPE_COLUMNS))
 _GET_IN_PROJECT: Final = CompiledStatement(
     _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("match_project"))
 )

@@ -73,5 +73,5 @@ def grant_again(backend: Backend, row: attachments_db.Row) -> None:
     with backend.lock(row["volume_id"]):
         current = attachments_db.get(row["id"], None)
         if AttachmentState(current["state"]) in WITH_ACCESS and current["connector"] is not None:
-            volume = volumes_db.get(row["volume_id"], None)
+            volume = volumes_db.get_for_driver(row["volume_id"])
             backend.driver.grant(backends.volume_ref(volume), backends.export_with_secret(current))

@@ -10,6 +10,7 @@ import fixtures
 import sqlalchemy as sa
 import testtools
 
+from attachd.db import audit as audit_db
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.drivers import base, file
@@ -207,9 +208,8 @@ class TgtTest(AuditCase):
     @staticmethod
     def export(attachment_id):
         row = db_rows.get_attachment(attachment_id)
-        return backends.volume_ref(
-            db_rows.get_volume(row["volume_id"])
-        ), backends.export_with_secret(row)
+        volume = audit_db.find_volume(row["volume_id"])
+        return backends.volume_ref(volume), backends.export_with_secret(row)
 
     def test_audit_with_unbound_foreign_account_reports_it_only(self):
         user = str(uuid.uuid5(uuid.NAMESPACE_DNS, "lost"))

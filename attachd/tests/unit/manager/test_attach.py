@@ -5,6 +5,7 @@ import functools
 from unittest import mock
 
 from attachd import exception
+from attachd.db import audit as audit_db
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.rows import LockedVolume
 from attachd.db.types import store as types
@@ -72,7 +73,10 @@ class AttachTest(backends.BackendCase):
     def test_attach_passes_provider_connector_mode_and_secret_to_driver(self):
         self._attach()
         (handed,) = self.driver.driver_calls
-        self.assertEqual((self.volume_id, 1, {"lun": 7}), tuple(vars(handed.volume).values()))
+        self.assertEqual(
+            (self.volume_id, 1, {"lun": 7}),
+            (handed.volume.id, handed.volume.size_gib, handed.volume.provider),
+        )
         row = db_rows.get_attachment(self.attachment_id)
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         self.assertEqual(expected | {"secret": row["secret"]}, vars(handed.export))
@@ -418,7 +422,7 @@ class SecretTest(ModeCase):
                 other = db_rows.add_attachment(self.volume_id)["id"]
                 request = Request(Action.RESUME, CONNECTOR)
                 guard = attach.attach_guard(self.backend, request)
-                volume = {**db_rows.get_volume(self.volume_id), "type_specs": None}
+                volume = {**audit_db.find_volume(self.volume_id), "any_host_fenced": False}
                 row, beside = map(db_rows.get_attachment, (other, attachment_id))
                 values = guard(LockedVolume(None, volume, row, [beside]))
                 self.assertEqual(known, values["secret"])

@@ -107,7 +107,10 @@ class CopyTest(_VolumeCase):
         self.assertEqual(
             ("clone", volume_id, 5), (handed.method, handed.volume.id, handed.volume.size_gib)
         )
-        self.assertEqual((self.source, 3, {"lun": 7}), tuple(vars(handed.source).values()))
+        self.assertEqual(
+            (self.source, 3, {"lun": 7}),
+            (handed.source.id, handed.source.size_gib, handed.source.provider),
+        )
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("available", {"lun": 1}), (row["status"], row["provider"]))
 

@@ -157,8 +157,7 @@ class MoveTest(Case):
                     self.assertEqual([] if allowed.target is None else [allowed.target], left)
                     self._assert_derived(volume)
                     stored = db_rows.get_volume(volume)
-                    joined = {"front_end_qos", "type_specs"}
-                    result = {key: moved[key] for key in moved if key not in joined}
+                    result = {key: moved[key] for key in moved if key in stored}
                     self.assertEqual(stored, {**stored, **result})
 
     def test_move_is_three_or_four_statements_and_event(self):
@@ -267,7 +266,8 @@ class FinishDisconnectTest(Case):
         self.assertNotIn(started.attachment["id"], left)
         self._assert_derived(self.volume_id)
         stored = db_rows.get_volume(self.volume_id)
-        self.assertEqual(stored, stored | ended.volume)
+        ended_row = {key: ended.volume[key] for key in ended.volume if key in stored}
+        self.assertEqual(stored, stored | ended_row)
         return statements
 
     def test_finish_disconnect_of_only_attachment_reads_nothing(self):
