@@ -22,7 +22,7 @@ _PROCESS: Final = ("id", "name", "state", "started_at", "seen_at", "leases")
 _SERVICE: Final = ("host", "state", "enabled", "frozen", "seen_at", "error")
 _OF_A_SERVICE: Final = ("rpc_version", "disabled_reason", "availability_zone")
 _LONGEST_NUMBER: Final = 10
-_HIDDEN: Final = frozenset({"provider", "admin_metadata"})
+_HIDDEN: Final = frozenset({"provider", "provider_secrets", "admin_metadata"})
 
 
 def add_commands(subjects: Any) -> None:

@@ -108,14 +108,20 @@ def _rotate() -> int:
                     {"attachment_id": item, "reason": reason}
                     for item, reason in outcome.unreadable.items()
                 ],
+                "unreadable_volumes": [
+                    {"volume_id": item, "reason": reason}
+                    for item, reason in outcome.unreadable_volumes.items()
+                ],
             }
         )
     else:
         print(f"{outcome.encrypted} values were encrypted again.")
         for item, reason in outcome.unreadable.items():
             print(f"Attachment {item} was left as it is: {reason}")
+        for item, reason in outcome.unreadable_volumes.items():
+            print(f"Volume {item} was left as it is: {reason}")
     if outcome.changed and CONF.subject.format != "json":
-        print(f"{outcome.changed} attachments changed at the same time; repeat the command.")
+        print(f"{outcome.changed} rows changed at the same time; repeat the command.")
     if not outcome.is_complete:
         return LEFT
     _refuse_plain_text()

@@ -128,7 +128,9 @@ class EncryptedJson(Json):
         if value is None:
             return None
         text = super().process_bind_param(value.value, dialect)
-        return None if text is None else encryption.encrypt(text, value.column, value.row_id)
+        if text is None:
+            return None
+        return encryption.encrypt(text, value.column, value.row_id, value.table)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
         """Return a value, or its encrypted form."""
@@ -150,7 +152,7 @@ class EncryptedText(sa.TypeDecorator[Any]):
             return value.text
         if value is None:
             return None
-        return encryption.encrypt(value.value, value.column, value.row_id)
+        return encryption.encrypt(value.value, value.column, value.row_id, value.table)
 
     def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
         """Return a text, or its encrypted form."""
@@ -260,6 +262,8 @@ volumes = sa.Table(
     # acquired, which fences off earlier holders
     sa.Column("lease_holder", Uuid),
     sa.Column("lease_generation", sa.Integer, nullable=False, default=0, server_default="0"),
+    # the driver's own secrets of the volume
+    sa.Column("provider_secrets", EncryptedJson),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
     sa.Index(None, "volume_type_id"),
@@ -334,6 +338,8 @@ attachments = sa.Table(
     sa.Column("device", sa.String(255)),
     # whether a service with a service token made it; None: a user did
     sa.Column("by_service", sa.Boolean),
+    # the driver's own secrets of the connection
+    sa.Column("provider_secrets", EncryptedJson),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 from oslo_config import cfg
 
@@ -60,6 +60,7 @@ class VolumeRef:
     :ivar id: UUID, the name to use at the backend
     :ivar size_gib: GiB (2**30 bytes)
     :ivar provider: the result of :meth:`Driver.create`: the driver's own data, JSON-able
+    :ivar provider_secrets: of the same result, see :class:`WithSecrets`
     :ivar name: display name that users gave it; "" if none; not unique, and they change it
     :ivar project_id: of its owner
     :ivar pool: of the backend; the backend's name if the driver reports no pools
@@ -75,6 +76,7 @@ class VolumeRef:
     id: str
     size_gib: int
     provider: Mapping[str, Any] = field(default_factory=dict)
+    provider_secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     name: str = ""
     project_id: str = ""
     pool: str = ""
@@ -95,12 +97,43 @@ class Export:
         with a new one; exports of one volume that share a
         connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like.  Only
         :meth:`Driver.grant` gets it: for other methods it is empty
+    :ivar provider_secrets: of the result of :meth:`Driver.grant`, see :class:`WithSecrets`
     """
 
     attachment_id: str
     connector: Connector = field(repr=False)
     mode: AccessMode = "rw"
     secret: str = field(default="", repr=False)
+    provider_secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class WithSecrets(Generic[Answer]):
+    """An answer of a driver, and secrets of its own that are stored encrypted beside it.
+
+    :meth:`Driver.create` and ``abilities.Clone.clone`` return one to keep secrets of a volume,
+    :meth:`Driver.grant` to keep secrets of an export: credentials that the backend chose, or a LUN
+    or a namespace that must not be known.  Each later call for the volume or the export has them
+    in ``provider_secrets``; nothing else shows them: no API, log, error or ``repr``.  They are
+    decrypted when the driver reads them, which raises SecretUnreadable if the key is missing: the
+    driver lets that through.
+
+    The manager stores them after the call.  If its process dies in between they are lost, and the
+    next call for the volume or the export has none: the same call again, or :meth:`Driver.delete`
+    or :meth:`Driver.revoke`.  So a driver finds what it made by the id of the volume or the
+    attachment alone.  A repeated call without secrets reads them from the backend again or
+    replaces them by new ones, and returns them; one that has them returns the same or a plain
+    answer, which keeps those that are stored.
+
+    :ivar answer: what the method returns without secrets
+    :ivar provider_secrets: JSON-able
+    """
+
+    answer: Answer = field(repr=False)
+    provider_secrets: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -196,7 +229,7 @@ class Driver(abc.ABC):
         """Return capabilities and capacity; called periodically, must be quick."""
 
     @abc.abstractmethod
-    def create(self, volume: VolumeRef) -> dict[str, Any]:
+    def create(self, volume: VolumeRef) -> dict[str, Any] | WithSecrets[dict[str, Any]]:
         """Create an empty volume of ``volume.size_gib``, readable as zeros.
 
         :returns: the driver's own data of the volume, JSON-able, passed later as
@@ -243,7 +276,9 @@ class Driver(abc.ABC):
         """
 
     @abc.abstractmethod
-    def grant(self, volume: VolumeRef, export: Export) -> ConnectionInfo:
+    def grant(
+        self, volume: VolumeRef, export: Export
+    ) -> ConnectionInfo | WithSecrets[ConnectionInfo]:
         """Give one host access to one volume.
 
         The same export again returns the same answer, also after the backend was restarted and

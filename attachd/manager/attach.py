@@ -20,7 +20,7 @@ from attachd.db.attachments import store as db
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.db.secrets import encryption
-from attachd.drivers.base import ConnectionInfo, Connector
+from attachd.drivers.base import Connector
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
@@ -164,7 +164,7 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
         volume,
         export,
         lambda: backends.live_exports(work.others()),
-        lambda info: _record_connection(work, backends.with_qos(info, moved.volume)),
+        lambda answer: _record_granted(work, answer),
         lambda: _must_stay_granted(row, lease),
         repeated=moved.source in _MAYBE_GRANTED,
     )
@@ -176,8 +176,9 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
     return connected_response(row)
 
 
-def _record_connection(work: VolumeWork, connection: ConnectionInfo) -> None:
-    row = work.moved.attachment
+def _record_granted(work: VolumeWork, answer: attachment_flows.GrantAnswer) -> None:
+    granted, secrets = backends.split_secrets(answer)
+    connection, row = backends.with_qos(granted, work.moved.volume), work.moved.attachment
     row["connection_info"] = {
         **connection,
         "data": {**connection["data"], "access_mode": row["mode"]},
@@ -185,6 +186,7 @@ def _record_connection(work: VolumeWork, connection: ConnectionInfo) -> None:
     values = {
         "connection_info": row["connection_info"],
         "attached_at": models.now(),
+        **secrets,
     }
     work.record_granted(values)
 

@@ -23,7 +23,7 @@ from attachd.db.attachments import store as db
 from attachd.db.cluster import leases as leases_db
 from attachd.db.secrets import encryption
 from attachd.drivers import base
-from attachd.drivers.base import ConnectionInfo, Export, VolumeRef
+from attachd.drivers.base import ConnectionInfo, Export, VolumeRef, WithSecrets
 from attachd.manager import flow_runner
 from attachd.manager.background_tasks import BackgroundTasks
 from attachd.manager.ha import joint_work, volume_lease
@@ -180,6 +180,42 @@ _LIMITS: Final = tuple(
 
 Specs = dict[str, str | int | None]
 
+PROVIDER_SECRETS: Final = "provider_secrets"
+"""The column for what a driver returned by base.WithSecrets."""
+
+
+class _ProviderSecrets(Mapping[str, Any]):
+    """The encrypted provider secrets of a row, decrypted when they are read."""
+
+    def __init__(self, row: db.Row, table: str) -> None:
+        self._row = {"id": row["id"], PROVIDER_SECRETS: row[PROVIDER_SECRETS]}
+        self._table = table
+
+    def __getitem__(self, key: str) -> Any:
+        return self._decrypted[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decrypted)
+
+    def __len__(self) -> int:
+        return len(self._decrypted)
+
+    @functools.cached_property
+    def _decrypted(self) -> dict[str, Any]:
+        decrypted: dict[str, Any] = encryption.decrypted(self._row, PROVIDER_SECRETS, self._table)
+        return decrypted
+
+
+def _provider_secrets(row: db.Row, table: str) -> Mapping[str, Any]:
+    return _ProviderSecrets(row, table) if row[PROVIDER_SECRETS] else {}
+
+
+def split_secrets(answer: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a driver's answer without its secrets, and the columns to store them with it."""
+    if isinstance(answer, WithSecrets):
+        return answer.answer, {PROVIDER_SECRETS: dict(answer.provider_secrets)}
+    return answer, {}
+
 
 def volume_ref(row: db.Row) -> VolumeRef:
     """Return a volume's row as its driver takes it.
@@ -190,6 +226,7 @@ def volume_ref(row: db.Row) -> VolumeRef:
         row["id"],
         row["size_gib"],
         row["provider"] or {},
+        _provider_secrets(row, encryption.VOLUMES),
         name=row["name"] or "",
         project_id=row["project_id"],
         pool=(row["host"] or "").partition("#")[2],
@@ -202,10 +239,15 @@ def volume_ref(row: db.Row) -> VolumeRef:
 def export(row: db.Row) -> Export:
     """Return an attachment's row as its driver takes it for calls that grant nothing.
 
-    It has no secret, so nothing has to be decrypted, and access can be revoked even if the secret
-    cannot be decrypted.
+    It has no secret, and its provider secrets are decrypted when the driver reads them: access can
+    be revoked even if a secret that is not needed for it cannot be decrypted.
     """
-    return Export(row["id"], row["connector"] or {}, row["mode"] or "rw")
+    return Export(
+        row["id"],
+        row["connector"] or {},
+        row["mode"] or "rw",
+        provider_secrets=_provider_secrets(row, encryption.ATTACHMENTS),
+    )
 
 
 def export_with_secret(row: db.Row) -> Export:

@@ -49,8 +49,10 @@ def create(backend: Backend, volume_id: str) -> None:
         except FAILURES as failure:
             record_failure(lease, Event.CREATE_FAILED, failure)
             return
+        provider, secrets = backends.split_secrets(provided["answer"])
         values = {
-            "provider": provided["provider"],
+            "provider": provider,
+            **secrets,
             "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }

@@ -18,11 +18,12 @@ from attachd import states
 from attachd.db import models
 from attachd.db.engine import paging, session
 from attachd.db.engine.retry import retried
+from attachd.db.secrets import encryption
 from attachd.states import VISIBLE_KINDS, AttachmentState
 
 Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
-_SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
+_SECRET_COLUMNS = frozenset({"connector", *encryption.COLUMNS[encryption.ATTACHMENTS]})
 _IS_VISIBLE = _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS))
 PUBLIC_COLUMNS = [column for column in _ATTACHMENTS.c if column.name not in _SECRET_COLUMNS]
 

@@ -78,6 +78,7 @@ TYPE_COLUMNS: Final = (_TYPE_SPECS, _BACK_END_QOS)
 _DRIVER_COLUMNS = (
     _VOLUMES.c.name,
     _VOLUMES.c.project_id,
+    _VOLUMES.c.provider_secrets,
     *TYPE_COLUMNS,
 )
 

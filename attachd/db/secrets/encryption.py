@@ -31,9 +31,18 @@ MARK: Final = "encrypted:2:"
 FORMER_MARK: Final = "encrypted:1:"
 """Of values that are not bound to their row."""
 
-TABLE: Final = "attachments"
-COLUMNS: Final = ("connection_info", "secret")
-"""The encrypted columns, all of one table."""
+ATTACHMENTS: Final = "attachments"
+VOLUMES: Final = "volumes"
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    ATTACHMENTS: ("connection_info", "secret", "provider_secrets"),
+    VOLUMES: ("provider_secrets",),
+}
+"""The encrypted columns of each table."""
+
+_REMEDIES: Final = {
+    ATTACHMENTS: "Delete the attachment, and connect again.",
+    VOLUMES: "Restore the volume's row from a backup of the database.",
+}
 
 _DIGEST_LENGTH: Final = 16
 
@@ -56,9 +65,9 @@ class Encrypted:
     text: str = dataclasses.field(repr=False)
     read: Callable[[str], Any] = dataclasses.field(repr=False, compare=False)
 
-    def opened(self, column: str, row_id: str) -> Any:
+    def opened(self, column: str, row_id: str, table: str) -> Any:
         """Return the value of a column of a row; raises SecretUnreadable."""
-        return self.read(decrypt(self.text, column, row_id))
+        return self.read(decrypt(self.text, column, row_id, table))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,29 +77,31 @@ class Bound:
     value: Any = dataclasses.field(repr=False)
     column: str
     row_id: str
+    table: str
 
 
-def bind(values: Mapping[str, Any], row_id: str) -> dict[str, Any]:
+def bind(values: Mapping[str, Any], row_id: str, table: str = ATTACHMENTS) -> dict[str, Any]:
     """Return the values of a row, with those of encrypted columns bound to it.
 
     :param values: by column; one that was read encrypted stays as it is
     """
+    columns = COLUMNS[table]
     return {
-        name: Bound(value, name, row_id)
-        if name in COLUMNS and value is not None and not isinstance(value, Encrypted | Bound)
+        name: Bound(value, name, row_id, table)
+        if name in columns and value is not None and not isinstance(value, Encrypted | Bound)
         else value
         for name, value in values.items()
     }
 
 
-def decrypted(row: Mapping[str, Any], column: str) -> Any:
+def decrypted(row: Mapping[str, Any], column: str, table: str = ATTACHMENTS) -> Any:
     """Return the value of a column of a row that may be encrypted.
 
     :param row: with its ``id``
     :raises SecretUnreadable: its key is missing, it is damaged, or of another row or column
     """
     value = row[column]
-    return value.opened(column, row["id"]) if isinstance(value, Encrypted) else value
+    return value.opened(column, row["id"], table) if isinstance(value, Encrypted) else value
 
 
 def is_encrypted(text: str) -> bool:
@@ -104,8 +115,8 @@ def is_plain_text_refused() -> bool:
     return keys is not None and keys.encrypted_only
 
 
-def _digest(column: str, row_id: str) -> bytes:
-    return hashlib.sha256(f"{TABLE}.{column}.{row_id}".encode()).digest()[:_DIGEST_LENGTH]
+def _digest(column: str, row_id: str, table: str) -> bytes:
+    return hashlib.sha256(f"{table}.{column}.{row_id}".encode()).digest()[:_DIGEST_LENGTH]
 
 
 def prefix(key: str) -> str:
@@ -116,64 +127,69 @@ def prefix(key: str) -> str:
     return f"{MARK}{key}:"
 
 
-def encrypt(text: str, column: str, row_id: str) -> str:
+def encrypt(text: str, column: str, row_id: str, table: str = ATTACHMENTS) -> str:
     """Return the encrypted form of a text for one column of one row; without keys the text."""
     keys = _key_ring.current()
     if keys is None:
         return text
-    content = _digest(column, row_id) + text.encode()
+    content = _digest(column, row_id, table) + text.encode()
     return prefix(keys.first) + keys.by_id[keys.first].encrypt(content).decode()
 
 
-def decrypt(text: str, column: str, row_id: str) -> str:
+def decrypt(text: str, column: str, row_id: str, table: str = ATTACHMENTS) -> str:
     """Return the plain text of a column of a row.
 
     :raises SecretUnreadable: the key is missing, or the value is damaged, of another row or
         column, or not encrypted where all values have to be
     """
+    kind = table.removesuffix("s")
     if not text.startswith(MARK) and is_plain_text_refused():
-        LOG.error("Attachment %s: %s is not encrypted for this row", row_id, column)
+        LOG.error("%s %s: %s is not encrypted for this row", kind.title(), row_id, column)
         raise exception.SecretUnreadable(
-            reason="The secrets of this attachment are not encrypted for it in the database, "
-            "although all were before. Delete the attachment, and connect again."
+            reason=f"The secrets of this {kind} are not encrypted for it in the database, "
+            f"although all were before. {_REMEDIES[table]}"
         )
     if not is_encrypted(text):
         return text
     name, _, token = text[len(MARK) :].partition(":")
     try:
-        content = _key(name).decrypt(token.encode())
+        content = _key(name, table).decrypt(token.encode())
         if text.startswith(FORMER_MARK):
             return content.decode()
-        if hmac.compare_digest(content[:_DIGEST_LENGTH], _digest(column, row_id)):
+        if hmac.compare_digest(content[:_DIGEST_LENGTH], _digest(column, row_id, table)):
             return content[_DIGEST_LENGTH:].decode()
     except (fernet.InvalidToken, ValueError):
         raise exception.SecretUnreadable(
-            reason=f"The secrets of this attachment were encrypted with key {name}, and have been "
-            "damaged in the database. Delete the attachment, and connect again."
+            reason=f"The secrets of this {kind} were encrypted with key {name}, and have been "
+            f"damaged in the database. {_REMEDIES[table]}"
         ) from None
-    LOG.error("Attachment %s: %s was encrypted for another row or column", row_id, column)
+    LOG.error("%s %s: %s was encrypted for another row or column", kind.title(), row_id, column)
     raise exception.SecretUnreadable(
-        reason="The secrets of this attachment are those of another one: they were moved in the "
-        "database. Delete the attachment, and connect again."
+        reason=f"The secrets of this {kind} are those of another one: they were moved in the "
+        f"database. {_REMEDIES[table]}"
     )
 
 
-def _key(name: str) -> fernet.Fernet:
+def _key(name: str, table: str) -> fernet.Fernet:
     keys = _key_ring.current()
     if keys is None or name not in keys.by_id:
         keys = _key_ring.current(at_once=True)
     if keys is None:
-        raise _unreadable(name, f"and {OPTION} is not set. Set it to the file with that key")
+        raise _unreadable(
+            name, table, f"and {OPTION} is not set. Set it to the file with that key"
+        )
     if name not in keys.by_id:
         path = CONF.secrets.key_file
-        raise _unreadable(name, f"which is not in {path} ({OPTION}). Put it back into that file")
+        why = f"which is not in {path} ({OPTION}). Put it back into that file"
+        raise _unreadable(name, table, why)
     return keys.by_id[name]
 
 
-def _unreadable(name: str, why: str) -> exception.SecretUnreadable:
+def _unreadable(name: str, table: str, why: str) -> exception.SecretUnreadable:
+    kind = table.removesuffix("s")
+    lost = "; if it is lost, delete the attachment, and connect again" * (table == ATTACHMENTS)
     return exception.SecretUnreadable(
-        reason=f"The secrets of this attachment are encrypted with key {name}, {why}; if it is "
-        "lost, delete the attachment, and connect again."
+        reason=f"The secrets of this {kind} are encrypted with key {name}, {why}{lost}."
     )
 
 

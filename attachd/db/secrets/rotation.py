@@ -8,14 +8,13 @@ volume first.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.db.secrets import encryption, key_file
@@ -27,11 +26,10 @@ NO_KEY: Final = ""
 """Stands for the key of plain text."""
 
 # The columns as stored: a rotation does not change updated_at, which recovery uses.
-_SECRETS = sa.table(
-    models.attachments.name,
-    sa.column("id"),
-    *(sa.column(name, sa.Text) for name in encryption.COLUMNS),
-)
+_SECRETS = {
+    table: sa.table(table, sa.column("id"), *(sa.column(name, sa.Text) for name in columns))
+    for table, columns in encryption.COLUMNS.items()
+}
 
 
 @dataclasses.dataclass
@@ -41,19 +39,22 @@ class Outcome:
     :ivar encrypted: how many values were encrypted again
     :ivar changed: rows that were changed at the same time, and skipped
     :ivar unreadable: why a row cannot be decrypted, by the ids of attachments
+    :ivar unreadable_volumes: the same, by the ids of volumes
     """
 
     encrypted: int = 0
     changed: int = 0
     unreadable: dict[str, str] = dataclasses.field(default_factory=dict)
+    unreadable_volumes: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
         """Whether no value was left as it was."""
-        return not self.changed and not self.unreadable
+        return not (self.changed or self.unreadable or self.unreadable_volumes)
 
 
 class _StaleRow(NamedTuple):
+    table: str
     id: str
     values: Mapping[str, str]
 
@@ -63,8 +64,7 @@ def count_by_key() -> dict[str, int]:
     """Return the number of values by key, :data:`NO_KEY` for plain text."""
     counts: Counter[str] = Counter()
     with session.reader() as connection:
-        for name in encryption.COLUMNS:
-            column = _SECRETS.c[name]
+        for column in (table.c[name] for table, name in _columns()):
             name_of_key = sa.func.substr(column, len(encryption.MARK) + 1, key_file.ID_LENGTH)
             is_encrypted = sa.or_(
                 column.like(f"{encryption.MARK}%"), column.like(f"{encryption.FORMER_MARK}%")
@@ -74,6 +74,11 @@ def count_by_key() -> dict[str, int]:
             for row in connection.execute(statement):
                 counts[row[0]] += row[1]
     return dict(counts)
+
+
+def _columns() -> Iterator[tuple[sa.TableClause, str]]:
+    for table, columns in encryption.COLUMNS.items():
+        yield from ((_SECRETS[table], name) for name in columns)
 
 
 def rotate() -> Outcome:
@@ -87,22 +92,27 @@ def rotate() -> Outcome:
     keys = encryption.keys()
     if keys is None:
         raise exception.ConfigurationError(reason=encryption.NOT_ENCRYPTED)
-    outcome, last = Outcome(), ""
-    while rows := _list_stale(last, keys.first):
-        for row in rows:
-            _reencrypt(row, outcome)
-        last = rows[-1].id
+    outcome = Outcome()
+    for table in encryption.COLUMNS:
+        last = ""
+        while rows := _list_stale(table, last, keys.first):
+            for row in rows:
+                _reencrypt(row, outcome)
+            last = rows[-1].id
     return outcome
 
 
 def _reencrypt(row: _StaleRow, outcome: Outcome) -> None:
     try:
         new = {
-            name: encryption.encrypt(encryption.decrypt(text, name, row.id), name, row.id)
+            name: encryption.encrypt(
+                encryption.decrypt(text, name, row.id, row.table), name, row.id, row.table
+            )
             for name, text in row.values.items()
         }
     except exception.SecretUnreadable as error:
-        outcome.unreadable[row.id] = str(error)
+        of_volume = row.table == encryption.VOLUMES
+        (outcome.unreadable_volumes if of_volume else outcome.unreadable)[row.id] = str(error)
         return
     if _swap(row, new):
         outcome.encrypted += len(new)
@@ -111,34 +121,35 @@ def _reencrypt(row: _StaleRow, outcome: Outcome) -> None:
 
 
 @retried
-def _list_stale(last: str, first: str) -> list[_StaleRow]:
+def _list_stale(table: str, last: str, first: str) -> list[_StaleRow]:
     """Return the next rows with a value that the first key has not encrypted."""
-    own = f"{encryption.prefix(first)}%"
+    own, stored = f"{encryption.prefix(first)}%", _SECRETS[table]
     statement = (
-        sa.select(_SECRETS)
+        sa.select(stored)
         .where(
-            _SECRETS.c.id > last,
-            sa.or_(*(_SECRETS.c[name].not_like(own) for name in encryption.COLUMNS)),
+            stored.c.id > last,
+            sa.or_(*(stored.c[name].not_like(own) for name in encryption.COLUMNS[table])),
         )
-        .order_by(_SECRETS.c.id)
+        .order_by(stored.c.id)
         .limit(BATCH)
     )
-    return [_needs_reencryption(row, first) for row in session.fetch_all(statement)]
+    return [_needs_reencryption(table, row, first) for row in session.fetch_all(statement)]
 
 
-def _needs_reencryption(row: Mapping[str, Any], first: str) -> _StaleRow:
+def _needs_reencryption(table: str, row: Mapping[str, Any], first: str) -> _StaleRow:
     own = encryption.prefix(first)
     values = {
         name: row[name]
-        for name in encryption.COLUMNS
+        for name in encryption.COLUMNS[table]
         if row[name] and not row[name].startswith(own)
     }
-    return _StaleRow(row["id"], values)
+    return _StaleRow(table, row["id"], values)
 
 
 @retried
 def _swap(row: _StaleRow, new: Mapping[str, str]) -> bool:
     """Replace the values that were read, unless they have changed."""
-    unchanged = [_SECRETS.c[name] == text for name, text in row.values.items()]
-    change = sa.update(_SECRETS).where(_SECRETS.c.id == row.id, *unchanged).values(new)
+    stored = _SECRETS[row.table]
+    unchanged = [stored.c[name] == text for name, text in row.values.items()]
+    change = sa.update(stored).where(stored.c.id == row.id, *unchanged).values(new)
     return session.write(change) == 1

@@ -18,6 +18,7 @@ from attachd.db.cluster import leases
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
+from attachd.db.secrets import encryption
 from attachd.db.types import store as types
 from attachd.db.volumes import clone_source
 from attachd.states import AttachmentState, Event, VolumeState
@@ -181,7 +182,8 @@ def _update_state(
     if "error" in stored:
         stored["error"] = models.truncate_error(stored["error"])
     unchanged = sa.and_(_VOLUMES.c.id == row["id"], _VOLUMES.c.state == row["state"])
-    result = connection.execute(sa.update(_VOLUMES).where(unchanged).values(stored))
+    bound = encryption.bind(stored, row["id"], encryption.VOLUMES)
+    result = connection.execute(sa.update(_VOLUMES).where(unchanged).values(bound))
     assert result.rowcount == 1, row["id"]
     row.update(stored)
 

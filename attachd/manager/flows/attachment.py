@@ -2,6 +2,7 @@
 """Flows that grant one host access to one volume, and revoke it."""
 
 from collections.abc import Callable, Sequence
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,12 @@ from taskflow.patterns import linear_flow
 from taskflow.types import failure
 
 from attachd import exception
-from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef
+from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef, WithSecrets
 from attachd.telemetry.tracing import step
 
 LOG = log.getLogger(__name__)
+
+GrantAnswer = ConnectionInfo | WithSecrets[ConnectionInfo]
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class GrantRequest:
     """What the attach flow has to do, and for which host.
 
     :ivar others: returns the volume's other live exports, once access has to be revoked
-    :ivar save: stores the connection
+    :ivar save: stores the driver's answer
     :ivar must_stay: called after a failure: returns whether the host keeps its access nevertheless
     :ivar repeated: an earlier try was interrupted and may have granted access, independent of the
         result of this one
@@ -32,7 +35,7 @@ class GrantRequest:
     volume: VolumeRef
     export: Export
     others: Callable[[], Sequence[Export]]
-    save: Callable[[ConnectionInfo], None]
+    save: Callable[[GrantAnswer], None]
     must_stay: Callable[[], bool]
     repeated: bool = False
 
@@ -51,7 +54,7 @@ class RevokeRequest:
 
 
 def build_attach() -> linear_flow.Flow:
-    """Return the flow.  Store: ``request``, a GrantRequest; it provides ``connection``."""
+    """Return the flow.  Store: ``request``, a GrantRequest; it provides ``answer``."""
     return linear_flow.Flow("attach").add(Grant(), Record())
 
 
@@ -63,9 +66,9 @@ def build_detach() -> linear_flow.Flow:
 class Grant(task.Task):
     """The backend grants access to the host."""
 
-    default_provides = "connection"
+    default_provides = "answer"
 
-    def execute(self, request: GrantRequest) -> ConnectionInfo:
+    def execute(self, request: GrantRequest) -> GrantAnswer:
         """Grant; see drivers.base.Driver.grant()."""
         with step("grant"):
             return request.driver.grant(request.volume, request.export)
@@ -77,8 +80,11 @@ class Grant(task.Task):
             return True
         if request.must_stay():
             return False
+        export = request.export
+        if isinstance(result, WithSecrets):
+            export = dataclasses.replace(export, provider_secrets=result.provider_secrets)
         try:
-            request.driver.revoke(request.volume, request.export, request.others())
+            request.driver.revoke(request.volume, export, request.others())
         except Exception:
             LOG.exception(
                 "Volume %s: the host of attachment %s may still have access",
@@ -96,11 +102,11 @@ def _surely_failed(result: Any) -> bool:
 
 
 class Record(task.Task):
-    """The attachment's row gets the connection; losing the row reverts the grant."""
+    """The attachment's row gets the answer; losing the row reverts the grant."""
 
-    def execute(self, request: GrantRequest, connection: ConnectionInfo) -> None:
-        """Store the connection."""
-        request.save(connection)
+    def execute(self, request: GrantRequest, answer: GrantAnswer) -> None:
+        """Store the answer."""
+        request.save(answer)
 
     def revert(self, **_flow: Any) -> bool:
         """Do nothing: a compare-and-swap that failed has written nothing."""

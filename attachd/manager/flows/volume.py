@@ -8,13 +8,15 @@ from oslo_log import log
 from taskflow import task
 from taskflow.patterns import linear_flow
 
-from attachd.drivers.base import Driver, Export, VolumeRef
+from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
 
 LOG = log.getLogger(__name__)
 
+CreateAnswer = dict[str, Any] | WithSecrets[dict[str, Any]]
+
 
 def build_create(driver: Driver, volume: VolumeRef) -> linear_flow.Flow:
-    """Return the flow; it provides ``provider``, the driver's data about the volume."""
+    """Return the flow; it provides ``answer``, that of the driver."""
     return linear_flow.Flow("create").add(Create(driver, volume))
 
 
@@ -50,9 +52,9 @@ class _VolumeTask(task.Task):
 class Create(_VolumeTask):
     """The backend creates the volume."""
 
-    default_provides = "provider"
+    default_provides = "answer"
 
-    def execute(self) -> dict[str, Any]:
+    def execute(self) -> CreateAnswer:
         """Create; see drivers.base.Driver.create()."""
         return self._driver.create(self._volume)
 
@@ -73,7 +75,7 @@ class Copy(Create):
         super().__init__(driver, volume)
         self._source = source
 
-    def execute(self) -> dict[str, Any]:
+    def execute(self) -> CreateAnswer:
         """Clone; see drivers.base.Driver.clone()."""
         return self._driver.clone(self._volume, self._source)
 

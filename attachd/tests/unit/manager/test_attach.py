@@ -79,7 +79,8 @@ class AttachTest(backends.BackendCase):
         )
         row = db_rows.get_attachment(self.attachment_id)
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
-        self.assertEqual(expected | {"secret": row["secret"]}, vars(handed.export))
+        expected |= {"secret": row["secret"], "provider_secrets": {}}
+        self.assertEqual(expected, vars(handed.export))
 
     def test_attach_readonly_volume_grants_ro(self):
         db_rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configured backends: loading, setup and locks."""
 
+import dataclasses
 from pathlib import Path
 import subprocess
 import sys
 import threading
+from typing import ClassVar
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.db import audit as audit_db
+from attachd.db.secrets import encryption
 from attachd.db.types import qos_specs
 from attachd.db.types import store as types
 from attachd.drivers import fake, file
-from attachd.manager import attach, backends
+from attachd.drivers.base import VolumeRef, WithSecrets
+from attachd.manager import attach, backends, detach, volumes
+from attachd.manager.ha import ensure_exports
+from attachd.objects import Attachment, Volume
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import backends as made
 from attachd.tests.fixtures import databases, db_rows, key_files, lifetime
@@ -192,7 +199,7 @@ class LiveExportsTest(unittest.TestCase):
     def test_live_exports_lists_only_attachments_with_access(self):
         held = [
             {"id": state.value, "state": state.value, "connector": CONNECTOR, "mode": None,
-             "secret": None}
+             "secret": None, "provider_secrets": None}
             for state in AttachmentState
         ]  # fmt: skip
         found = [export.attachment_id for export in backends.live_exports(held)]
@@ -231,6 +238,143 @@ class SecretTest(databases.DatabaseCase):
         with self.assertRaises(exception.SecretUnreadable):
             backends.export_with_secret(self.row)
         self.assertEqual(self.row["id"], backends.export(self.row).attachment_id)
+
+
+class _Secretive(made.RecordingDriver):
+    """Keeps a secret of each volume and of each export, and writes down what it gets back."""
+
+    def __init__(self):
+        super().__init__()
+        self.got = []
+
+    def create(self, volume):
+        self.got.append(("create", dict(volume.provider_secrets)))
+        return WithSecrets(super().create(volume), {"key": "volume-secret"})
+
+    def delete(self, volume):
+        self.got.append(("delete", dict(volume.provider_secrets)))
+        super().delete(volume)
+
+    def grant(self, volume, export):
+        self.got.append(
+            ("grant", {**volume.provider_secrets}, {**export.provider_secrets}),
+        )
+        return WithSecrets(super().grant(volume, export), {"key": "export-secret"})
+
+    def revoke(self, volume, export, others):
+        secrets = [{**item.provider_secrets} for item in (export, *others)]
+        self.got.append(("revoke", {**volume.provider_secrets}, *secrets))
+        super().revoke(volume, export, others)
+
+    def expected_exports(self, volume, exports):
+        secrets = [{**item.provider_secrets} for item in exports]
+        self.got.append(("expected_exports", {**volume.provider_secrets}, *secrets))
+        return super().expected_exports(volume, exports)
+
+
+class ProviderSecretsTest(made.BackendCase):
+    """Secrets that a driver returns beside its answers."""
+
+    of_volume: ClassVar = {"key": "volume-secret"}
+    of_export: ClassVar = {"key": "export-secret"}
+
+    def setUp(self):
+        super().setUp()
+        self.file = key_files.use(self)
+        self.driver = self.backend.driver = _Secretive()
+        self.volume_id = db_rows.add_volume("creating", owner=made.HOST, multiattach=True)["id"]
+        volumes.create(self.backend, self.volume_id)
+
+    def attach(self, connector=CONNECTOR):
+        row = db_rows.add_attachment(self.volume_id)
+        return row, attach.attach(self.backend, row["id"], self.volume_id, connector)
+
+    def test_secrets_are_stored_encrypted_and_shown_nowhere(self):
+        row, answer = self.attach()
+        stored = db_rows.get_volume(self.volume_id), db_rows.get_attachment(row["id"])
+        for item in stored:
+            self.assertIsInstance(item["provider_secrets"], encryption.Encrypted)
+        exports = backends.live_exports([stored[1]])
+        volume = backends.volume_ref(audit_db.find_volume(self.volume_id))
+        shown = f"{stored} {answer} {exports} {volume} {Volume.from_row(None, stored[0])}"
+        shown += f"{Attachment.from_row(None, stored[1])} {exports[0].provider_secrets!r}"
+        self.assertNotIn("-secret", shown)
+        self.assertEqual(self.of_export, exports[0].provider_secrets)
+
+    def test_answer_with_secrets_has_no_repr_of_them(self):
+        self.assertEqual("WithSecrets()", repr(WithSecrets({"a": "b"}, {"c": "d"})))
+
+    def test_revoke_without_readable_secrets_fails_only_if_driver_reads_them(self):
+        row, _answer = self.attach()
+        key_files.replace_all_keys(self.file)
+        with self.assertRaisesRegex(exception.DisconnectFailed, "encrypted with key"):
+            detach.detach(self.backend, row["id"], self.volume_id)
+        self.assertEqual({row["id"]}, self.driver.granted())
+        with mock.patch.object(_Secretive, "revoke", made.RecordingDriver.revoke):
+            detach.detach(self.backend, row["id"], self.volume_id)
+        self.assertEqual(set(), self.driver.granted())
+
+    def test_delete_without_readable_secrets_fails_with_reason(self):
+        key_files.replace_all_keys(self.file)
+        db_rows.change_volume(self.volume_id, state="deleting", owner=made.HOST)
+        volumes.delete(self.backend, self.volume_id)
+        self.assertIn("of this volume", db_rows.get_volume(self.volume_id)["error"])
+
+
+class VolumeRefTest(made.BackendCase):
+    """Every call of a driver describes the volume in the same way."""
+
+    def setUp(self):
+        super().setUp()
+        qos = qos_specs.create("gold", "back-end", {"total_iops_sec_per_gb": "10"})
+        self.qos, specs = qos["id"], {"compression": "on"}
+        values = {"name": "fast", "qos_specs_id": self.qos, "extra_specs": specs}
+        self.values = {"name": "disk", "size_gib": 2, "multiattach": True}
+        self.values |= {"volume_type_id": types.create(values)["id"], "host": f"{made.HOST}#ssd"}
+        self.expected = VolumeRef(
+            "",
+            2,
+            {"lun": 1},
+            name="disk",
+            project_id=db_rows.PROJECT,
+            pool="ssd",
+            multiattach=True,
+            extra_specs=specs,
+            qos_specs={"total_iops_sec": 20},
+        )
+
+    def passed(self):
+        refs = [dataclasses.replace(call.volume, id="") for call in self.driver.driver_calls]
+        self.driver.driver_calls.clear()
+        return refs
+
+    def test_driver_gets_name_project_pool_and_type_of_volume_in_each_call(self):
+        owner = {"owner": made.HOST}
+        volume_id = db_rows.add_volume("creating", **self.values, **owner)["id"]
+        volumes.create(self.backend, volume_id)
+        self.assertEqual([dataclasses.replace(self.expected, provider={})], self.passed())
+        db_rows.change_volume(volume_id, state="extending", new_size_gib=3, **owner)
+        volumes.extend(self.backend, volume_id)
+        db_rows.change_volume(volume_id, size_gib=2)
+        row = db_rows.add_attachment(volume_id)
+        attach.attach(self.backend, row["id"], volume_id, CONNECTOR)
+        ensure_exports.grant_again(self.backend, row)
+        detach.detach(self.backend, row["id"], volume_id)
+        found = audit_db.find_volume(volume_id)
+        db_rows.change_volume(volume_id, state="deleting", **owner)
+        volumes.delete(self.backend, volume_id)
+        self.assertEqual([self.expected] * 5, self.passed())
+        self.assertEqual(volume_id, backends.volume_ref(found).id)
+
+    def test_volume_without_type_has_empty_specs(self):
+        ref = backends.volume_ref(audit_db.find_volume(db_rows.add_volume()["id"]))
+        self.assertEqual(({}, {}, ""), (ref.extra_specs, ref.qos_specs, ref.name))
+
+    def test_front_end_specs_are_not_for_driver(self):
+        for consumer, expected in (("front-end", {}), ("both", {"total_iops_sec": 20})):
+            qos_specs.update(self.qos, consumer, {})
+            row = audit_db.find_volume(db_rows.add_volume(**self.values)["id"])
+            self.assertEqual(expected, backends.volume_ref(row).qos_specs)
 
 
 class QosTest(unittest.TestCase):

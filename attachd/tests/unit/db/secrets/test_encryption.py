@@ -111,8 +111,18 @@ class EncryptionTest(unittest.TestCase):
     def test_repr_hides_value(self):
         encrypted = encryption.Encrypted(encryption.encrypt(SECRET, *CELL), str)
         self.assertEqual("Encrypted()", repr(encrypted))
-        self.assertEqual(SECRET, encrypted.opened(*CELL))
+        self.assertEqual(SECRET, encrypted.opened(*CELL, encryption.ATTACHMENTS))
         self.assertNotIn(self.file.read_text().strip(), str(vars(encryption._key_ring)))
+
+    def test_value_of_volume_is_not_one_of_attachment(self):
+        column, row_id = "provider_secrets", CELL[1]
+        cells = [(column, row_id, table) for table in encryption.COLUMNS]
+        for own, other in (cells, cells[::-1]):
+            encrypted = encryption.encrypt(SECRET, *own)
+            self.assertEqual(SECRET, encryption.decrypt(encrypted, *own))
+            kind = other[2].removesuffix("s")
+            with self.assertRaisesRegex(exception.SecretUnreadable, f"of this {kind} are those"):
+                encryption.decrypt(encrypted, *other)
 
     def test_changed_key_file_is_read_after_interval(self):
         one = key_files.key_ids(self.file)[0]

@@ -57,6 +57,19 @@ class RotationTest(databases.DatabaseCase):
         again = rotation.rotate()
         self.assertEqual(0, again.encrypted)
 
+    def test_rotate_encrypts_secrets_of_volumes(self):
+        db_rows.change_volume(self.volume, provider_secrets={"key": "k"})
+        self.add(0)
+        two = self.change_key()
+        self.assertEqual(3, rotation.rotate().encrypted)
+        self.assertEqual({two: 3}, rotation.count_by_key())
+        row = db_rows.get_volume(self.volume)
+        self.assertEqual({"key": "k"}, decrypted(row, "provider_secrets", encryption.VOLUMES))
+        session.write(sa.text(f"UPDATE volumes SET provider_secrets = '{encryption.MARK}x:y'"))
+        done = rotation.rotate()
+        self.assertFalse(done.is_complete)
+        self.assertEqual(([self.volume], {}), (list(done.unreadable_volumes), done.unreadable))
+
     def test_rotate_binds_values_of_former_format(self):
         attachment = self.add(0)
         former = test_encryption.encrypt_in_former_format(self.file, f"{0:032}")

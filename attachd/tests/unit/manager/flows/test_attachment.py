@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers.base import Export, VolumeRef
+from attachd.drivers.base import Export, VolumeRef, WithSecrets
 from attachd.manager import flow_runner
 from attachd.manager.flows import attachment
 from attachd.tests.fixtures.backends import RecordingDriver
@@ -35,8 +35,8 @@ class AttachFlowTest(unittest.TestCase):
             self._run(**values)
         return failed.exception
 
-    def test_attach_flow_saves_and_provides_connection(self):
-        provided = self._run()["connection"]
+    def test_attach_flow_saves_and_provides_answer(self):
+        provided = self._run()["answer"]
         self.save.assert_called_once_with(provided)
         self.assertEqual("fake", provided["driver_volume_type"])
         self.assertEqual(["grant"], self.driver.methods)
@@ -50,6 +50,15 @@ class AttachFlowTest(unittest.TestCase):
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         undone = self.driver.driver_calls[1]
         self.assertEqual((VOLUME, EXPORT, OTHERS), (undone.volume, undone.export, undone.others))
+
+    def test_attach_flow_with_failed_save_revokes_with_new_secrets(self):
+        self.save.side_effect = exception.Conflict(reason="lost")
+        answer = WithSecrets({"driver_volume_type": "fake", "data": {}}, {"lun": 5})
+        with mock.patch.object(self.driver, "grant", return_value=answer):
+            self._fail()
+        self.save.assert_called_once_with(answer)
+        (undone,) = self.driver.driver_calls
+        self.assertEqual({"lun": 5}, undone.export.provider_secrets)
 
     def test_attach_flow_with_final_grant_failure_does_not_revoke(self):
         with self.driver.failing("grant", final=True):

@@ -21,14 +21,14 @@ class CreateFlowTest(unittest.TestCase):
 
     def test_create_flow_provides_driver_result(self):
         self.assertEqual(
-            {"lun": 1}, flow_runner.run(volume.build_create(self.driver, VOLUME), {})["provider"]
+            {"lun": 1}, flow_runner.run(volume.build_create(self.driver, VOLUME), {})["answer"]
         )
         self.assertEqual({"volume": 2}, self.driver.sizes())
 
     def test_copy_flow_passes_source_and_reverts_like_create(self):
         source = VolumeRef("source", 1)
         flow = volume.build_copy(self.driver, VOLUME, source)
-        self.assertEqual({"lun": 1}, flow_runner.run(flow, {})["provider"])
+        self.assertEqual({"lun": 1}, flow_runner.run(flow, {})["answer"])
         self.assertEqual(
             (VOLUME, source),
             (self.driver.driver_calls[0].volume, self.driver.driver_calls[0].source),
