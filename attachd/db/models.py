@@ -408,6 +408,10 @@ agents = sa.Table(
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("seen_at", Moment),
     *timestamps(),
+    # those of the last connector that was accepted
+    sa.Column("initiators", Json),
+    # those of its devices that had no attachment; NULL: none
+    sa.Column("orphan_devices", Json),
     **MARIADB_OPTIONS,
 )
 

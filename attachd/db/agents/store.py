@@ -5,7 +5,7 @@ The key of an agent is stored as a digest. The key of a deleted agent is not acc
 attachments can only be removed by force, until its host is registered again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 import datetime
 import hashlib
 import hmac
@@ -17,14 +17,18 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
+from attachd.db.attachments import duplicates
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.states import WITH_ACCESS
+from attachd.states import CONNECTOR_FIXED, WITH_ACCESS
 
 Row = dict[str, Any]
 _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
+
+_INITIATORS_LOCK: Final = " initiators"
+"""In place of the name of a host, which has no spaces."""
 
 
 def digest(key: str) -> str:
@@ -118,17 +122,84 @@ def check_key(host: str, key: str) -> None:
 
 
 @retried
-def record_report(host: str, values: Mapping[str, Any]) -> None:
+def record_report(
+    host: str, values: Mapping[str, Any], assigned: Collection[str] = frozenset()
+) -> None:
     """Store the report of a registered host.
 
+    A backend distinguishes hosts by their initiators.  A connector with one of another host is not
+    stored, so that nothing can be attached there, and the stored error names that host.  A report
+    without a connector, such as because a command hangs, leaves a host its initiators.
+
     :param values: connector, devices, connector_type, version, error
+    :param assigned: the ids of the attachments of the host, as of :func:`list_assigned`
     """
-    stored = {
-        **values,
-        "error": models.truncate_error(values.get("error")),
-        "seen_at": models.now(),
-    }
-    session.write(sa.update(_AGENTS).where(_AGENTS.c.host == host).values(stored))
+    devices = values.get("devices") or ()
+    orphans = [item for item in devices if item["attachment_id"] not in assigned]
+    stored = {**values, "orphan_devices": orphans or None, "seen_at": models.now()}
+    with session.writer() as connection:
+        columns = (_AGENTS.c.connector, _AGENTS.c.initiators)
+        own = connection.execute(sa.select(*columns).where(_AGENTS.c.host == host)).first()
+        reported = _initiators(values.get("connector"))
+        if new := reported - (_owned(*own) if own else set()):
+            # One that is refused repeats its report, and needs no lock.
+            owner = _find_owner(connection, host, new)
+            if owner is None:
+                # Two hosts that report the same for the first time wait for each other.
+                session.lock_row(connection, models.host_locks, _INITIATORS_LOCK)
+                owner = _find_owner(connection, host, new)
+            if owner is not None:
+                stored |= {"connector": None, "error": _not_unique(*owner)}
+        if stored.get("connector"):
+            stored["initiators"] = sorted(reported)
+        stored["error"] = models.truncate_error(stored.get("error"))
+        connection.execute(sa.update(_AGENTS).where(_AGENTS.c.host == host).values(stored))
+
+
+@retried
+def find_device(host: str, attachment_id: str) -> str | None:
+    """Return the path of an attachment's device in the last report of a host.
+
+    :returns: None: the host is not registered, or has reported no device of the attachment
+    """
+    row = session.fetch_one(sa.select(_AGENTS.c.devices).where(_AGENTS.c.host == host))
+    devices = [] if row is None else row["devices"] or []
+    paths = (item["path"] for item in devices if item["attachment_id"] == attachment_id)
+    return next((path for path in paths if path), None)
+
+
+def _find_owner(
+    connection: sa.Connection, host: str, initiators: set[str]
+) -> tuple[str, str] | None:
+    """Return an initiator of another registered host, and that host; None: there is none."""
+    columns = (_AGENTS.c.host, _AGENTS.c.connector, _AGENTS.c.initiators)
+    reported = sa.select(*columns).where(_AGENTS.c.host != host)
+    attached = sa.select(_ATTACHMENTS.c.agent, _ATTACHMENTS.c.connector, sa.null()).where(
+        _ATTACHMENTS.c.agent != host, _ATTACHMENTS.c.state.in_(sorted(CONNECTOR_FIXED))
+    )
+    for owner, *known in (*connection.execute(reported), *connection.execute(attached)):
+        if common := initiators & _owned(*known):
+            return min(common), owner
+    return None
+
+
+def _owned(connector: Mapping[str, Any] | None, initiators: Sequence[str] | None) -> set[str]:
+    return _initiators(connector) | set(initiators or ())
+
+
+def _initiators(connector: Mapping[str, Any] | None) -> set[str]:
+    """Return the names by which backends know the host of a connector."""
+    names = duplicates.host_names(connector or {})
+    return set().union(*(names[key] for key in names if key != "host"))
+
+
+def _not_unique(initiator: str, owner: str) -> str:
+    return (
+        f"The initiator {initiator} belongs to host {owner}, so that backends cannot distinguish "
+        "both. Give this host a name of its own, such as in /etc/iscsi/initiatorname.iscsi or "
+        "/etc/nvme/hostnqn, and restart its agent. If it is the same machine with a new name, an "
+        f"administrator deletes the old one: attachd-manage agent remove {owner}"
+    )
 
 
 @retried

@@ -156,16 +156,22 @@ def find_connection(rows: Sequence[Row], connector: Connector) -> Row | None:
 
 def is_of_host(row: Row, connector: Connector) -> bool:
     """Return whether two connectors are of one host: all host keys that both have are equal."""
-    pairs = [
-        (_comparable(row["connector"].get(key)), _comparable(connector.get(key)))
-        for key in _HOST_KEYS
-    ]
-    in_both = [pair for pair in pairs if all(pair)]
-    return bool(in_both) and all(stored == requested for stored, requested in in_both)
+    stored, requested = host_names(row["connector"]), host_names(connector)
+    in_both = stored.keys() & requested.keys()
+    return bool(in_both) and all(stored[key] == requested[key] for key in in_both)
 
 
-def _comparable(value: Any) -> Any:
-    return sorted(map(str, value)) if isinstance(value, list) else value
+def host_names(connector: Connector) -> dict[str, frozenset[str]]:
+    """Return the names by which a backend may know the host of a connector, by key.
+
+    They are in lower case: iSCSI names and WWPNs are the same in any case.
+    """
+    names = {}
+    for key in _HOST_KEYS:
+        value = connector.get(key)
+        values = value if isinstance(value, list) else [value]
+        names[key] = frozenset(str(name).lower() for name in values if name)
+    return {key: found for key, found in names.items() if found}
 
 
 def is_same_holder(row: Row, server: str | None, host: str | None) -> bool:

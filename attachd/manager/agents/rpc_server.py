@@ -71,8 +71,9 @@ class AgentEndpoint:
         report_schema.check_credentials(host, key)
         report_schema.check_report(report)
         _check_or_register(host, key)
-        agents.record_report(host, report)
-        return desired_state.list_desired(host)
+        desired = desired_state.list_desired(host)
+        agents.record_report(host, report, {item["attachment_id"] for item in desired})
+        return desired
 
     @expected_errors
     def desired_state(

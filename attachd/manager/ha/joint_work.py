@@ -25,6 +25,7 @@ from oslo_context import context as oslo_context
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.db.attachments import duplicates
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import Guard, LockedVolume, Moved, Row
@@ -40,9 +41,6 @@ MAX_WAITING: Final = 2 * MAX_MEMBERS
 
 LINGER: Final = 0.01
 """Seconds that the first result of a group waits for others, to be stored with them."""
-
-_HOST_KEYS: Final = ("host", "initiator", "nqn", "wwpns")
-"""The keys of a connector by which backends know a host."""
 
 AcquireLease = Callable[[], AbstractContextManager[VolumeLease]]
 
@@ -414,12 +412,8 @@ class _Group:
 
 def _host_keys(row: Row) -> set[tuple[str, str]]:
     """Return the names by which a backend may know the host of a row."""
-    connector = row["connector"] or {}
-    keys = set()
-    for key in _HOST_KEYS:
-        names = connector.get(key) or ()
-        keys |= {(key, str(name)) for name in ([names] if isinstance(names, str) else names)}
-    return keys
+    names = duplicates.host_names(row["connector"] or {})
+    return {(key, name) for key, found in names.items() for name in found}
 
 
 def _has_connections(locked: LockedVolume) -> bool:

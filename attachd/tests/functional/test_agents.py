@@ -222,6 +222,16 @@ class AgentsTest(AgentCase):
         self.assertNotIn("Traceback", agent.output)
         self.assertEqual(1, agent.output.count("report failed"))
 
+    def test_attach_on_host_with_initiator_of_another_is_refused(self):
+        self.host.start()
+        other = agent_deployment.AgentHost(self.deployment, self)
+        other.set(f"initiator = iqn.2026-01.org.example:{self.host.name}")
+        other.start()
+        answer = self.deployment.attach(self.volume, other.name)
+        self.assertEqual(409, answer.status_code, answer.text)
+        self.assertIn(f"belongs to host {self.host.name}", answer.text)
+        self.detach(self.attach())
+
     def test_agent_key_file_is_readable_by_its_owner_only(self):
         self.host.start()
         self.assertEqual(0o600, (self.host.folder / "agent.key").stat().st_mode & 0o777)

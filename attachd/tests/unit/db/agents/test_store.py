@@ -52,6 +52,16 @@ class AgentsTest(databases.DatabaseCase):
         self.assertNotIn(KEY, str(row))
         self.assertNotIn("key_digest", db.get(HOST))
 
+    def test_find_device_returns_path_in_report_of_host(self):
+        db.create(HOST, KEY)
+        self.assertIsNone(db.find_device(HOST, "a"))
+        device = SAID["devices"][0]
+        missing = {**device, "attachment_id": "b", "path": None}
+        db.record_report(HOST, {**SAID, "devices": [device, missing]})
+        self.assertEqual("/dev/sdb", db.find_device(HOST, "a"))
+        for host, attachment_id in ((HOST, "b"), (HOST, "c"), ("compute-2", "a")):
+            self.assertIsNone(db.find_device(host, attachment_id))
+
     def test_delete_removes_host_with_key(self):
         db.create(HOST, KEY)
         self.assertTrue(db._delete(HOST))
@@ -65,6 +75,58 @@ class AgentsTest(databases.DatabaseCase):
         known = db.get(HOST)
         self.assertEqual(SAID, {name: known[name] for name in SAID})
         self.assertEqual([known], db.list_all())
+
+    def test_record_report_with_initiator_of_other_host_is_stored_without_connector(self):
+        own = {"initiator": "iqn.a", "nqn": "nqn.a", "wwpns": ["10", "11"]}
+        db.create(HOST, KEY)
+        db.create("compute-2", KEY)
+        db.record_report(HOST, {**SAID, "connector": {"host": HOST, **own}})
+        for stolen in ({"initiator": "IQN.A"}, {"nqn": "nqn.a"}, {"wwpns": ["9", "11"]}):
+            db.record_report("compute-2", {**SAID, "connector": {"host": "x", **stolen}})
+            row = db.get("compute-2")
+            self.assertIsNone(row["connector"], stolen)
+            self.assertRegex(row["error"], f"belongs to host {HOST}.*agent remove {HOST}")
+        db.record_report(HOST, {**SAID, "connector": {"host": HOST, **own}})
+        self.assertIsNone(db.get(HOST)["error"])
+        db.record_report("compute-2", {**SAID, "connector": {"host": "x", "initiator": "iqn.b"}})
+        self.assertEqual("iqn.b", db.get("compute-2")["connector"]["initiator"])
+
+    def test_record_report_without_connector_keeps_initiators(self):
+        for host in (HOST, "compute-2"):
+            db.create(host, KEY)
+        db.record_report(HOST, SAID)
+        db.record_report(HOST, {**SAID, "connector": None, "error": "iscsiadm hangs"})
+        db.record_report("compute-2", SAID)
+        self.assertIn(f"belongs to host {HOST}", db.get("compute-2")["error"])
+        db.record_report(HOST, SAID)
+        self.assertEqual(SAID["connector"], db.get(HOST)["connector"])
+        db.record_report(HOST, {**SAID, "connector": {"host": HOST, "initiator": "iqn.other"}})
+        db.record_report("compute-2", SAID)
+        self.assertIsNone(db.get("compute-2")["error"])
+
+    def test_record_report_that_is_refused_again_takes_no_lock(self):
+        for host in (HOST, "compute-2"):
+            db.create(host, KEY)
+        db.record_report(HOST, SAID)
+        with mock.patch.object(session, "lock_row") as lock:
+            db.record_report("compute-2", SAID)
+        self.assertIsNone(db.get("compute-2")["connector"])
+        lock.assert_not_called()
+
+    def test_record_report_with_initiator_of_attachment_at_other_host_is_refused(self):
+        db.create("compute-2", KEY)
+        connector = {"host": HOST, "initiator": "iqn.a"}
+        attachment = db_rows.add_attachment(
+            db_rows.add_volume()["id"], "attached", agent=HOST, connector=connector
+        )
+        report = {**SAID, "connector": {"host": "compute-2", "initiator": "iqn.a"}}
+        db.record_report("compute-2", report)
+        self.assertIn(HOST, db.get("compute-2")["error"])
+        db_rows.remove_attachment(attachment["id"])
+        db.record_report("compute-2", report)
+        self.assertEqual((None, "iqn.a"), (
+            db.get("compute-2")["error"], db.get("compute-2")["connector"]["initiator"]
+        ))  # fmt: skip
 
     def test_record_report_truncates_long_error(self):
         db.create(HOST, KEY)

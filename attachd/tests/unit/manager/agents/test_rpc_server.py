@@ -58,6 +58,7 @@ class AgentRpcServerTest(unittest.TestCase):
 
 
 HOST, OTHER = "compute-1", "compute-2"
+OTHER_ID = "11111111-2222-4333-8444-555555555555"
 KEY, OTHER_KEY = "k" * 43, "o" * 43
 CONTEXT = RequestContext(overwrite=False)
 SAID: dict[str, Any] = {
@@ -146,6 +147,16 @@ class ReportTest(_Case):
         self.assertEqual(
             attachment_id, [desired_state["attachment_id"] for desired_state in desired_states]
         )
+
+    def test_report_stores_devices_without_attachment_apart(self):
+        agents.create(HOST, KEY)
+        device = {"volume_id": OTHER_ID, "path": "/dev/sdb", "size_bytes": 1}
+        known, gone = (
+            {**device, "attachment_id": id_} for id_ in (self.add("attached"), OTHER_ID)
+        )
+        for devices, orphans in (([known], None), ([known, gone], [gone])):
+            self.ask("report", report={**SAID, "devices": devices})
+            self.assertEqual(orphans, agents.get(HOST)["orphan_devices"])
 
     def test_report_with_invalid_values_registers_no_host(self):
         for host, key, said in (
