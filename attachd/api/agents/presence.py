@@ -6,7 +6,6 @@ import datetime
 from typing import Any
 
 from attachd import exception
-from attachd.db.agents import orphan_devices
 from attachd.db.agents import store as agents
 
 Row = Mapping[str, Any]
@@ -32,20 +31,6 @@ def connector(host: str) -> dict[str, Any]:
         )
     connector = {name: value for name, value in reported.items() if name != "mountpoint"}
     return {**connector, "host": host}
-
-
-def check_nowhere_else(volume_id: str, host: str) -> None:
-    """Check that no other host has an orphan device of a volume.
-
-    :raises Conflict: one has, as after a database was restored from a backup
-    """
-    found = orphan_devices.find_orphan(volume_id, host)
-    if found is not None:
-        raise exception.Conflict(
-            reason=f"Host {found.host} still has volume {volume_id} as {found.path}, by "
-            f"attachment {found.attachment_id}, which does not exist. Its agent removes the "
-            "device as soon as it is unused: end what uses it, then repeat the request."
-        )
 
 
 def check(host: str, alternative: str) -> None:

@@ -17,6 +17,7 @@ from attachd.api.attachments import agent_detach, lifecycle, view
 from attachd.api.endpoint import AsyncPreference
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
+from attachd.db.agents import orphan_devices
 from attachd.objects import Attachment, Volume
 from attachd.states import CONNECTOR_FIXED, ESTABLISHED, AttachmentState
 
@@ -84,7 +85,7 @@ def attach(
             reconcile.check_may_wait(ctx, requested[HOST_FIELD], volume.id)
         connector = presence.connector(requested[HOST_FIELD])
         if not volume.multiattach:
-            presence.check_nowhere_else(volume.id, requested[HOST_FIELD])
+            orphan_devices.check_nowhere_else(volume.id, requested[HOST_FIELD])
         values = {**requested, "connector": connector}
         attachment = lifecycle.get_or_create(
             ctx, volume, values, idempotency_claim, requested[HOST_FIELD]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that hosts report for attachments that the database does not have; used by the API.
+"""Devices that hosts report for attachments that the database does not have.
 
 A database that was restored from a backup may show a volume as available although a host has a
 device of it, of an attachment that is newer than the backup. Only the host's report shows that.
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.attachments import events
@@ -30,6 +31,20 @@ class OrphanDevice(NamedTuple):
     path: str
 
 
+def check_nowhere_else(volume_id: str, host: str) -> None:
+    """Check that no other host has an orphan device of a volume.
+
+    :raises Conflict: one has, as after a database was restored from a backup
+    """
+    found = find_orphan(volume_id, host)
+    if found is not None:
+        raise exception.Conflict(
+            reason=f"Host {found.host} still has volume {volume_id} as {found.path}, by "
+            f"attachment {found.attachment_id}, which does not exist. Its agent removes the "
+            "device as soon as it is unused: end what uses it, then repeat the request."
+        )
+
+
 @retried
 def find_orphan(volume_id: str, host: str) -> OrphanDevice | None:
     """Return a device of a volume at another host that has no attachment.
@@ -40,17 +55,14 @@ def find_orphan(volume_id: str, host: str) -> OrphanDevice | None:
     :param host: whose own devices do not count
     """
     kept = models.now() - datetime.timedelta(seconds=CONF.events.retention)
-    statement = sa.select(_AGENTS.c.host, _AGENTS.c.devices).where(
-        _AGENTS.c.host != host,
-        _AGENTS.c.seen_at > kept,
-        # A search in the text of its JSON.
-        sa.type_coerce(_AGENTS.c.devices, sa.Text).contains(volume_id, autoescape=True),
+    statement = sa.select(_AGENTS.c.host, _AGENTS.c.orphan_devices).where(
+        _AGENTS.c.host != host, _AGENTS.c.seen_at > kept, _AGENTS.c.orphan_devices.is_not(None)
     )
     with session.reader() as connection:
         devices = [
             item
             for row in connection.execute(statement)
-            for item in _devices_of_volume(row.host, row.devices, volume_id)
+            for item in _devices_of_volume(row.host, row.orphan_devices, volume_id)
         ]
         known = _known_ids(connection, [item.attachment_id for item in devices])
     return next((item for item in devices if item.attachment_id not in known), None)

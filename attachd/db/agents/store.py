@@ -208,11 +208,10 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
 
     :param attachment_id: only this one
     :returns: rows of attachments, oldest first, with secrets, and ``volume_size_gib``,
-        ``volume_shared_targets``, ``volume_host``
+        ``volume_shared_targets``, ``volume_host``, ``volume_multiattach``
     """
-    columns = (
-        _VOLUMES.c[name].label(f"volume_{name}") for name in ("size_gib", "shared_targets", "host")
-    )
+    names = ("size_gib", "shared_targets", "host", "multiattach")
+    columns = (_VOLUMES.c[name].label(f"volume_{name}") for name in names)
     statement = (
         sa.select(_ATTACHMENTS, *columns)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)

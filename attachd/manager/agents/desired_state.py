@@ -4,12 +4,14 @@
 rpc_server.py checks who reports, and db/agents/transitions.py to which rows a result may apply.
 """
 
+import contextlib
 from typing import Any
 
 from oslo_log import log
 
 from attachd import exception, notifications
 from attachd.context import RequestContext
+from attachd.db.agents import orphan_devices
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment, flat_connection, redact, service_uuid
@@ -32,15 +34,32 @@ def get_desired(host: str, attachment_id: str) -> DesiredState | None:
     its journal.
 
     :raises SecretUnreadable: it is to be connected, and its connection cannot be decrypted
+    :raises Conflict: it is to be connected, and another host has an orphan device of the volume
     """
     row = next(iter(agents.list_assigned(host, attachment_id)), None)
     if row is None:
         return None
+    _check_nowhere_else(row, host)
     connection = _connection_info(row)
     if row["state"] == AttachmentState.CONNECTED:
         return _desired_state(row, connection, secrets_withheld=False)
     redacted = redact(connection)
     return _desired_state(row, redacted, secrets_withheld=redacted != connection)
+
+
+def _check_nowhere_else(row: agents.Row, host: str) -> None:
+    """Check that a host may have the device of a row, which may have come back from a backup.
+
+    :raises Conflict: another host has a device of the volume; the row gets the reason as error
+    """
+    if row["volume_multiattach"] or row["state"] == AttachmentState.WITHDRAWING:
+        return
+    try:
+        orphan_devices.check_nowhere_else(row["volume_id"], host)
+    except exception.Conflict as error:
+        with contextlib.suppress(exception.AttachdError):  # The row has changed meanwhile.
+            agent_transitions.record_failure(row["id"], host, row["generation"], f"{error}")
+        raise
 
 
 def _desired_state(

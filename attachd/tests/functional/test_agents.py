@@ -164,6 +164,35 @@ class AgentsTest(AgentCase):
         real.unlink()
         self.assert_nothing_is_left()
 
+    def test_attachment_of_restored_database_waits_for_orphan_device_elsewhere(self):
+        other = agent_deployment.AgentHost(self.deployment, self)
+        for host in (self.host, other):
+            host.start()
+        with self.host.agents[-1].paused():
+            attachment = self.begin()
+            wait_until(lambda: self.connection_of(attachment))
+            backup = self.deployment.read_rows()
+        self.wait_for(attachment, "attached")
+        self.detach(attachment)
+        self.host.agents[-1].kill()
+        newer = self.deployment.attach(self.volume, other.name).json()["attachment"]["id"]
+        device = other.device(newer)
+        with device.open("rb"):
+            self.deployment.restore_rows(backup)
+            wait_until(lambda: self.deployment.agent(other.name)["devices"])
+            self.host.start()
+            wait_until(lambda: other.name in (self.error(attachment) or ""))
+            self.assertIn(f"{device}", self.error(attachment))
+            self.assertEqual([], self.host.entries())
+        wait_until(lambda: not other.entries(), other.entries)
+        wait_until(self.host.entries)
+
+    def connection_of(self, attachment_id):
+        return self.deployment.attachment(attachment_id)["connection_info"]
+
+    def error(self, attachment_id):
+        return self.deployment.attachment(attachment_id)["error"]
+
     def test_agent_stop_keeps_devices(self):
         agent = self.host.start()
         attachment_id = self.attach()

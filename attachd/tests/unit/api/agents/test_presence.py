@@ -4,7 +4,7 @@
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.db.agents import store as db
-from attachd.tests.fixtures import api_context, db_rows, fake_agent
+from attachd.tests.fixtures import api_context, fake_agent
 
 HOST = "node-1"
 ELSE = "Do without it."
@@ -57,12 +57,3 @@ class PresenceTest(api_context.ApiContextCase):
     def test_host_with_error_and_connector_is_used(self):
         fake_agent.report_agent(HOST, error="1 of 8 places for work hang.")
         self.assertEqual(HOST, presence.connector(HOST)["host"])
-
-    def test_orphan_device_on_other_host_raises_conflict(self):
-        volume = db_rows.add_volume()["id"]
-        device = {"attachment_id": "a", "volume_id": volume, "path": "/dev/sdx", "size_bytes": 1}
-        fake_agent.report_agent("node-2", devices=[device])
-        presence.check_nowhere_else(volume, "node-2")
-        presence.check_nowhere_else("another", HOST)
-        with self.assertRaisesRegex(exception.Conflict, "node-2 .*/dev/sdx.*end what uses it"):
-            presence.check_nowhere_else(volume, HOST)

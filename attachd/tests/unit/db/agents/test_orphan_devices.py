@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that only the reports of hosts have."""
 
+from unittest import mock
+
+from attachd import exception
 from attachd.db.agents import orphan_devices
+from attachd.db.agents import store as agents
 from attachd.db.attachments import store as attachments
 from attachd.states import Event
 from attachd.tests.fixtures import databases, db_rows, fake_agent
@@ -27,6 +31,13 @@ class OrphanDevicesTest(databases.DatabaseCase):
         self.report(GONE)
         self.assertEqual(("node-2", GONE, "/dev/sdb"), self.find_orphan())
 
+    def test_orphan_device_on_other_host_raises_conflict(self):
+        self.report(GONE)
+        orphan_devices.check_nowhere_else(self.volume, "node-2")
+        orphan_devices.check_nowhere_else("another", "node-1")
+        with self.assertRaisesRegex(exception.Conflict, "node-2 .*/dev/sdb.*end what uses it"):
+            orphan_devices.check_nowhere_else(self.volume, "node-1")
+
     def test_find_orphan_at_own_host_or_of_other_volume_returns_none(self):
         for said in ({"host": "node-1"}, {"path": None}, {"volume": GONE}):
             self.report(GONE, **said)
@@ -43,6 +54,14 @@ class OrphanDevicesTest(databases.DatabaseCase):
         attachments.move(attachment_id, self.volume, Event.CANCEL)
         self.assertEqual([], db_rows.list_attachments())
         self.assertIsNone(self.find_orphan())
+
+    def test_find_orphan_reads_no_report_without_orphans(self):
+        device = {"attachment_id": GONE, "volume_id": self.volume, "path": "/dev/sdb"}
+        agents.create("node-2", fake_agent.KEY)
+        agents.record_report("node-2", {"devices": [device]}, assigned={GONE})
+        with mock.patch.object(orphan_devices, "_devices_of_volume") as read:
+            self.assertIsNone(self.find_orphan())
+        read.assert_not_called()
 
     def test_find_orphan_in_report_older_than_events_returns_none(self):
         self.report(GONE)

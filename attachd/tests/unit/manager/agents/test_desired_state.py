@@ -8,7 +8,13 @@ from attachd.context import RequestContext
 from attachd.manager.agents import desired_state
 from attachd.objects import flat_connection, service_uuid
 from attachd.rpc import manager_api
-from attachd.tests.fixtures import captured_notifications, databases, db_rows, key_files
+from attachd.tests.fixtures import (
+    captured_notifications,
+    databases,
+    db_rows,
+    fake_agent,
+    key_files,
+)
 
 HOST = "compute-1"
 CONTEXT = RequestContext(overwrite=False)
@@ -75,6 +81,19 @@ class ListDesiredTest(_Case):
         self.assertEqual([], desired_state.list_desired(HOST))
         attachment_id = self.add("connected", agent="compute-2")
         self.assertIsNone(desired_state.get_desired(HOST, attachment_id))
+
+    def test_get_desired_with_orphan_device_elsewhere_raises_conflict(self):
+        device = {"attachment_id": "a", "volume_id": self.volume, "path": "/dev/sdx"}
+        fake_agent.report_agent("compute-2", devices=[{**device, "size_bytes": 1}])
+        for state in ("connected", "attached"):
+            attachment_id = self.add(state)
+            with self.assertRaisesRegex(exception.Conflict, "compute-2 still has.*/dev/sdx"):
+                desired_state.get_desired(HOST, attachment_id)
+            self.assertIn("compute-2", db_rows.get_attachment(attachment_id)["error"])
+        withdrawn = desired_state.get_desired(HOST, self.add("withdrawing"))
+        self.assertEqual("disconnected", withdrawn["target_state"])
+        db_rows.change_volume(self.volume, multiattach=True)
+        self.assertIsNotNone(desired_state.get_desired(HOST, attachment_id))
 
 
 class LostKeyTest(_Case):
