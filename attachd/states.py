@@ -138,6 +138,8 @@ class Event(enum.StrEnum):
     EXTEND = "be extended"
     EXTENDED = "have grown"
     EXTEND_FAILED = "fail to grow"
+    EXTEND_LOST = "lose its growth"
+    EXTEND_RESOLVED = "have its size confirmed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +161,10 @@ ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingPro
             _A.CONNECTING,
         ),
         Event.GRANTED: Transition(frozenset({_A.CONNECTING}), _A.CONNECTED),
-        Event.CONNECT_FAILED: Transition(frozenset({_A.CONNECTING}), _A.CONNECT_FAILED),
+        # Recovery revokes what an uncertain connect may have granted.
+        Event.CONNECT_FAILED: Transition(
+            frozenset({_A.CONNECTING, _A.CONNECT_UNKNOWN}), _A.CONNECT_FAILED
+        ),
         Event.CONNECT_LOST: Transition(frozenset({_A.CONNECTING}), _A.CONNECT_UNKNOWN),
         # A reservation may be completed without a connector, as the Block Storage API allows;
         # attachd's own API refuses it before.
@@ -195,6 +200,9 @@ VOLUME_TRANSITIONS: Mapping[Event, Transition[VolumeState]] = MappingProxyType(
         Event.EXTEND: Transition(frozenset({_V.READY}), _V.EXTENDING),
         Event.EXTENDED: Transition(frozenset({_V.EXTENDING}), _V.READY),
         Event.EXTEND_FAILED: Transition(frozenset({_V.EXTENDING}), _V.ERROR_EXTENDING),
+        # The size is not known: recovery asks the backend.
+        Event.EXTEND_LOST: Transition(frozenset({_V.EXTENDING}), _V.ERROR_EXTENDING),
+        Event.EXTEND_RESOLVED: Transition(frozenset({_V.ERROR_EXTENDING}), _V.READY),
     }
 )
 

@@ -78,14 +78,7 @@ def finish_attach(backend: Backend, row: db.Row) -> None:
     resume = attach_guard(backend, Request(Action.RESUME, row["connector"]))
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        current = locked.attachment
-        if (current["state"], current["generation"]) != (row["state"], row["generation"]):
-            raise exception.InvalidTransition(
-                kind="Attachment",
-                id=row["id"],
-                source=current["state"],
-                event=Event.CONNECT.value,
-            )
+        attachment_rows.check_unchanged(locked.attachment, row, Event.CONNECT)
         return resume(locked)
 
     _connect(backend, row["id"], row["volume_id"], guard)

@@ -41,6 +41,7 @@ class Backend:
     :ivar name: the configuration group
     :ivar host: ``host@backend``, the name of its RPC server
     :ivar error: why it is not ready; None: it is ready
+    :ivar boot_id: of its present start, as far as it was read
     :ivar membership: of this process, in the group of managers
     :ivar background_tasks: its long operations in this process
     """
@@ -53,6 +54,7 @@ class Backend:
         self.host = f"{CONF.host}@{name}"
         self.driver = driver
         self.error: str | None = "The backend has not been set up yet."
+        self.boot_id: str | None = None
         self.background_tasks = BackgroundTasks(name, CONF.manager.copies_per_backend)
 
     @property

@@ -4,21 +4,25 @@
 The endpoint calls it for clients, and recovery for operations that a dead manager left unfinished.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import contextlib
 from typing import Any
 
 from oslo_log import log
 
 from attachd import exception
+from attachd.db import models
+from attachd.db.agents import store as agents
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import Guard, LockedVolume, Moved
+from attachd.db.volumes import store as volumes_db
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ha.joint_work import Begin
 from attachd.manager.ha.volume_lease import VolumeLease
-from attachd.states import Event
+from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
@@ -60,6 +64,105 @@ def force_detach(
     )
 
 
+def finish_detach(backend: Backend, row: db.Row) -> None:
+    """Do as :func:`detach` for an attachment whose disconnect was interrupted, or has failed.
+
+    A failed one whose reason is the same as before stays as it is: each attempt would be an event
+    and a notification.
+
+    :param row: as it was read
+    :raises InvalidTransition: it was changed since
+    """
+    if row["state"] == AttachmentState.DISCONNECT_FAILED:
+        _check_reason_has_changed(backend, row)
+
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        attachment_rows.check_unchanged(locked.attachment, row, Event.DISCONNECT)
+        return attachment_rows.next_generation(locked.attachment)
+
+    _detach(backend, row["id"], row["volume_id"], guard, _no_message)
+
+
+def _check_reason_has_changed(backend: Backend, row: db.Row) -> None:
+    """Try again what has failed; the detach may begin if that succeeds, or fails differently.
+
+    :raises DisconnectFailed: it fails as before
+    """
+    with _unchanged(backend, row, Event.DISCONNECT) as (volume, current, others, _lease):
+        closing = attachment_rows.connections_to_close(current, others)
+        try:
+            for item in (*closing, current):
+                if item["state"] != AttachmentState.DISCONNECT_FAILED:
+                    continue  # A connection that may be assigned to another attachment.
+                _revoke(backend, volume, item, [other for other in others if other is not item])
+        except flow_runner.FlowFailed as failure:
+            reason = models.truncate_error(flow_runner.public_reason(failure.cause))
+            if reason == current["error"]:
+                raise _disconnect_failed(row, failure) from failure
+
+
+@contextlib.contextmanager
+def _unchanged(
+    backend: Backend, row: db.Row, event: Event
+) -> Iterator[tuple[db.Row, db.Row, list[db.Row], VolumeLease]]:
+    """Take the lease of a volume for work on one row, and read what the work needs.
+
+    :param row: as it was read
+    :param event: of the work, for the message
+    :returns: the volume, the row, the other rows of the volume, and the lease
+    :raises InvalidTransition: it was changed since
+    """
+    backend.check_ready()
+    with backend.lock(row["volume_id"]) as lease:
+        volume = volumes_db.get_for_driver(row["volume_id"])
+        rows = {item["id"]: item for item in db.list_of_volumes([row["volume_id"]])}
+        if (current := rows.pop(row["id"], None)) is None:
+            raise exception.AttachmentNotFound(attachment_id=row["id"])
+        attachment_rows.check_unchanged(current, row, event)
+        yield volume, current, [*rows.values()], lease
+
+
+def undo_connect(backend: Backend, row: db.Row) -> None:
+    """Revoke what an uncertain connect may have granted; it has surely failed then.
+
+    :param row: as it was read
+    :raises InvalidTransition: it was changed since
+    :raises Conflict: its host reports a device, and the row stays as it is
+    :raises DisconnectFailed: the host may still have access, and the row stays as it is
+    """
+    with _unchanged(backend, row, Event.CONNECT_FAILED) as (volume, current, others, lease):
+        _check_no_device(current)
+        try:
+            _revoke(backend, volume, current, others)
+        except flow_runner.FlowFailed as failure:
+            raise _disconnect_failed(row, failure) from failure
+        db.move(
+            row["id"],
+            row["volume_id"],
+            Event.CONNECT_FAILED,
+            {"mode": current["asked_mode"]},  # As after any connect that has surely failed.
+            generation=current["generation"],
+            lease=lease.token,
+            last=True,
+        )
+
+
+def _check_no_device(row: db.Row) -> None:
+    """Check that the agent of an uncertain connect reports no device.
+
+    One that does was connected after the backup from which the database was restored.
+
+    :raises Conflict: it does
+    """
+    path = agents.find_device(row["agent"], row["id"]) if row["agent"] else None
+    if path is not None:
+        raise exception.Conflict(
+            reason=f"Host {row['agent']} reports volume {row['volume_id']} as {path}, by "
+            f"attachment {row['id']}, whose connect is uncertain: it keeps its access. The agent "
+            "removes the device as soon as it is unused; or delete the attachment by force."
+        )
+
+
 def _disconnect_failed(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
     return flow_runner.caller_error(
         exception.DisconnectFailed, failure.cause, attachment_id=row["id"]
@@ -96,7 +199,7 @@ def _detach(
         try:
             _revoke(backend, moved.volume, row, _end_connections(backend, moved, lease))
         except flow_runner.FlowFailed as failure:
-            _record_failure(row, failure, lease)
+            _record_failure(moved, failure, lease)
             raise _disconnect_failed(row, failure) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
@@ -144,7 +247,7 @@ def end_connection(
     try:
         _revoke(backend, moved.volume, moved.attachment, moved.others)
     except flow_runner.FlowFailed as failure:
-        _record_failure(moved.attachment, failure, lease)
+        _record_failure(moved, failure, lease)
         raise
     generation = moved.attachment["generation"]
     db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation, lease=lease.token)
@@ -179,9 +282,10 @@ def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.R
     flow_runner.run_cached(attachment_flows.build_detach, {"request": request})
 
 
-def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
+def _record_failure(moved: Moved, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
     if lease.is_fenced():
         return
+    row = moved.attachment
     values = {"error": flow_runner.public_reason(failure.cause)}
     reason = flow_runner.reason(failure.cause)
     LOG.warning("Attachment %s: disconnect failed: %s", row["id"], reason)
@@ -197,4 +301,5 @@ def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeL
     except db.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
-        notify.attachment_message(row, Event.DISCONNECT_FAILED, failure.cause)
+        if moved.source is not AttachmentState.DISCONNECT_FAILED:  # Its user has a message.
+            notify.attachment_message(row, Event.DISCONNECT_FAILED, failure.cause)

@@ -31,6 +31,7 @@ _ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
         Event.CREATE_FAILED: (messages_db.CREATE, messages_db.NOT_CREATED),
         Event.DELETE_FAILED: (messages_db.DELETE, messages_db.NOT_DELETED),
         Event.EXTEND_FAILED: (messages_db.EXTEND, messages_db.NOT_EXTENDED),
+        Event.EXTEND_LOST: (messages_db.EXTEND, messages_db.NOT_EXTENDED),
         Event.CONNECT_FAILED: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
         Event.CONNECT_LOST: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
         Event.DISCONNECT_FAILED: (messages_db.DISCONNECT, messages_db.NOT_DETACHED),

@@ -5,11 +5,12 @@ The API has stored the row, with the operation that is to be done, before it sen
 duplicate or late message finds the row in another state and does nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 from typing import Any, Final
 
 from oslo_log import log
+from oslo_utils import units
 from taskflow.patterns.linear_flow import Flow
 
 from attachd import exception
@@ -99,25 +100,68 @@ def _delete(backend: Backend, volume_id: str, lease: VolumeLease) -> bool:
 
 
 def extend(backend: Backend, volume_id: str) -> None:
-    """Extend the volume to its row's ``new_size_gib``; or it becomes ``error_extending``."""
+    """Extend the volume to its row's ``new_size_gib``; or it becomes ``error_extending``.
+
+    After a failure with an unknown result the volume still has an owner, and recovery calls
+    :func:`resolve_extend`.
+    """
     with ignore_missing(volume_id), backend.lock(volume_id) as lease:
         row = get_in_state(volume_id, VolumeState.EXTENDING)
         if row is None:
             return
-        size_gib = row["new_size_gib"]
         attachments = attachments_db.list_of_volumes([volume_id])
         notify.volume_event(backend, "resize.start", row, attachments)
-        exports = backends.live_exports(attachments)
-        ref = backends.volume_ref(row)
         try:
             backend.check_ready()
-            flow_runner.run(volume_flows.build_extend(backend.driver, ref, size_gib, exports), {})
+            _run_extend(backend, row, attachments)
         except FAILURES as failure:
-            record_failure(lease, Event.EXTEND_FAILED, failure)
+            cause = _cause(failure)
+            refused = isinstance(cause, exception.BackendError) and cause.final
+            record_failure(lease, Event.EXTEND_FAILED if refused else Event.EXTEND_LOST, failure)
             return
-        if after := record_result(lease, Event.EXTENDED, {"size_gib": size_gib, **NO_ERROR}):
-            notify.volume_event(backend, "resize.end", row, attachments, **after)
-            notify.request_reconcile(attachments)
+        _record_extended(backend, lease, Event.EXTENDED, row, attachments)
+
+
+def resolve_extend(backend: Backend, volume_id: str) -> None:
+    """Finish an extend with an unknown result if the volume has grown; else the size stays.
+
+    :raises AttachdError: its size is still not known
+    """
+    backend.check_ready()
+    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+        row = get_in_state(volume_id, VolumeState.ERROR_EXTENDING)
+        if row is None or row["owner"] is None:
+            return
+        size = backend.driver.list_volumes().get(volume_id)
+        if size is None:
+            raise exception.BackendError(f"Volume {volume_id} is missing.")
+        if size <= row["size_gib"] * units.Gi:
+            record_result(lease, Event.EXTEND_RESOLVED, NO_ERROR)
+            return
+        attachments = attachments_db.list_of_volumes([volume_id])
+        try:
+            _run_extend(backend, row, attachments)  # Its exports may show the former size.
+        except flow_runner.FlowFailed as failure:
+            raise failure.cause from failure
+        _record_extended(backend, lease, Event.EXTEND_RESOLVED, row, attachments)
+
+
+def _run_extend(backend: Backend, row: db.Row, attachments: Sequence[db.Row]) -> None:
+    ref, exports = backends.volume_ref(row), backends.live_exports(attachments)
+    size_gib = row["new_size_gib"]
+    flow_runner.run(volume_flows.build_extend(backend.driver, ref, size_gib, exports), {})
+
+
+def _record_extended(
+    backend: Backend,
+    lease: VolumeLease,
+    event: Event,
+    row: db.Row,
+    attachments: Sequence[db.Row],
+) -> None:
+    if after := record_result(lease, event, {"size_gib": row["new_size_gib"], **NO_ERROR}):
+        notify.volume_event(backend, "resize.end", row, attachments, **after)
+        notify.request_reconcile(attachments)
 
 
 @contextlib.contextmanager
@@ -146,9 +190,13 @@ def record_failure(lease: VolumeLease, event: Event, failure: Exception) -> None
     """Store the failure and a message to the user; unless another manager continues the work."""
     if lease.is_fenced():
         return
-    cause = failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
+    cause = _cause(failure)
     if row := record_result(lease, event, {"error": flow_runner.reason(cause)}):
         notify.volume_message(row, event, cause)
+
+
+def _cause(failure: Exception) -> Exception:
+    return failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
 
 
 def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -> db.Row | None:

@@ -230,6 +230,17 @@ def next_generation(row: Row) -> dict[str, Any]:
     return {"generation": row["generation"] + 1}
 
 
+def check_unchanged(current: Row, row: Row, event: Event) -> None:
+    """Check that an attachment is as it was read; raises InvalidTransition.
+
+    :param row: as it was read
+    """
+    if (current["state"], current["generation"]) != (row["state"], row["generation"]):
+        raise exception.InvalidTransition(
+            kind="Attachment", id=row["id"], source=current["state"], event=event.value
+        )
+
+
 def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> None:
     """Check that an attachment is in one of the states in which it may be deleted.
 

@@ -41,7 +41,7 @@ _LOCK_STATEMENTS = {
     Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT,
     Event.DISCONNECT: statements.LOCK_VOLUME_TO_DISCONNECT,
 }
-_IN_PROGRESS = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
+_RECOVERABLE = states.ACCESS_UNKNOWN | {AttachmentState.CONNECTING, AttachmentState.DISCONNECTING}
 
 
 @retried
@@ -460,7 +460,8 @@ def list_of_volumes(volume_ids: Sequence[str]) -> list[Row]:
 
 @retried
 def list_recoverable(backend: str, holder: str) -> list[Row]:
-    """Return the attachments of ``host@backend`` whose work was interrupted, oldest first.
+    """Return the attachments of ``host@backend`` whose work was interrupted, or has failed with an
+    unknown result, oldest first.
 
     :param holder: the process that is going to finish the work; volumes on which another living
         process works are left out
@@ -469,7 +470,7 @@ def list_recoverable(backend: str, holder: str) -> list[Row]:
     """
     return _list(
         statements.WITH_VOLUME.add_columns(leases.is_orphaned(holder).label("orphaned")).where(
-            _ATTACHMENTS.c.state.in_(_IN_PROGRESS),
+            _ATTACHMENTS.c.state.in_(_RECOVERABLE),
             models.on_backend(backend),
             leases.is_free(holder),
         )

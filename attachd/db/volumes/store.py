@@ -30,6 +30,9 @@ _ATTACHMENTS = models.attachments
 IN_PROGRESS = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
 """States in which the backend's manager has work to do."""
 
+_RECOVERABLE = IN_PROGRESS | {VolumeState.ERROR_EXTENDING}
+"""Of those in error_extending, only the volumes with an owner: their size is not known."""
+
 _COMPLETION_EVENTS = frozenset(
     event for event, move in states.VOLUME_TRANSITIONS.items() if move.sources <= IN_PROGRESS
 )
@@ -139,7 +142,8 @@ def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str
     if allowed.target is None:
         _delete(connection, row["id"])
     else:
-        owner = models.backend_of(row["host"]) if allowed.target in IN_PROGRESS else None
+        is_owned = allowed.target in IN_PROGRESS or event is Event.EXTEND_LOST
+        owner = models.backend_of(row["host"]) if is_owned else None
         _update_state(connection, row, allowed.target, attached, {**values, "owner": owner})
     return row
 
@@ -270,7 +274,7 @@ def list_recoverable(backend: str, holder: str) -> list[Row]:
     statement = (
         sa.select(_VOLUMES, leases.is_orphaned(holder).label("orphaned"))
         .where(
-            _VOLUMES.c.owner == backend, _VOLUMES.c.state.in_(IN_PROGRESS), leases.is_free(holder)
+            _VOLUMES.c.owner == backend, _VOLUMES.c.state.in_(_RECOVERABLE), leases.is_free(holder)
         )
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )

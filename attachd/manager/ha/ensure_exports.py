@@ -12,6 +12,7 @@ from attachd.db.volumes import store as volumes_db
 from attachd.manager import backends, telemetry
 from attachd.manager.backends import Backend
 from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
+from attachd.periodics import Backoff
 from attachd.states import WITH_ACCESS, AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -22,6 +23,7 @@ class EnsureExportsTask(PeriodicTask):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
+        self._backoff = Backoff()
         self._boot_id: str | None = None
         self._pending: list[attachments_db.Row] = []
 
@@ -36,31 +38,37 @@ class EnsureExportsTask(PeriodicTask):
             return
         if boot_id != self._boot_id:
             self._pending = attachments_db.list_live(self._backend.host)
-            self._boot_id = boot_id
+            self._boot_id = self._backend.boot_id = boot_id
+            self._backoff.clear()
             LOG.info(
                 "Backend %s: granting %d attachments again",
                 self._backend.name,
                 len(self._pending),
             )
-        remaining = ensure_exports(self._backend, self._pending)
+        remaining = ensure_exports(self._backend, self._pending, self._backoff)
         restored = len(self._pending) - len(remaining)
         telemetry.count_recovery(self._backend, "regrant", restored)
         self._pending = remaining
 
 
 def ensure_exports(
-    backend: Backend, rows: Sequence[attachments_db.Row]
+    backend: Backend, rows: Sequence[attachments_db.Row], backoff: Backoff
 ) -> list[attachments_db.Row]:
     """Grant attachments again after the backend was restarted.
 
     :param rows: of live attachments
+    :param backoff: former failures
     :returns: those whose hosts still do not reach their volumes, to be tried again
     """
-    return [
-        row
-        for row in rows
-        if not run_safely(f"Attachment {row['id']}", functools.partial(grant_again, backend, row))
-    ]
+    remaining = []
+    for row in rows:
+        if backoff.may_retry(row["id"]):
+            work = functools.partial(grant_again, backend, row)
+            if run_safely(f"Attachment {row['id']}", work):
+                continue
+            backoff.record_failure(row["id"])
+        remaining.append(row)
+    return remaining
 
 
 def grant_again(backend: Backend, row: attachments_db.Row) -> None:
@@ -68,8 +76,10 @@ def grant_again(backend: Backend, row: attachments_db.Row) -> None:
 
     :param row: of a live attachment, as it was read some time ago
     :raises BackendError: the host does not reach its volume
+    :raises Unavailable: nor does it while the backend is down, or other work does not end
     :raises SecretUnreadable: the secret cannot be decrypted, so the host does not reach it either
     """
+    backend.check_ready()
     with backend.lock(row["volume_id"]):
         current = attachments_db.get(row["id"], None)
         if AttachmentState(current["state"]) in WITH_ACCESS and current["connector"] is not None:

@@ -59,8 +59,6 @@ def run_safely(subject: str, work: Callable[[], object]) -> bool:
         work()
     except (exception.NotFound, exception.InvalidTransition):
         LOG.info("%s: gone or changed by another process, nothing to recover", subject)
-    except (exception.ConnectFailed, exception.DisconnectFailed) as error:
-        LOG.warning("%s: its operation failed: %s", subject, error)
     except exception.AttachdError as error:
         LOG.warning("%s: not recovered now: %s", subject, error)
         return False

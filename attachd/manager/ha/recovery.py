@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finish operations that were interrupted; ensure_exports.py restores what a backend has lost.
+"""Finish operations that were interrupted, or that have failed with an unknown result;
+ensure_exports.py restores what a backend has lost.
 
 All input comes from the rows.  Each operation goes through the same functions as a client's call,
 under the same lease: the work of a living process is left to it, and that of a dead process is
@@ -40,6 +41,7 @@ class RecoveryLoop(PeriodicTask):
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._backoff = Backoff()
+        self._boot_id = backend.boot_id
         self._resumed = False
 
     def on_failure(self) -> None:
@@ -53,6 +55,9 @@ class RecoveryLoop(PeriodicTask):
             self._backoff.clear()
             release_orphaned_leases(self._backend)  # Managers of other machines may go on.
             return
+        if self._boot_id != self._backend.boot_id:
+            self._boot_id = self._backend.boot_id
+            self._backoff.clear()  # What has failed with the former start may succeed now.
         if self._resumed:
             recover_stale(self._backend, self._backoff)
         else:
@@ -85,7 +90,8 @@ class PendingWork(NamedTuple):
 
 
 def recover_all(backend: Backend, backoff: Backoff) -> int:
-    """Finish the operation of every transitional row of this backend that is not in progress.
+    """Finish the operation of every transitional or uncertain row of this backend that is not in
+    progress.
 
     :param backoff: former failures
     :returns: how many rows were left as they were, to be tried again
@@ -171,14 +177,17 @@ def _volume_work(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
         VolumeState.CREATING: lambda: create(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),
         VolumeState.EXTENDING: lambda: volumes.extend(backend, row["id"]),
+        VolumeState.ERROR_EXTENDING: lambda: volumes.resolve_extend(backend, row["id"]),
     }
     return work[row["state"]]
 
 
 def _attachment_work(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
-    if row["state"] == AttachmentState.CONNECTING:
-        return lambda: attach.finish_attach(backend, row)
-    return lambda: detach.detach(backend, row["id"], row["volume_id"])
+    finish = {
+        AttachmentState.CONNECTING: attach.finish_attach,
+        AttachmentState.CONNECT_UNKNOWN: detach.undo_connect,
+    }.get(row["state"], detach.finish_detach)
+    return functools.partial(finish, backend, row)
 
 
 def process_pending(backend: Backend, attachment_id: str) -> None:

@@ -70,9 +70,12 @@ class ForkedService(ForkedProcess):
 class CrashDeployment:
     """The deployment; all of it runs after the constructor.
 
+    :cvar BACKEND: the name of the backend, and of its driver
     :ivar client: of its API
     :ivar members: the API and the managers that run
     """
+
+    BACKEND = "tgt"
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class CrashDeployment:
         """
         self.folder = temp_dir(test)
         self.database = databases.use(test, kind)
-        self.tgtd = tgtd.start(test)
+        storage = self._start_storage(test)
         Plan().write(self.folder)
         self._serial = 0
         self._types: dict[str, str] = {}
@@ -100,10 +103,10 @@ class CrashDeployment:
             _SETTINGS.format(
                 attach_timeout=ATTACH_TIMEOUT, debug="ATTACHD_TEST_DEBUG" in os.environ
             ),
-            self.tgtd.configuration,
+            storage,
             broker=rabbitmq.create_vhost(test),
             database=self.database,
-            backend="tgt",
+            backend=self.BACKEND,
         )
         arguments = (f"{configuration}", f"{self.folder}", *without)
         self._server = ForkServer(test, "attachd.tests.crash.fork_server", *arguments)
@@ -113,6 +116,14 @@ class CrashDeployment:
         for role in ("api", *["manager"] * managers):
             self._start(role)
         wait_until(self._is_served, self.logs)
+
+    def _start_storage(self, test: unittest.TestCase) -> str:
+        """Start the storage, and return the configuration of the backend."""
+        self.tgtd = tgtd.start(test)
+        return self.tgtd.configuration
+
+    def _storage_pid(self) -> int:
+        return self.tgtd.pid
 
     def end(self) -> None:
         """Kill API and managers, without replacing them."""
@@ -134,7 +145,7 @@ class CrashDeployment:
         :returns: the plan's number
         """
         self._serial += 1
-        Plan(self._serial, point, victim).write(self.folder)
+        Plan(self._serial, point, victim, self._storage_pid()).write(self.folder)
         return self._serial
 
     def disarm(self) -> None:
@@ -165,6 +176,19 @@ class CrashDeployment:
     def has_died(self, serial: int) -> bool:
         """Return whether a process was killed under a plan."""
         return crash_points.crash_file(self.folder, serial).exists()
+
+    def restart_storage(self, serial: int) -> None:
+        """Start the storage daemon again that was killed under a plan; it is empty."""
+        self.tgtd.restart()
+        crash_points.restart_file(self.folder, serial).touch()
+
+    def down(self) -> list[str]:
+        """Return sentences about backends that are reported to be down."""
+        return consistency.find_down(self.database)
+
+    def uncertain(self) -> list[str]:
+        """Return sentences about the rows whose operation has failed with an unknown result."""
+        return consistency.find_uncertain(self.database)
 
     def unfinished(self) -> list[str]:
         """Return sentences about the rows whose operation is in progress."""

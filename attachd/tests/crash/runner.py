@@ -12,7 +12,7 @@ from attachd.tests.crash.calls import Call
 from attachd.tests.crash.client import PendingRequest
 from attachd.tests.crash.deployment import CrashDeployment, ForkedService
 from attachd.tests.fixtures import consistency
-from attachd.tests.fixtures.crash_points import RECOVERY, TOOL_RUNS, Point, Victim
+from attachd.tests.fixtures.crash_points import RECOVERY, STORAGE, TOOL_RUNS, Point, Victim
 from attachd.tests.wait import TIMEOUT, wait_until
 
 Survivors = Literal["a new one", "the other one"]
@@ -70,6 +70,10 @@ def crash_at(
     :param limit: seconds after which no row may be in a transitional state
     """
     call = kind(deployment)
+    if victim in STORAGE:
+        died = _without_storage(call, point, victim)
+        seconds, left = _recover(call, limit)
+        return Outcome(kind, point, victim, died, seconds, left)
     dead = _let_die(call, point, victim)
     if dead is not None and (survivors == "a new one" or dead.role == "api"):
         deployment.replace(dead)
@@ -115,6 +119,40 @@ def _let_die(call: Call, point: Point, victim: Victim) -> ForkedService | None:
     return dead
 
 
+def _without_storage(call: Call, point: Point, victim: Victim) -> bool:
+    """Make a call during which the storage daemon is killed, and restarted; return whether it was.
+
+    It is back, and empty, when the call is over, or while the process waits at the point.
+    """
+    deployment = call.deployment
+    call.prepare()
+    rest(deployment)
+    serial = deployment.arm(point, victim)
+    attempt = deployment.client.start(call.request())
+
+    def is_over() -> bool:
+        # Without the backend rows stay unfinished.
+        return (
+            attempt.is_over
+            and (deployment.has_died(serial) or not deployment.unfinished())
+            and _all_ended(deployment.passed(serial))
+        )
+
+    died = False
+    if victim == "storage for a moment":
+        wait_until(lambda: deployment.has_died(serial) or is_over(), deployment.logs)
+        if died := deployment.has_died(serial):
+            deployment.restart_storage(serial)
+    wait_until(is_over, lambda: (deployment.passed(serial), deployment.logs()))
+    if not died and (died := deployment.has_died(serial)):
+        deployment.restart_storage(serial)
+    deployment.disarm()
+    # A manager that has yet to notice it refuses work on volumes.
+    left = consistency.wait_until_consistent(deployment.down)
+    assert not left, left
+    return died
+
+
 def _recover(call: Call, limit: float) -> tuple[float, list[str]]:
     """Wait until all is at rest, repeat the call, and clean up.
 
@@ -122,7 +160,8 @@ def _recover(call: Call, limit: float) -> tuple[float, list[str]]:
     """
     deployment, started_at = call.deployment, time.monotonic()
     left = consistency.wait_until_consistent(
-        lambda: deployment.unfinished() or deployment.differences(), limit
+        lambda: deployment.unfinished() or deployment.uncertain() or deployment.differences(),
+        limit,
     )
     seconds = time.monotonic() - started_at
     left = left or _ended_wrong(call)

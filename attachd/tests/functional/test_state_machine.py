@@ -15,6 +15,7 @@ import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies as st
 
+from attachd.db.volumes import store as volumes_db
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.tests.fixtures import db_rows, wsgi_api
@@ -91,9 +92,12 @@ class Machine(Rules):
         """Wait until the manager has done what was asked for by a cast."""
         wait_until(
             lambda: (
-                not any(row["id"] == volume_id and row["owner"] for row in db_rows.list_volumes())
+                not any(
+                    row["id"] == volume_id and row["state"] in volumes_db.IN_PROGRESS
+                    for row in db_rows.list_volumes()
+                )
             ),
-            f"volume {volume_id} has an owner",
+            f"volume {volume_id} is in progress",
             interval=0.002,
         )
 

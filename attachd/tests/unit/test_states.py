@@ -26,7 +26,10 @@ ATTACHMENT_ARROWS = {
         "connect_unknown": "connecting",
     },
     Event.GRANTED: {"connecting": "connected"},
-    Event.CONNECT_FAILED: {"connecting": "connect_failed"},
+    Event.CONNECT_FAILED: {
+        "connecting": "connect_failed",
+        "connect_unknown": "connect_failed",
+    },
     Event.CONNECT_LOST: {"connecting": "connect_unknown"},
     Event.COMPLETE: {"reserved": "attached", "connected": "attached", "attached": "attached"},
     Event.CANCEL: {"reserved": GONE},
@@ -65,6 +68,8 @@ VOLUME_ARROWS = {
     Event.EXTEND: {"ready": "extending"},
     Event.EXTENDED: {"extending": "ready"},
     Event.EXTEND_FAILED: {"extending": "error_extending"},
+    Event.EXTEND_LOST: {"extending": "error_extending"},
+    Event.EXTEND_RESOLVED: {"error_extending": "ready"},
 }
 WIRE_NAMES = {
     "held": "attaching",

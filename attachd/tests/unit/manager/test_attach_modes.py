@@ -117,5 +117,5 @@ class GrantedModesTest(backends.BackendCase):
         self.driver.restart()
         live = attachments_db.list_live(self.backend.host)
         ensure_exports.ensure_exports(
-            self.backend, [row for row in live if row["id"] == attachment_id]
+            self.backend, [row for row in live if row["id"] == attachment_id], Backoff()
         )

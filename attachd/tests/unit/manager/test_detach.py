@@ -6,11 +6,12 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import messages
+from attachd.db.attachments import events
 from attachd.db.attachments import store as db
 from attachd.db.engine.paging import Page
-from attachd.manager import attach, detach
+from attachd.manager import attach, detach, notify
 from attachd.states import AttachmentState
-from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures import backends, db_rows, fake_agent
 from attachd.tests.fixtures.db_rows import CONNECTOR, OTHER_CONNECTOR
 
 
@@ -219,6 +220,22 @@ class FailingRevokeTest(backends.BackendCase):
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
 
+    def test_finish_detach_reports_failure_only_if_reason_has_changed(self):
+        self._fail()
+        before = len(events.list_of_attachment(self.attachment_id, None))
+        away = exception.BackendError("It is away.", final=False)
+        with mock.patch.object(notify, "attachment_event") as sent:
+            for _ in range(3):
+                row = db_rows.get_attachment(self.attachment_id)
+                failed = self.assertRaisesRegex(exception.DisconnectFailed, "is away")
+                with self.driver.raising(away, "revoke"), failed:
+                    detach.finish_detach(self.backend, row)
+        reported = events.list_of_attachment(self.attachment_id, None)[before:]
+        self.assertEqual(["disconnect_failed"], [event["type"] for event in reported])
+        sent.assert_called_once()
+        detach.finish_detach(self.backend, db_rows.get_attachment(self.attachment_id))
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
+
     def test_detach_failure_does_not_grant_again(self):
         self._fail()
         self.assertEqual(["grant", "revoke"], self.driver.methods)
@@ -248,3 +265,20 @@ class FailingRevokeTest(backends.BackendCase):
         with ending, self.assertRaises(exception.Unavailable):
             self._detach()
         self.assertEqual([], self._detach())
+
+
+class UndoConnectTest(backends.BackendCase):
+    def test_undo_connect_of_reported_device_keeps_access(self):
+        """The database was restored from a backup that is older than the attach."""
+        volume_id = db_rows.add_volume()["id"]
+        row = db_rows.add_attachment(volume_id, "connect_unknown", agent="compute-1")
+        row = db_rows.get_attachment(row["id"])
+        device = {"attachment_id": row["id"], "volume_id": volume_id, "size_bytes": 1}
+        fake_agent.report_agent("compute-1", devices=[{**device, "path": "/dev/sdb"}])
+        with self.assertRaisesRegex(exception.Conflict, "compute-1 .*/dev/sdb"):
+            detach.undo_connect(self.backend, row)
+        self.assertEqual(([], row), (self.driver.methods, db_rows.get_attachment(row["id"])))
+        fake_agent.report_agent("compute-1", devices=[{**device, "path": None}])
+        detach.undo_connect(self.backend, row)
+        self.assertEqual(["revoke"], self.driver.methods)
+        self.assertEqual("connect_failed", db_rows.get_attachment(row["id"])["state"])

@@ -256,7 +256,7 @@ class ExtendTest(_VolumeCase):
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("error_extending", 1), (row["status"], row["size_gib"]))
         self.assertIn("backend failed", row["error"])
-        self.assertIsNone(row["owner"])
+        self.assertEqual(backends.HOST, row["owner"], "recovery takes it up")
 
     def test_extend_with_backend_down_fails(self):
         self.backend.error = "the cable is out"
@@ -296,7 +296,8 @@ class ExtendTest(_VolumeCase):
         error = exception.BackendError("No room.", final=True)
         with self.driver.raising(error, "extend"):
             volumes.extend(self.backend, volume_id)
-        self.assertEqual("error_extending", db_rows.get_volume(volume_id)["status"])
+        row = db_rows.get_volume(volume_id)
+        self.assertEqual(("error_extending", None), (row["status"], row["owner"]))
 
 
 class RecordResultTest(backends.BackendCase):

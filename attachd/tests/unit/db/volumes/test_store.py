@@ -72,7 +72,8 @@ class MoveTest(Case):
                     stored = db_rows.get_volume(volume)
                     self.assertEqual(stored, row)
                     self.assertEqual((allowed.target, "why"), (stored["state"], stored["error"]))
-                    owner = "h@b" if allowed.target in OWNED else None
+                    owned = allowed.target in OWNED or event is Event.EXTEND_LOST
+                    owner = "h@b" if owned else None
                     self.assertEqual(owner, stored["owner"])
                     self._assert_derived(volume)
 
@@ -126,7 +127,7 @@ class MoveTest(Case):
         for state in VolumeState:
             for owner in ("h@b", "h@bb", None):
                 volume = db_rows.add_volume(state, owner=owner)["id"]
-                if state in OWNED and owner == "h@b":
+                if state in {*OWNED, VolumeState.ERROR_EXTENDING} and owner == "h@b":
                     expected.append(volume)
         self.assertEqual(expected, [row["id"] for row in volumes.list_recoverable("h@b", "us")])
 

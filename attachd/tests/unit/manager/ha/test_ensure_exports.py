@@ -7,6 +7,7 @@ from attachd import exception
 from attachd.db.attachments import store as attachments_db
 from attachd.manager import attach, detach
 from attachd.manager.ha import ensure_exports
+from attachd.periodics import MIN_BACKOFF, Backoff
 from attachd.states import AttachmentState
 from attachd.tests.fixtures import backends, db_rows
 from attachd.tests.fixtures.db_rows import CONNECTOR
@@ -25,8 +26,11 @@ class EnsureExportsTest(backends.BackendCase):
         self.read = attachments_db.list_live(backends.HOST)
         self.driver.restart()
 
+    def _grant_again(self):
+        return ensure_exports.ensure_exports(self.backend, self.read, Backoff())
+
     def test_ensure_exports_grants_all(self):
-        self.assertEqual([], ensure_exports.ensure_exports(self.backend, self.read))
+        self.assertEqual([], self._grant_again())
         self.assertEqual(set(self.ids), self.driver.granted())
 
     def test_ensure_exports_returns_failed_rows(self):
@@ -35,13 +39,13 @@ class EnsureExportsTest(backends.BackendCase):
                 raise exception.BackendError("still booting")
 
         self.driver.script = script
-        left = ensure_exports.ensure_exports(self.backend, self.read)
+        left = self._grant_again()
         self.assertEqual([self.ids[1]], [row["id"] for row in left])
         self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
 
     def test_ensure_exports_skips_detached_rows(self):
         detach.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
-        self.assertEqual([], ensure_exports.ensure_exports(self.backend, self.read))
+        self.assertEqual([], self._grant_again())
         self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())
 
 
@@ -75,6 +79,8 @@ class EnsureExportsTaskTest(backends.BackendCase):
     def test_run_once_retries_failed_attachments_only(self):
         self.task.run_once()
         attachment_id, other = self._attached(), self._attached()
+        clock = self.enterContext(mock.patch("attachd.periodics.time"))
+        clock.monotonic.return_value = 1000.0
 
         def script(call):
             if call.attachment == attachment_id and call.method == "grant":
@@ -87,6 +93,9 @@ class EnsureExportsTaskTest(backends.BackendCase):
         self.assertIsNone(self.backend.error, "one attachment does not take a backend down")
         self.driver.script = None
         self.driver.driver_calls.clear()
+        self.task.run_once()
+        self.assertEqual([], self.driver.driver_calls, "it is tried again later")
+        clock.monotonic.return_value += MIN_BACKOFF
         self.task.run_once()
         self.assertEqual(
             [attachment_id],

@@ -49,10 +49,6 @@ class RunSafelyTest(unittest.TestCase):
         self.assertTrue(self.after(exception.VolumeNotFound(volume_id="v")))
         self.assertTrue(self.after(exception.InvalidTransition("It is in other hands.")))
 
-    def test_run_safely_with_stored_failure_returns_true(self):
-        for kind in (exception.ConnectFailed, exception.DisconnectFailed):
-            self.assertTrue(self.after(kind(attachment_id="a", reason="It burns.")))
-
     def test_run_safely_with_temporary_failure_returns_false(self):
         with self.assertLogs("attachd.manager.ha.periodic_task", "WARNING") as logged:
             self.assertFalse(self.after(exception.Unavailable(reason="It is away.")))

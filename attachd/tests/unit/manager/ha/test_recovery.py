@@ -15,8 +15,9 @@ from attachd.db.attachments import store as attachments_db
 from attachd.db.cluster import leases as leases_db
 from attachd.db.cluster import members
 from attachd.db.volumes import store as volumes_db
-from attachd.manager import attach, detach, volumes
+from attachd.manager import attach, detach, notify, volumes
 from attachd.manager.ha import recovery
+from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.periodics import MIN_BACKOFF, Backoff
 from attachd.states import Event
@@ -157,8 +158,6 @@ class RecoverAllTest(backends.BackendCase):
         volume_id = db_rows.add_volume(multiattach=True)["id"]
         for state in ("reserved", "connected", "attached", "connect_failed"):
             db_rows.add_attachment(volume_id, state)
-        for state in ("connect_unknown", "disconnect_failed"):
-            db_rows.add_attachment(volume_id, state)
         before = db_rows.list_attachments()
         recovery.recover_all(self.backend, Backoff())
         self.assertEqual(before, db_rows.list_attachments())
@@ -173,7 +172,7 @@ class RecoverAllTest(backends.BackendCase):
             db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")["id"]
             for _ in range(3)
         )
-        self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
+        self.assertEqual(1, recovery.recover_all(self.backend, Backoff()))
         # The call of the dead manager may have had effect, and cannot be reverted either.
         self.assertEqual("connect_unknown", db_rows.get_attachment(failing)["state"])
         self.assertEqual(
@@ -185,7 +184,8 @@ class RecoverAllTest(backends.BackendCase):
         attachment_id = db_rows.add_attachment(volume_id, "connecting")["id"]
         db_rows.add_attachment(volume_id, "connect_unknown")
         db_rows.change_volume(volume_id, state="error", status="error")
-        self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
+        with self.driver.failing("revoke"):
+            self.assertEqual(1, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recover_all_skips_connect_finished_meanwhile(self):
@@ -224,6 +224,159 @@ class RecoverAllTest(backends.BackendCase):
         ):
             self.assertEqual(2, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
+
+
+class UncertainTest(backends.BackendCase):
+    """Operations that have failed with an unknown result, while the backend was away."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id = db_rows.add_volume(multiattach=True)["id"]
+
+    def _failed(self, method, work):
+        """Let a method of the driver fail after it has done its work, and no undo work either."""
+        with (
+            self.driver.failing("revoke"),
+            self.driver.failing_late(method),
+            contextlib.suppress(exception.AttachdError),
+        ):
+            work()
+
+    def _connect_unknown(self):
+        attachment_id = db_rows.add_attachment(self.volume_id, asked_mode="ro")["id"]
+        work = functools.partial(
+            attach.attach, self.backend, attachment_id, self.volume_id, CONNECTOR
+        )
+        self._failed("grant", work)
+        self.assertEqual("connect_unknown", db_rows.get_attachment(attachment_id)["state"])
+        return attachment_id
+
+    def _disconnect_failed(self):
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
+        attach.attach(self.backend, attachment_id, self.volume_id, CONNECTOR)
+        work = functools.partial(detach.detach, self.backend, attachment_id, self.volume_id)
+        self._failed("revoke", work)
+        self.assertEqual("error", db_rows.get_volume(self.volume_id)["status"])
+        return attachment_id
+
+    def _extend_lost(self):
+        volume_id = db_rows.add_volume("creating", owner=backends.HOST)["id"]
+        volumes.create(self.backend, volume_id)
+        volumes_db.move(volume_id, Event.EXTEND, {"new_size_gib": 3})
+        return volume_id
+
+    def _recover(self):
+        return recovery.recover_all(self.backend, Backoff())
+
+    def test_recover_revokes_what_uncertain_connect_has_granted(self):
+        other = db_rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = self._connect_unknown()
+        self.assertIn(attachment_id, self.driver.granted())
+        self.driver.driver_calls.clear()
+        self.assertEqual(0, self._recover())
+        (revoked,) = self.driver.driver_calls
+        self.assertEqual(
+            ("revoke", attachment_id, [other]),
+            (revoked.method, revoked.export.attachment_id,
+             [item.attachment_id for item in revoked.others]),
+        )  # fmt: skip
+        row = db_rows.get_attachment(attachment_id)
+        self.assertEqual(("connect_failed", "ro"), (row["state"], row["mode"]))
+        self.assertIsNotNone(row["error"])
+        volume = db_rows.get_volume(self.volume_id)
+        self.assertEqual(("in-use", None), (volume["status"], volume["lease_holder"]))
+
+    def test_recover_keeps_uncertain_connect_that_client_has_repeated(self):
+        attachment_id = self._connect_unknown()
+        (read,) = attachments_db.list_recoverable(backends.HOST, "us")
+        attach.attach(self.backend, attachment_id, self.volume_id, CONNECTOR)
+        with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
+            self.assertEqual(0, self._recover())
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
+        self.assertIn(attachment_id, self.driver.granted())
+
+    def test_recover_keeps_attachment_made_anew_under_same_id(self):
+        attachment_id = self._disconnect_failed()
+        (read,) = attachments_db.list_recoverable(backends.HOST, "us")
+        detach.detach(self.backend, attachment_id, self.volume_id)
+        db_rows.add_attachment(self.volume_id, "attached", id=attachment_id)
+        with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
+            self.assertEqual(0, self._recover())
+        self.assertEqual("attached", db_rows.get_attachment(attachment_id)["state"])
+
+    def test_recover_finishes_failed_disconnect(self):
+        attachment_id = self._disconnect_failed()
+        self.assertEqual(0, self._recover())
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
+        self.assertNotIn(attachment_id, self.driver.granted())
+        self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
+
+    def test_recover_with_failing_backend_tries_again_with_backoff(self):
+        ids = [self._disconnect_failed()]
+        self.volume_id = db_rows.add_volume()["id"]
+        ids.append(self._connect_unknown())
+        backoff = Backoff()
+        with (
+            self.driver.failing("revoke"),
+            mock.patch.object(notify, "attachment_message") as message,
+        ):
+            self.assertEqual(2, recovery.recover_all(self.backend, backoff))
+            self.driver.driver_calls.clear()
+            self.assertEqual(2, recovery.recover_all(self.backend, backoff))
+        self.assertEqual([], self.driver.driver_calls)
+        self.assertEqual(
+            {"connect_unknown", "disconnect_failed"},
+            {db_rows.get_attachment(item)["state"] for item in ids},
+        )
+        message.assert_not_called()  # The user has one already.
+
+    def test_recover_after_kill_undoes_uncertain_connect(self):
+        def prepare():
+            self.attachment_id = self._connect_unknown()
+            return self._recover
+
+        for where in crash_injection.crash_at_each_step(self, self.backend, prepare):
+            with self.subTest(where):
+                row = db_rows.get_attachment(self.attachment_id)
+                self.assertEqual("connect_failed", row["state"])
+                self.assertNotIn(self.attachment_id, self.driver.granted())
+
+    def test_recover_finishes_extend_of_volume_that_has_grown(self):
+        volume_id = self._extend_lost()
+        self._failed("extend", lambda: volumes.extend(self.backend, volume_id))
+        self.assertEqual("error_extending", db_rows.get_volume(volume_id)["status"])
+        self.driver.driver_calls.clear()
+        self.assertEqual(0, self._recover())
+        self.assertEqual(["extend"], self.driver.methods, "exports may show the former size")
+        row = db_rows.get_volume(volume_id)
+        self.assertEqual(("available", 3, None, None), (row["status"], row["size_gib"],
+                                                        row["owner"], row["error"]))  # fmt: skip
+
+    def test_recover_keeps_size_of_volume_that_has_not_grown(self):
+        volume_id = self._extend_lost()
+        with self.driver.failing("extend"):
+            volumes.extend(self.backend, volume_id)
+            self.assertEqual(0, self._recover())
+        row = db_rows.get_volume(volume_id)
+        self.assertEqual(("available", 1, None), (row["status"], row["size_gib"], row["owner"]))
+        self.assertIsNone(row["new_size_gib"])
+
+    def test_recover_leaves_volume_of_unknown_size(self):
+        volume_id = self._extend_lost()
+        with self.driver.failing("extend"):
+            volumes.extend(self.backend, volume_id)
+        self.driver.clear()
+        self.assertEqual(1, self._recover())
+        self.assertEqual("error_extending", db_rows.get_volume(volume_id)["status"])
+        volumes_db.reset(volume_id, "available", None)
+        self.assertEqual(0, self._recover())
+
+    def test_recover_leaves_refused_extend_to_administrator(self):
+        volume_id = self._extend_lost()
+        with self.driver.failing("extend", final=True):
+            volumes.extend(self.backend, volume_id)
+        self.assertEqual(0, self._recover())
+        self.assertEqual("error_extending", db_rows.get_volume(volume_id)["status"])
 
 
 class WithdrawingTest(unittest.TestCase):
@@ -409,6 +562,21 @@ class RecoveryLoopTest(backends.BackendCase):
             self.backend.error = error
             self.loop.run_once()
         self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
+
+    def test_recovery_loop_after_restart_of_backend_retries_at_once(self):
+        volume_id, long_ago = db_rows.add_volume()["id"], models.now() - datetime.timedelta(days=1)
+        values = {"created_at": long_ago, "updated_at": long_ago}
+        attachment_id = db_rows.add_attachment(volume_id, "connect_unknown", **values)["id"]
+        exports = EnsureExportsTask(self.backend)
+        exports.run_once()
+        with self.driver.failing("revoke"):
+            self.loop.run_once()
+        self.loop.run_once()
+        self.assertEqual("connect_unknown", db_rows.get_attachment(attachment_id)["state"])
+        self.driver.restart()
+        exports.run_once()
+        self.loop.run_once()
+        self.assertEqual("connect_failed", db_rows.get_attachment(attachment_id)["state"])
 
     def test_recovery_loop_later_run_recovers_stale_row(self):
         self.loop.run_once()
