@@ -219,9 +219,18 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def setup(self) -> None:
-        """Check tools, directories and daemons; called once before any other method.
+        """Check tools, directories and daemons; called before any other method.
+
+        Called again after a failure of the backend: connections that it opened before may be
+        broken.
 
         :raises BackendError: naming what is missing and the option to set
+        """
+
+    def close(self) -> None:  # noqa: B027  most have nothing to close
+        """Close connections to the backend; called when the process ends, after all other methods.
+
+        Exports stay.  A process that is killed does not call it.
         """
 
     @abc.abstractmethod

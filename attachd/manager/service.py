@@ -83,6 +83,13 @@ class BackendWorker:
         for thread in (self._thread, *tasks):
             thread.join(STOP_TIMEOUT)
 
+    def close(self) -> None:
+        """Close the driver's connections, after :meth:`stop`, when nothing is in progress."""
+        try:
+            self._backend.driver.close()
+        except Exception:
+            LOG.exception("Backend %s: closing its driver failed", self._backend.name)
+
     @property
     def is_idle(self) -> bool:
         """Whether no periodic or background task runs."""
@@ -133,8 +140,11 @@ class ManagerService(oslo_service.Service):
         if not (finished and all(worker.is_idle for worker in self._workers)):
             # A process that leaves must not work.  Its end shows the others that it is dead.
             LOG.warning("Operations in progress are left to another manager, or the next one")
-        elif self._membership is not None:
-            self._membership.stop()
+        else:
+            for worker in self._workers:
+                worker.close()
+            if self._membership is not None:
+                self._membership.stop()
         notifications.stop()
         super().stop(graceful)
 

@@ -45,6 +45,17 @@ class ManagerServiceTest(unittest.TestCase):
         (row,) = services.page(services.Filters())
         self.assertEqual((self.backend.host, True), (row["host"], row["up"]))
 
+    def test_stop_closes_drivers(self):
+        self.manager.start()
+        self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
+        with (
+            mock.patch.object(self.backend.driver, "close", side_effect=OSError("gone")) as close,
+            self.assertLogs(manager_service.__name__, "ERROR"),
+        ):
+            self.manager.stop()
+        close.assert_called_once_with()
+        self.assertEqual([], members.list_living())
+
     def test_start_serves_agents_until_stop(self):
         proof = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
         agents.create(*proof)
