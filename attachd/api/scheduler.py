@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler: select the backend of a new volume by the last reports; used by the API.
+"""Scheduler: select the pool of a new volume by the last reports; used by the API.
+
+Each pool of a backend is a candidate; most backends are one pool.
 
 An impossible request is refused at once, with the reason.  Filters are applied one by one - up,
 zone, capabilities, capacity - and the first that no backend passes gives the reason.  All callers
@@ -63,7 +65,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One backend with its last report.
+    """One pool of a backend with its last report.
 
     :ivar host: ``host@backend``
     :ivar state: "up", or why it gets no volumes: "down" (no report lately, or its driver is not
@@ -83,9 +85,14 @@ class Candidate:
         """Whether it gets volumes."""
         return self.state == _UP
 
+    @property
+    def pool(self) -> str:
+        """``host@backend#pool``, as in ``volumes.host``."""
+        return f"{self.host}#{self.capabilities['pool_name']}"
+
 
 def select_backend(request: RequestSpec) -> Destination:
-    """Select the suitable backend with the most free capacity.
+    """Select the suitable pool with the most free capacity.
 
     :raises NoValidBackend: with the reason
     """
@@ -99,10 +106,9 @@ def check_free_capacity(host: str | None, more_gib: int) -> None:
 
     :raises NoValidBackend: naming the capacity that is left
     """
-    backend = (host or "").partition("#")[0]
-    for candidate in list_candidates():
-        if candidate.host == backend and candidate.usable:
-            _filter_capacity(more_gib, [candidate])
+    usable = [candidate for candidate in _list_of_host(host) if candidate.usable]
+    if usable:
+        _filter_capacity(more_gib, usable)
 
 
 def select_on_host(host: str | None, request: RequestSpec) -> Destination:
@@ -126,11 +132,17 @@ def check_extra_specs(
 
 
 def _only(host: str | None) -> list[Candidate]:
-    backend = (host or "").partition("#")[0]
-    found = [candidate for candidate in list_candidates() if candidate.host == backend]
+    found = _list_of_host(host)
     if not found:
         raise exception.NoValidBackend(reason="its backend has not reported yet.")
     return found
+
+
+def _list_of_host(host: str | None) -> list[Candidate]:
+    """Return the pool ``host@backend#pool``; if it is not reported, all of its backend."""
+    backend = (host or "").partition("#")[0]
+    found = [candidate for candidate in list_candidates() if candidate.host == backend]
+    return [candidate for candidate in found if candidate.pool == host] or found
 
 
 def check_not_frozen(host: str | None) -> None:
@@ -144,7 +156,7 @@ def check_not_frozen(host: str | None) -> None:
 
 
 def list_candidates() -> list[Candidate]:
-    """Return all backends with their last reports, less later promises; costs 2 statements."""
+    """Return all pools with their last reports, less later promises; costs 2 statements."""
     rows = services.page({"binary": BINARY})
     promised = volume_queries.allocated_since({row["host"]: row["seen_at"] for row in rows})
     return [
@@ -152,11 +164,46 @@ def list_candidates() -> list[Candidate]:
             host=row["host"],
             availability_zone=row["availability_zone"],
             state=_state(row),
-            capabilities=capabilities_of(row),
-            available_gib=free_capacity(row) - promised[row["host"]],
+            capabilities=capabilities_of(pool),
+            available_gib=free_capacity(pool) - _promised(pool, promised),
         )
         for row in rows
+        for pool in split_by_pool(row)
     ]
+
+
+def split_by_pool(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the row of a backend once for each of its pools, with a report of this pool.
+
+    A backend that reports no pools is one pool.
+    """
+    report = row["report"] or {}
+    return [
+        {
+            **row,
+            "report": {
+                **report,
+                **pool,
+                "capabilities": {
+                    **report["capabilities"],
+                    **pool["capabilities"],
+                    "pool_name": pool["name"],
+                },
+            },
+        }
+        for pool in report.get("pools", ())
+    ] or [row]
+
+
+def _promised(pool: Mapping[str, Any], promised: Mapping[str, int]) -> int:
+    """Return the GiB that were promised to volumes since a pool reported.
+
+    :param pool: as of :func:`split_by_pool`
+    :param promised: by ``host@backend#pool``
+    """
+    if pool["report"] and pool["report"].get("pools"):
+        return promised.get(f"{pool['host']}#{pool['report']['name']}", 0)
+    return sum(gib for host, gib in promised.items() if host.partition("#")[0] == pool["host"])
 
 
 def _state(row: Mapping[str, Any]) -> str:
@@ -181,8 +228,7 @@ def select(request: RequestSpec, candidates: Sequence[Candidate]) -> Destination
     # A random one of equals: otherwise all API processes would select the first.
     best = [candidate for candidate in suitable if candidate.available_gib == most]
     picked = random.choice(best)  # noqa: S311
-    pool = picked.capabilities["pool_name"]
-    return Destination(f"{picked.host}#{pool}", picked.availability_zone)
+    return Destination(picked.pool, picked.availability_zone)
 
 
 def capabilities_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +253,7 @@ def is_up(row: Mapping[str, Any]) -> bool:
 
 
 def free_capacity(row: Mapping[str, Any]) -> float:
-    """Return the GiB that a backend may still promise, by its last report.
+    """Return the GiB that a pool may still promise, by its last report.
 
     A backend that allocates late (``thin_provisioning``) may promise
     ``[manager]max_over_subscription_ratio`` times what it has.

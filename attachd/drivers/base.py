@@ -137,6 +137,22 @@ class WithSecrets(Generic[Answer]):
 
 
 @dataclass(frozen=True)
+class PoolStats:
+    """Capacity of one of several pools of a backend.
+
+    :ivar name: as in :attr:`VolumeRef.pool`; it stays the same as long as a volume is in it
+    :ivar total_gib: GiB of the pool, or ``inf``; the next two as in :class:`BackendStats`
+    :ivar capabilities: those that differ from the backend's
+    """
+
+    name: str
+    total_gib: float
+    free_gib: float
+    allocated_gib: float
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class BackendStats:
     """Capabilities and capacity of a backend, at one moment.
 
@@ -153,6 +169,21 @@ class BackendStats:
     free_gib: float
     allocated_gib: float
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+    pools: Sequence[PoolStats] = ()
+
+    @classmethod
+    def from_pools(
+        cls, protocol: str, pools: Sequence[PoolStats], capabilities: Mapping[str, Any]
+    ) -> "BackendStats":
+        """Return the stats of a backend with several pools."""
+        return cls(
+            protocol,
+            sum(pool.total_gib for pool in pools),
+            sum(pool.free_gib for pool in pools),
+            sum(pool.allocated_gib for pool in pools),
+            capabilities,
+            pools,
+        )
 
 
 @dataclass(frozen=True)

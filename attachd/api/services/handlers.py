@@ -192,7 +192,12 @@ _POOLS_DOC = EndpointDoc(
 def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """List the pools of all backends that are up, by their last reports."""
     detailed = validation.parse_bool("detail", query.get("detail", "false"))
-    rows = [row for row in services.page({"binary": scheduler.BINARY}) if _offers(row)]
+    rows = [
+        pool
+        for row in services.page({"binary": scheduler.BINARY})
+        if _offers(row)
+        for pool in scheduler.split_by_pool(row)
+    ]
     if version >= mv.POOL_FILTER:
         rows = _filtered(ctx, rows, query, version)
     show = view.pool_detail if detailed else view.pool
@@ -204,8 +209,8 @@ def _offers(row: services.Row) -> bool:
 
 
 def _filtered(
-    ctx: RequestContext, rows: list[services.Row], query: Query, version: mv.Version
-) -> list[services.Row]:
+    ctx: RequestContext, rows: list[view.Row], query: Query, version: mv.Version
+) -> list[view.Row]:
     plain = {name: text for name, text in query.items() if name != "detail"}
     asked = filters.requested(ctx, filters.POOL, plain, version)
     if name := asked.get("name"):

@@ -104,7 +104,10 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
 
 
 def pool(row: Row) -> dict[str, Any]:
-    """Return the representation of a pool, without details."""
+    """Return the representation of a pool, without details.
+
+    :param row: as of scheduler.split_by_pool()
+    """
     return {"name": f"{row['host']}#{scheduler.capabilities_of(row)['pool_name']}"}
 
 

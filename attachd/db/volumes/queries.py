@@ -123,9 +123,9 @@ def allocated_since(reports: Mapping[str, datetime.datetime]) -> dict[str, int]:
     """Return the GiB of volumes that backends may not have counted in their last reports.
 
     :param reports: when each ``host@backend`` reported last
-    :returns: GiB by ``host@backend``
+    :returns: GiB by ``host@backend#pool``, of pools with such volumes
     """
-    promised = dict.fromkeys(reports, 0)
+    promised: dict[str, int] = {}
     uncounted = [
         sa.and_(
             models.on_backend(backend),
@@ -144,7 +144,7 @@ def allocated_since(reports: Mapping[str, datetime.datetime]) -> dict[str, int]:
         )
         with session.reader() as connection:
             for host, gib in connection.execute(statement):
-                promised[models.backend_of(host) or ""] += int(gib)
+                promised[host] = int(gib)
     return promised
 
 

@@ -284,3 +284,47 @@ class FrozenTest(api_context.ApiContextCase):
                 scheduler.check_not_frozen(host)
         for host in ("h@b#a", None):
             scheduler.check_not_frozen(host)
+
+
+class PoolsTest(api_context.ApiContextCase):
+    """A backend with several pools."""
+
+    def setUp(self):
+        super().setUp()
+        pools = [
+            {
+                "name": name,
+                "total_gib": free,
+                "free_gib": free,
+                "allocated_gib": 0.0,
+                "capabilities": {"disk": name},
+            }
+            for name, free in (("ssd", 10.0), ("hdd", None))
+        ]
+        api_context.report_backend("h@a", report={**api_context.BACKEND_REPORT, "pools": pools})
+
+    def test_pool_with_most_free_capacity_gets_volume(self):
+        self.assertEqual("h@a#hdd", scheduler.select_backend(request_spec()).host)
+
+    def test_type_can_require_pool(self):
+        for specs in ({"disk": "ssd"}, {"pool_name": "ssd"}):
+            self.assertEqual("h@a#ssd", scheduler.select_backend(request_spec(**specs)).host)
+        with self.assertRaisesRegex(exception.NoValidBackend, "10 GiB"):
+            scheduler.select_backend(request_spec(size=11, disk="ssd"))
+
+    def test_later_promises_count_for_their_pool(self):
+        db_rows.add_volume("creating", host="h@a#ssd", size_gib=4)
+        free = {item.pool: item.available_gib for item in scheduler.list_candidates()}
+        self.assertEqual({"h@a#ssd": 6.0, "h@a#hdd": math.inf}, free)
+
+    def test_clone_goes_to_pool_of_source(self):
+        self.assertEqual("h@a#ssd", scheduler.select_on_host("h@a#ssd", request_spec()).host)
+
+    def test_extend_needs_capacity_of_pool(self):
+        scheduler.check_free_capacity("h@a#hdd", 99)
+        scheduler.check_free_capacity("h@a#ssd", 10)
+        with self.assertRaisesRegex(exception.NoValidBackend, "10 GiB"):
+            scheduler.check_free_capacity("h@a#ssd", 11)
+
+    def test_volume_in_unknown_pool_may_use_any(self):
+        scheduler.check_free_capacity("h@a#former", 11)

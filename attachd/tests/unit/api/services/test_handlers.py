@@ -136,6 +136,23 @@ class PoolsTest(api_context.ApiContextCase):
     def test_pools_of_running_backends_are_listed(self):
         self.assertEqual(["h@a#a", "h@b#b"], self.names())
 
+    def test_each_pool_of_backend_is_listed_with_its_capacity(self):
+        sizes = {"total_gib": 9.0, "free_gib": 5.0, "allocated_gib": 4.0}
+        pools = [
+            {"name": name, **sizes, "capabilities": {"disk": name}} for name in ("ssd", "hdd")
+        ]
+        api_context.report_backend("h@a", report={**api_context.BACKEND_REPORT, "pools": pools})
+        found = handlers.get_pools(self.ctx, {"detail": "true"}, mv.LATEST)["pools"]
+        shown = {item["name"]: item["capabilities"] for item in found}
+        self.assertLessEqual({"h@a#ssd", "h@a#hdd"}, shown.keys())
+        self.assertNotIn("h@a#a", shown)
+        details = shown["h@a#ssd"]
+        expected = {"pool_name": "ssd", "disk": "ssd", "multiattach": True}
+        expected |= {
+            f"{name.removesuffix('_gib')}_capacity_gb": gib for name, gib in sizes.items()
+        }
+        self.assertEqual(expected, {key: details[key] for key in expected})
+
     def test_pool_details_are_optional(self):
         for asked, expected in (("True", {"name", "capabilities"}), ("0", {"name"})):
             (first, _) = handlers.get_pools(self.ctx, {"detail": asked}, mv.LATEST)["pools"]

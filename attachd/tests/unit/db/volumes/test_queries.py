@@ -113,5 +113,5 @@ class QueriesTest(databases.DatabaseCase):
         db_rows.add_volume(host="h@b#q", size_gib=1, created_at=seen)
         db_rows.add_volume(host="h@bb#p", size_gib=1000)
         promised = volume_queries.allocated_since({"h@b": seen, "h@d": seen})
-        self.assertEqual({"h@b": 11, "h@d": 0}, promised)
+        self.assertEqual({"h@b#p": 10, "h@b#q": 1}, promised)
         self.assertEqual({}, volume_queries.allocated_since({}))
