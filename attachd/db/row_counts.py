@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 import datetime
+import math
 from typing import Any, NamedTuple
 
 import prometheus_client
@@ -48,6 +49,19 @@ class BackendReport(NamedTuple):
     age: float
 
 
+class PoolReport(NamedTuple):
+    """The capacity of a pool by the last report of its backend; ``inf``: no limit.
+
+    :ivar pool: the name of the backend, if that reports no pools
+    """
+
+    backend: str
+    pool: str
+    total_gib: float
+    free_gib: float
+    allocated_gib: float
+
+
 class RowCounts(NamedTuple):
     """Numbers of rows, by their states.
 
@@ -63,6 +77,7 @@ class RowCounts(NamedTuple):
     volumes: dict[str, int]
     overdue: Counts
     backends: list[BackendReport]
+    pools: list[PoolReport]
     agents: dict[str, int]
     processes: int
     unread_events: int
@@ -80,7 +95,7 @@ def count(overdue_after: float) -> RowCounts:
         attachments = connection.execute(_attachments(long_ago)).all()
         volumes = connection.execute(_volumes(long_ago)).all()
         backends = connection.execute(
-            sa.select(_SERVICES.c.host, _SERVICES.c.up, _SERVICES.c.seen_at)
+            sa.select(_SERVICES.c.host, _SERVICES.c.up, _SERVICES.c.seen_at, _SERVICES.c.report)
         ).all()
         agents, alive, processes, events = connection.execute(_others()).one()
     by_status: dict[str, int] = {}
@@ -90,7 +105,8 @@ def count(overdue_after: float) -> RowCounts:
         {(kind, state): int(many) for kind, state, many, _late in attachments},
         by_status,
         _overdue(attachments, volumes),
-        [_to_report(*row) for row in backends],
+        [_to_report(*row[:3]) for row in backends],
+        [pool for row in backends for pool in _to_pools(row.host, row.report)],
         {"up": int(alive), "down": int(agents) - int(alive)},
         int(processes),
         int(events),
@@ -112,6 +128,24 @@ def _overdue(attachments: Any, volumes: Any) -> dict[tuple[str, ...], int]:
 def _to_report(host: str, up: bool, seen_at: datetime.datetime) -> BackendReport:  # noqa: FBT001  a column
     age = max(0.0, (models.now() - seen_at).total_seconds())
     return BackendReport(host, bool(up) and seen_at >= services.alive_since(), age)
+
+
+def _to_pools(backend: str, report: Mapping[str, Any] | None) -> list[PoolReport]:
+    """Return the pools of a report; a backend that reports none is one."""
+    if not report:
+        return []
+    name = report.get("capabilities", {}).get("pool_name", backend.rpartition("@")[2])
+    return [
+        PoolReport(
+            backend,
+            pool["name"],
+            *(
+                math.inf if pool.get(field) is None else pool[field]
+                for field in ("total_gib", "free_gib", "allocated_gib")
+            ),
+        )
+        for pool in report.get("pools") or [{**report, "name": name}]
+    ]
 
 
 def _attachments(long_ago: datetime.datetime) -> sa.Select[Any]:

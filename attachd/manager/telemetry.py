@@ -136,6 +136,10 @@ def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metri
     yield metrics.UNREAD_EVENTS.family({(): counts.unread_events})
     yield metrics.BACKEND_UP.family({(row.backend,): row.up for row in counts.backends})
     yield metrics.BACKEND_AGE.family({(row.backend,): row.age + age for row in counts.backends})
+    pools = {(row.backend, row.pool): row for row in counts.pools}
+    yield metrics.POOL_TOTAL.family({key: row.total_gib for key, row in pools.items()})
+    yield metrics.POOL_FREE.family({key: row.free_gib for key, row in pools.items()})
+    yield metrics.POOL_ALLOCATED.family({key: row.allocated_gib for key, row in pools.items()})
 
 
 class QueueCollector:

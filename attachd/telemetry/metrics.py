@@ -191,6 +191,15 @@ BACKEND_UP: Final = Gauge(
 BACKEND_AGE: Final = Gauge(
     "attachd_backend_report_age_seconds", "Seconds since the backend's last report.", ("backend",)
 )
+POOL_TOTAL: Final = Gauge(
+    "attachd_pool_total_gib", "GiB of the pool, by its last report.", ("backend", "pool")
+)
+POOL_FREE: Final = Gauge(
+    "attachd_pool_free_gib", "GiB that are free, by the last report.", ("backend", "pool")
+)
+POOL_ALLOCATED: Final = Gauge(
+    "attachd_pool_allocated_gib", "GiB that are promised to volumes.", ("backend", "pool")
+)
 QUEUED_CALLS: Final = Gauge(
     "attachd_queued_calls", "Calls that wait in the manager process that answers.", ("server",)
 )

@@ -2,6 +2,7 @@
 """Counts of rows by state."""
 
 import datetime
+import math
 import unittest
 
 from attachd.db import models, row_counts
@@ -47,6 +48,27 @@ class CountTest(backends.BackendCase):
         self.assertGreater(ages["a@x"], 86000)
         self.assertLess(ages["c@x"], 3600)
         self.assertEqual(1, found.processes)
+
+    def test_count_includes_pools_of_reports(self):
+        plain = {"total_gib": 9.5, "free_gib": 2.5, "allocated_gib": 20.0, "capabilities": {}}
+        unlimited = {"total_gib": None, "free_gib": None, "allocated_gib": 3.0}
+        pools = [{**plain, "name": "fast"}, {**unlimited, "capabilities": {}, "name": "slow"}]
+        for host, report in (
+            ("a@plain", {**plain, "pools": []}),
+            ("a@named", {**unlimited, "capabilities": {"pool_name": "own"}}),
+            ("a@pools", {**plain, "pools": pools}),
+            ("a@down", None),
+        ):
+            db_rows.report_service(host, binary="m", report=report)
+        self.assertEqual(
+            {
+                ("a@plain", "plain", 9.5, 2.5, 20.0),
+                ("a@named", "own", math.inf, math.inf, 3.0),
+                ("a@pools", "fast", 9.5, 2.5, 20.0),
+                ("a@pools", "slow", math.inf, math.inf, 3.0),
+            },
+            {tuple(pool) for pool in row_counts.count(60).pools},
+        )
 
     def test_count_is_four_statements(self):
         before = session.counters()

@@ -70,8 +70,12 @@ class RowCountCollectorTest(backends.BackendCase):
 
     def test_collector_returns_row_counts(self):
         db_rows.add_attachment(db_rows.add_volume()["id"], "connecting")
-        db_rows.report_service("a@x", binary="m")
+        report = {"total_gib": None, "free_gib": 2.5, "allocated_gib": 4.0, "capabilities": {}}
+        db_rows.report_service("a@x", binary="m", report=report)
         found = self.ask()
+        names = ("total", "free", "allocated")
+        expected = [float("inf"), 2.5, 4.0]
+        self.assertEqual(expected, [found[f"attachd_pool_{name}_gib"] for name in names])
         self.assertEqual(1.0, found["attachd_database_up"])
         self.assertEqual(1.0, found["attachd_attachments"])
         self.assertEqual(1.0, found["attachd_backend_up"])
