@@ -112,11 +112,26 @@ def check_free_capacity(host: str | None, more_gib: int) -> None:
 
 
 def select_on_host(host: str | None, request: RequestSpec) -> Destination:
-    """Return the destination at ``host@backend#pool``, as for a clone of a volume there.
+    """Return the destination of a clone of a volume at ``host@backend#pool``.
 
     :raises NoValidBackend: with the reason
     """
+    _check_ability(_only(host), "clone")
     return select(request, _only(host))
+
+
+def check_online_extend(host: str | None) -> None:
+    """Check that a volume at ``host@backend#pool`` can be extended while hosts use it.
+
+    :raises NoValidBackend: its driver cannot do that
+    """
+    _check_ability(_list_of_host(host), "online_extend")
+
+
+def _check_ability(candidates: Iterable[Candidate], name: str) -> None:
+    # Managers of an older release do not report it: their drivers have it, or refuse later.
+    if any(candidate.capabilities.get(name) is False for candidate in candidates):
+        raise exception.NoValidBackend(reason=f"the driver of its backend has no {name}.")
 
 
 def check_extra_specs(

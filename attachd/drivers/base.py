@@ -19,10 +19,14 @@ rules make the rest possible:
 The manager never runs two methods on the same volume at the same time, unless the driver declares
 :attr:`Driver.PARALLEL_GRANTS`; methods on different volumes run in parallel, so a driver locks
 what its volumes share.
+
+:class:`Driver` has what each driver does.  What a driver can do beyond that, its abilities, are
+further base classes, in abilities.py.  What its backend enforces, it declares in
+:attr:`Driver.promises`.
 """
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 from dataclasses import dataclass, field
@@ -161,7 +165,10 @@ class BackendStats:
     :ivar free_gib: GiB available for new volumes, or ``inf``
     :ivar allocated_gib: GiB promised to volumes
     :ivar capabilities: compared with a volume type's extra specs, for example ``{"multiattach":
-        True, "thin_provisioning": True}``
+        True, "thin_provisioning": True}``.  The manager adds the driver's abilities and
+        :class:`Promises`.  With ``online_clone`` a source is cloned while hosts use it
+    :ivar pools: the scheduler chooses one for each volume; none: the backend is one pool.  Their
+        capacities are the backend's: :meth:`from_pools` adds them up
     """
 
     protocol: str
@@ -187,11 +194,42 @@ class BackendStats:
 
 
 @dataclass(frozen=True)
+class Promises:
+    """What a backend enforces, also against a host that does not cooperate.
+
+    Each is a capability of the same name, and the contract suite tests those that are True.  A
+    driver promises no more than its backend keeps: operators choose backends by them.
+
+    :ivar per_host_access: a host reaches a volume only while one of its exports is granted: what
+        it was given for other volumes, and the names of this one, are of no use to it.  What it
+        keeps of an export after the revoke is a matter of ``detach_proof``
+    :ivar read_only_enforced: the backend rejects the writes of a host with mode "ro".  Without it
+        a driver refuses "ro"
+    :ivar session_end: a revoke succeeds while the host has the volume open, and its next read or
+        write fails
+    :ivar complete_listing: a host that ``abilities.Audit.list_exports`` does not list does not
+        reach the volume
+    :ivar detach_proof: a revoke that succeeds proves that the host does not reach the volume any
+        more: what it had open was ended, or the backend has seen that it was closed.  Follows
+        from ``session_end``
+    :ivar frozen_host_cut_off: the same as ``session_end`` and ``complete_listing`` together, but
+        only of hosts whose software is not manipulated; they may hang, or be out of reach
+    """
+
+    per_host_access: bool = False
+    read_only_enforced: bool = False
+    session_end: bool = False
+    complete_listing: bool = False
+    detach_proof: bool = False
+    frozen_host_cut_off: bool = False
+
+
+@dataclass(frozen=True)
 class BackendExport:
     """The exports of a volume in one mode, as a backend has them at one moment; for audits.
 
     There is one for each volume and mode of which anything is left at the backend.  Those that
-    :meth:`Driver.expected_exports` returns are what there should be.
+    ``abilities.Audit.expected_exports`` returns are what there should be.
 
     :ivar volume_id: as in VolumeRef
     :ivar mode: access mode of its hosts; None: of a part that grants no access by itself
@@ -237,12 +275,14 @@ class Driver(abc.ABC):
         volume at the same time, and :meth:`revoke`, too, if no two of the exports are of one host.
         The result is that of the same calls one after the other. A grant and a revoke of one
         volume never run at the same time, except a revoke after a grant that has failed
+    :ivar promises: what the backend enforces; where that depends on options, :meth:`setup` sets it
     """
 
     VENDOR = "attachd"
     SHARED_TARGETS: ClassVar[bool | None] = None
     PARALLEL_GRANTS: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()
+    promises = Promises()
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         self.name = name
@@ -277,21 +317,6 @@ class Driver(abc.ABC):
         """
 
     @abc.abstractmethod
-    def clone(self, volume: VolumeRef, source: VolumeRef) -> dict[str, Any]:
-        """Create a volume with the data of another one, readable as zeros behind it.
-
-        The copy is that of one moment, at which hosts may be writing to the source.  Meanwhile the
-        source may be granted, revoked and extended, by other threads and processes: this is the
-        only exception of the rule that a volume has one method at a time.  It may take long; no
-        caller waits for it.
-
-        :param volume: whose ``size_gib`` is at least that of the source
-        :returns: as :meth:`create`
-        :raises BackendError: final=True if nothing is left of it, for example because the source
-            does not exist, or because no consistent copy was possible
-        """
-
-    @abc.abstractmethod
     def delete(self, volume: VolumeRef) -> None:
         """Delete the volume and its data.  An unknown volume is a success.
 
@@ -300,11 +325,22 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def extend(self, volume: VolumeRef, size_gib: int, exports: Sequence[Export]) -> None:
-        """Extend the volume to ``size_gib``; data and sessions of ``exports`` stay.
+        """Extend the volume to ``size_gib``.
 
         A volume that already has that size is a success; shrinking never happens.
 
+        :param exports: all live exports; empty unless the driver has the ability
+            ``abilities.OnlineExtend``
         :raises BackendError: final=True if there is no such volume
+        """
+
+    @abc.abstractmethod
+    def list_volumes(self) -> Mapping[str, int]:
+        """List the volumes of the backend with their sizes in bytes, without copies in progress.
+
+        Volumes that are created or deleted meanwhile may be listed or not.
+
+        :raises BackendError: they cannot be listed
         """
 
     def check_connector(self, connector: Connector) -> None:  # noqa: B027  most take any
@@ -314,6 +350,19 @@ class Driver(abc.ABC):
 
         Source: CSI specification, ControllerPublishVolume: INVALID_ARGUMENT.
         """
+
+    def check_access_mode(self, mode: AccessMode) -> None:
+        """Refuse a mode that the backend cannot enforce, before anything is done.
+
+        :raises InvalidInput: of the field "mode"; :meth:`grant` then refuses it finally
+        """
+        if mode == "ro" and not self.promises.read_only_enforced:
+            raise exception.InvalidInput(
+                field="mode",
+                value=mode,
+                reason=f"Backend {self.name} cannot keep a host from writing. Attach with mode "
+                "rw, or use a backend with read_only_enforced.",
+            )
 
     @abc.abstractmethod
     def grant(
@@ -352,7 +401,7 @@ class Driver(abc.ABC):
         """Return the name of the connection through which a granted export is reached.
 
         Exports with the same name share it: a host that closes it for one of them closes it for
-        all.  A pure function of its arguments; the backend is not called.
+        all.  A pure function of its arguments, also before the grant; the backend is not called.
 
         :returns: any text; "" for a connection of this export alone
 
@@ -368,60 +417,6 @@ class Driver(abc.ABC):
         same.
         """
         return ""
-
-    def list_exports(self) -> Iterable[BackendExport]:
-        """List all that this backend exports now, complete or not, and nothing of other backends.
-
-        Meanwhile other processes may grant and revoke: the exports of a volume without such a call
-        are right, and of one moment.
-
-        :raises BackendError: it cannot be listed
-        """
-        raise exception.BackendError(f"The driver of {self.name} lists no exports.", final=True)
-
-    def list_volume_exports(self, volume: VolumeRef) -> Iterable[BackendExport]:
-        """List what :meth:`list_exports` lists of one volume."""
-        return [export for export in self.list_exports() if export.volume_id == volume.id]
-
-    def expected_exports(
-        self,
-        volume: VolumeRef,  # noqa: ARG002
-        exports: Sequence[Export],  # noqa: ARG002
-    ) -> Iterable[BackendExport]:
-        """Return what is listed of a volume if just these exports are granted, without sessions.
-
-        A pure function of its arguments: the backend is not called.
-        """
-        return ()
-
-    def revoke_all_except(
-        self,
-        volume: VolumeRef,  # noqa: ARG002
-        staying: Sequence[Export],  # noqa: ARG002
-    ) -> None:
-        """Revoke all access to a volume except that of some exports, and end all other sessions.
-
-        Afterwards :meth:`list_volume_exports` lists nothing that :meth:`expected_exports` lacks;
-        what is missing, :meth:`grant` adds.  The volume may be gone or unknown: its data is not
-        touched.
-
-        :param staying: the live exports, which must not be disturbed
-        :raises BackendError: another host may still reach the volume
-        """
-        raise exception.BackendError(f"The driver of {self.name} cannot do this.", final=True)
-
-    def list_orphans(self) -> Iterable[Orphan]:
-        """List objects that are probably this backend's, unused, and of no known volume."""
-        return ()
-
-    def list_volumes(self) -> Mapping[str, int]:
-        """List the volumes of the backend with their sizes in bytes, without copies in progress.
-
-        Volumes that are created or deleted meanwhile may be listed or not.
-
-        :raises BackendError: they cannot be listed
-        """
-        raise exception.BackendError(f"The driver of {self.name} lists no volumes.", final=True)
 
 
 # Fencing.  A process that was suspended, or cut off from the database, may have been declared

@@ -15,7 +15,7 @@ import uuid
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import base
+from attachd.drivers import abilities, base
 
 _CALLS_KEPT = 10_000
 
@@ -33,7 +33,12 @@ Script = Callable[[Call], None]
 """Called before anything is done; what it raises is the driver's answer."""
 
 
-class FakeDriver(base.Driver):
+class FakeDriver(
+    base.Driver,
+    abilities.Clone,
+    abilities.OnlineExtend,
+    abilities.Evict,
+):
     """Grants and revokes at once, unless its options or a script make it slow or fail.
 
     Its ``driver_volume_type`` is "fake".  Nova's fake virtualization driver knows that name;
@@ -45,6 +50,8 @@ class FakeDriver(base.Driver):
 
     SHARED_TARGETS = False
     PARALLEL_GRANTS = True
+    # There is nothing that a host could reach.
+    promises = base.Promises(per_host_access=True, read_only_enforced=True, complete_listing=True)
     OPTIONS = (
         cfg.FloatOpt(
             "fake_delay",
@@ -88,8 +95,7 @@ class FakeDriver(base.Driver):
             capabilities={
                 "multiattach": True,
                 "thin_provisioning": True,
-                "online_extend": True,
-                "read_only_enforced": True,
+                "online_clone": True,
             },
         )
 

@@ -22,7 +22,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from attachd import exception
-from attachd.drivers import base, loop, sparse
+from attachd.drivers import abilities, base, loop, sparse
 
 LOG = log.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class _Granted(NamedTuple):
     parts: tuple[str, ...] = ()
 
 
-class FileDriver(base.Driver):
+class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.Evict):
     """Sparse files, as loop devices or as plain files, for hosts that are this machine.
 
     A link cannot be read-only for one host and writable for another: without loop devices the mode
@@ -98,6 +98,8 @@ class FileDriver(base.Driver):
                 final=True,
             )
         self._loops = setting != "never" and not lacking
+        # The kernel refuses to free a device in use.  Any program may open a plain file.
+        self.promises = base.Promises(read_only_enforced=self._loops, detach_proof=self._loops)
         if self._loops:
             # Every user may follow a name; the permissions of the device decide on its use.
             sparse.make_folder(self._devices, 0o711)
@@ -106,7 +108,7 @@ class FileDriver(base.Driver):
 
     def get_stats(self) -> base.BackendStats:
         """Return the size of the directory's file system."""
-        return self._volumes.stats("file", read_only_enforced=self._loops)
+        return self._volumes.stats("file")
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Create the volume's file."""

@@ -108,7 +108,7 @@ class SparseFiles:
         with map_os_errors(f"The directory {self.folder} could not be listed"):
             return dict(_sizes(self.folder))
 
-    def stats(self, protocol: str, **capabilities: bool) -> base.BackendStats:
+    def stats(self, protocol: str) -> base.BackendStats:
         """Return the size of the file system and the sum of the sizes of the volumes."""
         with map_os_errors(f"The directory {self.folder} could not be measured"):
             filesystem = os.statvfs(self.folder)
@@ -120,9 +120,8 @@ class SparseFiles:
             allocated_gib=round(allocated / GIB, 2),
             capabilities={
                 "multiattach": True,
-                "online_extend": True,
+                "online_clone": True,
                 "thin_provisioning": True,
-                **capabilities,
             },
         )
 

@@ -95,6 +95,8 @@ def attach_guard(backend: Backend, request: Request) -> Guard:
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
         """Raise as connect_rules.decide(), and SecretUnreadable: the secret has to be kept."""
         values = connect_rules.decide(locked, request).columns()
+        if request.action is not Action.RESUME:
+            backend.driver.check_access_mode(values["mode"])
         values |= attachment_rows.next_generation(locked.attachment)
         return values | _secret_columns(backend, locked, values)
 

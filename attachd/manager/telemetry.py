@@ -34,7 +34,10 @@ STEPS = (
     "boot_id",
     "revoke_all_except",
 )
-"""The calls of a driver that are measured: those that take time and may fail."""
+"""The calls of a driver that are measured: those that take time and may fail.
+
+A driver that lacks an ability lacks some of them.
+"""
 
 OUTCOMES = ("ok", "refused", "failed", "error")
 
@@ -70,7 +73,7 @@ def instrument(loaded: Iterable[Backend]) -> None:
 
 def instrument_driver(backend: str, driver: Driver) -> None:
     """Measure each call of this driver, and make it a span."""
-    for step in STEPS:
+    for step in (name for name in STEPS if hasattr(driver, name)):
         for outcome in OUTCOMES:
             metrics.count(metrics.STEPS, backend, step, outcome, by=0)
         setattr(driver, step, _timed(getattr(driver, step), backend, step))

@@ -83,7 +83,7 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
 
     :raises InvalidTransition: its state does not allow extending
     :raises QuotaExceeded: the quota of its project is exceeded
-    :raises NoValidBackend: its backend lacks the capacity
+    :raises NoValidBackend: its backend lacks the capacity, or cannot extend while hosts use it
     :raises Unavailable: the message could not be sent; the volume is unchanged
     :raises BackendFrozen: its backend is frozen
     """
@@ -91,6 +91,8 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
     claim = quotas.deltas_of_extend(volume.volume_type_id, volume.size_gib, size_gib)
     with quota_error_first(volume.project_id, claim):
         scheduler.check_free_capacity(volume.host, size_gib - volume.size_gib)
+        if volume.status == "in-use":
+            scheduler.check_online_extend(volume.host)
     volume.extend(size_gib)
     try:
         manager_api.extend_volume(ctx, volume)

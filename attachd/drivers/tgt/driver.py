@@ -22,7 +22,7 @@ import weakref
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import base, sparse
+from attachd.drivers import abilities, base, sparse
 from attachd.drivers.tgt import client, listing, names, parser
 from attachd.drivers.tgt.targets import TargetManager
 
@@ -56,7 +56,7 @@ class _Lock:
         self.mutex = threading.Lock()
 
 
-class TgtDriver(base.Driver):
+class TgtDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.Evict):
     """iSCSI targets of one tgtd, which must run as the same user and group as the manager.
 
     Besides the accounts of hosts tgtd has the *sentinel*, an account of the driver with an unknown
@@ -67,6 +67,13 @@ class TgtDriver(base.Driver):
     # Each volume has a target of its own, and sessions of its own.
     SHARED_TARGETS = False
     PARALLEL_GRANTS = True
+    promises = base.Promises(
+        per_host_access=True,
+        read_only_enforced=True,
+        session_end=True,
+        complete_listing=True,
+        detach_proof=True,
+    )
 
     OPTIONS = (
         cfg.StrOpt(
@@ -135,7 +142,7 @@ class TgtDriver(base.Driver):
 
     def get_stats(self) -> base.BackendStats:
         """Return the size of the directory's file system."""
-        return self._volumes.stats("iSCSI", read_only_enforced=True)
+        return self._volumes.stats("iSCSI")
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Create the volume's file; tgtd gets it with the first export."""

@@ -10,7 +10,8 @@ import enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from attachd.drivers.base import AccessMode, BackendExport, Driver, Export, VolumeRef
+from attachd.drivers.abilities import Audit
+from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 
 
 class Kind(enum.StrEnum):
@@ -182,7 +183,7 @@ class ExportComparison:
         return [*self.certain, *self.doubtful]
 
 
-def find_unexpected(driver: Driver, comparison: ExportComparison) -> Iterator[Finding]:
+def find_unexpected(driver: Audit, comparison: ExportComparison) -> Iterator[Finding]:
     """Find what the backend has without a row that needs it."""
     allowed = _by_mode(driver.expected_exports(comparison.volume, comparison.kept))
     allowed_hosts = {host for export in allowed.values() for host in export.holders}
@@ -202,7 +203,7 @@ def find_unexpected(driver: Driver, comparison: ExportComparison) -> Iterator[Fi
             yield Kind.SESSION, f"{host} is logged in{mode}."
 
 
-def find_missing(driver: Driver, comparison: ExportComparison) -> Iterator[tuple[Export, Finding]]:
+def find_missing(driver: Audit, comparison: ExportComparison) -> Iterator[tuple[Export, Finding]]:
     """Find what the rows need and the backend does not have, with the export to grant."""
     present = _by_mode(comparison.exported)
     for export in comparison.certain:

@@ -15,6 +15,7 @@ import dataclasses
 from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import audit as db
+from attachd.drivers.abilities import Audit, Evict
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import backends, flow_runner
 from attachd.manager.audit import hosts, rules
@@ -100,6 +101,11 @@ def compare(backend: Backend) -> AuditResult:
     return _audit(backend, None)
 
 
+def _find_export_differences(driver: Audit, exports: ExportComparison) -> Iterator[Finding]:
+    yield from rules.find_unexpected(driver, exports)
+    yield from (finding for _export, finding in rules.find_missing(driver, exports))
+
+
 def repair(backend: Backend) -> AuditResult:
     """Find the differences of one backend, and repair what is safe to repair.
 
@@ -113,6 +119,8 @@ def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
     if backend.error is not None:
         result.not_compared.append(f"Backend {backend.name} is down: {backend.error}")
         return result
+    if not isinstance(backend.driver, Audit):
+        result.not_compared.append(f"Backend {backend.name}: its driver does not list exports.")
     try:
         for volume_id in _suspects(backend):
             try:
@@ -131,9 +139,10 @@ def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
 def _suspects(backend: Backend) -> list[str]:
     """Return the volumes that seem to differ; on a busy system many of them do not."""
     exported: dict[str, list[BackendExport]] = {}
-    for export in backend.driver.list_exports():
+    driver = backend.driver
+    for export in driver.list_exports() if isinstance(driver, Audit) else ():
         exported.setdefault(export.volume_id, []).append(export)
-    stored = backend.driver.list_volumes()
+    stored = driver.list_volumes()
     known = {row["id"]: row for row in db.list_volumes(backend.host)}
     attached: dict[str, list[db.Row]] = {}
     for row in db.list_attachments(backend.host):
@@ -198,8 +207,9 @@ def _take_snapshot(backend: Backend, volume_id: str) -> _Snapshot:
     row = db.find_volume(volume_id)
     attachments = db.list_attachments_of_volume(volume_id)
     ref = backends.volume_ref(row) if row else VolumeRef(volume_id, 0)
-    exported = list(backend.driver.list_volume_exports(ref))
-    size = backend.driver.list_volumes().get(volume_id)
+    driver = backend.driver
+    exported = list(driver.list_volume_exports(ref)) if isinstance(driver, Audit) else []
+    size = driver.list_volumes().get(volume_id)
     # Reservations come and go without the volume's lock, so this is of one transaction.
     return _Snapshot(volume_id, row, attachments, exported, size, db.get_statuses(volume_id))
 
@@ -211,9 +221,8 @@ def _find(backend: Backend, snapshot: _Snapshot) -> Iterator[Finding]:
         if snapshot.exported or snapshot.size is not None:
             yield Kind.WRONG_BACKEND, f"It is here, and its row says {row['host']}."
         return
-    yield from rules.find_unexpected(backend.driver, snapshot.exports)
-    missing = rules.find_missing(backend.driver, snapshot.exports)
-    yield from (finding for _export, finding in missing)
+    if isinstance(backend.driver, Audit):
+        yield from _find_export_differences(backend.driver, snapshot.exports)
     if row is None:
         if snapshot.size is not None:
             yield Kind.DATA_WITHOUT_VOLUME, f"There are {snapshot.size} bytes of it."
@@ -277,41 +286,51 @@ def _interrupted(snapshot: _Snapshot) -> Finding:
 def _repair(backend: Backend, snapshot: _Snapshot, findings: Sequence[Finding]) -> str:
     """Repair what is safe; access is revoked before it is granted."""
     kinds = {kind for kind, _text in findings}
-    driver, comparison, trouble = backend.driver, snapshot.exports, []
-    rows = {row["id"]: row for row in snapshot.attachments}
-
-    def grant_missing() -> None:
-        exported = list(driver.list_volume_exports(comparison.volume))
-        current = dataclasses.replace(comparison, exported=exported)
-        for export, _finding in rules.find_missing(driver, current):
-            secret = backends.export_with_secret(rows[export.attachment_id]).secret
-            driver.grant(comparison.volume, dataclasses.replace(export, secret=secret))
-
-    steps: list[tuple[bool, Callable[[], object]]] = [
-        (
-            bool(kinds & _NEEDS_REVOKE),
-            lambda: driver.revoke_all_except(comparison.volume, comparison.kept),
-        ),
-        (bool(kinds & {Kind.MISSING_EXPORT, *_NEEDS_REVOKE}), grant_missing),
-        (Kind.STATUS in kinds, lambda: db.repair_status(snapshot.volume_id)),
-    ]
-    for is_needed, step in steps:
+    repairs = (
+        (_NEEDS_REVOKE, _revoke_unexpected),
+        ({Kind.MISSING_EXPORT, *_NEEDS_REVOKE}, _grant_missing),
+        ({Kind.STATUS}, lambda _backend, snapshot: db.repair_status(snapshot.volume_id)),
+    )
+    trouble = []
+    for needing, repair_these in repairs:
         try:
-            if is_needed:
-                step()
+            if kinds & needing:
+                repair_these(backend, snapshot)
         except (exception.BackendError, exception.SecretUnreadable) as error:
             trouble.append(flow_runner.reason(error))
     return " ".join(trouble)
 
 
+def _revoke_unexpected(backend: Backend, snapshot: _Snapshot) -> None:
+    if not isinstance(backend.driver, Evict):
+        raise exception.BackendError(
+            f"The driver of backend {backend.name} cannot revoke what it has not granted.",
+            final=True,
+        )
+    backend.driver.revoke_all_except(snapshot.exports.volume, snapshot.exports.kept)
+
+
+def _grant_missing(backend: Backend, snapshot: _Snapshot) -> None:
+    driver, comparison = backend.driver, snapshot.exports
+    assert isinstance(driver, Audit), "a difference of exports without a list of them"
+    rows = {row["id"]: row for row in snapshot.attachments}
+    exported = list(driver.list_volume_exports(comparison.volume))
+    current = dataclasses.replace(comparison, exported=exported)
+    for export, _finding in rules.find_missing(driver, current):
+        driver.grant(comparison.volume, backends.export_with_secret(rows[export.attachment_id]))
+
+
 def _find_orphans(backend: Backend) -> list[Difference]:
     """Find objects of no volume; several times, as no lock protects them from changes."""
-    orphans = {orphan.name: orphan for orphan in backend.driver.list_orphans()}
+    driver = backend.driver
+    if not isinstance(driver, Audit):
+        return []
+    orphans = {orphan.name: orphan for orphan in driver.list_orphans()}
     for _ in range(_ORPHAN_CHECKS):
         if not orphans:
             break
-        expected = _expected_parts(backend)
-        present = {orphan.name for orphan in backend.driver.list_orphans()}
+        expected = _expected_parts(backend.host, driver)
+        present = {orphan.name for orphan in driver.list_orphans()}
         orphans = {
             name: orphan
             for name, orphan in orphans.items()
@@ -325,15 +344,15 @@ def _find_orphans(backend: Backend) -> list[Difference]:
     ]
 
 
-def _expected_parts(backend: Backend) -> set[str]:
+def _expected_parts(backend: str, driver: Audit) -> set[str]:
     """Return all parts that the present attachments may have, in either mode."""
-    volumes = {row["id"]: backends.volume_ref(row) for row in db.list_volumes(backend.host)}
+    volumes = {row["id"]: backends.volume_ref(row) for row in db.list_volumes(backend)}
     parts: set[str] = set()
-    for row in db.list_attachments(backend.host):
+    for row in db.list_attachments(backend):
         if row["connector"] is None or row["volume_id"] not in volumes:
             continue
         both = [dataclasses.replace(backends.export(row), mode=mode) for mode in _MODES]
-        for export in backend.driver.expected_exports(volumes[row["volume_id"]], both):
+        for export in driver.expected_exports(volumes[row["volume_id"]], both):
             parts |= export.parts
     return parts
 

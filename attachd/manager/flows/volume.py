@@ -8,6 +8,8 @@ from oslo_log import log
 from taskflow import task
 from taskflow.patterns import linear_flow
 
+from attachd import exception
+from attachd.drivers.abilities import Clone, OnlineExtend
 from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
 
 LOG = log.getLogger(__name__)
@@ -76,7 +78,11 @@ class Copy(Create):
         self._source = source
 
     def execute(self) -> CreateAnswer:
-        """Clone; see drivers.base.Driver.clone()."""
+        """Clone; see drivers.abilities.Clone."""
+        if not isinstance(self._driver, Clone):
+            raise exception.BackendError(
+                f"Backend {self._driver.name} cannot clone volumes.", final=True
+            )
         return self._driver.clone(self._volume, self._source)
 
 
@@ -103,7 +109,13 @@ class Extend(_VolumeTask):
         self._exports = exports
 
     def execute(self) -> None:
-        """Extend; see drivers.base.Driver.extend()."""
+        """Extend; see drivers.base.Driver.extend() and drivers.abilities.OnlineExtend."""
+        if self._exports and not isinstance(self._driver, OnlineExtend):
+            raise exception.BackendError(
+                f"Backend {self._driver.name} cannot extend a volume that hosts use: detach it, "
+                "then extend it.",
+                final=True,
+            )
         self._driver.extend(self._volume, self._size_gib, self._exports)
 
     def revert(self, **_flow: Any) -> bool:

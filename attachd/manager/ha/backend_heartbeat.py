@@ -13,7 +13,8 @@ from attachd import objects
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.db.volumes import updates as volume_updates
-from attachd.drivers.base import BackendStats
+from attachd.drivers import abilities
+from attachd.drivers.base import Driver
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
 from attachd.manager.ha.periodic_task import PeriodicTask
@@ -86,16 +87,31 @@ class BackendHeartbeat(PeriodicTask):
             return None
         try:
             self._backend.driver.boot_id()
-            return _to_json(self._backend.driver.get_stats(), self._backend.driver.VENDOR)
+            return _to_json(self._backend.driver)
         except Exception as error:  # noqa: BLE001  logged there
             self._backend.take_down(error)
             return None
 
 
-def _to_json(report: BackendStats, vendor: str) -> dict[str, Any]:
-    """Convert a report into JSON, which has no infinity: None there means without limit."""
-    values = {
-        name: None if isinstance(value, float) and math.isinf(value) else value
-        for name, value in dataclasses.asdict(report).items()
+def _to_json(driver: Driver) -> dict[str, Any]:
+    """Return a driver's stats as JSON, which has no infinity: None there means without limit.
+
+    What the driver declares of itself is among the capabilities.
+    """
+    stats = driver.get_stats()
+    values = _without_infinity(dataclasses.asdict(stats))
+    values["pools"] = [_without_infinity(dataclasses.asdict(pool)) for pool in stats.pools]
+    capabilities = {
+        "vendor_name": driver.VENDOR,
+        **stats.capabilities,
+        **abilities.get_abilities(driver),
+        **dataclasses.asdict(driver.promises),
     }
-    return {**values, "capabilities": {"vendor_name": vendor, **report.capabilities}}
+    return {**values, "capabilities": capabilities}
+
+
+def _without_infinity(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name, value in values.items()
+    }

@@ -17,7 +17,7 @@ from oslo_messaging._drivers import amqpdriver
 from oslo_messaging.rpc import server as rpc_server
 
 from attachd.db.engine import session
-from attachd.drivers import base, command
+from attachd.drivers import abilities, base, command
 from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, background_tasks
 from attachd.manager.ha import recovery
@@ -161,7 +161,11 @@ def _of_drivers() -> None:
 
 def _watch(driver: base.Driver) -> None:
     """Have points around each method of a driver that the manager may call."""
-    for name, _function in inspect.getmembers(base.Driver, inspect.isfunction):
+    known = [kind for kind in abilities.ABILITIES.values() if isinstance(driver, kind)]
+    methods = {
+        name for kind in (base.Driver, *known) for name, _ in inspect.getmembers(kind, callable)
+    }
+    for name in sorted(methods):
         if not name.startswith("_"):
             _bracket(driver, name, functools.partial(_named, f"{_DRIVER}{name}"))
 

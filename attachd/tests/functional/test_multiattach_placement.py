@@ -10,6 +10,7 @@ from unittest import mock
 
 import requests
 
+from attachd.drivers.base import Promises
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.rpc import transport
@@ -29,13 +30,14 @@ class Case(ApiCase):
         self.report(self.api.backend, {})
 
     def report(self, backend, capabilities):
-        """Have a backend report to have these capabilities, and no others."""
-        real = backend.driver.get_stats
-
-        def less():
-            return dataclasses.replace(real(), capabilities=capabilities)
-
-        with mock.patch.object(backend.driver, "get_stats", less):
+        """Have a backend report to have these capabilities, and promise no others."""
+        reported = dict(capabilities)
+        kept = Promises(read_only_enforced=reported.pop("read_only_enforced", False))
+        stats = dataclasses.replace(backend.driver.get_stats(), capabilities=reported)
+        with (
+            mock.patch.object(backend.driver, "get_stats", return_value=stats),
+            mock.patch.object(backend.driver, "promises", kept),
+        ):
             BackendHeartbeat(backend).run_once()
 
     def start_another(self, **capabilities):

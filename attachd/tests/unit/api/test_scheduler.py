@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selection of the backend of a volume."""
 
+import contextlib
 import datetime
 import math
 import unittest
@@ -261,6 +262,22 @@ class CandidatesTest(api_context.ApiContextCase):
         scheduler.check_free_capacity("here@fake#fake", 100)
         with self.assertRaisesRegex(exception.NoValidBackend, "101 GiB"):
             scheduler.check_free_capacity("here@fake#fake", 101)
+
+    def test_driver_without_ability_gets_no_clone_and_no_online_extend(self):
+        lacking = {"clone": False, "online_extend": False}
+        for offered, is_refused in ((lacking, True), ({}, False)):
+            report = {**api_context.BACKEND_REPORT, "capabilities": offered}
+            api_context.report_backend(report=report)
+            for name, check in (
+                ("clone", lambda: scheduler.select_on_host("here@fake#fake", request_spec())),
+                ("online_extend", lambda: scheduler.check_online_extend("here@fake#fake")),
+            ):
+                with contextlib.ExitStack() as stack:
+                    if is_refused:
+                        stack.enter_context(
+                            self.assertRaisesRegex(exception.NoValidBackend, f"has no {name}")
+                        )
+                    check()
 
     def test_check_free_capacity_of_unknown_backend_passes(self):
         scheduler.check_free_capacity("elsewhere@fake#fake", 10**6)

@@ -30,16 +30,13 @@ class DriverTest(unittest.TestCase):
         driver = configured.driver(MINIMAL_DRIVER)
         self.assertEqual(driver.boot_id(), driver.boot_id())
 
-    def test_listing_methods_by_default_raise_backend_error(self):
-        driver, volume = configured.driver(MINIMAL_DRIVER), base.VolumeRef("v", 1)
-        for call in (
-            driver.list_exports,
-            driver.list_volumes,
-            lambda: driver.revoke_all_except(volume, []),
-        ):
-            self.assertRaises(exception.BackendError, call)
-        self.assertRaises(exception.BackendError, driver.list_volume_exports, volume)
-        self.assertEqual([], [*driver.expected_exports(volume, []), *driver.list_orphans()])
+    def test_driver_by_default_promises_nothing_and_refuses_readers(self):
+        driver = configured.driver(MINIMAL_DRIVER)
+        self.assertEqual(set(), {name for name, kept in vars(driver.promises).items() if kept})
+        driver.check_access_mode("rw")
+        self.assertRaisesRegex(
+            exception.InvalidInput, "read_only_enforced", driver.check_access_mode, "ro"
+        )
 
 
 class ValuesTest(unittest.TestCase):

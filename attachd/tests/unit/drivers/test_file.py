@@ -47,7 +47,7 @@ class SetupTest(FileDriverCase):
         self.deny_loop_devices()
         with self.assertLogs(file.__name__, "WARNING"):
             driver = self.driver("auto")
-        self.assertFalse(driver.get_stats().capabilities["read_only_enforced"])
+        self.assertFalse(driver.promises.read_only_enforced)
 
     def test_setup_with_always_without_loop_devices_raises(self):
         self.deny_loop_devices()

@@ -150,9 +150,8 @@ class SparseFilesTest(unittest.TestCase):
     def test_stats_sum_provisioned_sizes(self):
         self.files.create(VOLUME)
         self.files.create(base.VolumeRef("another", 3))
-        report = self.files.stats("file", special=True)
+        report = self.files.stats("file")
         self.assertEqual(("file", 4.0), (report.protocol, report.allocated_gib))
-        self.assertTrue(report.capabilities["special"])
         self.assertGreater(report.free_gib, 0)
 
     def test_stats_without_folder_raises(self):

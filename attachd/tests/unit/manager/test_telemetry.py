@@ -138,6 +138,14 @@ class InstrumentDriverTest(backends.BackendCase):
                 labels = {"backend": "h@b", "step": step, "outcome": outcome}
                 self.assertEqual(0.0, self.value("attachd_steps_total", **labels), labels)
 
+    def test_instrument_driver_without_abilities_measures_its_methods(self):
+        driver = backends.without_abilities(self.backend.driver)
+        telemetry.instrument_driver("h@b", driver)
+        driver.delete(VolumeRef("v", 1))
+        labels = {"backend": "h@b", "step": "delete", "outcome": "ok"}
+        self.assertEqual(1.0, self.value("attachd_steps_total", **labels))
+        self.assertFalse(hasattr(driver, "clone"))
+
     def test_instrumented_steps_are_driver_methods(self):
         for step in telemetry.STEPS:
             self.assertTrue(callable(getattr(self.backend.driver, step)), step)

@@ -92,6 +92,18 @@ class BackendCallsTest(api_context.ApiContextCase):
         backend_calls.extend(self.ctx, volume, 5)
         self.assertEqual("available", db_rows.get_volume(volume.id)["status"])
 
+    def test_extend_of_volume_in_use_needs_online_extend(self):
+        api_context.report_backend(
+            report={**api_context.BACKEND_REPORT, "capabilities": {"online_extend": False}}
+        )
+        volume = self.loaded()
+        volume.status = "in-use"
+        with self.assertRaisesRegex(exception.NoValidBackend, "online_extend"):
+            backend_calls.extend(self.ctx, volume, 5)
+        self.manager_api.extend_volume.assert_not_called()
+        volume.status = "available"
+        backend_calls.extend(self.ctx, volume, 5)
+
     def test_extend_records_new_size(self):
         volume = self.loaded()
         backend_calls.extend(self.ctx, volume, 5)

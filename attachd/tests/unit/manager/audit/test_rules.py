@@ -4,7 +4,7 @@
 import unittest
 from unittest import mock
 
-from attachd.drivers import base
+from attachd.drivers import abilities, base
 from attachd.manager.audit import rules
 from attachd.manager.audit.rules import MEANINGS, ExportComparison, Kind
 
@@ -30,7 +30,7 @@ def expected(_volume, exports):
 class RulesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.driver = mock.create_autospec(base.Driver, instance=True)
+        self.driver = mock.create_autospec(abilities.Audit, instance=True)
         self.driver.expected_exports.side_effect = expected
 
     def excess(self, *exported, certain=(), doubtful=()):

@@ -38,6 +38,24 @@ class AuditTest(backends.BackendCase):
             self.assertEqual([], self.found())
         lock.assert_not_called()
 
+    def test_compare_of_driver_without_list_compares_data_and_status(self):
+        self.driver.restart()
+        db_rows.change_volume(self.ref.id, status="deleting")
+        with mock.patch.object(self.driver, "list_volumes", return_value={}):
+            self.backend.driver = backends.without_abilities(self.driver)
+            result = runner.repair(self.backend)
+        kinds = {difference.kind for difference in result.differences}
+        self.assertEqual({Kind.VOLUME_WITHOUT_DATA, Kind.STATUS}, kinds)
+        (reason,) = result.not_compared
+        self.assertIn("does not list exports", reason)
+
+    def test_repair_by_driver_that_cannot_evict_says_so(self):
+        db_rows.remove_attachment(self.row["id"])
+        with mock.patch.object(runner, "Evict", type("Other", (), {})):  # it has not
+            (difference,) = runner.repair(self.backend).differences
+        self.assertEqual(Kind.ORPHAN_EXPORT, difference.kind)
+        self.assertIn("cannot revoke", difference.outcome)
+
     def test_compare_changes_nothing(self):
         self.driver.restart()
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, "")], self.found())

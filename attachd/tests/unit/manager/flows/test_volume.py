@@ -6,7 +6,7 @@ import unittest
 from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import flow_runner
 from attachd.manager.flows import volume
-from attachd.tests.fixtures.backends import RecordingDriver
+from attachd.tests.fixtures.backends import RecordingDriver, without_abilities
 
 VOLUME = VolumeRef("volume", 2, {"lun": 1})
 OTHERS = [Export("other", {"host": "i"})]
@@ -37,6 +37,13 @@ class CreateFlowTest(unittest.TestCase):
             flow_runner.run(volume.build_copy(self.driver, VOLUME, source), {})
         self.assertTrue(failed.exception.clean)
         self.assertEqual(["clone", "clone", "delete"], self.driver.methods)
+
+    def test_copy_flow_of_driver_without_clone_is_refused_finally(self):
+        plain = without_abilities(self.driver)
+        with self.assertRaises(flow_runner.FlowFailed) as failed:
+            flow_runner.run(volume.build_copy(plain, VOLUME, VolumeRef("source", 1)), {})
+        self.assertTrue(failed.exception.cause.final)
+        self.assertIn("cannot clone", str(failed.exception.cause))
 
     def test_create_flow_failure_deletes_volume(self):
         with self.driver.failing("create"), self.assertRaises(flow_runner.FlowFailed) as failed:
@@ -88,6 +95,16 @@ class ExtendFlowTest(unittest.TestCase):
         (handed,) = self.driver.driver_calls
         self.assertEqual(("extend", VOLUME), (handed.method, handed.volume))
         self.assertEqual((5, OTHERS), (handed.size_gib, handed.others))
+
+    def test_extend_flow_of_driver_without_online_extend_needs_detached_volume(self):
+        plain = without_abilities(self.driver)
+        with self.assertRaises(flow_runner.FlowFailed) as failed:
+            flow_runner.run(volume.build_extend(plain, VOLUME, 5, OTHERS), {})
+        self.assertTrue(failed.exception.cause.final)
+        self.assertIn("detach it", str(failed.exception.cause))
+        self.assertEqual([], self.driver.methods)
+        flow_runner.run(volume.build_extend(plain, VOLUME, 5, []), {})
+        self.assertEqual(["extend"], self.driver.methods)
 
     def test_extend_flow_failure_does_not_shrink(self):
         with self.driver.failing("extend"), self.assertRaises(flow_runner.FlowFailed) as failed:

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db.cluster import services
-from attachd.drivers.base import BackendStats
+from attachd.drivers.base import BackendStats, PoolStats
 from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
 from attachd.tests.fixtures import backends, conf_fixture, db_rows
 from attachd.tests.wait import TIMEOUT
@@ -62,6 +62,23 @@ class BackendHeartbeatTest(backends.BackendCase):
         free = [report[name] for name in ("total_gib", "free_gib", "allocated_gib")]
         self.assertEqual([None, None, 1.5], free)
         json.dumps(report, allow_nan=False)
+
+    def test_run_once_reports_pools_and_their_sums(self):
+        pools = [PoolStats("a", float("inf"), 2.0, 1.0), PoolStats("b", 5.0, 4.0, 1.0, {"x": 1})]
+        stats = BackendStats.from_pools("fake", pools, {"multiattach": True})
+        with mock.patch.object(self.driver, "get_stats", return_value=stats):
+            self.heartbeat.run_once()
+        report = self._reported()["report"]
+        self.assertEqual(
+            [("a", None, 2.0, {}), ("b", 5.0, 4.0, {"x": 1})],
+            [
+                (pool["name"], pool["total_gib"], pool["free_gib"], pool["capabilities"])
+                for pool in report["pools"]
+            ],
+        )
+        self.assertEqual(
+            (None, 6.0, 2.0), (report["total_gib"], report["free_gib"], report["allocated_gib"])
+        )
 
     def test_run_once_reports_broken_backend_down_and_sets_it_up_again(self):
         self.backend.error = "not yet"

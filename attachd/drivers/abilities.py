@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The abilities that a driver may have: base classes beside base.Driver; for driver authors.
+
+::
+
+    class BoxDriver(base.Driver, abilities.Clone, abilities.Audit): ...
+
+A driver declares an ability by its base class, and the contract suite tests it then.  The rules of
+base.py hold for all methods.
+"""
+
+import abc
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from attachd.drivers import base
+
+
+class Clone(abc.ABC):
+    """The ability to create a volume as a copy of another one of the backend."""
+
+    @abc.abstractmethod
+    def clone(
+        self, volume: base.VolumeRef, source: base.VolumeRef
+    ) -> dict[str, Any] | base.WithSecrets[dict[str, Any]]:
+        """Create a volume with the data of another one, readable as zeros behind it.
+
+        The copy is that of one moment, at which hosts may be writing to the source.  Meanwhile the
+        source may be granted, revoked and extended, by other threads and processes: this is the
+        only exception of the rule that a volume has one method at a time.  It may take long; no
+        caller waits for it, and :func:`base.report_progress` shows users how far it is.
+
+        :param volume: whose ``size_gib`` was at least that of the source when it was requested; it
+            has the pool of the source
+        :returns: as ``create``
+        :raises BackendError: final=True if nothing is left of it, for example because the source
+            does not exist or is larger by now, or because no consistent copy was possible. A
+            driver that refuses each source with an export does not report ``online_clone``
+
+        Source: CSI specification, controller capability CLONE_VOLUME.
+        """
+
+
+class OnlineExtend(abc.ABC):  # noqa: B024  it is a declaration
+    """The ability to extend a volume while hosts use it: ``extend`` gets exports.
+
+    Their data and their sessions stay.  Without it the manager refuses to extend a volume that has
+    exports.
+
+    Source: CSI specification, plugin capability VolumeExpansion ONLINE.
+    """
+
+
+class Audit(abc.ABC):
+    """The ability to list exports, for audits."""
+
+    @abc.abstractmethod
+    def list_exports(self) -> Iterable[base.BackendExport]:
+        """List all that this backend exports now, complete or not, and nothing of other backends.
+
+        Meanwhile other processes may grant and revoke: the exports of a volume without such a call
+        are right, and of one moment.
+
+        :raises BackendError: it cannot be listed
+        """
+
+    def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
+        """List what :meth:`list_exports` lists of one volume."""
+        return [export for export in self.list_exports() if export.volume_id == volume.id]
+
+    @abc.abstractmethod
+    def expected_exports(
+        self, volume: base.VolumeRef, exports: Sequence[base.Export]
+    ) -> Iterable[base.BackendExport]:
+        """Return what is listed of a volume if just these exports are granted, without sessions.
+
+        A pure function of its arguments: the backend is not called.
+        """
+
+    def list_orphans(self) -> Iterable[base.Orphan]:
+        """List objects that are probably this backend's, unused, and of no known volume."""
+        return ()
+
+
+class Evict(Audit):
+    """The ability to revoke access that the driver did not grant, which audits find."""
+
+    @abc.abstractmethod
+    def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+        """Revoke all access to a volume except that of some exports, and end all other sessions.
+
+        Afterwards :meth:`list_volume_exports` lists nothing that :meth:`expected_exports` lacks;
+        what is missing, ``grant`` adds.  The volume may be gone or unknown: its data is not
+        touched.
+
+        :param staying: the live exports, which must not be disturbed
+        :raises BackendError: another host may still reach the volume
+        """
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A persistent reservation, which a host has made and the backend enforces.
+
+    :ivar holder: the host, by its name among the holders of the volume's exports
+    :ivar type: as the backend calls it: "Write Exclusive Access", ...
+    """
+
+    holder: str
+    type: str
+
+
+class Reservations(Audit):
+    """The ability to show persistent reservations, which pass through to the backend."""
+
+    @abc.abstractmethod
+    def get_reservation(self, volume: base.VolumeRef) -> Reservation | None:
+        """Return the reservation of a volume; None if no host holds one, or there is no volume.
+
+        :raises BackendError: it cannot be read
+
+        Source: SCSI Primary Commands 4, 5.13 Reservations.
+        """
+
+
+@dataclass(frozen=True)
+class ManageableObject:
+    """An object of a backend, such as an image, an LV or a file, that may become a volume.
+
+    :ivar reference: names it at the backend, as users write it, with one key, ``source-name`` or
+        ``source-id``: ``{"source-name": "images/disk"}``
+    :ivar size_bytes: its present size
+    :ivar refusal: why it cannot be managed now, in one sentence: it is in use, it is a volume of
+        attachd or of another service; "": it can
+    :ivar volume_id: of the volume that it is already; "": none that the driver knows
+    :ivar pool: in which it lies; "" if the driver reports no pools
+    """
+
+    reference: Mapping[str, str]
+    size_bytes: int
+    refusal: str = ""
+    volume_id: str = ""
+    pool: str = ""
+
+
+class ManageExisting(abc.ABC):
+    """The ability to adopt objects of the backend as volumes without a copy, and to release them.
+
+    Source: Block Storage API, manageable_volumes and os-unmanage.
+    """
+
+    @abc.abstractmethod
+    def list_manageable(self) -> Iterable[ManageableObject]:
+        """List the backend's volumes, and the objects that could become some.
+
+        :raises BackendError: they cannot be listed
+        """
+
+    @abc.abstractmethod
+    def get_manageable(self, reference: Mapping[str, str]) -> ManageableObject:
+        """Return one object, before a volume is made of it.
+
+        :param reference: as a user wrote it
+        :raises InvalidInput: of the field "ref": it lacks the key that the driver needs, leads out
+            of the backend's pools or directories, or there is no such object
+        """
+
+    @abc.abstractmethod
+    def manage(
+        self, volume: base.VolumeRef, reference: Mapping[str, str]
+    ) -> dict[str, Any] | base.WithSecrets[dict[str, Any]]:
+        """Make a volume of an object, with its data and without a copy, usually by renaming it.
+
+        Afterwards it is a volume as of ``create``.  A repetition finds the object under the
+        volume's id, and succeeds.
+
+        :param volume: whose ``size_gib`` is the size of the object, rounded up; the object is
+            extended to it
+        :returns: as ``create``
+        :raises BackendError: final=True if the object is as it was: there is none, or it is in use
+        """
+
+    @abc.abstractmethod
+    def unmanage(self, volume: base.VolumeRef) -> None:
+        """Make an object of a volume, with its data; ``list_volumes`` does not list it any more.
+
+        :meth:`list_manageable` does, under a name that contains the volume's id.  An unknown
+        volume is a success.
+
+        :raises BackendError: final=True if an export is left
+        """
+
+
+ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "clone": Clone,
+        "online_extend": OnlineExtend,
+        "audit": Audit,
+        "evict": Evict,
+        "reservations": Reservations,
+        "manage_existing": ManageExisting,
+    }
+)
+"""The abilities that a driver may have, by the names of their capabilities."""
+
+
+def get_abilities(driver: base.Driver) -> dict[str, bool]:
+    """Return which abilities a driver has, by their names."""
+    return {name: isinstance(driver, ability) for name, ability in ABILITIES.items()}

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The abilities of drivers."""
+
+import unittest
+
+from attachd.drivers import abilities, base
+from attachd.tests.unit.drivers import configured
+from attachd.tests.unit.drivers.test_base import MINIMAL_DRIVER
+
+VOLUME = base.VolumeRef("v", 1)
+
+
+class AbilitiesTest(unittest.TestCase):
+    def test_minimal_driver_has_no_ability(self):
+        found = abilities.get_abilities(configured.driver(MINIMAL_DRIVER))
+        self.assertEqual(abilities.ABILITIES.keys(), found.keys())
+        self.assertEqual({False}, set(found.values()))
+
+    def test_driver_without_method_of_its_ability_cannot_be_created(self):
+        incomplete = type("Incomplete", (MINIMAL_DRIVER, abilities.Evict), {})
+        with self.assertRaisesRegex(TypeError, "expected_exports.*list_exports.*revoke_all"):
+            configured.driver(incomplete)
+
+    def test_list_volume_exports_by_default_filters_list_exports(self):
+        listed = [base.BackendExport("v", "rw"), base.BackendExport("other", "rw")]
+        methods = {
+            "list_exports": lambda _self: listed,
+            "expected_exports": lambda _self, _volume, _exports: (),
+        }
+        listing = configured.driver(type("Listing", (MINIMAL_DRIVER, abilities.Audit), methods))
+        self.assertEqual(listed[:1], list(listing.list_volume_exports(VOLUME)))
+        self.assertEqual([], list(listing.list_orphans()))
