@@ -16,7 +16,13 @@ import uuid
 import fixtures
 
 from attachd.drivers import abilities, base, fake, loop
-from attachd.tests.fixtures import initiators, requirements, tgtd
+from attachd.tests.fixtures import (
+    initiators,
+    requirements,
+    scsi,
+    tgtd,
+)
+from attachd.tests.wait import TIMEOUT
 
 Refused = initiators.Refused
 
@@ -29,11 +35,13 @@ class Backend(fixtures.Fixture):
     :cvar forgets: whether it loses its exports when it is restarted
     :cvar unusable_connectors: connectors with which nothing can be granted
     :cvar knows_missing: whether it detects that a volume does not exist
+    :cvar timeout: seconds for one test, which ends with an error at the line that hangs
     """
 
     forgets = True
     unusable_connectors: Sequence[dict[str, Any]] = ()
     knows_missing = True
+    timeout = int(TIMEOUT)
 
     def __init__(self, test: unittest.TestCase) -> None:
         super().__init__()
@@ -52,6 +60,10 @@ class Backend(fixtures.Fixture):
         host = self.host(name)
         assert host is not None
         return host.connector
+
+    def open(self, name: str, info: initiators.ConnectionInfo) -> initiators.OpenVolume:
+        """Open a volume on a host, and keep it open; for the promises about open volumes."""
+        raise NotImplementedError
 
     def restart(self, driver: base.Driver) -> None:
         """Put the backend into the state after a power failure."""
@@ -108,6 +120,12 @@ class Files(Backend):
         """This machine."""
         return initiators.LocalHost(name)
 
+    def open(self, name: str, info: initiators.ConnectionInfo) -> initiators.OpenVolume:
+        """Open the file or device."""
+        opened = initiators.OpenFile(info)
+        self.addCleanup(opened.close)
+        return opened
+
     def restart(self, driver: base.Driver) -> None:
         """Files and links outlive it."""
 
@@ -163,6 +181,18 @@ class LoopDevices(Files):
                 loop.detach(Path(path))
 
 
+class _OpenTarget:
+    """The volume of a session."""
+
+    def __init__(self, session: scsi.Session) -> None:
+        self._session = session
+        self.close = session.close
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write whole blocks."""
+        self._session.write(offset // scsi.BLOCK, data)
+
+
 class Tgt(Backend):
     """A tgtd, and hosts that speak iSCSI."""
 
@@ -192,6 +222,10 @@ class Tgt(Backend):
         if name not in self._hosts:
             self._hosts[name] = self.useFixture(initiators.IscsiHost(self.test, name))
         return self._hosts[name]
+
+    def open(self, name: str, info: initiators.ConnectionInfo) -> initiators.OpenVolume:
+        """Log in, and not again."""
+        return _OpenTarget(scsi.Session(self.test, info, self.connector(name)))
 
     def restart(self, driver: base.Driver) -> None:
         """Kill tgtd and start it again."""

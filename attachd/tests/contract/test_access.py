@@ -8,6 +8,7 @@ import uuid
 
 import testscenarios
 
+from attachd import exception
 from attachd.drivers import base
 from attachd.tests.contract import backends
 from attachd.tests.contract.driving import DriverCase
@@ -26,7 +27,7 @@ class ConnectionKeyTest(DriverCase):
         return self.driver.connection_key(self.ref, export)
 
     def test_connection_key_needs_no_backend_request(self):
-        before = list(self.driver.list_exports())
+        before = self.exported()
         export = self.export()
         key = self.key(export)
         self.assertIsInstance(key, str)
@@ -35,7 +36,7 @@ class ConnectionKeyTest(DriverCase):
         ref = base.VolumeRef(self.ref.id, self.ref.size_gib, dict(self.ref.provider))
         self.assertEqual([key] * 2, [self.key(again), self.driver.connection_key(ref, again)])
         self.assertEqual(key, self.new_driver().connection_key(self.ref, export))
-        self.assertEqual(before, list(self.driver.list_exports()))
+        self.assertEqual(before, self.exported())
 
     def test_connection_key_is_stable_over_grant_and_restart(self):
         volume, export = self.volume(), self.export()
@@ -58,6 +59,7 @@ class ConnectionKeyTest(DriverCase):
             self.assertTrue(keys[0] != keys[1] or keys == ["", ""], keys)
 
     def test_connection_keys_of_reader_and_writer_differ(self):
+        self.require_promise("read_only_enforced")
         keys = [self.key(self.export("a", mode)) for mode in ("rw", "ro")]
         self.assertTrue(keys[0] != keys[1] or keys == ["", ""], keys)
 
@@ -105,16 +107,26 @@ class ModesTest(DriverCase):
                 other.read(item, 0, 512)
 
     def test_revoke_after_interrupted_change_of_mode_leaves_nothing(self):
+        self.require_promise("read_only_enforced")
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         changed = dataclasses.replace(export, mode="ro")
         self.granted(volume, changed)
         self.revoked(volume, changed)
-        self.assertEqual([], list(self.driver.list_exports()))
+        self.assertEqual([], self.exported())
+
+    def test_read_only_is_refused_unless_promised(self):
+        self.driver.check_access_mode("rw")
+        if self.driver.promises.read_only_enforced:
+            self.driver.check_access_mode("ro")
+            return
+        self.assertRaises(exception.InvalidInput, self.driver.check_access_mode, "ro")
+        export = dataclasses.replace(self.export(), mode="ro")
+        self.assert_refused(self.driver.grant, self.volume(), export, final=True)
+        self.assertEqual([], self.exported())
 
     def test_revoke_of_reader_or_writer_keeps_the_other(self):
-        if not self.driver.get_stats().capabilities.get("read_only_enforced"):
-            self.skipTest("this driver does not claim to enforce it")
+        self.require_promise("read_only_enforced")
         writing, reading, volume = self.host("a"), self.host("b"), self.volume()
         writer, reader = self.export("a"), self.export("b", "ro")
         infos = [self.granted(volume, item) for item in (writer, reader)]

@@ -13,7 +13,7 @@ import uuid
 import testscenarios
 
 from attachd import exception
-from attachd.drivers import base
+from attachd.drivers import abilities, base
 from attachd.tests.contract import backends
 from attachd.tests.contract.driving import GIB, MIB, ZEROS, DriverCase
 
@@ -21,7 +21,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class VolumesTest(DriverCase):
-    """create, delete, extend, report."""
+    """create, delete, extend, report, list."""
 
     def test_create_repeated_changes_nothing(self):
         volume = self.volume()
@@ -49,6 +49,7 @@ class VolumesTest(DriverCase):
             self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
 
     def test_extend_keeps_data_and_export(self):
+        self.require_ability(abilities.OnlineExtend)
         host, volume, export = self.host(), self.volume(), self.export()
         info = self.granted(volume, export)
         host.write(info, MIB, b"kept" * 1024)
@@ -58,6 +59,13 @@ class VolumesTest(DriverCase):
         self.assertEqual(ZEROS, host.read(info, 3 * GIB - len(ZEROS), len(ZEROS)))
 
     def test_extend_to_same_or_smaller_size_changes_nothing(self):
+        volume = self.volume()
+        for size_gib in (2, 2, 1):
+            self.driver.extend(volume, size_gib, [])
+            self.assertEqual(2 * GIB, self.driver.list_volumes()[volume.id])
+
+    def test_extend_of_attached_volume_to_same_or_smaller_size_changes_nothing(self):
+        self.require_ability(abilities.OnlineExtend)
         host, volume, export = self.host(), self.volume(), self.export()
         info = self.granted(volume, export)
         for size_gib in (2, 2, 1):
@@ -75,6 +83,24 @@ class VolumesTest(DriverCase):
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.extend, missing, 2, [], final=True)
 
+    def test_extended_detached_volume_keeps_data(self):
+        host, volume, export = self.host(), self.volume(), self.export()
+        host.write(self.granted(volume, export), MIB, b"kept" * 1024)
+        self.revoked(volume, export)
+        self.driver.extend(volume, 2, [])
+        info = self.granted(volume, self.export())
+        self.assertEqual(b"kept" * 1024, host.read(info, MIB, 4096))
+        self.assertEqual(ZEROS, host.read(info, 2 * GIB - len(ZEROS), len(ZEROS)))
+
+    def test_list_volumes_returns_sizes(self):
+        volumes = {self.volume(size).id: size * GIB for size in (1, 3)}
+        before = self.backend.seen(self.driver)
+        self.assertEqual(volumes, dict(self.driver.list_volumes()))
+        self.assertEqual(before, self.backend.seen(self.driver))
+        gone = base.VolumeRef(min(volumes), 1)
+        self.driver.delete(gone)
+        self.assertNotIn(gone.id, self.driver.list_volumes())
+
     def test_stats_count_allocated_capacity(self):
         before = self.driver.get_stats()
         self.assertNotEqual("", before.protocol)
@@ -82,6 +108,22 @@ class VolumesTest(DriverCase):
         self.assertEqual(dict(before.capabilities), json.loads(json.dumps(before.capabilities)))
         self.volume(size_gib=3)
         self.assertEqual(before.allocated_gib + 3, self.driver.get_stats().allocated_gib)
+
+    def test_each_pool_counts_its_volumes(self):
+        stats = self.driver.get_stats()
+        self.require("pools", stats.pools)
+        json.dumps([dict(pool.capabilities) for pool in stats.pools])
+        self.assertEqual(len(stats.pools), len(set(self.pools())))
+        for name in self.pools():
+            before = self.allocated()
+            ref = base.VolumeRef(f"{uuid.uuid4()}", 2, pool=name)
+            self.addCleanup(self.driver.delete, ref)
+            self.driver.create(ref)
+            self.assertEqual({**before, name: before[name] + 2}, self.allocated())
+        self.assertEqual(sum(self.allocated().values()), self.driver.get_stats().allocated_gib)
+
+    def allocated(self) -> dict[str, float]:
+        return {pool.name: pool.allocated_gib for pool in self.driver.get_stats().pools}
 
 
 class ExportsTest(DriverCase):
@@ -99,7 +141,7 @@ class ExportsTest(DriverCase):
         self.assertEqual(info, json.loads(json.dumps(info)))
 
     def test_unknown_keys_of_connector_are_ignored(self):
-        connector = {"os_type": "linux", "nqn": None, "do": {"not": ["mind"]}, "mountpoint": 7}
+        connector = {"os_type": "linux", "wwnns": None, "do": {"not": ["mind"]}, "mountpoint": 7}
         self.granted(self.volume(), self.export(**connector))
 
     def test_unusable_connector_is_refused_finally(self):
@@ -110,21 +152,21 @@ class ExportsTest(DriverCase):
             self.assertRaises(exception.InvalidInput, self.driver.check_connector, connector)
             self.assert_refused(self.driver.grant, volume, export, final=True)
             self.driver.revoke(volume, export, [])
-        self.assertEqual([], list(self.driver.list_exports()))
+        self.assertEqual([], self.exported())
 
     def test_grant_of_unknown_volume_is_refused_finally(self):
         if not self.backend.knows_missing:
             self.skipTest("this backend does not report it")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.grant, missing, self.export(), final=True)
-        self.assertEqual([], list(self.driver.list_exports()))
+        self.assertEqual([], self.exported())
 
     def test_revoke_repeated_succeeds(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         self.driver.revoke(volume, export, [])
         self.driver.revoke(volume, export, [])
-        self.assertEqual([], list(self.driver.list_exports()))
+        self.assertEqual([], self.exported())
 
     def test_revoke_without_grant_succeeds(self):
         volume, export = self.volume(), self.export()
@@ -147,15 +189,30 @@ class ExportsTest(DriverCase):
         self.granted(volume, export)
         if self.backend.knows_missing:
             driver.revoke(volume, export, [])
-            self.assertEqual([], list(self.driver.list_exports()))
+            self.assertEqual([], self.exported())
 
     def test_list_exports_has_granted_exports(self):
+        self.require_ability(abilities.Audit)
         volume = self.volume()
         self.granted(volume, self.export())
         self.assertEqual(
             [volume.id],
-            [export.volume_id for export in self.driver.list_exports() if export.holders],
+            [export.volume_id for export in self.exported() if export.holders],
         )
+
+    def test_close_keeps_exports(self):
+        volume, export = self.volume(), self.export()
+        driver = self.driver
+        if self.backend.knows_missing:
+            self.driver = self.new_driver()
+        info = self.granted(volume, export)
+        if self.driver is not driver:
+            self.driver.close()
+            self.driver = driver
+        self.assertEqual(self.expected(volume, export), self.listed(volume))
+        self.assertEqual(info, self.driver.grant(volume, export))
+        if host := self.backend.host("a"):
+            host.read(info, 0, 512)
 
     def test_boot_id_is_stable_over_processes(self):
         before = self.driver.boot_id()
@@ -174,7 +231,7 @@ class ExportsTest(DriverCase):
         self.backend.restart(self.driver)
         after = [self.driver.grant(volume, export) for export in exports]
         self.assertEqual(before, after)
-        self.assertEqual({volume.id}, {export.volume_id for export in self.driver.list_exports()})
+        self.assertEqual(self.expected(volume, *exports), self.listed(volume))
 
     def test_a_revoke_after_a_restart_is_a_success(self):
         volume, export = self.volume(), self.export()
@@ -187,12 +244,12 @@ class ExportsTest(DriverCase):
             cycles = [pool.submit(self._cycle, f"host{number % 3}") for number in range(16)]
         for cycle in cycles:
             cycle.result()
-        self.assertEqual([], list(self.driver.list_exports()))
+        self.assertEqual([], self.exported())
         self.assertEqual([], self.backend.orphans())
 
     def test_a_whole_life_leaves_nothing(self):
         self._cycle("a")
-        self.assertEqual([], list(self.driver.list_exports()))
+        self.assertEqual([], self.exported())
         self.assertEqual([], self.backend.orphans())
 
     def test_secrets_are_not_logged(self):
@@ -207,10 +264,12 @@ class ExportsTest(DriverCase):
         exports = [self.export(host), self.export(f"{host}x", mode="ro"), self.export(host)]
         for export in exports:
             self.driver.grant(volume, export)
-        self.driver.extend(volume, 2, exports)
+        if abilities.get_abilities(self.driver)["online_extend"]:
+            self.driver.extend(volume, 2, exports)
         while exports:
             gone = exports.pop(0)
             self.driver.revoke(volume, gone, exports)
+        self.driver.extend(volume, 3, exports)
         self.driver.delete(volume)
 
 
@@ -254,8 +313,7 @@ class BytesTest(DriverCase):
         self.assertEqual(b"here" * 128, host.read(info[0], 0, 512))
 
     def test_a_host_that_may_only_read_cannot_write(self):
-        if not self.driver.get_stats().capabilities.get("read_only_enforced"):
-            self.skipTest("this driver does not claim to enforce it")
+        self.require_promise("read_only_enforced")
         volume = self.volume()
         writer = self.granted(volume, self.export("a"))
         reader = self.granted(volume, self.export("b", mode="ro"))

@@ -8,7 +8,7 @@ import uuid
 
 import testscenarios
 
-from attachd.drivers import base
+from attachd.drivers import abilities, base
 from attachd.tests.contract import backends
 from attachd.tests.contract.driving import GIB, DriverCase
 
@@ -16,12 +16,16 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class ListedTest(DriverCase):
-    """list_exports, list_volume_exports, expected_exports, list_orphans, list_volumes."""
+    """list_exports, list_volume_exports, expected_exports, list_orphans."""
+
+    def setUp(self):
+        super().setUp()
+        self.require_ability(abilities.Audit)
 
     def assert_listed(self, volume, *exports):
-        expected = set(self.driver.expected_exports(volume, exports))
-        self.assertEqual(expected, set(self.driver.list_volume_exports(volume)))
-        listed = [export for export in self.driver.list_exports() if export.volume_id == volume.id]
+        expected = self.expected(volume, *exports)
+        self.assertEqual(expected, self.listed(volume))
+        listed = [export for export in self.exported() if export.volume_id == volume.id]
         self.assertEqual(expected, set(listed))
         self.assertEqual(len(expected), len(listed))
 
@@ -45,14 +49,11 @@ class ListedTest(DriverCase):
             self.assert_listed(volume, export)
 
     def test_list_exports_distinguishes_modes_if_enforced(self):
-        if not self.driver.get_stats().capabilities.get("read_only_enforced"):
-            self.skipTest("this driver does not claim to enforce it")
+        self.require_promise("read_only_enforced")
         volume = self.volume()
         for mode in ("rw", "ro"):
             self.granted(volume, self.export(mode, mode))
-        holders = {
-            export.mode: export.holders for export in self.driver.list_exports() if export.holders
-        }
+        holders = {export.mode: export.holders for export in self.exported() if export.holders}
         self.assertEqual({"rw", "ro"}, holders.keys())
         self.assertFalse(holders["rw"] & holders["ro"])
 
@@ -77,11 +78,7 @@ class ListedTest(DriverCase):
         volume = self.volume()
         self.granted(volume, self.export())
         before = self.backend.seen(self.driver)
-        for list_all in (
-            self.driver.list_exports,
-            self.driver.list_volumes,
-            self.driver.list_orphans,
-        ):
+        for list_all in (self.driver.list_exports, self.driver.list_orphans):
             list(list_all())
         list(self.driver.list_volume_exports(volume))
         self.assertEqual(before, self.backend.seen(self.driver))
@@ -94,7 +91,7 @@ class ListedTest(DriverCase):
             expected_export.volume_id: expected_export
             for expected_export in self.driver.expected_exports(volume, [export])
         }
-        for item in self.driver.list_exports():
+        for item in self.exported():
             self.assertLessEqual(item.holders, expected[item.volume_id].holders)
         self.driver.grant(volume, export)
         self.assert_listed(volume, export)
@@ -105,13 +102,6 @@ class ListedTest(DriverCase):
         self.assertEqual([], list(self.driver.list_orphans()))
         self.revoked(volume, export)
         self.assertEqual([], list(self.driver.list_orphans()))
-
-    def test_list_volumes_returns_sizes(self):
-        volumes = {self.volume(size).id: size * GIB for size in (1, 3)}
-        self.assertEqual(volumes, dict(self.driver.list_volumes()))
-        gone = base.VolumeRef(min(volumes), 1)
-        self.driver.delete(gone)
-        self.assertNotIn(gone.id, self.driver.list_volumes())
 
     def test_unchanged_volume_is_listed_correctly_during_changes_of_others(self):
         volume, exports = self.volume(), [self.export(), self.export("b", "ro")]
@@ -133,7 +123,7 @@ class ListedTest(DriverCase):
             busy = [pool.submit(come_and_go) for _ in range(2)]
             try:
                 for _ in range(50):
-                    listed = {e for e in self.driver.list_exports() if e.volume_id == volume.id}
+                    listed = {e for e in self.exported() if e.volume_id == volume.id}
                     self.assertEqual(expected, listed)
                     self.assertEqual(GIB, self.driver.list_volumes()[volume.id])
             finally:
@@ -145,9 +135,12 @@ class ListedTest(DriverCase):
 class EvictedTest(DriverCase):
     """revoke_all_except."""
 
+    def setUp(self):
+        super().setUp()
+        self.require_ability(abilities.Evict)
+
     def assert_left(self, volume, *exports):
-        expected = set(self.driver.expected_exports(volume, exports))
-        self.assertEqual(expected, set(self.driver.list_volume_exports(volume)))
+        self.assertEqual(self.expected(volume, *exports), self.listed(volume))
 
     def test_revoke_all_except_keeps_only_given_exports(self):
         volume = self.volume()
@@ -168,6 +161,7 @@ class EvictedTest(DriverCase):
         self.assertRaises(backends.Refused, host.read, info, 0, 512)
 
     def test_grant_after_revoke_in_wrong_mode_uses_right_mode(self):
+        self.require_promise("read_only_enforced")
         volume, export = self.volume(), self.export()
         beside = [self.export("b"), self.export("c", mode="ro")]
         for item in (export, *beside):

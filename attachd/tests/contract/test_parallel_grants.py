@@ -18,8 +18,7 @@ class ParallelGrantsTest(DriverCase):
 
     def setUp(self):
         super().setUp()
-        if not self.driver.PARALLEL_GRANTS:
-            self.skipTest("the driver does not declare PARALLEL_GRANTS")
+        self.require("parallel_grants", self.driver.PARALLEL_GRANTS)
         self.ref = self.volume()
 
     def grant_all(self, exports):
@@ -36,13 +35,9 @@ class ParallelGrantsTest(DriverCase):
 
     def assert_listed(self, exports):
         expected = {
-            (item.mode, item.holders, item.parts)
-            for item in self.driver.expected_exports(self.ref, exports)
+            (item.mode, item.holders, item.parts) for item in self.expected(self.ref, *exports)
         }
-        listed = {
-            (item.mode, item.holders, item.parts)
-            for item in self.driver.list_volume_exports(self.ref)
-        }
+        listed = {(item.mode, item.holders, item.parts) for item in self.listed(self.ref)}
         self.assertEqual(expected, listed)
 
     def test_parallel_grants_have_the_result_of_single_grants(self):
