@@ -455,6 +455,34 @@ def fencing_scope(check_allowed: Callable[[], None]) -> Iterator[None]:
         _check.reset(token)
 
 
+# Progress.  The manager installs a function that a driver calls during a long copy:
+#
+#     base.report_progress(copied / size)
+
+_report: contextvars.ContextVar[Callable[[float], None] | None] = contextvars.ContextVar(
+    "progress", default=None
+)
+
+
+def report_progress(fraction: float) -> None:
+    """Report how much of the copy of this thread is done, from 0 to 1.
+
+    It may be called often: the manager stores a fraction only now and then.
+    """
+    if (report := _report.get()) is not None:
+        report(fraction)
+
+
+@contextlib.contextmanager
+def progress_scope(report: Callable[[float], None]) -> Iterator[None]:
+    """Call a function with the progress that is reported in the block, in this thread."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
+
+
 def liveness_fds() -> tuple[int, ...]:
     """Return the file descriptors that child processes of this process inherit.
 

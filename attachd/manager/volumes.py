@@ -7,6 +7,7 @@ duplicate or late message finds the row in another state and does nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
+import time
 from typing import Any, Final
 
 from oslo_log import log
@@ -17,6 +18,8 @@ from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as db
+from attachd.db.volumes import updates
+from attachd.drivers import base
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
@@ -27,6 +30,9 @@ LOG = log.getLogger(__name__)
 
 FAILURES: Final = (flow_runner.FlowFailed, exception.Unavailable, exception.VolumeNotFound)
 """The errors that end an operation on a volume and are stored in its row."""
+
+PROGRESS_INTERVAL: Final = 5.0
+"""Seconds between two records of the progress of a copy."""
 
 NO_ERROR: Final[Mapping[str, Any]] = {"error": None, "new_size_gib": None}
 """The values that are stored beside the result of an operation that succeeded."""
@@ -46,7 +52,8 @@ def create(backend: Backend, volume_id: str) -> None:
         notify.volume_event(backend, "create.start", row)
         try:
             backend.check_ready()
-            provided = flow_runner.run(_create_flow(backend, row), {})
+            with base.progress_scope(_Progress(row).record):
+                provided = flow_runner.run(_create_flow(backend, row), {})
         except FAILURES as failure:
             record_failure(lease, Event.CREATE_FAILED, failure)
             return
@@ -54,11 +61,33 @@ def create(backend: Backend, volume_id: str) -> None:
         values = {
             "provider": provider,
             **secrets,
+            "admin_metadata": updates.without_progress(row["admin_metadata"]),
             "launched_at": models.now(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
         if after := record_result(lease, Event.CREATED, {**values, **NO_ERROR}):
             notify.volume_event(backend, "create.end", row, **after)
+
+
+class _Progress:
+    """The progress of a copy in the row of the new volume."""
+
+    def __init__(self, row: db.Row) -> None:
+        self._row = row
+        self._percent = 0
+        self._next_at = time.monotonic() + PROGRESS_INTERVAL
+
+    def record(self, fraction: float) -> None:
+        """Store a fraction, now and then; a failure does not affect the copy."""
+        percent = round(max(0.0, min(fraction, 1.0)) * 100)
+        if percent == self._percent or time.monotonic() < self._next_at:
+            return
+        self._percent, self._next_at = percent, time.monotonic() + PROGRESS_INTERVAL
+        admin_metadata = updates.without_progress(self._row["admin_metadata"])
+        try:
+            updates.set_progress(self._row["id"], admin_metadata, percent)
+        except exception.Unavailable as error:
+            LOG.info("Volume %s: progress not stored: %s", self._row["id"], error)
 
 
 def _create_flow(backend: Backend, row: db.Row) -> Flow:

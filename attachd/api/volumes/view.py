@@ -11,8 +11,9 @@ from attachd.api import microversions as mv
 from attachd.api import policy as rules
 from attachd.api.volumes import policy
 from attachd.context import RequestContext
+from attachd.db.volumes.updates import PROGRESS
 from attachd.objects import Volume, service_uuid
-from attachd.states import AttachmentState
+from attachd.states import AttachmentState, VolumeState
 
 Row = Mapping[str, Any]
 Pairs = Mapping[str, str]
@@ -60,6 +61,8 @@ class VolumeDetail(TypedDict):
     :ivar migration_status: for administrators; ``provider_id`` and ``cluster_name`` too
     :ivar attachments: those that are attached; under attachd 1.0 all
     :ivar attachment_count: how many of them are ``attached``
+    :ivar progress: per cent that are copied, of a clone that is being created; absent until its
+        driver reports it
     """
 
     id: str
@@ -83,6 +86,7 @@ class VolumeDetail(TypedDict):
     multiattach: bool
     attachments: list[VolumeAttachment]
     attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
+    progress: NotRequired[Annotated[int, mv.EXT_BASE]]
     migration_status: NotRequired[None]
     group_id: Annotated[None, mv.GROUP_VOLUME]
     provider_id: NotRequired[Annotated[None, mv.VOLUME_DETAIL_PROVIDER_ID]]
@@ -231,6 +235,9 @@ def updated(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
         "multiattach": volume.multiattach,
         **_attachments(attachments, viewer),
     }
+    if viewer.extended and volume.state == VolumeState.CREATING:
+        copied = volume.admin_metadata.get(PROGRESS)
+        shown |= {} if copied is None else {"progress": int(copied)}
     if viewer.is_admin:
         shown["migration_status"] = None
     return shown | _versioned_fields(volume, viewer)

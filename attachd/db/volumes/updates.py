@@ -2,7 +2,7 @@
 """Updates of a volume's row without its backend, each under the volume's lock."""
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -95,6 +95,29 @@ def _set_readonly_flag(volume_id: str, text: str) -> None:
             .where(_VOLUMES.c.id == volume_id)
             .values(admin_metadata=admin_metadata)
         )
+
+
+PROGRESS: Final = "progress"
+"""The key of a volume's admin_metadata with the per cent of it that are copied, as a text."""
+
+
+@retried
+def set_progress(volume_id: str, admin_metadata: Mapping[str, str], percent: int) -> None:
+    """Store how much of a volume is copied, as long as it is being created.
+
+    :param admin_metadata: of the volume; nothing else changes it before the volume is created
+    """
+    creating = sa.and_(_VOLUMES.c.id == volume_id, _VOLUMES.c.state == VolumeState.CREATING.value)
+    values = {
+        "admin_metadata": {**admin_metadata, PROGRESS: str(percent)},
+        "updated_at": _VOLUMES.c.updated_at,
+    }
+    session.write(sa.update(_VOLUMES).where(creating).values(values))
+
+
+def without_progress(admin_metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return administrative metadata as it is after a copy."""
+    return {key: value for key, value in admin_metadata.items() if key != PROGRESS}
 
 
 @retried

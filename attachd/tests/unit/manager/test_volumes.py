@@ -8,6 +8,8 @@ from unittest import mock
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db.volumes import store as db
+from attachd.db.volumes import updates
+from attachd.drivers import base
 from attachd.manager import flow_runner, volumes
 from attachd.rpc import agent_api
 from attachd.states import Event, VolumeState
@@ -113,6 +115,44 @@ class CopyTest(_VolumeCase):
         )
         row = db_rows.get_volume(volume_id)
         self.assertEqual(("available", {"lun": 1}), (row["status"], row["provider"]))
+
+    def test_copy_stores_progress_until_it_is_created(self):
+        self.enterContext(mock.patch.object(volumes, "PROGRESS_INTERVAL", 0))
+        volume_id, seen = self.add(admin_metadata={"a": "b", "progress": "99"}), []
+
+        def clone(_call):
+            for fraction in (0.001, 0.5, 0.501, 7.0):
+                base.report_progress(fraction)
+                row = db_rows.get_volume(volume_id)
+                seen.append((row["admin_metadata"], row["updated_at"]))
+
+        self.driver.script = clone
+        volumes.create(self.backend, volume_id)
+        shown = [admin_metadata["progress"] for admin_metadata, _updated_at in seen]
+        self.assertEqual(["99", "50", "50", "100"], shown)
+        self.assertEqual(1, len({updated_at for _admin_metadata, updated_at in seen}))
+        self.assertEqual({"a": "b"}, db_rows.get_volume(volume_id)["admin_metadata"])
+
+    def test_copy_stores_progress_at_intervals_and_despite_errors(self):
+        volume_id = self.add()
+        self.driver.script = lambda _call: [base.report_progress(n / 100) for n in range(100)]
+        with mock.patch("attachd.db.volumes.updates.set_progress") as stored:
+            volumes.create(self.backend, volume_id)
+            stored.assert_not_called()
+        down = exception.Unavailable(reason="The database does not answer.")
+        with (
+            mock.patch.object(volumes, "PROGRESS_INTERVAL", 0),
+            mock.patch("attachd.db.volumes.updates.set_progress", side_effect=down) as stored,
+        ):
+            other = self.add()
+            volumes.create(self.backend, other)
+        self.assertEqual(99, stored.call_count)
+        self.assertEqual("available", db_rows.get_volume(other)["status"])
+
+    def test_progress_of_created_volume_is_not_stored(self):
+        volume_id = db_rows.add_volume(admin_metadata={"readonly": "True"})["id"]
+        updates.set_progress(volume_id, {}, 5)
+        self.assertEqual({"readonly": "True"}, db_rows.get_volume(volume_id)["admin_metadata"])
 
     def test_copy_does_not_lock_source(self):
         seen = []

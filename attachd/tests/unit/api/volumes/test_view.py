@@ -93,6 +93,18 @@ class KeysTest(Case):
                 shown = set(self.detail(version, *api_context.ADMIN))
                 self.assertEqual(expected, shown - set(self.detail(version)))
 
+    def test_progress_is_shown_of_copy_under_own_version(self):
+        for state, progress, expected in (
+            ("creating", {"progress": "7"}, 7),
+            ("creating", {}, None),
+            ("error", {"progress": "7"}, None),
+        ):
+            values = {"state": state, "admin_metadata": progress}
+            self.assertNotIn("progress", self.detail(**values))
+            shown = self.detail(ext_version=mv.EXT_LATEST, **values)
+            self.assertEqual(expected, shown.get("progress"), state)
+            self.assertNotIn("progress", shown["metadata"])
+
     def test_created_volume_lacks_extended_attributes(self):
         for roles in (api_context.MEMBER, api_context.ADMIN):
             shown = view.created(volume(), self.viewer(mv.LATEST, *roles))
