@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consistent copies of sparse files; for drivers whose volumes are files.
 
-Some file systems (XFS, Btrfs, bcachefs) clone a file at once and share its blocks.  On others the
-data is read and written, and the copy counts only if the file's time of change shows that it was
-not written meanwhile.
+Some file systems (XFS, Btrfs, bcachefs, NFS 4.2 over one of them) clone a file at once and share
+its blocks.  On others the data is copied, by the server of a share if it can, and the copy counts
+only if the file's time of change shows that it was not written meanwhile.
 """
 
 import errno
@@ -29,6 +29,8 @@ _TRIES: Final = 3
 _TICK_NS: Final = 50_000_000
 """More than the granularity of the clock that file systems use for times of change."""
 _CHUNK: Final = 4 * 2**20
+_SYNC_BYTES: Final = 64 * _CHUNK
+"""Synchronized after that much, so that no single step takes long."""
 
 
 class _Mark(NamedTuple):
@@ -80,7 +82,7 @@ def _copy_until_stable(source: Path, reading: int, writing: int) -> None:
         base.check_fencing()
         os.ftruncate(writing, 0)
         os.ftruncate(writing, before.size)
-        _copy_data(reading, writing)
+        _copy_data(reading, writing, before.size)
         if before == _mark(reading):
             return
     raise exception.BackendError(
@@ -104,9 +106,9 @@ def _rested(reading: int) -> _Mark | None:
     return None
 
 
-def _copy_data(reading: int, writing: int) -> None:
+def _copy_data(reading: int, writing: int, size: int) -> None:
     """Copy the data without holes; the target has the length of the source and is all zeros."""
-    end = 0
+    end = unsynced = 0
     while True:
         try:
             start = os.lseek(reading, end, os.SEEK_DATA)
@@ -116,8 +118,27 @@ def _copy_data(reading: int, writing: int) -> None:
             raise
         end = os.lseek(reading, start, os.SEEK_HOLE)
         while start < end:
-            chunk = os.pread(reading, min(_CHUNK, end - start), start)
-            if not chunk:  # it has become shorter, which changes its mark
+            copied = _copy_chunk(reading, writing, start, min(_CHUNK, end - start))
+            if not copied:  # it has become shorter, which changes its mark
                 return
-            base.check_fencing()
-            start += os.pwrite(writing, chunk, start)
+            start += copied
+            base.report_progress(start / size)
+            unsynced += copied
+            if unsynced >= _SYNC_BYTES:
+                os.fdatasync(writing)
+                unsynced = 0
+
+
+def _copy_chunk(reading: int, writing: int, start: int, length: int) -> int:
+    """Copy some bytes, within the file system if it can; returns how many."""
+    base.check_fencing()
+    try:
+        return os.copy_file_range(reading, writing, length, start, start)
+    except OSError as error:
+        if error.errno not in _CANNOT_CLONE:
+            raise
+    chunk = os.pread(reading, length, start)
+    if chunk == bytes(len(chunk)):  # a file system without SEEK_DATA shows no holes
+        return len(chunk)
+    base.check_fencing()
+    return os.pwrite(writing, chunk, start)

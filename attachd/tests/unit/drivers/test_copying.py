@@ -64,6 +64,43 @@ class WithoutClonesTest(Case):
             copying.copy(self.source, self.target)
             self.assertEqual(bytes(size), self.target.read_bytes())
 
+    def test_copy_without_copy_file_range_keeps_data_and_adds_no_zeros(self):
+        os.truncate(self.source, 64 * MIB)
+        self.write(9 * MIB + 1, secrets.token_bytes(5000))
+        with (
+            # As NFS 4.1 does: no copy by the server, and no holes.
+            mock.patch.object(os, "copy_file_range", side_effect=OSError(errno.EXDEV, "no")),
+            mock.patch.object(os, "lseek", side_effect=self.without_holes),
+        ):
+            copying.copy(self.source, self.target)
+        self.assertEqual(self.source.read_bytes(), self.target.read_bytes())
+        self.assertLess(self.target.stat().st_blocks * 512, 5 * MIB)
+
+    def without_holes(self, _descriptor, start, whence):
+        end = self.source.stat().st_size
+        if start >= end:
+            raise OSError(errno.ENXIO, "no data")
+        return start if whence == os.SEEK_DATA else end
+
+    def test_copy_with_full_disk_raises(self):
+        self.write(0, b"bytes")
+        full = OSError(errno.ENOSPC, "full")
+        with (
+            mock.patch.object(os, "copy_file_range", side_effect=full),
+            self.assertRaises(OSError),
+        ):
+            copying.copy(self.source, self.target)
+
+    def test_copy_of_much_data_is_synced_in_steps(self):
+        self.write(0, secrets.token_bytes(3 * MIB))
+        with (
+            mock.patch.object(copying, "_CHUNK", MIB),
+            mock.patch.object(copying, "_SYNC_BYTES", MIB),
+            mock.patch.object(os, "fdatasync") as fdatasync,
+        ):
+            copying.copy(self.source, self.target)
+        self.assertEqual(3, fdatasync.call_count)
+
     def test_copy_replaces_contents_of_target(self):
         self.target.write_bytes(b"x" * 5000)
         self.write(0, b"new")
