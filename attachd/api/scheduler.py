@@ -170,6 +170,18 @@ def check_not_frozen(host: str | None) -> None:
         raise exception.BackendFrozen
 
 
+def check_reporting(backend: str) -> None:
+    """Check that a manager of ``host@backend`` reports; a call to it would only time out.
+
+    :raises Unavailable: none does
+    """
+    reports = services.page({"binary": BINARY, "host": backend})
+    if not any(report["alive"] for report in reports):
+        raise exception.Unavailable(
+            reason="No manager of the volume's backend reports. Start it, then repeat the request."
+        )
+
+
 def list_candidates() -> list[Candidate]:
     """Return all pools with their last reports, less later promises; costs 2 statements."""
     rows = services.page({"binary": BINARY})

@@ -62,6 +62,11 @@ _CREATE = (
         metavar="DURATION",
         help="remove the reservation after 90s, 30m, 2h or 7d unless a host is connected by then",
     ),
+    option(
+        "--dry-run",
+        action="store_true",
+        help="only show whether all this is possible now, and why not",
+    ),
 )
 _LIST = (
     option("--volume-id", metavar="ID", help="only those of a volume"),
@@ -98,7 +103,8 @@ class CreateAttachment(ShowOne):
     """Reserve a volume and, with --connect True, let a host in.
 
     What is shown then is what the host needs to reach the volume, its secrets included. Nothing
-    is done on the host itself: "attachd local-attach" does both on this one.
+    is done on the host itself: "attachd local-attach" does both on this one. With --dry-run
+    nothing is done at all.
     """
 
     arguments = _CREATE
@@ -119,6 +125,8 @@ class CreateAttachment(ShowOne):
             requested["connector"] = _connector(parsed_args)
         if parsed_args.expires_in is not None:
             requested["expires_in"] = int(parsed_args.expires_in.total_seconds())
+        if parsed_args.dry_run:
+            return formatting.shown(storage.dry_run(requested))
         return formatting.shown(formatting.connection(storage.create(requested)))
 
     def _check(self, parsed: argparse.Namespace) -> None:

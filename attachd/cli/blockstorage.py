@@ -59,6 +59,14 @@ class BlockStorage:
         body = {"attachment": dict(requested)}
         return self._one("POST", "/attachments", json=body, headers=headers, **asked)
 
+    def dry_run(self, requested: Mapping[str, Any]) -> dict[str, Any]:
+        """Return whether :meth:`create` could do the same now, and why not; nothing is changed."""
+        body = {"attachment": dict(requested)}
+        found: dict[str, Any] = self._ask(
+            "POST", "/attachments", json=body, headers=OWN, params={"dry_run": "true"}
+        )["dry_run"]
+        return found
+
     def update(self, attachment_id: str, connector: Mapping[str, Any]) -> Attachment:
         """Connect the host of a connector."""
         body = {"attachment": {"connector": dict(connector)}}

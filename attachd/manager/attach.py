@@ -8,7 +8,7 @@ that loses the row meanwhile can no longer write to it.
 
 from collections.abc import Iterable, Mapping, Sequence
 import secrets
-from typing import Any
+from typing import Any, cast
 
 from oslo_log import log
 
@@ -20,7 +20,7 @@ from attachd.db.attachments import store as db
 from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.db.secrets import encryption
-from attachd.drivers.base import Connector
+from attachd.drivers.base import AccessMode, Connector
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
@@ -67,6 +67,26 @@ def attach_exclusive(
     backend.driver.check_connector(connector)
     request = Request(Action.CONNECT_EXCLUSIVE, connector, denied_rule=denied_rule)
     return _connect(backend, attachment_id, volume_id, attach_guard(backend, request))
+
+
+def check(
+    backend: Backend, volume_id: str, connector: Connector, values: Mapping[str, Any] | None
+) -> str | None:
+    """Do the checks of :func:`attach` for a row that is not stored, and change nothing.
+
+    :returns: the mode of the host's access
+    :raises: as manager_api.check_attach()
+    """
+    backend.check_ready()
+    backend.driver.check_connector(connector)
+    if values is None:
+        return None
+    preview = db.preview(volume_id, values, Request(Action.CONNECT, connector))
+    if preview.refusal is not None:
+        raise preview.refusal
+    if preview.mode is not None and not preview.is_duplicate:
+        backend.driver.check_access_mode(cast(AccessMode, preview.mode))
+    return preview.mode
 
 
 def finish_attach(backend: Backend, row: db.Row) -> None:

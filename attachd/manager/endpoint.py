@@ -21,7 +21,27 @@ _REMAINING_COLUMNS = ("id", "volume_id", "state", "instance_uuid")
 into messages would cost more than the detach."""
 
 
-class Endpoint:
+class _VolumeMethods:
+    """The calls and casts for volumes themselves."""
+
+    _backend: Backend
+
+    def create_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.create_volume()."""
+        is_copy = volume.obj_attr_is_set("source_volid") and volume.source_volid is not None
+        create = volumes.copy if is_copy else volumes.create
+        create(self._backend, volume.id)
+
+    def delete_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.delete_volume()."""
+        volumes.delete(self._backend, volume.id)
+
+    def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.extend_volume()."""
+        volumes.extend(self._backend, volume.id)
+
+
+class Endpoint(_VolumeMethods):
     """The calls and casts for one backend; AttachdErrors are answers to calls."""
 
     target = messaging.Target(version=manager_api.VERSION)
@@ -55,6 +75,17 @@ class Endpoint:
         return attach.attach_exclusive(
             self._backend, attachment_id, volume_id, connector, denied_rule
         )
+
+    @expected_errors
+    def check_attach(
+        self,
+        _context: RequestContext,
+        volume_id: str,
+        connector: dict[str, Any],
+        values: dict[str, Any] | None,
+    ) -> str | None:
+        """See manager_api.check_attach()."""
+        return attach.check(self._backend, volume_id, connector, values)
 
     @expected_errors
     def detach(
@@ -115,19 +146,7 @@ class Endpoint:
             self._backend, volume_id, connector, attachment_ids, connection_ids
         )
 
-    def create_volume(self, _context: RequestContext, volume: Volume) -> None:
-        """See manager_api.create_volume()."""
-        is_copy = volume.obj_attr_is_set("source_volid") and volume.source_volid is not None
-        create = volumes.copy if is_copy else volumes.create
-        create(self._backend, volume.id)
 
-    def delete_volume(self, _context: RequestContext, volume: Volume) -> None:
-        """See manager_api.delete_volume()."""
-        volumes.delete(self._backend, volume.id)
-
-    def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
-        """See manager_api.extend_volume()."""
-        volumes.extend(self._backend, volume.id)
 
     def set_log_levels(
         self, _context: RequestContext, hosts: list[str], prefix: str, level: str

@@ -6,6 +6,7 @@ Version history of the contract:
 * 1.0: attach, attach_exclusive, detach, force_detach, process_pending, initialize_connection,
   terminate_connections, create_volume, delete_volume, extend_volume, set_log_levels,
   get_log_levels
+* 1.1: check_attach
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -22,9 +23,11 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.0"
+VERSION = "1.1"
 
-_INTRODUCED: Final[Mapping[str, IntroducedIn]] = {}
+_INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
+    "check_attach": IntroducedIn("1.1"),
+}
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
 
@@ -93,6 +96,26 @@ def _connect(
             denied_rule=denied_rule,
         )
     return answer
+
+
+def check_attach(
+    context: RequestContext,
+    volume: Volume,
+    connector: dict[str, Any],
+    values: dict[str, Any] | None,
+) -> str | None:
+    """Check that :func:`attach` could connect a host now; nothing is stored or granted.
+
+    :param values: the columns of the attachment that would be reserved; None: only backend and
+        connector are checked
+    :returns: "rw" or "ro", as the backend would let the host in; None without ``values``
+    :raises: as :func:`attach`, except ConnectFailed
+    """
+    with _call_slot(context, volume.backend, volume.id):
+        mode: str | None = _manager(volume.backend).call(
+            context, "check_attach", volume_id=volume.id, connector=connector, values=values
+        )
+    return mode
 
 
 def detach(

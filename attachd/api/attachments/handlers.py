@@ -17,6 +17,7 @@ from attachd.api import microversions as mv
 from attachd.api.attachments import (
     agent_attach,
     deletion,
+    dry_run,
     filters,
     lifecycle,
     policy,
@@ -29,6 +30,7 @@ from attachd.api.endpoint import (
     Links,
     action,
     endpoint,
+    is_dry_run,
 )
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
@@ -52,6 +54,14 @@ _LIST_PARAMETERS = {
         "attachd 1.0. Return the number of attachments on all pages."
     ),
 }
+_CREATE_DOC = lifecycle.DOC._replace(
+    response={
+        "attachment": NotRequired[view.Detail | view.ExtDetail],
+        "dry_run": NotRequired[dry_run.DryRun],
+    },
+    parameters=dry_run.QUERY_PARAMETERS,
+    ext_parameters=frozenset(dry_run.QUERY_PARAMETERS),
+)
 _DELETE_DOC = EndpointDoc(
     {
         "attachments": NotRequired[list[view.Summary]],
@@ -107,26 +117,27 @@ IDEMPOTENCY_SPEC: Final = idempotency.IdempotencySpec(_keep_answer, _replay_answ
     policy=policy.CREATE,
     body=schema.CREATE,
     idempotent=IDEMPOTENCY_SPEC,
-    doc=lifecycle.DOC,
+    doc=_CREATE_DOC,
 )
 def create(
     ctx: RequestContext,
     body: dict[str, Any],
+    query: Mapping[str, str],
     idempotency_claim: idempotency.IdempotencyClaim | None = None,
     async_response: AsyncPreference | None = None,
-) -> lifecycle.AttachmentBody:
+) -> lifecycle.AttachmentBody | dict[str, dry_run.DryRun]:
     """Reserve a volume; connect it if a connector is given, or attach it on a host by name.
 
     The answer shows the state before the connection, as the Block Storage API does.  The answer
-    for a host whose agent attaches shows the state after it.
+    for a host whose agent attaches shows the state after it.  With ``dry_run`` nothing is done,
+    and the answer says whether all this is possible now.
     """
     requested = body["attachment"]
     host = requested.get("connector")
-    if agent_attach.HOST_FIELD in requested:
-        agent_attach.check_fields(ctx, requested)
-    elif host:
-        schema.check_connector(host)
+    _check_fields(ctx, requested)
     volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
+    if is_dry_run(query):
+        return dry_run.check(ctx, volume, requested)
     ctx.authorize(policy.CREATE, volume)
     if async_response is not None and (host or agent_attach.HOST_FIELD in requested):
         lifecycle.check_backlog(volume.project_id)
@@ -146,6 +157,14 @@ def create(
         # abandon() leaves the attachment as it is: the state is no longer `reserved`.
         lifecycle.abandon(attachment, idempotency_claim)
         raise
+
+
+def _check_fields(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
+    """Check what the schema of a creation does not."""
+    if agent_attach.HOST_FIELD in requested:
+        agent_attach.check_fields(ctx, requested)
+    elif requested.get("connector"):
+        schema.check_connector(requested["connector"])
 
 
 @endpoint(

@@ -163,6 +163,51 @@ def _insert(connection: sa.Connection, row: Row) -> None:
     attachment_rows.insert(connection, row)
 
 
+class Preview(NamedTuple):
+    """What would become of an attachment that is not stored.
+
+    :ivar mode: of the host's access; None: it would be refused, or is not decided yet
+    :ivar refusal: why it would be refused
+    :ivar is_duplicate: the request would get an attachment that is stored already
+    :ivar holders: the rows that hold the volume now
+    """
+
+    mode: str | None
+    refusal: exception.AttachdError | None
+    is_duplicate: bool
+    holders: list[Row]
+
+
+@retried
+def preview(volume_id: str, values: Mapping[str, Any], request: connect_rules.Request) -> Preview:
+    """Decide about an attachment as :func:`reserve` and a connect do, and store nothing.
+
+    :param values: columns of the new row, as of :func:`reserve`
+    :param request: RESERVE or CONNECT
+    :raises VolumeNotFound: the volume does not exist any more
+    """
+    row = attachment_rows.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
+    row["state"] = AttachmentState.RESERVED.value
+    reserves = request.action is connect_rules.Action.RESERVE
+    mode, refusal = None, None
+    with session.writer() as connection:
+        limit = quotas.lock_attachments(connection, row["project_id"]) if reserves else 0
+        volume, rows = _lock_to_reserve(connection, row)
+        holders = attachment_rows.holding(rows)
+        duplicate = duplicates.find_duplicate(connection, row, rows)
+        if duplicate is not None and duplicate["state"] not in states.INACTIVE:
+            return Preview(duplicate["mode"], None, True, holders)
+        others = [item for item in rows if item is not duplicate]
+        try:
+            decided = connect_rules.decide(LockedVolume(connection, volume, row, others), request)
+            mode = decided.mode
+            if reserves and duplicate is None:
+                quotas.check_attachments(connection, row["project_id"], limit)
+        except exception.AttachdError as error:
+            refusal = error
+    return Preview(mode, refusal, duplicate is not None, holders)
+
+
 @retried
 def move(
     attachment_id: str,

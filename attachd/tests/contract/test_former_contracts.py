@@ -45,12 +45,18 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "set_log_levels": Taken("hosts prefix level"),
         "get_log_levels": Taken("prefix"),
     },
+    "1.1": {"check_attach": Taken("volume_id connector values")},
 }
 
 INTRODUCED = {
     "attach": IntroducedIn(arguments={"denied_rule": "1.1"}),
     "terminate_connections": IntroducedIn(arguments={"connection_ids": "1.2"}),
     "get_log_levels": IntroducedIn("1.2"),
+    **{
+        name: IntroducedIn("1.2")
+        for came in ("1.1",)
+        for name in CAME[came]
+    },
 }
 """A history made up for the tests: in which version these had come."""
 
@@ -62,6 +68,7 @@ def _made_up() -> Mapping[str, Mapping[str, Taken]]:
     first["attach"] = attach._replace(optional="")
     first["terminate_connections"] = terminate._replace(optional="")
     later = {"terminate_connections": terminate, "get_log_levels": log_levels}
+    later = {**later, **CAME["1.1"]}
     return {"1.0": first, "1.1": {"attach": attach}, "1.2": later}
 
 
@@ -98,6 +105,8 @@ def requests():
         (manager_api.attach, manager_api.attach_exclusive), ("", "a:rule")
     ):
         yield functools.partial(attach, WHO, attachment, CONNECTOR, denied_rule)
+    for values in (None, {"project_id": "p"}):
+        yield functools.partial(manager_api.check_attach, WHO, _volume(), CONNECTOR, values)
     for detach, states in itertools.product(
         (manager_api.detach, manager_api.force_detach), (None, ["x"])
     ):

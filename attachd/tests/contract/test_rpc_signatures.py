@@ -20,7 +20,10 @@ from attachd.rpc import manager_api, transport, versions
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
-FINGERPRINTS = {"1.0": "e84d8008a40da3a55863272250daf4f7"}
+FINGERPRINTS = {
+    "1.0": "e84d8008a40da3a55863272250daf4f7",
+    "1.1": "225f7697a0d542131dad73c0e868ec52",
+}
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
 
@@ -43,6 +46,7 @@ def _sent():
         "denied_rule": "a:rule",
         "prefix": "attachd",
         "level": "DEBUG",
+        "values": {"project_id": "p"},
     }
     newest = versions.VersionPin(manager_api.VERSION, objects.newest_manifest())
     with (

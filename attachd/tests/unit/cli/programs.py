@@ -87,6 +87,12 @@ ONE = {
     "attached_at": "2026-01-01T00:00:00.000000",
     "connection_info": INFO,
 }
+DRY_RUN = {
+    "possible": False,
+    "attach_mode": None,
+    "reasons": [{"code": 400, "message": "It is held."}],
+    "holders": [{"id": "a1"}],
+}
 AGENT: dict[str, Any] = {
     "host": "node1",
     "state": "up",
@@ -133,6 +139,8 @@ class Cloud:
         if url in {"/attachments", "/attachments/detail"} and method == "GET":
             is_last_page = "marker" in request["params"] and "limit" not in request["params"]
             return {"attachments": [] if is_last_page else self.listed}
+        if "dry_run" in request.get("params", {}):
+            return {"dry_run": DRY_RUN}
         if url.startswith("/agents"):
             return {"agents": [AGENT], "agent": AGENT}
         return {"attachment": ONE}

@@ -9,6 +9,8 @@ import json
 import yaml
 
 from attachd.cli import blockstorage
+from attachd.cli.blockstorage import OWN
+from attachd.tests.unit.cli import programs
 from attachd.tests.unit.cli.programs import INFO, ONE, Case
 
 
@@ -79,6 +81,14 @@ class CreateTest(Case):
             self.run_it("attachment-create", "data", *words, "--on", "node1", code=2)
             self.assertIn(f"argument --on: not allowed with {words[0]}", self.said)
         self.assertEqual([], self.cloud.asked)
+
+    def test_create_with_dry_run_shows_what_is_possible(self):
+        words = ("--connect", "--host", "node1", "--dry-run", "-f", "json")
+        out = self.run_it("attachment-create", "data", *words)
+        self.assertEqual(programs.DRY_RUN, json.loads(out))
+        self.assertEqual("node1", self.sent()["connector"]["host"])
+        request = self.cloud.asked[0][2]
+        self.assertEqual(({"dry_run": "true"}, OWN), (request["params"], request["headers"]))
 
     def test_create_with_expires_in_sends_seconds(self):
         self.run_it("attachment-create", "data", "--expires-in", "2h")

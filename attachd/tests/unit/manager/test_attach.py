@@ -45,6 +45,21 @@ class AttachTest(backends.BackendCase):
         self.assertEqual("reserved", db_rows.get_attachment(self.attachment_id)["state"])
         self.assertEqual([], self.driver.driver_calls)
 
+    def test_check_refuses_mode_that_driver_refuses(self):
+        volume_id = db_rows.add_volume()["id"]
+        values = {"project_id": db_rows.PROJECT, "asked_mode": "ro"}
+        self.assertEqual("ro", attach.check(self.backend, volume_id, CONNECTOR, values))
+
+        def refuse_ro(mode):
+            if mode == "ro":
+                raise exception.InvalidInput(field="mode", value=mode, reason="It is writable.")
+
+        with mock.patch.object(self.driver, "check_access_mode", refuse_ro):
+            with self.assertRaisesRegex(exception.InvalidInput, "writable"):
+                attach.check(self.backend, volume_id, CONNECTOR, values)
+            values["asked_mode"] = "rw"
+            self.assertEqual("rw", attach.check(self.backend, volume_id, CONNECTOR, values))
+
     def test_attach_stores_connection_and_connector_in_row(self):
         answer = self._attach({**CONNECTOR, "mountpoint": "/dev/vdb", "x-rack": [1, None]})
         row = db_rows.get_attachment(self.attachment_id)

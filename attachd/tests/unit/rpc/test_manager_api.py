@@ -30,6 +30,9 @@ CALL_OF = {
     "attach_exclusive": lambda **where: manager_api.attach_exclusive(
         CONTEXT, _attachment(**where), CONNECTOR
     ),
+    "check_attach": lambda **where: manager_api.check_attach(
+        CONTEXT, _volume(**where), CONNECTOR, None
+    ),
     "detach": lambda **where: manager_api.detach(CONTEXT, _attachment(**where)),
     "force_detach": lambda **where: manager_api.force_detach(CONTEXT, _attachment(**where)),
     "process_pending": lambda **where: manager_api.process_pending(CONTEXT, _attachment(**where)),
@@ -45,7 +48,7 @@ CALL_OF = {
 }
 CALLS = frozenset(
     {
-        *("attach", "attach_exclusive", "detach", "force_detach"),
+        *("attach", "attach_exclusive", "check_attach", "detach", "force_detach"),
         *("initialize_connection", "terminate_connections"),
     }
 )

@@ -93,7 +93,7 @@ class CreateOnHostTest(Case):
     def create(self, *roles, ext_version=OWN, **fields):
         body = {"attachment": {"volume_uuid": self.volume.id, "host": HOST, **fields}}
         ctx = api_context.make_context(*(roles or api_context.ADMIN), ext_version=ext_version)
-        return handlers.create(ctx, body)["attachment"]
+        return handlers.create(ctx, body, {})["attachment"]
 
     def test_create_with_host_enforces_create_on_host_rule(self):
         self.assertEqual("attached", self.create()["status"])

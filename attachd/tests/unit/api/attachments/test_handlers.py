@@ -100,7 +100,7 @@ class CreateTest(conf_fixture.DefaultConfCase):
         self.manager_api.attach.return_value = CONNECTED
 
     def create(self, **fields):
-        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}})
+        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}}, {})
 
     def test_create_without_connector_only_reserves(self):
         for connector in ({}, {"connector": {}}, {"connector": None}):
