@@ -9,6 +9,7 @@ import oslo_messaging as messaging
 from attachd.context import RequestContext
 from attachd.db.attachments.legacy import Creator
 from attachd.manager import attach, detach, legacy_connections, volumes
+from attachd.manager.audit import runner
 from attachd.manager.backends import Backend
 from attachd.manager.ha import recovery
 from attachd.objects import Attachment, Volume
@@ -146,6 +147,10 @@ class Endpoint(_VolumeMethods):
             self._backend, volume_id, connector, attachment_ids, connection_ids
         )
 
+    @expected_errors
+    def compare_exports(self, _context: RequestContext, volume_id: str) -> list[str]:
+        """See manager_api.compare_exports()."""
+        return runner.compare_exports(self._backend, volume_id)
 
 
     def set_log_levels(

@@ -7,6 +7,7 @@ Version history of the contract:
   terminate_connections, create_volume, delete_volume, extend_volume, set_log_levels,
   get_log_levels
 * 1.1: check_attach
+* 1.2: compare_exports
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -23,10 +24,11 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.1"
+VERSION = "1.2"
 
 _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     "check_attach": IntroducedIn("1.1"),
+    "compare_exports": IntroducedIn("1.2"),
 }
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
@@ -233,6 +235,21 @@ def terminate_connections(
     return closed
 
 
+def compare_exports(context: RequestContext, volume: Volume) -> list[str]:
+    """Return how the backend's exports of a volume differ from its attachments.
+
+    :returns: a sentence for each difference; none also if the driver cannot list exports
+    :raises TooManyCalls: the volume or the project has too many waiting calls
+    :raises ManagerTimeout: no answer in time
+    :raises Unavailable: the backend or its manager does not answer
+    """
+    with _call_slot(context, volume.backend, volume.id):
+        found: list[str] = _manager(volume.backend).call(
+            context, "compare_exports", volume_id=volume.id
+        )
+    return found
+
+
 def create_volume(context: RequestContext, volume: Volume) -> None:
     """Request creation of the volume; it becomes ``available`` or ``error``."""
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
@@ -259,7 +276,7 @@ def set_log_levels(
     :param hosts: ``host@backend`` each
     :param prefix: of the names of loggers, as in log_levels.change()
     :param level: as in log_levels.change()
-    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
+    :raises Unavailable: the message could not be sent
     """
     with map_rpc_errors(", ".join(hosts), "their log levels"):
         all_managers = versions.get_fanout_client(VERSION, _INTRODUCED)
@@ -270,7 +287,7 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
     """Return the levels of loggers in one of the processes that serve a backend.
 
     :param prefix: of the names of loggers, as in log_levels.current()
-    :raises TooManyCalls: the volume or the project has too many waiting calls
+    :raises TooManyCalls: the project has too many waiting calls
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """

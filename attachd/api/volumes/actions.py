@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
+from oslo_log import log
 import webob
 
 from attachd import exception, multiattach
@@ -30,6 +31,9 @@ from attachd.db.volumes import metadata as volume_metadata
 from attachd.db.volumes import store as volumes
 from attachd.db.volumes import updates as volume_updates
 from attachd.objects import Volume
+from attachd.rpc import manager_api
+
+LOG = log.getLogger(__name__)
 
 PATH = "/volumes/{volume_id}/action"
 
@@ -43,10 +47,36 @@ _ALLOWED_VALUES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 """The values that an administrator may set; volumes do not migrate here."""
 
+_STATUSES_OF_HOSTS: Final = frozenset({"available", "in-use"})
+"""The statuses that say whether hosts have access; so does each attach_status."""
 
-@action(PATH, "os-reset_status", policy=policy.RESET_STATUS, body=schema.RESET)
-def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | None]) -> None:
-    """Set a volume's status, unless its attachments contradict it."""
+_MAX_DIFFERENCES: Final = 5
+"""Differences that a message shows."""
+
+_FORCE: Final = "force"
+_RESET_PARAMETERS: Final = {
+    _FORCE: validation.query_flag("attachd 1.0. Do not ask the backend of the volume.")
+}
+
+
+@action(
+    PATH,
+    "os-reset_status",
+    policy=policy.RESET_STATUS,
+    body=schema.RESET,
+    doc=EndpointDoc(None, _RESET_PARAMETERS, (409, 429), frozenset(_RESET_PARAMETERS)),
+)
+def reset_status(
+    ctx: RequestContext,
+    volume_id: str,
+    body: Mapping[str, str | None],
+    query: Mapping[str, str],
+) -> None:
+    """Set a volume's status, unless its attachments or the exports of its backend contradict it.
+
+    The backend is asked about the statuses that say whether hosts have access.
+    """
+    by_force = validation.parse_bool(_FORCE, query.get(_FORCE, "false"))
     volume = load.get(ctx, volume_id, policy.RESET_STATUS)
     claims = {field: text.lower() for field, text in body.items() if text}
     if not claims:
@@ -60,6 +90,14 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
                 value=claim,
                 reason=f"It can be reset to {', '.join(sorted(_ALLOWED_VALUES[field]))}.",
             )
+    if volume.host and (claims.get("status") in _STATUSES_OF_HOSTS or "attach_status" in claims):
+        if by_force:
+            LOG.warning(
+                "Volume %s: status reset to %s by force by user %s of project %s",
+                *(volume.id, claims, ctx.user_id, ctx.project_id),
+            )
+        else:
+            _check_exports(ctx, volume, claims)
     with notify.change(volume, "reset_status"):
         if claims.get("status") == "attaching" and volume.status == "available":
             volumes.reset(
@@ -68,6 +106,30 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
             # The status "attaching" without an attachment is that of a hold, as of os-reserve.
             legacy.reserve(volume.id, volume.project_id, ctx.user_id)
         volumes.reset(volume.id, claims.get("status"), claims.get("attach_status"))
+
+
+def _check_exports(ctx: RequestContext, volume: Volume, claims: Mapping[str, str]) -> None:
+    """Check that the backend exports a volume to the hosts of its attachments, and to no others.
+
+    :raises Conflict: it does not
+    :raises Unavailable: it cannot be asked
+    """
+    skip = f"?{_FORCE}=true under attachd {mv.EXT_BASE} does not ask the backend."
+    try:
+        scheduler.check_reporting(volume.backend)
+        found = manager_api.compare_exports(ctx, volume)
+    except (exception.Unavailable, exception.ManagerTimeout) as error:
+        raise exception.Unavailable(
+            reason=f"The status of volume {volume.id} was not reset, because its backend could "
+            f"not be asked which hosts have access: {error} {skip}"
+        ) from error
+    if found:
+        raise exception.Conflict(
+            reason=f"Volume {volume.id} cannot be reset to {', '.join(claims.values())}: its "
+            f"backend contradicts its attachments. {' '.join(found[:_MAX_DIFFERENCES])} Have an "
+            "operator run attachd-manage audit --repair, which corrects the backend, and repeat "
+            f"the request; {skip}"
+        )
 
 
 @action(

@@ -101,6 +101,39 @@ def compare(backend: Backend) -> AuditResult:
     return _audit(backend, None)
 
 
+def compare_exports(backend: Backend, volume_id: str) -> list[str]:
+    """Find how the exports of one volume differ from its attachments.
+
+    A volume without a difference is compared without its lock, so that the answer does not wait
+    for work on it.
+
+    :returns: a sentence for each difference; none if the driver cannot list exports
+    :raises Unavailable: the backend does not answer, or other operations hold the volume
+    """
+    backend.check_ready()
+    driver = backend.driver
+    if not isinstance(driver, Audit):
+        return []
+    try:
+        if not _compare_exports(driver, volume_id):
+            return []
+        with backend.lock(volume_id):
+            return _compare_exports(driver, volume_id)
+    except exception.BackendError as error:
+        raise exception.Unavailable(
+            reason=f"Backend {backend.name} does not answer: {flow_runner.public_reason(error)}"
+        ) from error
+
+
+def _compare_exports(driver: Audit, volume_id: str) -> list[str]:
+    row = db.find_volume(volume_id)
+    attachments = db.list_attachments_of_volume(volume_id)
+    ref = backends.volume_ref(row) if row else VolumeRef(volume_id, 0)
+    exported = list(driver.list_volume_exports(ref))
+    exports = _Snapshot(volume_id, row, attachments, exported, None).exports
+    return [text for _kind, text in _find_export_differences(driver, exports)]
+
+
 def _find_export_differences(driver: Audit, exports: ExportComparison) -> Iterator[Finding]:
     yield from rules.find_unexpected(driver, exports)
     yield from (finding for _export, finding in rules.find_missing(driver, exports))

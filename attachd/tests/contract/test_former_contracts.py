@@ -46,6 +46,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "get_log_levels": Taken("prefix"),
     },
     "1.1": {"check_attach": Taken("volume_id connector values")},
+    "1.2": {"compare_exports": Taken("volume_id")},
 }
 
 INTRODUCED = {
@@ -54,7 +55,7 @@ INTRODUCED = {
     "get_log_levels": IntroducedIn("1.2"),
     **{
         name: IntroducedIn("1.2")
-        for came in ("1.1",)
+        for came in ("1.1", "1.2")
         for name in CAME[came]
     },
 }
@@ -68,7 +69,7 @@ def _made_up() -> Mapping[str, Mapping[str, Taken]]:
     first["attach"] = attach._replace(optional="")
     first["terminate_connections"] = terminate._replace(optional="")
     later = {"terminate_connections": terminate, "get_log_levels": log_levels}
-    later = {**later, **CAME["1.1"]}
+    later = {**later, **CAME["1.1"], **CAME["1.2"]}
     return {"1.0": first, "1.1": {"attach": attach}, "1.2": later}
 
 
@@ -124,6 +125,7 @@ def requests():
     works = (manager_api.create_volume, manager_api.delete_volume, manager_api.extend_volume)
     for work, source in itertools.product(works, (None, "s")):
         yield functools.partial(work, WHO, _volume(source_volid=source))
+    yield functools.partial(manager_api.compare_exports, WHO, _volume())
     yield functools.partial(manager_api.set_log_levels, WHO, ["here@fake"], "attachd", "DEBUG")
     yield functools.partial(manager_api.get_log_levels, WHO, "here@fake", "attachd")
 

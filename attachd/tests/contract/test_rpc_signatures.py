@@ -23,6 +23,7 @@ from attachd.rpc import manager_api, transport, versions
 FINGERPRINTS = {
     "1.0": "e84d8008a40da3a55863272250daf4f7",
     "1.1": "225f7697a0d542131dad73c0e868ec52",
+    "1.2": "4a914c9e1a73014e5729bf503cc86094",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)

@@ -3,8 +3,10 @@
 
 from unittest import mock
 
-from attachd.api import detach_guard
+from attachd.api import detach_guard, scheduler
+from attachd.drivers import base
 from attachd.manager import detach
+from attachd.manager.audit import runner
 from attachd.tests.fixtures import db_rows, fake_nova, wsgi_api
 from attachd.tests.functional.api_case import ApiCase
 
@@ -77,7 +79,54 @@ class NamesTest(Case):
 class ResetTest(Case):
     def test_refused_legacy_attach_takes_no_reservation(self):
         claims = {"status": "attaching", "attach_status": "attached"}
-        self.act(self.volume, "os-reset_status", claims, status=400, token=wsgi_api.ADMIN)
+        self.reset(400, **claims)
+        self.assertEqual(("available", "detached"), self.status())
+
+    def reset(self, code, query="", **claims):
+        """Send the action and return its error, or None."""
+        path, version = f"/volumes/{self.volume}/action{query}", f"{wsgi_api.LATEST}, attachd 1.0"
+        answer = self.expect(
+            *(code, "POST", path, {"os-reset_status": claims}),
+            token=wsgi_api.ADMIN,
+            version=version if query else wsgi_api.LATEST,
+        )
+        return answer.fault if code >= 400 else None
+
+    def test_reset_of_volume_that_backend_exports_is_refused(self):
+        volume, export = base.VolumeRef(self.volume, 1), base.Export("left-over", CONNECTOR)
+        self.driver.grant(volume, export)
+        self.reset(202, status="error")
+        for claims in ({"status": "available"}, {"attach_status": "detached"}):
+            says = self.reset(409, **claims)
+            self.assertRegex(says, "left-over has access.* attachd-manage audit --repair")
+            self.assertEqual(("error", "detached"), self.status())
+        self.reset(202, "?force=true", status="available")
+        self.assertEqual(("available", "detached"), self.status())
+        self.reset(202, status="error")
+        self.driver.revoke(volume, export, ())
+        self.reset(202, status="available")
+        self.assertEqual(("available", "detached"), self.status())
+
+    def test_reset_of_volume_whose_export_is_lost_is_refused(self):
+        identity = self.create_attachment(self.volume, connector=CONNECTOR)
+        self.expect(204, "POST", f"/attachments/{identity}/action", {"os-complete": None})
+        self.reset(202, status="error")
+        self.driver.restart()
+        self.assertRegex(self.reset(409, status="in-use"), f"{identity}.* has no access")
+        runner.repair(self.api.backend)
+        self.reset(202, status="in-use")
+        self.assertEqual(("in-use", "attached"), self.status())
+
+    def test_reset_with_silent_backend_is_refused_unless_forced(self):
+        self.reset(202, status="error")
+        with self.driver.failing("list_exports"):
+            self.assertRegex(self.reset(503, status="available"), "The backend failed.*force=true")
+        with mock.patch.object(scheduler.services, "page", return_value=[]):
+            self.assertRegex(self.reset(503, status="available"), "No manager of .* reports")
+        self.assertEqual(("error", "detached"), self.status())
+        with self.driver.failing("list_exports"):
+            self.reset(202, status="maintenance")  # says nothing about hosts
+            self.reset(202, "?force=true", status="available")
         self.assertEqual(("available", "detached"), self.status())
 
 

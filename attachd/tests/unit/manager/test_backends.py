@@ -19,6 +19,7 @@ from attachd.db.types import store as types
 from attachd.drivers import fake, file
 from attachd.drivers.base import VolumeRef, WithSecrets
 from attachd.manager import attach, backends, detach, volumes
+from attachd.manager.audit import runner
 from attachd.manager.ha import ensure_exports
 from attachd.objects import Attachment, Volume
 from attachd.states import AttachmentState
@@ -288,6 +289,29 @@ class ProviderSecretsTest(made.BackendCase):
     def attach(self, connector=CONNECTOR):
         row = db_rows.add_attachment(self.volume_id)
         return row, attach.attach(self.backend, row["id"], self.volume_id, connector)
+
+    def test_driver_gets_its_secrets_with_each_later_call(self):
+        row, _answer = self.attach()
+        ensure_exports.grant_again(self.backend, row)
+        second, _answer = self.attach(db_rows.OTHER_CONNECTOR)
+        runner.compare_exports(self.backend, self.volume_id)
+        detach.detach(self.backend, second["id"], self.volume_id)
+        detach.detach(self.backend, row["id"], self.volume_id)
+        db_rows.change_volume(self.volume_id, state="deleting", owner=made.HOST)
+        volumes.delete(self.backend, self.volume_id)
+        both = [self.of_volume, self.of_export]
+        expected = [
+            ("create", {}),
+            ("grant", self.of_volume, {}),
+            ("grant", *both),
+            ("grant", self.of_volume, {}),
+            ("revoke", *both, self.of_export),
+            ("revoke", *both),
+            ("delete", self.of_volume),
+        ]
+        listed = [call for call in self.driver.got if call[0] == "expected_exports"]
+        self.assertEqual(expected, [call for call in self.driver.got if call not in listed])
+        self.assertIn(("expected_exports", *both, self.of_export), listed)
 
     def test_secrets_are_stored_encrypted_and_shown_nowhere(self):
         row, answer = self.attach()

@@ -42,6 +42,7 @@ CALL_OF = {
     "terminate_connections": lambda **where: manager_api.terminate_connections(
         CONTEXT, _volume(**where), None, ("a",)
     ),
+    "compare_exports": lambda **where: manager_api.compare_exports(CONTEXT, _volume(**where)),
     "create_volume": lambda **where: manager_api.create_volume(CONTEXT, _volume(**where)),
     "delete_volume": lambda **where: manager_api.delete_volume(CONTEXT, _volume(**where)),
     "extend_volume": lambda **where: manager_api.extend_volume(CONTEXT, _volume(**where)),
@@ -49,7 +50,7 @@ CALL_OF = {
 CALLS = frozenset(
     {
         *("attach", "attach_exclusive", "check_attach", "detach", "force_detach"),
-        *("initialize_connection", "terminate_connections"),
+        *("initialize_connection", "terminate_connections", "compare_exports"),
     }
 )
 

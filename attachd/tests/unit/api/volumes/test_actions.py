@@ -14,10 +14,35 @@ from attachd.tests.fixtures import api_context, db_rows
 
 
 class ResetStatusTest(api_context.ApiContextCase):
+    def setUp(self):
+        super().setUp()
+        db_rows.report_service("here@fake")
+        self.compare_exports = self.enterContext(
+            mock.patch.object(actions.manager_api, "compare_exports", return_value=[])
+        )
+
     def reset(self, volume, *roles, **claims):
         ctx = api_context.make_context(*(roles or api_context.ADMIN))
-        actions.reset_status(ctx, volume["id"], claims)
+        actions.reset_status(ctx, volume["id"], claims, {})
         return db_rows.get_volume(volume["id"])["status"]
+
+    def test_reset_status_to_one_of_hosts_asks_backend(self):
+        volume = db_rows.add_volume("error")
+        self.reset(volume, status="maintenance")
+        self.compare_exports.assert_not_called()
+        self.compare_exports.return_value = ["A has access.", "B is logged in."]
+        with self.assertRaisesRegex(exception.Conflict, "available: .* A has access. B is logged"):
+            self.reset(volume, status="available")
+        self.compare_exports.side_effect = exception.ManagerTimeout("It did not answer.")
+        with self.assertRaisesRegex(exception.Unavailable, "not reset.* It did not answer. "):
+            self.reset(volume, attach_status="detached")
+        self.assertEqual("maintenance", db_rows.get_volume(volume["id"])["status"])
+
+    def test_reset_status_of_volume_without_backend_asks_none(self):
+        self.assertEqual(
+            "available", self.reset(db_rows.add_volume("error", host=None), status="available")
+        )
+        self.compare_exports.assert_not_called()
 
     def test_reset_status_sets_status(self):
         volume = db_rows.add_volume("creating")

@@ -38,6 +38,27 @@ class AuditTest(backends.BackendCase):
             self.assertEqual([], self.found())
         lock.assert_not_called()
 
+    def test_compare_exports_confirms_differences_under_lock(self):
+        with mock.patch.object(self.backend, "lock") as lock:
+            self.assertEqual([], runner.compare_exports(self.backend, self.ref.id))
+            lock.assert_not_called()
+            self.driver.restart()
+            (found,) = runner.compare_exports(self.backend, self.ref.id)
+            lock.assert_called_once_with(self.ref.id)
+        self.assertRegex(found, f"{self.row['id']} has no access")
+
+    def test_compare_exports_of_silent_backend_is_unavailable(self):
+        with (
+            self.driver.failing("list_exports"),
+            self.assertRaisesRegex(exception.Unavailable, "does not answer: .*The backend"),
+        ):
+            runner.compare_exports(self.backend, self.ref.id)
+
+    def test_compare_exports_of_driver_without_list_finds_nothing(self):
+        self.driver.restart()
+        self.backend.driver = backends.without_abilities(self.driver)
+        self.assertEqual([], runner.compare_exports(self.backend, self.ref.id))
+
     def test_compare_of_driver_without_list_compares_data_and_status(self):
         self.driver.restart()
         db_rows.change_volume(self.ref.id, status="deleting")
