@@ -94,6 +94,12 @@ class NoValidBackend(BadRequest):
     msg_fmt = "No backend can serve this volume: %(reason)s"
 
 
+class AbilityMissing(BadRequest):
+    """The driver of the backend cannot do this at all."""
+
+    msg_fmt = "The driver of backend %(backend)s does not have the ability %(ability)s."
+
+
 class BackendFrozen(BadRequest):
     """An administrator froze the backend: its volumes can only be attached and detached."""
 

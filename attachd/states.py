@@ -108,10 +108,18 @@ class VolumeState(enum.StrEnum):
     READY = "ready"
     EXTENDING = "extending"
     DELETING = "deleting"
+    MANAGING = "managing"
+    UNMANAGING = "unmanaging"
     MAINTENANCE = "maintenance"
     ERROR = "error"
     ERROR_DELETING = "error_deleting"
     ERROR_EXTENDING = "error_extending"
+    ERROR_MANAGING = "error_managing"
+    ERROR_UNMANAGING = "error_unmanaging"
+
+
+BEING_REMOVED = frozenset({VolumeState.DELETING, VolumeState.UNMANAGING})
+"""States in which the backend removes a volume, and then its row goes."""
 
 
 class Event(enum.StrEnum):
@@ -140,6 +148,11 @@ class Event(enum.StrEnum):
     EXTEND_FAILED = "fail to grow"
     EXTEND_LOST = "lose its growth"
     EXTEND_RESOLVED = "have its size confirmed"
+    MANAGED = "be managed"
+    MANAGE_FAILED = "fail to be managed"
+    UNMANAGE = "be unmanaged"
+    UNMANAGED = "be removed without its data"
+    UNMANAGE_FAILED = "fail to be unmanaged"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +216,20 @@ VOLUME_TRANSITIONS: Mapping[Event, Transition[VolumeState]] = MappingProxyType(
         # The size is not known: recovery asks the backend.
         Event.EXTEND_LOST: Transition(frozenset({_V.EXTENDING}), _V.ERROR_EXTENDING),
         Event.EXTEND_RESOLVED: Transition(frozenset({_V.ERROR_EXTENDING}), _V.READY),
+        Event.MANAGED: Transition(frozenset({_V.MANAGING}), _V.READY),
+        # The object is not this service's to delete: such a volume can only be unmanaged.
+        Event.MANAGE_FAILED: Transition(frozenset({_V.MANAGING}), _V.ERROR_MANAGING),
+        Event.UNMANAGE: Transition(
+            frozenset(
+                {
+                    *(_V.READY, _V.ERROR, _V.ERROR_EXTENDING),
+                    *(_V.ERROR_MANAGING, _V.ERROR_UNMANAGING),
+                }
+            ),
+            _V.UNMANAGING,
+        ),
+        Event.UNMANAGED: Transition(frozenset({_V.UNMANAGING}), None),
+        Event.UNMANAGE_FAILED: Transition(frozenset({_V.UNMANAGING}), _V.ERROR_UNMANAGING),
     }
 )
 

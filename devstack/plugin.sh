@@ -178,10 +178,11 @@ function attachd_configure_tempest {
     iniset "$TEMPEST_CONFIG" volume region "$ATTACHD_REGION_NAME"
     iniset "$TEMPEST_CONFIG" volume vendor_name attachd
     iniset "$TEMPEST_CONFIG" volume storage_protocol iSCSI
-    for feature in backup snapshot manage_volume manage_snapshot extend_attached_volume; do
+    for feature in backup snapshot manage_snapshot extend_attached_volume; do
         iniset "$TEMPEST_CONFIG" volume-feature-enabled "$feature" False
     done
     iniset "$TEMPEST_CONFIG" volume-feature-enabled clone True
+    iniset "$TEMPEST_CONFIG" volume-feature-enabled manage_volume True
     if [[ "$ATTACHD_MULTIATTACH_TYPE" != none ]]; then
         iniset "$TEMPEST_CONFIG" volume volume_type_multiattach "$ATTACHD_MULTIATTACH_TYPE"
         iniset "$TEMPEST_CONFIG" compute-feature-enabled volume_multiattach True

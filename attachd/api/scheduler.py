@@ -116,8 +116,26 @@ def select_on_host(host: str | None, request: RequestSpec) -> Destination:
 
     :raises NoValidBackend: with the reason
     """
-    _check_ability(_only(host), "clone")
+    candidates = _only(host)
+    _check_ability(candidates, "clone")
+    return select(request, candidates)
+
+
+def select_for_object(host: str, request: RequestSpec) -> Destination:
+    """Return the destination of a volume that is made of an object at ``host@backend#pool``.
+
+    :raises NoValidBackend: with the reason
+    """
+    check_manage_existing(host)
     return select(request, _only(host))
+
+
+def check_manage_existing(host: str | None) -> None:
+    """Check that the backend of ``host@backend#pool`` can manage and unmanage objects.
+
+    :raises NoValidBackend: its driver cannot do that
+    """
+    _check_ability(_list_of_host(host), "manage_existing")
 
 
 def check_online_extend(host: str | None) -> None:

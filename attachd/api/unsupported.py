@@ -34,8 +34,6 @@ UNSUPPORTED_RESOURCES: Final[Mapping[str, str]] = MappingProxyType(
         "/cgsnapshots": "snapshots of consistency groups",
         "/volume-transfers": "transfers of volumes",
         "/os-volume-transfer": "transfers of volumes",
-        "/manageable_volumes": "volumes to be managed",
-        "/os-volume-manage": "volumes to be managed",
         "/manageable_snapshots": "snapshots",
         "/os-snapshot-manage": "snapshots",
     }
@@ -96,12 +94,6 @@ UNSUPPORTED_ACTIONS: Final = (
         "os-migrate_volume_completion",
         policy.MIGRATE_COMPLETION,
         "Volumes are not migrated by this service: there is nothing to complete.",
-    ),
-    UnsupportedAction(
-        "os-unmanage",
-        policy.UNMANAGE,
-        "Volumes are not taken out of the management of this service: delete the volume, or "
-        "leave it.",
     ),
     UnsupportedAction(
         "os-volume_upload_image",

@@ -26,11 +26,13 @@ VOLUME: Final = "VOLUME"
 ERROR: Final = "ERROR"
 
 CONNECT: Final = "004"
+UNMANAGE: Final = "006"
 EXTEND: Final = "007"
 CREATE: Final = "008"
 DELETE: Final = "101"
 DISCONNECT: Final = "102"
 RESERVE: Final = "103"
+MANAGE: Final = "104"
 
 ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -40,6 +42,8 @@ ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
         DELETE: "delete volume",
         DISCONNECT: "delete attachment",
         RESERVE: "reserve volume",
+        UNMANAGE: "unmanage volume",
+        MANAGE: "manage existing storage",
     }
 )
 """Descriptions of the actions, by number."""
@@ -53,6 +57,8 @@ NOT_DETACHED: Final = "022"
 NOT_DELETED: Final = "101"
 FORCED: Final = "102"
 EXPIRED: Final = "103"
+NOT_MANAGED: Final = "104"
+NOT_UNMANAGED: Final = "105"
 
 DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -71,6 +77,8 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
             "The backend could not revoke the host's access. Delete the attachment again."
         ),
         NOT_DELETED: "The backend could not delete the volume. Delete it again.",
+        NOT_MANAGED: "The backend could not manage the object, and keeps it. Delete the volume.",
+        NOT_UNMANAGED: "The backend could not unmanage the volume. Unmanage it again.",
         FORCED: "User %(user_id)s had attachment %(attachment_id)s deleted by force.",
         EXPIRED: (
             "Reservation %(attachment_id)s has expired: it was not connected in time. Create "

@@ -31,7 +31,10 @@ _ATTACHMENTS_IN_PROGRESS = (
     AttachmentState.WITHDRAWING,
     AttachmentState.DISCONNECTING,
 )
-_VOLUMES_IN_PROGRESS = (VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING)
+_VOLUMES_IN_PROGRESS = (
+    *(VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING),
+    *(VolumeState.MANAGING, VolumeState.UNMANAGING),
+)
 
 
 Counts = Mapping[tuple[str, ...], int]

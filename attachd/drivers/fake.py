@@ -33,11 +33,57 @@ Script = Callable[[Call], None]
 """Called before anything is done; what it raises is the driver's answer."""
 
 
+class _Objects(abilities.ManageExisting):
+    """The objects of the fake driver that may become volumes."""
+
+    existing: dict[str, int]
+    _sizes: dict[str, int]
+    _granted: dict[str, dict[str, base.AccessMode]]
+    _perform: Callable[[Call], None]
+
+    def list_manageable(self) -> Iterable[abilities.ManageableObject]:
+        """List the volumes and the objects."""
+        self._perform(Call("list_manageable"))
+        volumes = [_managed(name, size * 2**30) for name, size in list(self._sizes.items())]
+        return volumes + [
+            abilities.ManageableObject({"source-name": name}, size)
+            for name, size in list(self.existing.items())
+        ]
+
+    def get_manageable(self, reference: Mapping[str, str]) -> abilities.ManageableObject:
+        """Return one of them, by its name."""
+        for found in self.list_manageable():
+            if found.reference == reference:
+                return found
+        raise exception.InvalidInput(
+            field="ref", value=dict(reference), reason="There is no object of this source-name."
+        )
+
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
+        """Make a volume of an object."""
+        self._perform(Call("manage", volume.id))
+        base.check_fencing()
+        if volume.id not in self._sizes and self.existing.pop(reference["source-name"], 0) == 0:
+            raise exception.BackendError("There is no such object.", final=True)
+        self._sizes.setdefault(volume.id, volume.size_gib)
+        return {}
+
+    def unmanage(self, volume: base.VolumeRef) -> None:
+        """Make an object of a volume, ``volume-<its id>``; refused while it is granted."""
+        self._perform(Call("unmanage", volume.id))
+        if self._granted.get(volume.id):
+            raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
+        base.check_fencing()
+        if size := self._sizes.pop(volume.id, 0):
+            self.existing[f"volume-{volume.id}"] = size * 2**30
+
+
 class FakeDriver(
     base.Driver,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
+    _Objects,
 ):
     """Grants and revokes at once, unless its options or a script make it slow or fail.
 
@@ -45,6 +91,7 @@ class FakeDriver(
     os-brick does not and refuses it, as it should: there is nothing a host could connect to.
 
     :ivar calls: the last calls, oldest first
+    :ivar existing: bytes of the objects that may become volumes, by name
     :ivar script: see :data:`Script`; for tests that need another failure than the options make
     """
 
@@ -63,7 +110,8 @@ class FakeDriver(
             "fake_fail",
             default=[],
             help="Methods of the fake driver that always fail: create, clone, delete, extend, "
-            "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except.",
+            "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, "
+            "list_manageable, manage, unmanage.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",
@@ -76,6 +124,7 @@ class FakeDriver(
         super().__init__(name, conf)
         self.calls: deque[Call] = deque(maxlen=_CALLS_KEPT)
         self.script: Script | None = None
+        self.existing: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._granted: dict[str, dict[str, base.AccessMode]] = {}
         self._boot_id = ""
@@ -214,6 +263,12 @@ class FakeDriver(
                 f"fake_fail of {self.name} says that {call.method} fails.",
                 final=self.options.fake_fail_final,
             )
+
+
+def _managed(volume_id: str, size: int) -> abilities.ManageableObject:
+    return abilities.ManageableObject(
+        {"source-name": f"volume-{volume_id}"}, size, "already managed", volume_id
+    )
 
 
 def _listed(volume_id: str, modes: Mapping[str, base.AccessMode]) -> list[base.BackendExport]:

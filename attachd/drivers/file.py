@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes as files of this machine, attached to this machine.
 
-``<file_folder>/volumes/<volume id>`` is a volume, and each export is a hard link to it,
+``<file_folder>/volumes/<volume id>`` is a volume, ``<file_folder>/volumes/manageable`` has the
+files that may become volumes, and each export is a hard link to a volume,
 ``<file_folder>/exports/<volume id>/<attachment id>``.  Where loop devices can be used, each
 export is a loop device over its link, whose path identifies the attachment
 (/sys/block/loop*/loop/backing_file); otherwise the host gets the link itself.
@@ -11,18 +12,15 @@ The number of a loop device changes over a reboot, so a host gets
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-import contextlib
-import fcntl
 import os
 from pathlib import Path
-import signal
 from typing import Any, NamedTuple
 
 from oslo_config import cfg
 from oslo_log import log
 
 from attachd import exception
-from attachd.drivers import abilities, base, loop, sparse
+from attachd.drivers import abilities, base, existing_files, linked_files, loop, sparse
 
 LOG = log.getLogger(__name__)
 
@@ -46,7 +44,13 @@ class _Granted(NamedTuple):
     parts: tuple[str, ...] = ()
 
 
-class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.Evict):
+class FileDriver(
+    base.Driver,
+    abilities.Clone,
+    abilities.OnlineExtend,
+    abilities.Evict,
+    existing_files.ManageFiles,
+):
     """Sparse files, as loop devices or as plain files, for hosts that are this machine.
 
     A link cannot be read-only for one host and writable for another: without loop devices the mode
@@ -81,15 +85,17 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
         folder = Path(self.options.file_folder).absolute()
-        self._volumes = sparse.SparseFiles(folder / "volumes")
-        self._exports = folder / "exports"
+        self._volumes = linked_files.LinkedFiles(folder)
+        self.existing_files = existing_files.ExistingFiles(
+            self._volumes, lambda volume: self._volumes.remove_links(volume.id)
+        )
         self._devices = Path(self.options.file_devices_dir).absolute()
         self._loops = False
 
     def setup(self) -> None:
         """Create the directories and check whether loop devices can be used."""
         self._volumes.prepare()
-        sparse.make_private_folder(self._exports)
+        self.existing_files.prepare()
         setting = self.options.file_loop_devices
         lacking = "" if setting == "never" else loop.unavailable()
         if lacking and setting == "always":
@@ -122,8 +128,6 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
 
     def delete(self, volume: base.VolumeRef) -> None:
         """Delete the volume's file; refused while it is exported."""
-        with sparse.map_os_errors(f"Volume {volume.id} could not be deleted"):
-            _remove_folder(self._folder(volume))
         self._volumes.delete(volume.id)
 
     def extend(
@@ -143,7 +147,10 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
         """
         link = self._link(volume, export)
         with sparse.map_os_errors(f"Volume {volume.id} could not be exported"):
-            self._make_link(self._volumes.existing(volume.id), link)
+            self._volumes.link(volume.id, export.attachment_id)
+            if not self._loops:
+                # What outlives a boot has to be on disk; a loop device is granted anew.
+                self._volumes.sync_link(link)
             path = self._device(link, export.mode) if self._loops else link
         data = {"device_path": f"{path}", "volume_id": volume.id, "access_mode": export.mode}
         return {"driver_volume_type": "local", "data": data}
@@ -164,16 +171,11 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
             # Without loop devices the directory need not be readable for this process.
             if os.path.lexists(name):
                 name.unlink(missing_ok=True)
-            if not self._loops and not others and _in_use(link):
+            if not self._loops and not others and existing_files.is_open(link):
                 raise exception.BackendError(
                     f"{link} is still open on this host; close it, then detach again."
                 )
-            base.check_fencing()
-            link.unlink(missing_ok=True)
-            base.check_fencing()
-            # The directory stays while others have their links in it.
-            with contextlib.suppress(OSError):
-                link.parent.rmdir()
+            self._volumes.unlink(link)
 
     def boot_id(self) -> str:
         """Return the boot id of the machine: loop devices do not survive a reboot; links do."""
@@ -181,13 +183,13 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
 
     def list_exports(self) -> Iterable[base.BackendExport]:
         """List links and the devices over them; open devices cannot be detected."""
-        with sparse.map_os_errors(f"{self._exports} could not be listed"):
-            return _listed(self._granted_in(self._exports))
+        with sparse.map_os_errors(f"{self._volumes.exports} could not be listed"):
+            return _listed(self._granted_in(self._volumes.exports))
 
     def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
         """List the links in the volume's directory."""
-        folder = self._exports / volume.id
-        if folder.parent != self._exports:
+        folder = self._volumes.exports / volume.id
+        if folder.parent != self._volumes.exports:
             return ()  # No volume has such an id.
         with sparse.map_os_errors(f"{folder} could not be listed"):
             return _listed(self._granted_in(folder))
@@ -206,7 +208,7 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
         """Free the devices and remove the links of exports that are not in ``staying``."""
         kept = {item.attachment_id: item for item in staying}
         with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
-            for grant in list(self._granted_in(self._folder(volume))):
+            for grant in list(self._granted_in(self._volumes.link_folder(volume.id))):
                 if grant.attachment_id not in kept:
                     self.revoke(volume, base.Export(grant.attachment_id, {}), staying)
                 elif self._loops:
@@ -219,7 +221,7 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
 
     def _granted_in(self, folder: Path) -> Iterator["_Granted"]:
         """Find links in a directory, and devices over present or former links."""
-        links = set(_files_below(folder, self._exports))
+        links = self._volumes.links(folder)
         over: dict[Path, list[loop.LoopDevice]] = {}
         for link, device in loop.under(folder) if self._loops else ():
             over.setdefault(link, []).append(device)
@@ -235,22 +237,8 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
                 link.parent.name, link.name, tuple(modes) if self._loops else ("rw",), parts
             )
 
-    def _folder(self, volume: base.VolumeRef) -> Path:
-        return self._exports / sparse.plain_name(volume.id)
-
     def _link(self, volume: base.VolumeRef, export: base.Export) -> Path:
-        return self._folder(volume) / sparse.plain_name(export.attachment_id)
-
-    def _make_link(self, file: Path, link: Path) -> None:
-        base.check_fencing()
-        link.parent.mkdir(mode=0o700, exist_ok=True)
-        base.check_fencing()
-        with contextlib.suppress(FileExistsError):
-            os.link(file, link)
-            if not self._loops:
-                # What outlives a boot has to be on disk; a loop device is granted anew.
-                sparse.sync_folder(link.parent)
-                sparse.sync_folder(self._exports)
+        return self._volumes.link_path(volume.id, export.attachment_id)
 
     def _device(self, link: Path, mode: base.AccessMode) -> Path:
         """Return the name of a device over the link; create it if there is none."""
@@ -272,17 +260,6 @@ class FileDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities
         return name
 
 
-def _files_below(folder: Path, root: Path) -> Iterator[Path]:
-    """List the files in a directory, or in the directories of the root, while they change."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            if folder == root:
-                yield from _files_below(path, root)
-            else:
-                yield path
-
-
 def _listed(granted: Iterable[_Granted]) -> list[base.BackendExport]:
     """Group by volume and mode; parts grant no access by themselves."""
     holders: dict[tuple[str, base.AccessMode], set[str]] = {}
@@ -299,46 +276,8 @@ def _listed(granted: Iterable[_Granted]) -> list[base.BackendExport]:
     ]
 
 
-def _remove_folder(folder: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if held := sorted(link.name for link in folder.iterdir()):
-            raise exception.BackendError(
-                f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
-                final=True,
-            )
-        base.check_fencing()
-        folder.rmdir()
-
-
 def _leads_to(name: Path, device: str) -> bool:
     try:
         return f"{name.readlink()}" == device
     except OSError:
         return False
-
-
-def _in_use(file: Path) -> bool:
-    """Return whether a process of this machine has the file open.
-
-    The kernel grants a lease for writing only to the sole user of a file.  Without leases use
-    cannot be detected, and the answer is False.  A process that opens the file at this moment
-    makes the kernel send a signal: SIGURG, which processes ignore, instead of SIGIO, which ends
-    them.
-
-    Source: fcntl(2), F_SETLEASE.
-    """
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        # Closing gives the lease back.
-        os.close(descriptor)
-    return False

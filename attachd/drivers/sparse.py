@@ -49,7 +49,7 @@ class SparseFiles:
         """Create the file, all zeros, unless it exists; never shorten it."""
         path = self.path(volume.id)
         try:
-            _grow(path, volume.size_gib * GIB, os.O_CREAT)
+            grow(path, volume.size_gib * GIB, os.O_CREAT)
             sync_folder(self.folder)
         except (OSError, OverflowError) as error:
             raise exception.BackendError(
@@ -70,7 +70,7 @@ class SparseFiles:
             # The source may have grown since its size was asked for.
             base.check_fencing()
             os.truncate(part, volume.size_gib * GIB)
-            _grow(part, volume.size_gib * GIB)
+            grow(part, volume.size_gib * GIB)
             base.check_fencing()
             part.rename(path)
             sync_folder(self.folder)
@@ -101,7 +101,7 @@ class SparseFiles:
         """Extend the file with zeros; never shorten it."""
         path = self.existing(volume_id)
         with map_os_errors(f"Volume {volume_id} could not be extended"):
-            _grow(path, size_gib * GIB)
+            grow(path, size_gib * GIB)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all volumes in bytes, by id."""
@@ -175,7 +175,11 @@ def map_os_errors(what_failed: str) -> Iterator[None]:
         raise exception.BackendError(f"{what_failed}: {error}.") from error
 
 
-def _grow(path: Path, size: int, flags: int = 0) -> None:
+def grow(path: Path, size: int, flags: int = 0) -> None:
+    """Extend a file with zeros, never shorten it, and synchronize it.
+
+    :param flags: further ones to open it with
+    """
     base.check_fencing()
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     try:

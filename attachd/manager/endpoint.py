@@ -41,6 +41,26 @@ class _VolumeMethods:
         """See manager_api.extend_volume()."""
         volumes.extend(self._backend, volume.id)
 
+    def manage_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.manage_volume()."""
+        volumes.manage(self._backend, volume.id)
+
+    def unmanage_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See manager_api.unmanage_volume()."""
+        volumes.unmanage(self._backend, volume.id)
+
+    @expected_errors
+    def list_manageable(self, _context: RequestContext) -> list[dict[str, Any]]:
+        """See manager_api.list_manageable()."""
+        return volumes.list_manageable(self._backend)
+
+    @expected_errors
+    def get_manageable(
+        self, _context: RequestContext, reference: dict[str, str]
+    ) -> dict[str, Any]:
+        """See manager_api.get_manageable()."""
+        return volumes.get_manageable(self._backend, reference)
+
 
 class Endpoint(_VolumeMethods):
     """The calls and casts for one backend; AttachdErrors are answers to calls."""

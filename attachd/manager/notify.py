@@ -32,6 +32,8 @@ _ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
         Event.DELETE_FAILED: (messages_db.DELETE, messages_db.NOT_DELETED),
         Event.EXTEND_FAILED: (messages_db.EXTEND, messages_db.NOT_EXTENDED),
         Event.EXTEND_LOST: (messages_db.EXTEND, messages_db.NOT_EXTENDED),
+        Event.MANAGE_FAILED: (messages_db.MANAGE, messages_db.NOT_MANAGED),
+        Event.UNMANAGE_FAILED: (messages_db.UNMANAGE, messages_db.NOT_UNMANAGED),
         Event.CONNECT_FAILED: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
         Event.CONNECT_LOST: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
         Event.DISCONNECT_FAILED: (messages_db.DISCONNECT, messages_db.NOT_DETACHED),
@@ -49,7 +51,8 @@ def volume_event(
     :param changed: columns whose values have changed since
     """
     # The host of a new volume includes the pool.
-    host = row["host"] if event.startswith("create.") else backend.host
+    is_new = event.startswith(("create.", "manage_existing."))
+    host = row["host"] if is_new else backend.host
     notifications.volume(event, row["id"], {**row, **changed}, attachments, host=host)
 
 

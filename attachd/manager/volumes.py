@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Create, copy, delete and extend volumes: the flow, and the row after it.
+"""Create, copy, delete, extend, manage and unmanage volumes: the flow, and the row after it.
 
 The API has stored the row, with the operation that is to be done, before it sent the message.  A
 duplicate or late message finds the row in another state and does nothing.
@@ -7,6 +7,7 @@ duplicate or late message finds the row in another state and does nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
+import dataclasses
 import time
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as db
 from attachd.db.volumes import updates
 from attachd.drivers import base
+from attachd.drivers.abilities import ManageExisting
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
@@ -28,7 +30,10 @@ from attachd.states import Event, VolumeState
 
 LOG = log.getLogger(__name__)
 
-FAILURES: Final = (flow_runner.FlowFailed, exception.Unavailable, exception.VolumeNotFound)
+FAILURES: Final = (
+    *(flow_runner.FlowFailed, exception.Unavailable, exception.VolumeNotFound),
+    exception.AbilityMissing,
+)
 """The errors that end an operation on a volume and are stored in its row."""
 
 PROGRESS_INTERVAL: Final = 5.0
@@ -193,6 +198,99 @@ def _record_extended(
         notify.request_reconcile(attachments)
 
 
+def manage(backend: Backend, volume_id: str) -> None:
+    """Make a volume of an object; its row becomes ``ready``, or ``error_managing``.
+
+    Until then the row has the reference of the object as ``provider``.  While the backend is away,
+    it is left to recovery.
+    """
+    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+        row = get_in_state(volume_id, VolumeState.MANAGING)
+        if row is None:
+            return
+        notify.volume_event(backend, "manage_existing.start", row)
+        reference, new = row["provider"], {**row, "provider": {}}
+        try:
+            backend.check_ready()
+            driver = _driver_to_manage(backend)
+            flow = volume_flows.build_manage(driver, backends.volume_ref(new), reference)
+            provided = flow_runner.run(flow, {})
+        except FAILURES as failure:
+            if not _is_left_to_recovery(volume_id, failure):
+                record_failure(lease, Event.MANAGE_FAILED, failure, provider={})
+            return
+        provider, secrets = backends.split_secrets(provided["answer"])
+        values = {
+            "provider": provider,
+            **secrets,
+            "launched_at": models.now(),
+            "shared_targets": backend.driver.SHARED_TARGETS,
+        }
+        if after := record_result(lease, Event.MANAGED, {**values, **NO_ERROR}):
+            notify.volume_event(backend, "manage_existing.end", row, **after)
+
+
+def unmanage(backend: Backend, volume_id: str) -> None:
+    """Remove the row and keep the data; or the row becomes ``error_unmanaging``.
+
+    While the backend is away, it is left to recovery.
+    """
+    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+        row = get_in_state(volume_id, VolumeState.UNMANAGING)
+        if row is None:
+            return
+        notify.volume_event(backend, "unmanage.start", row)
+        try:
+            backend.check_ready()
+            driver = _driver_to_manage(backend)
+            flow = volume_flows.build_unmanage(driver, backends.volume_ref(row))
+            flow_runner.run(flow, {})
+        except FAILURES as failure:
+            if not _is_left_to_recovery(volume_id, failure):
+                record_failure(lease, Event.UNMANAGE_FAILED, failure)
+            return
+        if record_result(lease, Event.UNMANAGED, {}) is None:
+            return
+        notify.volume_event(backend, "unmanage.end", row, status="deleted")
+        backend.delete_lock_files(volume_id)
+
+
+def list_manageable(backend: Backend) -> list[dict[str, Any]]:
+    """Return the volumes and the objects of a backend, as of manager_api.list_manageable()."""
+    with _backend_answers(backend):
+        found = _driver_to_manage(backend).list_manageable()
+        return [dataclasses.asdict(item) for item in found]
+
+
+def get_manageable(backend: Backend, reference: Mapping[str, str]) -> dict[str, Any]:
+    """Return one of them, as of manager_api.get_manageable()."""
+    with _backend_answers(backend):
+        found = _driver_to_manage(backend).get_manageable(reference)
+        return dataclasses.asdict(found)
+
+
+def _driver_to_manage(backend: Backend) -> ManageExisting:
+    """Return the driver.
+
+    :raises AbilityMissing: it cannot manage objects
+    """
+    if not isinstance(backend.driver, ManageExisting):
+        raise exception.AbilityMissing(backend=backend.name, ability="manage_existing")
+    return backend.driver
+
+
+@contextlib.contextmanager
+def _backend_answers(backend: Backend) -> Iterator[None]:
+    """Raise Unavailable while the backend does not answer."""
+    backend.check_ready()
+    try:
+        yield
+    except exception.BackendError as error:
+        raise exception.Unavailable(
+            reason=f"Backend {backend.name} does not answer: {flow_runner.public_reason(error)}"
+        ) from error
+
+
 @contextlib.contextmanager
 def ignore_missing(volume_id: str) -> Iterator[None]:
     """Do nothing if the volume does not exist any more."""
@@ -215,13 +313,25 @@ def get_in_state(volume_id: str, expected: VolumeState) -> db.Row | None:
     return row
 
 
-def record_failure(lease: VolumeLease, event: Event, failure: Exception) -> None:
-    """Store the failure and a message to the user; unless another manager continues the work."""
+def record_failure(lease: VolumeLease, event: Event, failure: Exception, **values: Any) -> None:
+    """Store the failure and a message to the user; unless another manager continues the work.
+
+    :param values: columns to store with it
+    """
     if lease.is_fenced():
         return
     cause = _cause(failure)
-    if row := record_result(lease, event, {"error": flow_runner.reason(cause)}):
+    if row := record_result(lease, event, {"error": flow_runner.reason(cause), **values}):
         notify.volume_message(row, event, cause)
+
+
+def _is_left_to_recovery(volume_id: str, failure: Exception) -> bool:
+    """Return whether an operation failed because the backend is away: it is tried again."""
+    cause = _cause(failure)
+    if not isinstance(cause, exception.BackendUnavailable | exception.BackendUnreachable):
+        return False
+    LOG.warning("Volume %s: left to recovery: %s", volume_id, flow_runner.reason(cause))
+    return True
 
 
 def _cause(failure: Exception) -> Exception:

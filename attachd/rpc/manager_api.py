@@ -8,6 +8,7 @@ Version history of the contract:
   get_log_levels
 * 1.1: check_attach
 * 1.2: compare_exports
+* 1.3: manage_volume, unmanage_volume, list_manageable, get_manageable
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -24,11 +25,15 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.2"
+VERSION = "1.3"
 
 _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     "check_attach": IntroducedIn("1.1"),
     "compare_exports": IntroducedIn("1.2"),
+    **dict.fromkeys(
+        ("manage_volume", "unmanage_volume", "list_manageable", "get_manageable"),
+        IntroducedIn("1.3"),
+    ),
 }
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
@@ -266,6 +271,60 @@ def extend_volume(context: RequestContext, volume: Volume) -> None:
     """Request growth to the row's ``new_size_gib``; on failure it becomes ``error_extending``."""
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         _manager(volume.backend).cast(context, "extend_volume", volume=volume)
+
+
+def manage_volume(context: RequestContext, volume: Volume) -> None:
+    """Request that the object of the row becomes the volume, or it is ``error_managing``."""
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
+        _manager(volume.backend).cast(context, "manage_volume", volume=volume)
+
+
+def unmanage_volume(context: RequestContext, volume: Volume) -> None:
+    """Request that the row disappears and the data stays, or it is ``error_unmanaging``."""
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
+        _manager(volume.backend).cast(context, "unmanage_volume", volume=volume)
+
+
+class Manageable(TypedDict):
+    """A volume, or an object that may become one.
+
+    :ivar reference: its name at the backend, as drivers define it
+    :ivar refusal: why it cannot be managed; "": it can
+    :ivar volume_id: of the volume that it is; "": none
+    :ivar pool: "": the backend has only one
+    """
+
+    reference: dict[str, str]
+    size_bytes: int
+    refusal: str
+    volume_id: str
+    pool: str
+
+
+def list_manageable(context: RequestContext, host: str) -> list[Manageable]:
+    """List the volumes and the objects of ``host@backend``.
+
+    :raises AbilityMissing: its driver cannot manage objects
+    :raises TooManyCalls: the project has too many waiting calls
+    :raises ManagerTimeout: no answer in time
+    :raises Unavailable: the backend or its manager does not answer
+    """
+    slot = bulkheads.slot(host, None, context.project_id)
+    with map_rpc_errors(host, "its objects"), slot:
+        found: list[Manageable] = _manager(host).call(context, "list_manageable")
+    return found
+
+
+def get_manageable(context: RequestContext, host: str, reference: dict[str, str]) -> Manageable:
+    """Return one object of ``host@backend``.
+
+    :raises InvalidInput: of the field "ref": there is no such object
+    :raises: as :func:`list_manageable`
+    """
+    slot = bulkheads.slot(host, None, context.project_id)
+    with map_rpc_errors(host, "its objects"), slot:
+        found: Manageable = _manager(host).call(context, "get_manageable", reference=reference)
+    return found
 
 
 def set_log_levels(

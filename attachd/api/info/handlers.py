@@ -51,7 +51,9 @@ EXTENSIONS: Final = (
         "VolumeEncryptionMetadata",
         "Volumes show how they are encrypted.",
     ),
+    Extension("os-volume-manage", "VolumeManage", "Existing objects of backends become volumes."),
     Extension("os-volume-type-access", "VolumeTypeAccess", "Types are private, or for projects."),
+    Extension("os-volume-unmanage", "VolumeUnmanage", "Volumes are removed without their data."),
     Extension("qos-specs", "Qos_specs_manage", "Volume types have QoS specs."),
     Extension("scheduler-stats", "Scheduler_stats", "The pools of backends are listed."),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the managers to create, delete and extend volumes.
+"""Requests to the managers to create, delete, extend, manage and unmanage volumes.
 
 Each row records the pending work before the message is sent, so a manager that is down finds it
 later.  If the message cannot be sent, the row records the failure: no volume waits indefinitely.
@@ -19,15 +19,18 @@ from attachd.states import Event, VolumeState
 
 
 def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
-    """Store a volume and have it created.
+    """Store a volume and have it created, or managed.
 
+    :param values: with the state ``managing`` for a volume that is made of an object
     :raises Unavailable: the message could not be sent; the volume is in error
     """
     volume = Volume.create(ctx, values)
+    is_new = volume.state == VolumeState.CREATING
     try:
-        manager_api.create_volume(ctx, volume)
+        _request_new(ctx, volume)
     except exception.AttachdError as error:
-        if _revert_if_unsent(volume, Event.CREATE_FAILED, error=str(error)):
+        failed = Event.CREATE_FAILED if is_new else Event.MANAGE_FAILED
+        if _revert_if_unsent(volume, failed, error=str(error), provider={}):
             raise exception.Unavailable(
                 reason=f"Volume {volume.id} was not created and is in error: {error} Delete it."
             ) from error
@@ -50,9 +53,16 @@ def create_once(
     if volume is None:
         volume = Volume.create(ctx, values(), claim)
         claim.held = True
+    _request_new(ctx, volume)
+    return volume
+
+
+def _request_new(ctx: RequestContext, volume: Volume) -> None:
+    """Request what a new volume still needs."""
     if volume.state == VolumeState.CREATING:
         manager_api.create_volume(ctx, volume)
-    return volume
+    elif volume.state == VolumeState.MANAGING:
+        manager_api.manage_volume(ctx, volume)
 
 
 def replay_create(ctx: RequestContext, volume_id: str, kept: Any) -> Any:
@@ -70,11 +80,31 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
     :raises BackendFrozen: its backend is frozen
     """
     scheduler.check_not_frozen(volume.host)
+    if volume.state == VolumeState.ERROR_MANAGING:
+        unmanage(ctx, volume)  # It has no data of its own.
+        return
     volume.fire(Event.DELETE)
     try:
         manager_api.delete_volume(ctx, volume)
     except exception.AttachdError as error:
         if _revert_if_unsent(volume, Event.DELETE_FAILED, error=str(error)):
+            raise
+
+
+def unmanage(ctx: RequestContext, volume: Volume) -> None:
+    """Mark a volume and have it removed without its data.
+
+    :raises NoValidBackend: its backend reports that it cannot do this
+    :raises InvalidTransition: its state does not allow it
+    :raises InvalidVolume: it has attachments, or is being cloned
+    :raises Unavailable: the message could not be sent; the volume is in ``error_unmanaging``
+    """
+    scheduler.check_manage_existing(volume.host)
+    volume.fire(Event.UNMANAGE)
+    try:
+        manager_api.unmanage_volume(ctx, volume)
+    except exception.AttachdError as error:
+        if _revert_if_unsent(volume, Event.UNMANAGE_FAILED, error=str(error)):
             raise
 
 

@@ -37,9 +37,7 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     source = source_volume(ctx, requested)
     volume_type = requested_type(ctx, requested, source)
     specs = volume_type["extra_specs"] if volume_type else {}
-    may_be_shared = multiattach.parse(specs).multiattach
-    if may_be_shared:
-        ctx.authorize(policy.MULTIATTACH)
+    may_be_shared = authorize_sharing(ctx, volume_type)
     size = requested_size(requested, source)
     check_size(volume_type, size)
     zone = requested.get("availability_zone")
@@ -63,6 +61,17 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
         "host": place.host,
         "availability_zone": place.availability_zone,
     }
+
+
+def authorize_sharing(ctx: RequestContext, volume_type: lookup.Row | None) -> bool:
+    """Return whether volumes of a type are multiattach.
+
+    :raises Forbidden: they are, which policy denies the caller
+    """
+    is_shared = multiattach.parse(volume_type["extra_specs"] if volume_type else {}).multiattach
+    if is_shared:
+        ctx.authorize(policy.MULTIATTACH)
+    return is_shared
 
 
 def name_and_description(requested: CreateRequest) -> dict[str, str | None]:

@@ -29,7 +29,9 @@ FORCE_DELETE_ACTION = "volume_extension:volume_admin_actions:force_delete"
 EXTEND_COMPLETION = "volume_extension:volume_admin_actions:extend_volume_completion"
 MIGRATE = "volume_extension:volume_admin_actions:migrate_volume"
 MIGRATE_COMPLETION = "volume_extension:volume_admin_actions:migrate_volume_completion"
+MANAGE = "volume_extension:volume_manage"
 UNMANAGE = "volume_extension:volume_unmanage"
+LIST_MANAGEABLE = "volume_extension:list_manageable"
 UPLOAD_IMAGE = "volume_extension:volume_actions:upload_image"
 REIMAGE = "volume:reimage"
 REVERT = "volume:revert_to_snapshot"
@@ -163,6 +165,28 @@ RULES = [
         "Confirm that the user of a volume has seen its new size.",
         f"{_ACTION} (os-extend_volume_completion)",
     ),
+    policy.rule(
+        MANAGE,
+        policy.ADMIN,
+        "Make a volume of an existing object of a backend.",
+        "POST /manageable_volumes",
+        "POST /os-volume-manage",
+    ),
+    policy.rule(
+        UNMANAGE,
+        policy.ADMIN,
+        "Stop managing a volume, without deleting its data.",
+        f"{_ACTION} (os-unmanage)",
+    ),
+    policy.rule(
+        LIST_MANAGEABLE,
+        policy.ADMIN,
+        "List the objects of a backend that can be managed.",
+        "GET /manageable_volumes",
+        "GET /manageable_volumes/detail",
+        "GET /os-volume-manage",
+        "GET /os-volume-manage/detail",
+    ),
     # These actions are refused.  The rules decide who gets that answer, and keep policy files
     # of other deployments valid.
     policy.rule(
@@ -173,12 +197,6 @@ RULES = [
         policy.ADMIN,
         "Complete the migration of a volume: refused.",
         f"{_ACTION} (os-migrate_volume_completion)",
-    ),
-    policy.rule(
-        UNMANAGE,
-        policy.ADMIN,
-        "Stop managing a volume without deleting its data: refused.",
-        f"{_ACTION} (os-unmanage)",
     ),
     policy.rule(
         UPLOAD_IMAGE,

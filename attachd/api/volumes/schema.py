@@ -62,6 +62,28 @@ UPDATE: Final = [
     (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, wrapped("volume", {**_CHANGES, "minProperties": 1})),
 ]
 
+_EXISTING: Final = {
+    **dict.fromkeys(("name", "description", "host", "volume_type"), OPTIONAL_TEXT),
+    "availability_zone": OPTIONAL_TEXT,
+    "bootable": {"anyOf": [{"type": "null"}, BOOLEAN]},
+    "metadata": {**METADATA, "type": ["object", "null"]},
+    "ref": {
+        "type": ["object", "string"],
+        "maxLength": 255,
+        "maxProperties": 16,
+        "patternProperties": {r"\A[a-zA-Z0-9_-]{1,64}\Z": TEXT},
+        "additionalProperties": False,
+        "description": "the name of an object at its backend",
+    },
+}
+MANAGE: Final = [
+    (mv.BASE, wrapped("volume", fields(_EXISTING, "ref"))),
+    (
+        mv.VOLUME_MIGRATE_CLUSTER,
+        wrapped("volume", fields({**_EXISTING, "cluster": OPTIONAL_TEXT}, "ref")),
+    ),
+]
+
 PAIRS: Final = wrapped("metadata", METADATA)
 PAIR: Final = wrapped("meta", {**METADATA, "minProperties": 1, "maxProperties": 1})
 

@@ -53,12 +53,12 @@ class VolumeAttachment(TypedDict):
     created_at: NotRequired[Annotated[datetime.datetime, mv.EXT_BASE]]
 
 
-class VolumeDetail(TypedDict):
-    """A volume.
+class BaseDetail(TypedDict):
+    """A volume as in the first version.
 
     :ivar size: in GiB
     :ivar bootable: "true" or "false"
-    :ivar migration_status: for administrators; ``provider_id`` and ``cluster_name`` too
+    :ivar migration_status: for administrators
     :ivar attachments: those that are attached; under attachd 1.0 all
     :ivar attachment_count: how many of them are ``attached``
     :ivar progress: per cent that are copied, of a clone that is being created; absent until its
@@ -88,6 +88,14 @@ class VolumeDetail(TypedDict):
     attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
     progress: NotRequired[Annotated[int, mv.EXT_BASE]]
     migration_status: NotRequired[None]
+
+
+class VolumeDetail(BaseDetail):
+    """A volume.
+
+    :ivar provider_id: for administrators, as ``cluster_name``
+    """
+
     group_id: Annotated[None, mv.GROUP_VOLUME]
     provider_id: NotRequired[Annotated[None, mv.VOLUME_DETAIL_PROVIDER_ID]]
     shared_targets: Annotated[bool | None, mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS]
@@ -122,6 +130,11 @@ LIST_EXTRAS: Final = {
     "count": NotRequired[Annotated[int, mv.SUPPORT_COUNT_INFO]],
 }
 """What a list may have besides the volumes."""
+
+_STATUSES: Final = {"managing": "creating", "error_managing": "error"}
+"""Statuses that clients know by another name.
+
+Source: the Block Storage service's view of volumes."""
 
 _VISIBLE = ("readonly", "attached_mode")
 """Keys of the administrative metadata that are shown among the users' own."""
@@ -215,7 +228,7 @@ def updated(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
     """Return a volume as in the answer to its update: without the extended attributes."""
     shown = {
         "id": volume.id,
-        "status": volume.status,
+        "status": _STATUSES.get(volume.status, volume.status),
         "size": volume.size_gib,
         "availability_zone": volume.availability_zone,
         "created_at": volume.created_at,

@@ -161,10 +161,10 @@ def describe_all(attachments: Sequence[Row]) -> str:
 
 
 def check_detached(row: Row, attachments: Sequence[Row]) -> None:
-    """Check that a volume that is to be deleted has no holder; raises InvalidVolume."""
+    """Check that a volume that is to be removed has no holder; raises InvalidVolume."""
     if attachments:
         raise exception.InvalidVolume(
-            reason=f"Volume {row['id']} cannot be deleted while it has attachments: "
+            reason=f"Volume {row['id']} cannot be removed while it has attachments: "
             f"{describe_all(attachments)}."
         )
 
@@ -272,10 +272,10 @@ def move(
     :raises: as store.move()
     """
     others = [row for row in rows if row is not current]
-    if volume["state"] == VolumeState.DELETING and current["state"] in states.INACTIVE:
-        # It did not prevent the deletion of its volume, and goes with it: if it counted again, the
+    if volume["state"] in states.BEING_REMOVED and current["state"] in states.INACTIVE:
+        # It did not prevent the removal of its volume, and goes with it: if it counted again, the
         # volume's data would be removed and its row could not.
-        raise exception.Conflict(reason=f"Volume {volume['id']} is being deleted.")
+        raise exception.Conflict(reason=f"Volume {volume['id']} is {volume['state']}.")
     source = AttachmentState(current["state"])
     stored = dict(values)
     if guard is not None:

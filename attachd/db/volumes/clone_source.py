@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the source of a clone, when the clone is created and when the source is deleted.
+"""Checks of the source of a clone, when the clone is created and when the source is removed.
 
 A source is locked while its clone is stored, so that it is not being deleted: from then on the row
 of the clone keeps it, until the clone has its data.
@@ -64,7 +64,7 @@ def copy_image_metadata(connection: sa.Connection, copy: Row) -> None:
 
 
 def check_no_pending_clone(connection: sa.Connection, volume_id: str) -> None:
-    """Check that a volume, whose row is locked, may be deleted.
+    """Check that a volume, whose row is locked, may be removed.
 
     :raises InvalidVolume: it is being cloned
     """
@@ -74,5 +74,5 @@ def check_no_pending_clone(connection: sa.Connection, volume_id: str) -> None:
     copy = connection.execute(waiting.limit(1)).scalar_one_or_none()
     if copy is not None:
         raise exception.InvalidVolume(
-            reason=f"Volume {volume_id} cannot be deleted while it is copied to volume {copy}."
+            reason=f"Volume {volume_id} cannot be removed while it is copied to volume {copy}."
         )

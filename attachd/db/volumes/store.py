@@ -27,8 +27,15 @@ Row = dict[str, Any]
 _VOLUMES = models.volumes
 _ATTACHMENTS = models.attachments
 
-IN_PROGRESS = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
+IN_PROGRESS = frozenset(
+    {
+        *(VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING),
+        *(VolumeState.MANAGING, VolumeState.UNMANAGING),
+    }
+)
 """States in which the backend's manager has work to do."""
+
+_REMOVALS = frozenset({Event.DELETE, Event.DELETED, Event.UNMANAGE, Event.UNMANAGED})
 
 _RECOVERABLE = IN_PROGRESS | {VolumeState.ERROR_EXTENDING}
 """Of those in error_extending, only the volumes with an owner: their size is not known."""
@@ -74,6 +81,13 @@ def _get(statement: CompiledStatement, params: Row) -> Row:
 
 
 @retried
+def exists(volume_id: str) -> bool:
+    """Return whether there is a volume."""
+    statement = sa.select(_VOLUMES.c.id).where(_VOLUMES.c.id == volume_id)
+    return bool(session.fetch_all(statement))
+
+
+@retried
 def update(volume_id: str, values: Mapping[str, Any]) -> None:
     """Store columns that no transition depends on, such as ``name``.
 
@@ -100,7 +114,7 @@ def move(
     :returns: the row after it; its last content if the transition removed it
     :raises VolumeNotFound: it does not exist any more
     :raises InvalidTransition: it is in no state for this event
-    :raises InvalidVolume: it cannot be deleted while it is attached or cloned
+    :raises InvalidVolume: it cannot be removed while it is attached or cloned
     :raises TakenOver: another process works on it by now
     """
     with session.writer() as connection:
@@ -135,9 +149,9 @@ def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str
             kind="Volume", id=row["id"], source=row["state"], event=event.value
         )
     attached = attachment_rows.list_holding(connection, row["id"])
-    if event in {Event.DELETE, Event.DELETED}:
+    if event in _REMOVALS:
         attachment_rows.check_detached(row, attached)
-    if event is Event.DELETE:
+    if event in {Event.DELETE, Event.UNMANAGE}:
         clone_source.check_no_pending_clone(connection, row["id"])
     if allowed.target is None:
         _delete(connection, row["id"])
@@ -192,6 +206,10 @@ def _update_state(
     row.update(stored)
 
 
+_NOT_MANAGED = frozenset({VolumeState.MANAGING, VolumeState.ERROR_MANAGING})
+"""States of volumes without data: a deletion after a reset could delete an object that is not
+theirs."""
+
 RESET_STATES: Mapping[str, VolumeState] = {
     "available": VolumeState.READY,
     "in-use": VolumeState.READY,
@@ -217,13 +235,14 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
     :returns: the row after it
     :raises VolumeNotFound: there is none
     :raises BadRequest: the volume's attachments contradict it
-    :raises InvalidTransition: its data is being removed at the moment
+    :raises InvalidTransition: its data is being removed at the moment, or is an object that was
+        not managed
     """
     with session.writer() as connection:
         row = lock(connection, volume_id)
         attachments = attachment_rows.list_holding(connection, volume_id)
         state = RESET_STATES[status] if status else VolumeState(row["state"])
-        if row["state"] == VolumeState.DELETING and state is VolumeState.READY:
+        if row["state"] in states.BEING_REMOVED and state is VolumeState.READY:
             leases.check_not_held(connection, row, "become available again")
         if status in {"available", "in-use"}:
             attachments = _drop_unverified(connection, row, attachments)
@@ -232,6 +251,10 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
         _check_requested("status", status, derived.status, attachments)
         _check_requested("attach_status", attach_status, derived.attach_status, attachments)
         if status:
+            if row["state"] in _NOT_MANAGED:
+                raise exception.InvalidTransition(
+                    kind="Volume", id=volume_id, source=row["state"], event="be reset; unmanage it"
+                )
             values: Row = {"owner": None, "new_size_gib": None}
             if state is VolumeState.READY:
                 values["error"] = None

@@ -22,7 +22,7 @@ import weakref
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base, sparse
+from attachd.drivers import abilities, base, existing_files, sparse
 from attachd.drivers.tgt import client, listing, names, parser
 from attachd.drivers.tgt.targets import TargetManager
 
@@ -56,7 +56,13 @@ class _Lock:
         self.mutex = threading.Lock()
 
 
-class TgtDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.Evict):
+class TgtDriver(
+    base.Driver,
+    abilities.Clone,
+    abilities.OnlineExtend,
+    abilities.Evict,
+    existing_files.ManageFiles,
+):
     """iSCSI targets of one tgtd, which must run as the same user and group as the manager.
 
     Besides the accounts of hosts tgtd has the *sentinel*, an account of the driver with an unknown
@@ -121,6 +127,9 @@ class TgtDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.
         options = self.options
         self._locks = VolumeLocks()
         self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
+        self.existing_files = existing_files.ExistingFiles(
+            self._volumes, lambda volume: _check_not_exported(volume, self._targets(volume))
+        )
         self._tgtd = client.Tgtd(
             options.tgt_control_socket, options.tgt_control_port, options.tgt_timeout
         )
@@ -137,6 +146,7 @@ class TgtDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.
         """Create the directory, and check that tgtd answers and accepts secrets."""
         _check_options(self.options)
         self._volumes.prepare()
+        self.existing_files.prepare()
         self._tgtd.check()
         self._target_manager.ensure_sentinel()
 
@@ -156,10 +166,7 @@ class TgtDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.
 
     def delete(self, volume: base.VolumeRef) -> None:
         """Delete the volume's file; refused while a target shows it."""
-        for target in self._targets(volume):
-            raise exception.BackendError(
-                f"Volume {volume.id} is still exported as {target.name}.", final=True
-            )
+        _check_not_exported(volume, self._targets(volume))
         self._volumes.delete(volume.id)
 
     def extend(
@@ -334,4 +341,11 @@ def _check_options(options: cfg.ConfigOpts.GroupAttr) -> None:
         raise exception.BackendError(
             "tgt_volumes_dir must not contain a comma, which tgtadm takes for a separator.",
             final=True,
+        )
+
+
+def _check_not_exported(volume: base.VolumeRef, targets: Iterable[parser.Target]) -> None:
+    for target in targets:
+        raise exception.BackendError(
+            f"Volume {volume.id} is still exported as {target.name}.", final=True
         )

@@ -34,7 +34,10 @@ GIB = 2**30
 
 _WITH_DATA = frozenset({VolumeState.READY, VolumeState.EXTENDING, VolumeState.ERROR_EXTENDING})
 _VOLUME_IN_PROGRESS = frozenset(
-    {VolumeState.CREATING, VolumeState.EXTENDING, VolumeState.DELETING}
+    {
+        *(VolumeState.CREATING, VolumeState.EXTENDING, VolumeState.DELETING),
+        *(VolumeState.MANAGING, VolumeState.UNMANAGING),
+    }
 )
 _ATTACHMENT_IN_PROGRESS = frozenset({AttachmentState.CONNECTING, AttachmentState.DISCONNECTING})
 _NEEDS_REVOKE = frozenset(

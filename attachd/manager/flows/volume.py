@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows that create, copy, delete and extend a volume."""
+"""Flows that create, copy, delete, extend, manage and unmanage a volume."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oslo_log import log
@@ -9,7 +9,7 @@ from taskflow import task
 from taskflow.patterns import linear_flow
 
 from attachd import exception
-from attachd.drivers.abilities import Clone, OnlineExtend
+from attachd.drivers.abilities import Clone, ManageExisting, OnlineExtend
 from attachd.drivers.base import Driver, Export, VolumeRef, WithSecrets
 
 LOG = log.getLogger(__name__)
@@ -40,6 +40,18 @@ def build_extend(
     :param exports: of the hosts that use the volume meanwhile
     """
     return linear_flow.Flow("extend").add(Extend(driver, volume, size_gib, exports))
+
+
+def build_manage(
+    driver: ManageExisting, volume: VolumeRef, reference: Mapping[str, str]
+) -> linear_flow.Flow:
+    """Return the flow; it provides ``answer``, the driver's data about the volume."""
+    return linear_flow.Flow("manage").add(Manage(driver, volume, reference))
+
+
+def build_unmanage(driver: ManageExisting, volume: VolumeRef) -> linear_flow.Flow:
+    """Return the flow; it provides nothing."""
+    return linear_flow.Flow("unmanage").add(Unmanage(driver, volume))
 
 
 class _VolumeTask(task.Task):
@@ -120,4 +132,48 @@ class Extend(_VolumeTask):
 
     def revert(self, **_flow: Any) -> bool:
         """Keep the size: shrinking could cut data off."""
+        return False
+
+
+class Manage(task.Task):
+    """The backend makes a volume of an object."""
+
+    default_provides = "answer"
+
+    def __init__(
+        self, driver: ManageExisting, volume: VolumeRef, reference: Mapping[str, str]
+    ) -> None:
+        super().__init__()
+        self._driver = driver
+        self._volume = volume
+        self._reference = reference
+
+    def execute(self) -> CreateAnswer:
+        """Manage; see drivers.abilities.ManageExisting.manage()."""
+        return self._driver.manage(self._volume, self._reference)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Release the object, with its data."""
+        try:
+            self._driver.unmanage(self._volume)
+        except Exception:
+            LOG.exception("Volume %s: may still have the object", self._volume.id)
+            return False
+        return True
+
+
+class Unmanage(task.Task):
+    """The backend makes an object of a volume."""
+
+    def __init__(self, driver: ManageExisting, volume: VolumeRef) -> None:
+        super().__init__()
+        self._driver = driver
+        self._volume = volume
+
+    def execute(self) -> None:
+        """Unmanage; see drivers.abilities.ManageExisting.unmanage()."""
+        self._driver.unmanage(self._volume)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Undo nothing: a retry unmanages the rest."""
         return False

@@ -177,6 +177,8 @@ def _volume_work(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
         VolumeState.CREATING: lambda: create(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),
         VolumeState.EXTENDING: lambda: volumes.extend(backend, row["id"]),
+        VolumeState.MANAGING: lambda: volumes.manage(backend, row["id"]),
+        VolumeState.UNMANAGING: lambda: volumes.unmanage(backend, row["id"]),
         VolumeState.ERROR_EXTENDING: lambda: volumes.resolve_extend(backend, row["id"]),
     }
     return work[row["state"]]

@@ -51,7 +51,7 @@ backup = false
 snapshot = false
 clone = true
 multi_backend = true
-manage_volume = false
+manage_volume = true
 manage_snapshot = false
 extend_attached_volume = false
 """

@@ -5,9 +5,11 @@ A driver of attachd has its backend in :data:`BACKENDS`.  A driver of another pa
 in its package's metadata, under the entry point :data:`ENTRY_POINT` and the driver's name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
+from contextlib import AbstractContextManager
 from importlib import metadata
+import os
 from pathlib import Path
 from typing import Any
 import unittest
@@ -73,6 +75,14 @@ class Backend(fixtures.Fixture):
         """List the objects that must not remain without volumes: names, for the message."""
         raise NotImplementedError
 
+    def add_object(self, size_bytes: int) -> dict[str, str] | None:
+        """Add an object of zeros that is no volume; return its reference, None if it cannot."""
+        return None
+
+    def use_object(self, reference: Mapping[str, str]) -> AbstractContextManager[Any] | None:
+        """Use an object for the block; None if it cannot."""
+        return None
+
     def seen(self, driver: base.Driver) -> Any:
         """Return the state of the backend, for later comparison.
 
@@ -104,6 +114,17 @@ class Fake(Backend):
         return []
 
 
+def _add_file(volumes_dir: Path, size_bytes: int) -> dict[str, str]:
+    file = volumes_dir / "manageable" / "added"
+    file.touch()
+    os.truncate(file, size_bytes)
+    return {"source-name": file.name}
+
+
+def _open_file(volumes_dir: Path, reference: Mapping[str, str]) -> AbstractContextManager[Any]:
+    return (volumes_dir / "manageable" / reference["source-name"]).open("rb")
+
+
 class Files(Backend):
     """A directory with plain files."""
 
@@ -120,6 +141,14 @@ class Files(Backend):
         """This machine."""
         return initiators.LocalHost(name)
 
+    def add_object(self, size_bytes: int) -> dict[str, str]:
+        """Add a file."""
+        return _add_file(self.folder / "volumes", size_bytes)
+
+    def use_object(self, reference: Mapping[str, str]) -> AbstractContextManager[Any]:
+        """Open the file."""
+        return _open_file(self.folder / "volumes", reference)
+
     def open(self, name: str, info: initiators.ConnectionInfo) -> initiators.OpenVolume:
         """Open the file or device."""
         opened = initiators.OpenFile(info)
@@ -131,7 +160,9 @@ class Files(Backend):
 
     def orphans(self) -> list[str]:
         """List files, and devices over them."""
-        return self._used() + [f"{path}" for path in self.folder.glob("*/*")]
+        files = [*self.folder.glob("*/*"), *self.folder.glob("volumes/manageable/*")]
+        always = {".boot_id", "manageable"}
+        return self._used() + [f"{path}" for path in files if path.name not in always]
 
     def seen(self, driver: base.Driver) -> Any:
         """Return all files, links and devices."""
@@ -226,6 +257,14 @@ class Tgt(Backend):
     def open(self, name: str, info: initiators.ConnectionInfo) -> initiators.OpenVolume:
         """Log in, and not again."""
         return _OpenTarget(scsi.Session(self.test, info, self.connector(name)))
+
+    def add_object(self, size_bytes: int) -> dict[str, str]:
+        """Add a file."""
+        return _add_file(Path(self.tgtd.options["tgt_volumes_dir"]), size_bytes)
+
+    def use_object(self, reference: Mapping[str, str]) -> AbstractContextManager[Any]:
+        """Open the file."""
+        return _open_file(Path(self.tgtd.options["tgt_volumes_dir"]), reference)
 
     def restart(self, driver: base.Driver) -> None:
         """Kill tgtd and start it again."""

@@ -107,6 +107,24 @@ class FencedTest(DriverCase):
                 self.revoked(copy, export)
             self.driver.delete(copy)
 
+    def test_fenced_manage_and_unmanage_can_be_repeated(self):
+        self.require_ability(abilities.ManageExisting)
+        volume = self.volume()
+
+        def reference():
+            (item,) = self.driver.list_manageable()
+            return item.reference
+
+        for number in self.refused(lambda: self.driver.unmanage(volume)):
+            self.driver.unmanage(volume)
+            self.assertNotIn(volume.id, self.driver.list_volumes(), number)
+            self.driver.manage(volume, reference())
+        known = reference()
+        for number in self.refused(lambda: self.driver.manage(volume, known)):
+            self.driver.manage(volume, known)
+            self.assertEqual(GIB, self.driver.list_volumes()[volume.id], number)
+            self.driver.unmanage(volume)
+
     def test_fenced_extend_can_be_repeated(self):
         self.require_ability(abilities.OnlineExtend)
         volume, export = self.volume(), self.export()

@@ -47,6 +47,12 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
     },
     "1.1": {"check_attach": Taken("volume_id connector values")},
     "1.2": {"compare_exports": Taken("volume_id")},
+    "1.3": {
+        "manage_volume": Taken("volume"),
+        "unmanage_volume": Taken("volume"),
+        "list_manageable": Taken(""),
+        "get_manageable": Taken("reference"),
+    },
 }
 
 INTRODUCED = {
@@ -55,7 +61,7 @@ INTRODUCED = {
     "get_log_levels": IntroducedIn("1.2"),
     **{
         name: IntroducedIn("1.2")
-        for came in ("1.1", "1.2")
+        for came in ("1.1", "1.2", "1.3")
         for name in CAME[came]
     },
 }
@@ -69,7 +75,7 @@ def _made_up() -> Mapping[str, Mapping[str, Taken]]:
     first["attach"] = attach._replace(optional="")
     first["terminate_connections"] = terminate._replace(optional="")
     later = {"terminate_connections": terminate, "get_log_levels": log_levels}
-    later = {**later, **CAME["1.1"], **CAME["1.2"]}
+    later = {**later, **CAME["1.1"], **CAME["1.2"], **CAME["1.3"]}
     return {"1.0": first, "1.1": {"attach": attach}, "1.2": later}
 
 
@@ -122,9 +128,14 @@ def requests():
         for ids in (None, (), ("c",)):
             close = functools.partial(manager_api.terminate_connections, WHO, volume, CONNECTOR)
             yield functools.partial(close, ("a",), ids)
-    works = (manager_api.create_volume, manager_api.delete_volume, manager_api.extend_volume)
+    works = (
+        *(manager_api.create_volume, manager_api.delete_volume, manager_api.extend_volume),
+        *(manager_api.manage_volume, manager_api.unmanage_volume),
+    )
     for work, source in itertools.product(works, (None, "s")):
         yield functools.partial(work, WHO, _volume(source_volid=source))
+    yield functools.partial(manager_api.list_manageable, WHO, "here@fake")
+    yield functools.partial(manager_api.get_manageable, WHO, "here@fake", {"source-name": "disk"})
     yield functools.partial(manager_api.compare_exports, WHO, _volume())
     yield functools.partial(manager_api.set_log_levels, WHO, ["here@fake"], "attachd", "DEBUG")
     yield functools.partial(manager_api.get_log_levels, WHO, "here@fake", "attachd")

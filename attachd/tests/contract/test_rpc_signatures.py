@@ -24,6 +24,7 @@ FINGERPRINTS = {
     "1.0": "e84d8008a40da3a55863272250daf4f7",
     "1.1": "225f7697a0d542131dad73c0e868ec52",
     "1.2": "4a914c9e1a73014e5729bf503cc86094",
+    "1.3": "b04cd948e6f5a4b7f56f79051c4e99e0",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
@@ -47,6 +48,7 @@ def _sent():
         "denied_rule": "a:rule",
         "prefix": "attachd",
         "level": "DEBUG",
+        "reference": {"source-name": "disk"},
         "values": {"project_id": "p"},
     }
     newest = versions.VersionPin(manager_api.VERSION, objects.newest_manifest())

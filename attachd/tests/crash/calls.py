@@ -7,6 +7,7 @@ call, a POST with the same idempotency key.
 
 from collections.abc import Iterable
 from http import client as http
+from pathlib import Path
 from typing import Any, ClassVar
 import uuid
 
@@ -101,6 +102,10 @@ class Call:
             return volumes.get(self.volume, None)
         except exception.VolumeNotFound:
             return None
+
+    def _volumes_dir(self) -> Path:
+        """Return the directory of the volumes' files."""
+        return Path(self.deployment.tgtd.options["tgt_volumes_dir"])
 
     def _states(self) -> list[tuple[str, str]]:
         return sorted((row["kind"], row["state"]) for row in self.rows())

@@ -118,6 +118,9 @@ class EachCallCase(CrashCase):
     def test_volume_extend_and_retype_killed_at_each_step_are_recovered(self):
         self.check(volume_calls.Extend, volume_calls.Retype)
 
+    def test_manage_and_unmanage_killed_at_each_step_are_recovered(self):
+        self.check(volume_calls.Manage, volume_calls.Unmanage)
+
     def test_legacy_attach_calls_killed_at_each_step_are_recovered(self):
         self.check(legacy_calls.InitializeConnection, legacy_calls.Attach)
 

@@ -3,6 +3,10 @@
 
 from collections.abc import Iterable
 from http import client as http
+from pathlib import Path
+from typing import Final
+
+from oslo_utils import units
 
 from attachd.states import VolumeState
 from attachd.tests.crash.calls import Call
@@ -118,4 +122,78 @@ class Retype(Call):
         yield from self._status_differs("available")
 
 
-CALLS = (Create, Copy, Delete, Extend, Retype)
+class Manage(Create):
+    """POST /manageable_volumes, of a file with data."""
+
+    def prepare(self) -> None:
+        """Have a file."""
+        super().prepare()
+        services = self._request_json("GET", "/os-services?binary=cinder-volume")["services"]
+        self.host = services[0]["host"]
+        self.files = self._volumes_dir() / "manageable"
+        self.file = self.files / f"disk {self.key}"
+        with self.file.open("wb") as file:
+            file.write(_DATA)
+            file.truncate(units.Gi)
+        self.inode = self.file.stat().st_ino
+
+    def request(self) -> Request:
+        """Return the call."""
+        wanted = {"host": self.host, "ref": {"source-name": self.file.name}, "name": self.name}
+        return self._post("/manageable_volumes", {"volume": wanted})
+
+    def wrong(self) -> Iterable[str]:
+        """There is one volume of that name, it is the file, and the file is nothing else."""
+        yield from super().wrong()
+        found = [
+            self._volumes_dir() / row["id"] for row in self.deployment.volumes_named(self.name)
+        ]
+        yield from self._differs("files", [_state_of(self.inode)], list(map(_state, found)))
+        yield from self._differs("objects", [], list(self.files.iterdir()))
+
+
+class Unmanage(Call):
+    """The action os-unmanage."""
+
+    ENDS = frozenset({http.ACCEPTED, http.NOT_FOUND, http.BAD_REQUEST})
+
+    def prepare(self) -> None:
+        """Have data on the volume."""
+        super().prepare()
+        path = self._volumes_dir() / self.volume
+        with path.open("r+b") as file:
+            file.write(_DATA)
+        self.inode = path.stat().st_ino
+        self.file = self._volumes_dir() / "manageable" / f"volume-{self.volume}"
+
+    def request(self) -> Request:
+        """Return the call."""
+        return self._action("os-unmanage")
+
+    def wrong(self) -> Iterable[str]:
+        """The volume is gone, and its file is an object."""
+        yield from self._differs("volume", None, self._volume_row())
+        yield from self._differs("file", _state_of(self.inode), _state(self.file))
+
+    def clean(self) -> None:
+        """Remove the file as well."""
+        super().clean()
+        self.file.unlink(missing_ok=True)
+
+
+_DATA: Final = b"data" * 1024
+
+
+def _state(file: Path) -> tuple[int, int, bytes] | None:
+    """Return inode, size and first bytes of a file; None: there is none."""
+    if not file.exists():
+        return None
+    with file.open("rb") as opened:
+        return file.stat().st_ino, file.stat().st_size, opened.read(len(_DATA))
+
+
+def _state_of(inode: int) -> tuple[int, int, bytes]:
+    return inode, units.Gi, _DATA
+
+
+CALLS = (Create, Copy, Delete, Extend, Retype, Manage, Unmanage)

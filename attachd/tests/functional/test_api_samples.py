@@ -123,9 +123,24 @@ def sent(api: wsgi_api.WsgiApi, step: Step) -> wsgi_api.Response:
         )
         return answer
 
-    if step.name not in {"available", "copied"}:
+    if step.name not in _AWAITED:
         return ask()
-    return wait_for(ask, lambda answer: answer.body["volume"]["status"] == "available", f"{step}")
+    return wait_for(ask, lambda answer: _AWAITED[step.name](answer.body), f"{step}")
+
+
+def _is_available(body: Any) -> bool:
+    return bool(body["volume"]["status"] == "available")
+
+
+def _has_object(body: Any) -> bool:
+    return any(item["safe_to_manage"] for item in body["manageable-volumes"])
+
+
+_AWAITED: dict[str, Callable[[Any], bool]] = {
+    "available": _is_available,
+    "copied": _is_available,
+    "manageable-list": _has_object,
+}
 
 
 def _filled(value: Any, ids: dict[str, str]) -> Any:

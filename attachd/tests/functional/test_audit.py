@@ -306,7 +306,7 @@ class FileTest(AuditCase):
         self.assertEqual(b"mine" * 128, self.host.read(self.own["connection_info"], 0, 512))
 
     def link(self, row):
-        return self.driver._exports / self.volume["id"] / row["id"]
+        return self.driver._volumes.link_path(self.volume["id"], row["id"])
 
     def test_audit_with_missing_attachment_row_revokes_the_export(self):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))

@@ -68,6 +68,20 @@ class CinderClientTest(Case):
         summary = volumes.summary(all_tenants=True)["volume-summary"]
         self.assertEqual((3, 4), (summary["total_count"], summary["total_size"]))
 
+    def test_cinderclient_manage_calls_work_in_all_versions(self):
+        disk = self.create("disk")
+        for version in ("3.0", "3.8", "3.17", "3.71"):
+            volumes = self.connect(version).volumes
+            self.assertIs(False, volumes.list_manageable(HOST, detailed=False)[0].safe_to_manage)
+            volumes.unmanage(disk)
+            self.wait_for(lambda: not self.client.volumes.list())
+            (listed,) = volumes.list_manageable(HOST, limit=1, sort="reference:asc")
+            self.assertEqual({"source-name": f"volume-{disk.id}"}, listed.reference)
+            disk = volumes.manage(HOST, listed.reference, name="disk", metadata={"v": version})
+            self.wait_for(lambda: self.client.volumes.list(search_opts={"status": "available"}))
+        with self.assertRaisesRegex(exceptions.ClientException, "Cluster 'any' not found"):
+            volumes.manage(None, {"source-name": "disk"}, cluster="any")
+
     def test_cinderclient_metadata_calls_work(self):
         volumes = self.client.volumes
         volume = self.create("disk", metadata={"a": "1", "b": "2"})
@@ -175,6 +189,23 @@ class SdkTest(Case):
         self.assertEqual("error", storage.get_volume(disk.id).status)
         storage.delete_volume(disk, force=True)
         storage.wait_for_delete(disk, interval=0.05, wait=TIMEOUT)
+
+    def test_sdk_manage_calls_work(self):
+        storage = self.storage
+        storage.default_microversion = "3.71"  # without one the SDK lists by the version 3.0
+        disk = self.create("disk")
+        (listed,) = storage.manageable_volumes(host=HOST)
+        self.assertIs(False, listed.safe_to_manage)
+        storage.unmanage_volume(disk)
+        storage.wait_for_delete(disk, interval=0.05, wait=TIMEOUT)
+        (listed,) = storage.manageable_volumes(details=True, host=HOST, sort="size:asc")
+        self.assertEqual((1, True), (listed.size, listed.safe_to_manage))
+        self.assertEqual({"source-name": f"volume-{disk.id}"}, listed.reference)
+        again = storage.manage_volume(host=HOST, ref=listed.reference, name="again")
+        storage.wait_for_status(again, "available", interval=0.05, wait=TIMEOUT)
+        self.assertEqual(["again"], [volume.name for volume in storage.volumes()])
+        (listed,) = storage.manageable_volumes(details=True, host=HOST)
+        self.assertEqual((again.id, "already managed"), (listed.cinder_id, listed.reason_not_safe))
 
     def test_sdk_type_calls_work(self):
         storage = self.storage

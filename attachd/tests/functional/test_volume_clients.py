@@ -4,12 +4,15 @@
 A message requires an error: the test puts a file where a volume is to be created.
 """
 
+import hashlib
 import json
 from pathlib import Path
 import re
+import socket
 import unittest
+import uuid
 
-from attachd.tests.fixtures import cli_commands, deployments, lifetime
+from attachd.tests.fixtures import cli_commands, deployments, http_client, lifetime
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -48,8 +51,67 @@ class Case(unittest.TestCase):
         found = list(self.process.state.rglob(self.volume(name)["id"]))
         return next(path for path in found if path.parent.name == "volumes")
 
+    def existing_file(self, name):
+        """Return a new file of 1 GiB with data, which can become a volume."""
+        (folder,) = self.process.state.rglob("manageable")
+        file = folder / name
+        with file.open("wb") as opened:
+            opened.write(b"data" * 1000)
+            opened.truncate(2**30)
+        return file
+
+    def read_attached(self, name):
+        """Attach a volume, and return the checksum of what its host reads."""
+        api = http_client.Client(f"{self.process.url}/v3")
+        body = {"attachment": {"volume_uuid": self.volume(name)["id"]}}
+        body["attachment"]["connector"] = {"host": socket.gethostname()}
+        body["attachment"]["instance_uuid"] = str(uuid.uuid4())
+        made = api.request_json("POST", "/attachments", body)["attachment"]
+        read = checksum(Path(made["connection_info"]["device_path"]))
+        api.request_json("DELETE", f"/attachments/{made['id']}")
+        return read
+
+
+def checksum(file):
+    """Return the checksum of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
 
 class OpenStackCommandTest(Case):
+    def test_openstack_command_manages_and_unmanages_file_with_its_data(self):
+        file = self.existing_file("disk.raw")
+        before = checksum(file)
+        listed = "openstack --os-volume-api-version 3.8 block storage volume manageable list"
+        said = json.loads(self.shell(f"{listed} all-in-one@file --long -f json"))
+        self.assertEqual([({"source-name": "disk.raw"}, 1, True)], [_shown(row) for row in said])
+        self.shell(
+            """
+            openstack volume create --remote-source source-name=disk.raw --host all-in-one@file \
+                --property a=b --bootable disk
+            wait_for disk available
+            """
+        )
+        shown = self.volume("disk")
+        self.assertEqual((1, {"a": "b"}), (shown["size"], shown["properties"]))
+        self.assertFalse(file.exists())
+        self.assertEqual(before, self.read_attached("disk"))
+        self.shell("openstack volume delete --remote disk")
+        former = file.with_name(f"volume-{shown['id']}")
+        wait_until(lambda: former.exists() and not self.shell("openstack volume list -f value"))
+        self.assertEqual(before, checksum(former))
+        former.unlink()
+
+    def test_openstack_command_prints_why_file_cannot_be_managed(self):
+        file = self.existing_file("disk.raw")
+        create = "openstack volume create --remote-source source-name=disk.raw disk 2>&1"
+        with file.open("rb"):
+            said = self.shell(f"{create} --host all-in-one@file", expected=1)
+        self.assertIn("a process has it open", said)
+        said = self.shell(f"{create} --cluster any", expected=1)
+        self.assertIn("Cluster 'any' not found", said)
+        file.unlink()
+
     def test_openstack_command_flags_types_and_image_metadata_work(self):
         self.shell(
             """
@@ -110,7 +172,38 @@ class OpenStackCommandTest(Case):
         self.assertEqual("", said)
 
 
+def _shown(row):
+    """Return what a row of a list of objects has, which the command prints as JSON."""
+    return row["reference"], row["size"], row["safe_to_manage"]
+
+
 class CinderCommandTest(Case):
+    def test_cinder_command_manages_and_unmanages_file_with_its_data(self):
+        file = self.existing_file("disk.raw")
+        before = checksum(file)
+        for version in ("3.8", "3.71"):
+            said = self.shell(
+                f"""
+                cinder --os-volume-api-version {version} manageable-list all-in-one@file
+                cinder --os-volume-api-version {version} manage all-in-one@file#file disk.raw \
+                    --name disk --metadata a=b --bootable
+                wait_for disk available
+                cinder --os-volume-api-version {version} manageable-list all-in-one@file \
+                    --sort size:asc --limit 5
+                """
+            )
+            self.assertRegex(said, r"\| \{'source-name': 'disk.raw'\} +\| 1 +\| True +\| - ")
+            self.assertRegex(said, r"bootable +\| true")
+            shown = self.volume("disk")
+            self.assertRegex(said, rf"\| 1 +\| False +\| already managed +\| {shown['id']} ")
+            self.assertEqual(before, self.read_attached("disk"))
+            self.shell("cinder unmanage disk")
+            former = file.with_name(f"volume-{shown['id']}")
+            wait_until(former.exists)
+            self.assertEqual(before, checksum(former))
+            former.rename(file)
+        file.unlink()
+
     def test_cinder_command_volume_actions_work(self):
         said = self.shell(
             """
@@ -141,8 +234,8 @@ class CinderCommandTest(Case):
         self.shell("cinder create --name disk 1; wait_for disk available")
         said = self.shell("cinder migrate disk there@file 2>&1")
         self.assertIn("os-migrate_volume is not supported", said)
-        said = self.shell("cinder unmanage disk", expected=1)
-        self.assertIn("os-unmanage is not supported", said)
+        said = self.shell("cinder manage all-in-one@file nothing 2>&1", expected=1)
+        self.assertIn("no such file", said)
 
     def test_cinder_command_clones_and_messages_work(self):
         said = self.shell(

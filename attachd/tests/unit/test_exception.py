@@ -27,6 +27,7 @@ _NOT_IN_API = {
 """Errors of managers, hosts and commands, which no call of the API is answered with."""
 
 CODES = {
+    "AbilityMissing": 400,
     "AttachdError": 500,
     "BackendFrozen": 400,
     "BadRequest": 400,

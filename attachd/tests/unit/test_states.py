@@ -70,6 +70,17 @@ VOLUME_ARROWS = {
     Event.EXTEND_FAILED: {"extending": "error_extending"},
     Event.EXTEND_LOST: {"extending": "error_extending"},
     Event.EXTEND_RESOLVED: {"error_extending": "ready"},
+    Event.MANAGED: {"managing": "ready"},
+    Event.MANAGE_FAILED: {"managing": "error_managing"},
+    Event.UNMANAGE: {
+        "ready": "unmanaging",
+        "error": "unmanaging",
+        "error_extending": "unmanaging",
+        "error_managing": "unmanaging",
+        "error_unmanaging": "unmanaging",
+    },
+    Event.UNMANAGED: {"unmanaging": GONE},
+    Event.UNMANAGE_FAILED: {"unmanaging": "error_unmanaging"},
 }
 WIRE_NAMES = {
     "held": "attaching",

@@ -99,7 +99,7 @@ class MessagesTest(databases.DatabaseCase):
     def test_each_failure_names_action_for_user(self):
         for number, words in messages.DETAILS.items():
             if number not in {messages.UNKNOWN, messages.FORCED}:
-                self.assertRegex(words, r"\. (Try|Have|Delete|Update|Create) ", number)
+                self.assertRegex(words, r"\. (Try|Have|Delete|Update|Create|Unmanage) ", number)
 
     def test_each_number_has_description_and_three_digits(self):
         for table in (messages.ACTIONS, messages.DETAILS):

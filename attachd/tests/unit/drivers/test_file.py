@@ -98,7 +98,7 @@ class PlainFilesTest(FileDriverCase):
 
     def test_revoke_without_file_leases_succeeds(self):
         self.plain.grant(VOLUME, FIRST)
-        with mock.patch.object(file.fcntl, "fcntl", side_effect=OSError(22, "Invalid argument")):
+        with mock.patch("fcntl.fcntl", side_effect=OSError(22, "Invalid argument")):
             self.plain.revoke(VOLUME, FIRST, [])
         self.assertEqual([], list(self.plain.list_exports()))
 

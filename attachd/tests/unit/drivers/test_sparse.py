@@ -88,7 +88,7 @@ class SparseFilesTest(unittest.TestCase):
         busy = exception.BackendError("It is written to.")
         for error, says in ((full, "No space"), (busy, "is written to")):
             with (
-                mock.patch.object(sparse, "_grow", side_effect=error),
+                mock.patch.object(sparse, "grow", side_effect=error),
                 self.assertRaisesRegex(exception.BackendError, says) as caught,
             ):
                 self.files.clone(COPY, VOLUME.id)

@@ -5,6 +5,8 @@ from pathlib import Path
 import threading
 from unittest import mock
 
+from oslo_utils import units
+
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db.volumes import store as db
@@ -37,7 +39,8 @@ class _VolumeCase(backends.BackendCase):
 
     def _others(self, waited_for):
         states = ["creating", "ready", "extending", "deleting", "maintenance", "error"]
-        states += ["error_deleting", "error_extending"]
+        states += ["error_deleting", "error_extending", "managing", "unmanaging"]
+        states += ["error_managing", "error_unmanaging"]
         return [state for state in states if state != waited_for]
 
 
@@ -387,3 +390,117 @@ class RecordResultTest(backends.BackendCase):
                 volumes.record_failure(lease, Event.CREATE_FAILED, failed)
             row = db_rows.get_volume(volume_id)
             self.assertEqual(("error", "The cable is out."), (row["status"], row["error"]))
+
+
+class ManageTest(_VolumeCase):
+    """From managing to ready."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver.existing["disk"] = 3 * units.Gi
+        self.volume_id = self._add("managing", size_gib=3, provider={"source-name": "disk"})
+
+    def test_manage_makes_volume_of_object(self):
+        volumes.manage(self.backend, self.volume_id)
+        self.assertEqual(({self.volume_id: 3}, {}), (self.driver.sizes(), self.driver.existing))
+        row = db_rows.get_volume(self.volume_id)
+        self.assertEqual(("ready", "available", 3), (row["state"], row["status"], row["size_gib"]))
+        self.assertEqual(({}, None), (row["provider"], row["owner"]))
+        self.assertIsNotNone(row["launched_at"])
+
+    def test_manage_failure_keeps_object_and_stores_reason(self):
+        for final in (True, False):
+            volume_id = self._add("managing", size_gib=3, provider={"source-name": "disk"})
+            with self.driver.failing("manage", final=final):
+                volumes.manage(self.backend, volume_id)
+            row = db_rows.get_volume(volume_id)
+            self.assertEqual(("error_managing", {}), (row["state"], row["provider"]))
+            self.assertIn("backend failed", row["error"])
+            self.assertEqual({"disk": 3 * units.Gi}, self.driver.existing)
+
+    def test_manage_failure_after_work_releases_object(self):
+        with self.driver.failing_late("manage"):
+            volumes.manage(self.backend, self.volume_id)
+        self.assertEqual("error_managing", db_rows.get_volume(self.volume_id)["state"])
+        self.assertEqual({}, self.driver.sizes())
+        self.assertEqual({f"volume-{self.volume_id}": 3 * units.Gi}, self.driver.existing)
+
+    def test_manage_waits_for_backend_that_is_away(self):
+        before = self._at_rest(self.volume_id)
+        self.backend.error = "the cable is out"
+        volumes.manage(self.backend, self.volume_id)
+        self.backend.error = None
+        with self.driver.raising(exception.BackendUnreachable("no answer"), "manage", "unmanage"):
+            volumes.manage(self.backend, self.volume_id)
+        self.assertEqual(before, self._at_rest(self.volume_id))
+        volumes.manage(self.backend, self.volume_id)
+        self.assertEqual("ready", db_rows.get_volume(self.volume_id)["state"])
+
+    def test_manage_duplicate_or_late_message_does_nothing(self):
+        volumes.manage(self.backend, self.volume_id)
+        before = self._at_rest(self.volume_id)
+        volumes.manage(self.backend, self.volume_id)
+        self.assertEqual(before, self._at_rest(self.volume_id))
+        for state in self._others("managing"):
+            self._check_left_alone(volumes.manage, state)
+
+    def test_manage_after_crash_between_driver_and_row_finishes(self):
+        self.driver.manage(backends.base.VolumeRef(self.volume_id, 3), {"source-name": "disk"})
+        volumes.manage(self.backend, self.volume_id)
+        self.assertEqual("ready", db_rows.get_volume(self.volume_id)["state"])
+        self.assertEqual({self.volume_id: 3}, self.driver.sizes())
+
+    def test_manage_by_driver_without_ability_stores_reason(self):
+        self.backend.driver = backends.without_abilities(self.driver)
+        volumes.manage(self.backend, self.volume_id)
+        row = db_rows.get_volume(self.volume_id)
+        self.assertEqual("error_managing", row["state"])
+        self.assertIn("manage_existing", row["error"])
+
+
+class UnmanageTest(_VolumeCase):
+    """From unmanaging to no row."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id = self._add("unmanaging", size_gib=2)
+        self.driver.create(backends.base.VolumeRef(self.volume_id, 2))
+        self.driver.driver_calls.clear()
+
+    def test_unmanage_removes_row_and_keeps_data(self):
+        volumes.unmanage(self.backend, self.volume_id)
+        self.assertRaises(exception.VolumeNotFound, db.get, self.volume_id, None)
+        self.assertEqual(({}, [2 * units.Gi]), _sizes(self.driver))
+
+    def test_unmanage_waits_for_backend_that_is_away(self):
+        before = self._at_rest(self.volume_id)
+        self.backend.error = "the cable is out"
+        volumes.unmanage(self.backend, self.volume_id)
+        self.backend.error = None
+        with self.driver.raising(exception.BackendUnreachable("no answer"), "unmanage"):
+            volumes.unmanage(self.backend, self.volume_id)
+        self.assertEqual(before, self._at_rest(self.volume_id))
+        volumes.unmanage(self.backend, self.volume_id)
+        self.assertRaises(exception.VolumeNotFound, db.get, self.volume_id, None)
+
+    def test_unmanage_failure_keeps_row_with_reason(self):
+        with self.driver.failing("unmanage"):
+            volumes.unmanage(self.backend, self.volume_id)
+        row = db_rows.get_volume(self.volume_id)
+        self.assertEqual("error_unmanaging", row["state"])
+        self.assertIn("backend failed", row["error"])
+        self.assertEqual(({self.volume_id: 2}, []), _sizes(self.driver))
+
+    def test_unmanage_after_crash_between_driver_and_row_finishes(self):
+        self.driver.unmanage(backends.base.VolumeRef(self.volume_id, 2))
+        volumes.unmanage(self.backend, self.volume_id)
+        self.assertRaises(exception.VolumeNotFound, db.get, self.volume_id, None)
+        self.assertEqual(({}, [2 * units.Gi]), _sizes(self.driver))
+
+    def test_unmanage_late_message_does_nothing(self):
+        for state in self._others("unmanaging"):
+            self._check_left_alone(volumes.unmanage, state)
+
+
+def _sizes(driver):
+    return driver.sizes(), list(driver.existing.values())

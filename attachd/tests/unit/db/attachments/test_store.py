@@ -232,13 +232,14 @@ class MoveTest(Case):
         self.assertEqual(("available", "detached"), self._status(volume))
         self.assertEqual("ready", db_rows.get_volume(volume)["state"])
 
-    def test_move_at_volume_being_deleted_is_refused(self):
-        volume = db_rows.add_volume("deleting")["id"]
-        attachment_id = db_rows.add_attachment(volume, "connect_failed")["id"]
-        for event in (Event.CONNECT, Event.DISCONNECT):
-            with self.subTest(event), self.assertRaisesRegex(exception.Conflict, "being deleted"):
-                attachments.move(attachment_id, volume, event)
-        self.assertEqual(("deleting", "detached"), self._status(volume))
+    def test_move_at_volume_being_removed_is_refused(self):
+        for state in ("deleting", "unmanaging"):
+            volume = db_rows.add_volume(state)["id"]
+            attachment_id = db_rows.add_attachment(volume, "connect_failed")["id"]
+            for event in (Event.CONNECT, Event.DISCONNECT):
+                with self.subTest(event), self.assertRaisesRegex(exception.Conflict, state):
+                    attachments.move(attachment_id, volume, event)
+            self.assertEqual((state, "detached"), self._status(volume))
 
 
 _NOTHING = {"id": "nothing", "volume_id": "v", "project_id": "p", "kind": "attachment"}

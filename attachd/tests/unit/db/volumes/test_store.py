@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creating, reading, moving and resetting volumes."""
 
+import itertools
+
 from attachd import exception, states
 from attachd.db.engine import session
 from attachd.db.types import store as types
@@ -8,8 +10,12 @@ from attachd.db.volumes import store as volumes
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests.fixtures import databases, db_rows
 
-OWNED = {VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING}
-ON_REMOVAL = {Event.DELETE, Event.DELETED}
+OWNED = {
+    *(VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING),
+    *(VolumeState.MANAGING, VolumeState.UNMANAGING),
+}
+ON_REMOVAL = {Event.DELETE, Event.DELETED, Event.UNMANAGE, Event.UNMANAGED}
+NOT_MANAGED = {VolumeState.MANAGING, VolumeState.ERROR_MANAGING}
 
 
 class Case(databases.DatabaseCase):
@@ -84,17 +90,18 @@ class MoveTest(Case):
         statements, transactions = session.counters()
         self.assertEqual((3, 1), (statements - before[0], transactions - before[1]))
 
-    def test_delete_of_held_volume_names_holders(self):
-        for state in AttachmentState:
-            with self.subTest(state=state.name):
+    def test_removal_of_held_volume_names_holders(self):
+        removals = (Event.DELETE, Event.UNMANAGE)
+        for state, event in itertools.product(AttachmentState, removals):
+            with self.subTest(state=state.name, event=event.name):
                 volume = db_rows.add_volume()["id"]
                 held = db_rows.add_attachment(volume, state)["id"]
                 if state in states.INACTIVE:
-                    volumes.move(volume, Event.DELETE)
+                    volumes.move(volume, event)
                     continue
                 named = "os-reserve" if state == "held" else held
                 with self.assertRaisesRegex(exception.InvalidVolume, named):
-                    volumes.move(volume, Event.DELETE)
+                    volumes.move(volume, event)
                 self._assert_derived(volume)
 
     def test_delete_removes_failed_attachments(self):
@@ -135,7 +142,7 @@ class MoveTest(Case):
 class ResetTest(Case):
     def test_reset_without_attachments_accepts_matching_status(self):
         for status, state in volumes.RESET_STATES.items():
-            for before in VolumeState:
+            for before in set(VolumeState) - NOT_MANAGED:
                 with self.subTest(status, before=before.name):
                     volume = db_rows.add_volume(before, owner="h@b", new_size_gib=9)["id"]
                     if status in {"in-use", "attaching", "detaching"}:
@@ -146,6 +153,14 @@ class ResetTest(Case):
                     self.assertEqual((status, state), (row["status"], row["state"]))
                     self.assertEqual((None, None), (row["owner"], row["new_size_gib"]))
                     self._assert_derived(volume)
+
+    def test_reset_of_volume_without_its_object_is_refused(self):
+        for before in NOT_MANAGED:
+            volume = db_rows.add_volume(before)["id"]
+            for status in ("available", "error", "deleting"):
+                with self.assertRaisesRegex(exception.InvalidTransition, "unmanage it"):
+                    volumes.reset(volume, status, None)
+            self.assertEqual(before, db_rows.get_volume(volume)["state"])
 
     def _assert_refused(self, volume, status, attach_status, text):
         before = db_rows.get_volume(volume)

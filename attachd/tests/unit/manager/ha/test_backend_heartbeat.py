@@ -32,6 +32,17 @@ class BackendHeartbeatTest(backends.BackendCase):
         self.assertIs(True, row["report"]["capabilities"]["multiattach"])
         self.assertEqual("attachd", row["report"]["capabilities"]["vendor_name"])
 
+    def test_run_once_reports_abilities_and_promises_as_capabilities(self):
+        self.heartbeat.run_once()
+        offered = self._reported()["report"]["capabilities"]
+        expected = {"clone": True, "manage_existing": True, "read_only_enforced": True}
+        self.assertEqual(expected, {name: offered[name] for name in expected})
+        self.backend.driver = backends.without_abilities(self.driver)
+        self.heartbeat.run_once()
+        offered = self._reported()["report"]["capabilities"]
+        expected = {"clone": False, "manage_existing": False, "read_only_enforced": False}
+        self.assertEqual(expected, {name: offered[name] for name in expected})
+
     def test_run_once_corrects_shared_targets_of_volumes(self):
         old = db_rows.add_volume(shared_targets=None)["id"]
         self.heartbeat.run_once()

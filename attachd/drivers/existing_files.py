@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Existing files that become volumes, and volumes that become files again, without a copy.
+
+The files are in the directory ``manageable`` among the volumes of sparse.py, so that a rename
+moves them: a file is at any moment either there or a volume.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+import signal
+import stat
+from typing import Any, Final
+
+from attachd import exception
+from attachd.drivers import base, loop, sparse
+from attachd.drivers.abilities import ManageableObject, ManageExisting
+
+_KEY: Final = "source-name"
+_PREFIX: Final = "volume-"
+"""Of the names of volumes, as with the Block Storage service."""
+_MANAGED: Final = "already managed"
+
+
+class ExistingFiles:
+    """The files that can become volumes of one backend.
+
+    :param volumes: the volumes
+    :param check_unused: raises BackendError if a volume is exported
+    :param describe_use: returns how a file is in use; "": it is not
+    """
+
+    def __init__(
+        self,
+        volumes: sparse.SparseFiles,
+        check_unused: Callable[[base.VolumeRef], None],
+        describe_use: Callable[[Path], str] | None = None,
+    ) -> None:
+        self._volumes = volumes
+        self._check_unused = check_unused
+        self._describe_use = describe_use or _describe_use
+        self.folder = volumes.folder / "manageable"
+
+    def prepare(self) -> None:
+        """Create the directory, for its owner alone: no other user can open a file in it."""
+        sparse.make_private_folder(self.folder)
+
+    def list(self) -> list[ManageableObject]:
+        """List the volumes, and the files in the directory; hidden files are left out."""
+        found = [_managed(name, size) for name, size in self._volumes.sizes().items()]
+        with sparse.map_os_errors(f"The directory {self.folder} could not be listed"):
+            for file in sorted(self.folder.iterdir()):
+                # It may become a volume meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.lstat()
+                    if stat.S_ISREG(status.st_mode) and not file.name.startswith("."):
+                        found.append(self._describe(file, status))
+        return found
+
+    def get(self, reference: Mapping[str, str]) -> ManageableObject:
+        """Return one of them, by the name of its file.
+
+        :raises InvalidInput: of the field "ref": there is none
+        """
+        name = reference.get(_KEY)
+        if not isinstance(name, str) or not _is_file_name(name):
+            raise _invalid(reference, f"It must have the key {_KEY} with the name of a file.")
+        with sparse.map_os_errors(f"The file {name} could not be read"):
+            volume_id = name.removeprefix(_PREFIX)
+            size = self._volumes.sizes().get(volume_id) if volume_id != name else None
+            if size is not None:
+                return _managed(volume_id, size)
+            try:
+                return self._describe(self.folder / name, (self.folder / name).lstat())
+            except FileNotFoundError:
+                raise _invalid(
+                    reference, "The backend has no such file in its directory 'manageable'."
+                ) from None
+
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
+        """Make a volume of a file, unless it is one already; see ManageExisting.manage().
+
+        The file is extended before it is renamed, so that a volume always has its size.
+        """
+        path = self._volumes.path(volume.id)
+        try:
+            if not path.exists():
+                self._rename(volume, reference, path)
+            sparse.sync_folder(self.folder)
+            sparse.sync_folder(self._volumes.folder)
+        except (OSError, OverflowError) as error:
+            raise exception.BackendError(
+                f"Volume {volume.id} could not be managed: {error}.", final=not path.exists()
+            ) from error
+
+    def _rename(self, volume: base.VolumeRef, reference: Mapping[str, str], path: Path) -> None:
+        try:
+            found = self.get(reference)
+        except exception.InvalidInput as error:
+            raise exception.BackendError(f"{error}", final=True) from error
+        size = volume.size_gib * sparse.GIB
+        refusal = found.refusal or ("It has grown meanwhile." if found.size_bytes > size else "")
+        if refusal:
+            raise exception.BackendError(
+                f"The file {reference[_KEY]} cannot be managed. {refusal}", final=True
+            )
+        file = self.folder / reference[_KEY]
+        sparse.grow(file, size)
+        base.check_fencing()
+        file.rename(path)
+
+    def unmanage(self, volume: base.VolumeRef) -> None:
+        """Make a file of a volume, ``volume-<its id>``; see ManageExisting.unmanage()."""
+        self._check_unused(volume)
+        path, file = self._volumes.path(volume.id), self.folder / f"{_PREFIX}{volume.id}"
+        with sparse.map_os_errors(f"Volume {volume.id} could not be unmanaged"):
+            if path.exists():
+                if os.path.lexists(file):
+                    raise exception.BackendError(f"There is another file {file}.", final=True)
+                base.check_fencing()
+                path.rename(file)
+                sparse.sync_folder(self.folder)
+        self._volumes.delete(volume.id)  # an incomplete copy, and the name on disk
+
+    def _describe(self, file: Path, status: os.stat_result) -> ManageableObject:
+        refusal = _refusal(file, status) or self._describe_use(file)
+        return ManageableObject({_KEY: file.name}, status.st_size, refusal)
+
+
+class ManageFiles(ManageExisting):
+    """The ability to manage existing files, for drivers whose volumes are sparse files.
+
+    :ivar existing_files: set by the driver
+    """
+
+    existing_files: ExistingFiles
+
+    def list_manageable(self) -> Iterable[ManageableObject]:
+        """List the volumes, and the files in the directory ``manageable``."""
+        return self.existing_files.list()
+
+    def get_manageable(self, reference: Mapping[str, str]) -> ManageableObject:
+        """Return one of them, by the name of its file: ``source-name``."""
+        return self.existing_files.get(reference)
+
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
+        """Rename a file to a volume."""
+        self.existing_files.manage(volume, reference)
+        return {}
+
+    def unmanage(self, volume: base.VolumeRef) -> None:
+        """Move the volume's file to the directory ``manageable``; refused while exported."""
+        self.existing_files.unmanage(volume)
+
+
+def is_open(file: Path) -> bool | None:
+    """Return whether a process of this machine, or a loop device, has a file open.
+
+    The kernel grants a lease for writing only to the sole user of a file.  A process that opens
+    the file at this moment makes the kernel send a signal: SIGURG, which processes ignore, instead
+    of SIGIO, which ends them.
+
+    :returns: None: it cannot be detected, without leases for this file system or this user
+
+    Source: fcntl(2), F_SETLEASE.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        # Closing gives the lease back.
+        os.close(descriptor)
+    return False
+
+
+def describe_loop_devices(file: Path) -> str:
+    """Return which loop devices of this machine use a file; "" if none does."""
+    if devices := loop.find(file):
+        return f"It is in use: {', '.join(device.path for device in devices)} is over it."
+    return ""
+
+
+def _is_file_name(text: str) -> bool:
+    return bool(text) and not text.startswith(".") and "/" not in text and "\0" not in text
+
+
+def _invalid(reference: Mapping[str, str], reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field="ref", value=dict(reference), reason=reason)
+
+
+def _managed(volume_id: str, size: int) -> ManageableObject:
+    return ManageableObject({_KEY: f"{_PREFIX}{volume_id}"}, size, _MANAGED, volume_id)
+
+
+def _refusal(file: Path, status: os.stat_result) -> str:
+    """Return why a file cannot become a volume, used or not; "" if it can."""
+    if not stat.S_ISREG(status.st_mode):
+        return "It is no regular file."
+    if not status.st_size:
+        return "It is empty."
+    if status.st_nlink > 1:
+        return f"It has {status.st_nlink} names (hard links): others may write to it."
+    if not os.access(file, os.R_OK | os.W_OK):
+        return "The user of the manager may not read and write it."
+    return ""
+
+
+def _describe_use(file: Path) -> str:
+    """Return how a file is in use, or may be; "" if it is not."""
+    if use := describe_loop_devices(file):
+        return use
+    in_use = is_open(file)
+    if in_use:
+        return "It is in use: a process has it open."
+    if in_use is None:
+        return (
+            "Whether it is open cannot be detected: the user of the manager does not own it, or "
+            "its file system has no leases."
+        )
+    return ""

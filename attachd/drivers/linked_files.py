@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes as sparse files, and attachments as hard links to them; for drivers that export files.
+
+``<folder>/volumes/<volume id>`` is a volume, and ``<folder>/exports/<volume id>/<attachment id>``
+is the same file under the name that its host gets.  Links are as durable as files: they are the
+record of what is granted.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+from pathlib import Path
+
+from attachd import exception
+from attachd.drivers import base, sparse
+
+EXPORTS = "exports"
+"""The directory of the links, in the folder."""
+
+
+class LinkedFiles(sparse.SparseFiles):
+    """The volumes of one backend, and their links.
+
+    :param folder: its directories are created by :meth:`prepare`, for their owner alone
+    :ivar exports: the directory with a directory of links for each exported volume
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "volumes")
+        self.exports = folder / EXPORTS
+
+    def prepare(self) -> None:
+        """Create the directories, or check that they can be used."""
+        super().prepare()
+        sparse.make_private_folder(self.exports)
+
+    def delete(self, volume_id: str) -> None:
+        """Delete the file, if it exists; refused while it has links."""
+        self.remove_links(volume_id)
+        super().delete(volume_id)
+
+    def remove_links(self, volume_id: str) -> None:
+        """Remove the directory for the links of a volume; refused while it has any."""
+        with sparse.map_os_errors(f"The exports of volume {volume_id} could not be removed"):
+            _remove_folder(self.link_folder(volume_id))
+
+    def link_folder(self, volume_id: str) -> Path:
+        """Return the directory with the links of a volume."""
+        return self.exports / sparse.plain_name(volume_id)
+
+    def link_path(self, volume_id: str, attachment_id: str) -> Path:
+        """Return the path of the link of an attachment, whether it exists or not."""
+        return self.link_folder(volume_id) / sparse.plain_name(attachment_id)
+
+    def link(self, volume_id: str, attachment_id: str) -> Path:
+        """Make a link and its directory, where they are missing; what is missing survives a boot.
+
+        :raises BackendError: final=True if the volume does not exist
+        :raises OSError: from the operating system
+        """
+        path = self.link_path(volume_id, attachment_id)
+        file = self.existing(volume_id)
+        base.check_fencing()
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        base.check_fencing()
+        with contextlib.suppress(FileExistsError):
+            os.link(file, path)
+        return path
+
+    def sync_link(self, path: Path) -> None:
+        """Synchronize the directories of a link, so that it survives a power failure."""
+        sparse.sync_folder(path.parent)
+        sparse.sync_folder(self.exports)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a link, and its directory with the last one."""
+        base.check_fencing()
+        path.unlink(missing_ok=True)
+        base.check_fencing()
+        # The directory stays while others have their links in it.
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+    def links(self, folder: Path) -> set[Path]:
+        """List the links in :attr:`exports` or in the directory of a volume."""
+        return set(_files_below(folder, self.exports))
+
+
+def _files_below(folder: Path, root: Path) -> Iterator[Path]:
+    """List the files in a directory, or in the directories of the root, while they change."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            if folder == root:
+                yield from _files_below(path, root)
+            else:
+                yield path
+
+
+def _remove_folder(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if held := sorted(link.name for link in folder.iterdir()):
+            raise exception.BackendError(
+                f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
+                final=True,
+            )
+        base.check_fencing()
+        folder.rmdir()
