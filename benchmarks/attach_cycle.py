@@ -153,7 +153,8 @@ def _running(arguments: argparse.Namespace) -> Iterator[started.Running]:
             yield stack.enter_context(started.all_in_one(folder, arguments.driver))
         else:
             shape = _shape(arguments)
-            backends = {"measured": {"driver": arguments.driver, "file_folder": f"{folder}"}}
+            options = {"file_folder": f"{folder}", "file_hosts": "*"}
+            backends = {"measured": {"driver": arguments.driver, **options}}
             yield stack.enter_context(started.production(folder, backends, shape))
 
 

@@ -12,8 +12,10 @@ The number of a loop device changes over a reboot, so a host gets
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+import fcntl
 import os
 from pathlib import Path
+import socket
 from typing import Any, NamedTuple
 
 from oslo_config import cfg
@@ -54,7 +56,7 @@ class FileDriver(
     """Sparse files, as loop devices or as plain files, for hosts that are this machine.
 
     A link cannot be read-only for one host and writable for another: without loop devices the mode
-    "ro" is passed to the host but not enforced, and ``read_only_enforced`` is False.
+    "ro" is refused, and ``read_only_enforced`` is False.
     """
 
     SHARED_TARGETS = False
@@ -77,8 +79,16 @@ class FileDriver(
         cfg.StrOpt(
             "file_devices_dir",
             default="/run/attachd/devices",
-            help="The directory for the names of block devices. It has to be empty after a boot, "
-            "when the names would lead to other devices.",
+            help="The directory for the names of block devices. It should be empty after a boot, "
+            "when the names would lead to other devices: the manager removes those of an earlier "
+            "boot when it starts.",
+        ),
+        cfg.ListOpt(
+            "file_hosts",
+            default=[],
+            help="Hosts that may attach besides this machine, by the names in their connectors; * "
+            "for all. They have to reach the files under the same paths, as with a shared "
+            "directory and file_loop_devices = never, or be further names of this machine.",
         ),
     )
 
@@ -109,6 +119,8 @@ class FileDriver(
         if self._loops:
             # Every user may follow a name; the permissions of the device decide on its use.
             sparse.make_folder(self._devices, 0o711)
+            with sparse.map_os_errors(f"The directory {self._devices} cannot be used"):
+                _remove_former_names(self._devices)
         if lacking:
             LOG.warning("%s hands out plain files: no loop devices (%s)", self.name, lacking)
 
@@ -140,12 +152,43 @@ class FileDriver(
                 for device in loop.find(self._link(volume, export)):
                     loop.refresh(device)
 
+    def check_connector(self, connector: base.Connector) -> None:
+        """Refuse hosts that do not reach the files of this machine."""
+        host, machine, known = connector.get("host"), socket.gethostname(), self.options.file_hosts
+        if host and (_is_same_host(f"{host}", machine) or host in known or "*" in known):
+            return
+        # Tenants do not need the name of the machine.
+        LOG.info(
+            "%s: refuses host %r of a connector; this machine is %s", self.name, host, machine
+        )
+        raise exception.InvalidInput(
+            field="connector.host",
+            value=host,
+            reason=f"Volumes of backend {self.name} are files of another host: attach them there. "
+            "An operator finds its name in the log of the manager, and can name other hosts that "
+            "reach the files in file_hosts.",
+        )
+
+    def check_access_mode(self, mode: base.AccessMode) -> None:
+        """Refuse "ro" without loop devices."""
+        if mode == "ro" and not self._loops:
+            raise exception.InvalidInput(
+                field="mode",
+                value=mode,
+                reason=f"Backend {self.name} hands out plain files, which accept writes of each "
+                "host. Attach with mode rw, or use a backend with read_only_enforced.",
+            )
+
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
         """Link the file for one attachment, and create a named loop device over the link.
 
         :returns: "local", whose ``device_path`` os-brick's LocalConnector takes as it is
         """
         link = self._link(volume, export)
+        try:
+            self.check_access_mode(export.mode)
+        except exception.InvalidInput as error:
+            raise exception.BackendError(f"{error}", final=not os.path.lexists(link)) from error
         with sparse.map_os_errors(f"Volume {volume.id} could not be exported"):
             self._volumes.link(volume.id, export.attachment_id)
             if not self._loops:
@@ -258,6 +301,39 @@ class FileDriver(
             base.check_fencing()
             name.symlink_to(device)
         return name
+
+
+def _is_same_host(name: str, other: str) -> bool:
+    """Return whether two names are of one host; one of them may lack the domain."""
+    one, two = name.lower().split("."), other.lower().split(".")
+    return one == two or (one[0] == two[0] and min(len(one), len(two)) == 1)
+
+
+def _remove_former_names(folder: Path) -> None:
+    """Remove the names of an earlier boot, which may lead to devices of other volumes by now.
+
+    Without a record, as after an upgrade, the boot of the names is unknown: all stay.  Names of
+    devices over the link of their attachment stay in any case.
+    """
+    current = _BOOT_ID.read_text()
+    with (folder / ".boot_id").open("a+") as record:
+        # Another process that starts at the same time has to find what this one has done.
+        fcntl.flock(record, fcntl.LOCK_EX)
+        record.seek(0)
+        recorded = record.read()
+        if recorded == current:
+            return
+        # The devices of all backends: they may share the directory of the names.
+        devices = loop.under(Path("/")) if recorded else []
+        for name in folder.iterdir() if recorded else ():
+            is_valid = any(
+                link.name == name.name and _leads_to(name, device.path) for link, device in devices
+            )
+            if name.is_symlink() and not is_valid:
+                LOG.warning("Removing the name %s of an earlier boot", name)
+                name.unlink()
+        record.truncate(0)
+        record.write(current)
 
 
 def _listed(granted: Iterable[_Granted]) -> list[base.BackendExport]:

@@ -32,6 +32,7 @@ enabled_backends = measured
 [measured]
 driver = {driver}
 file_folder = {folder}
+file_hosts = *
 """
 
 PRODUCTION = """\

@@ -135,7 +135,11 @@ class Files(Backend):
 
     def options(self) -> dict[str, Any]:
         """Take no loop devices, even as root."""
-        return {"file_folder": f"{self.folder}", "file_loop_devices": "never"}
+        return {
+            "file_folder": f"{self.folder}",
+            "file_loop_devices": "never",
+            "file_hosts": ["*"],
+        }
 
     def host(self, name: str) -> initiators.Host:
         """This machine."""
@@ -197,13 +201,15 @@ class LoopDevices(Files):
             "file_folder": f"{self.folder}",
             "file_loop_devices": "always",
             "file_devices_dir": f"{self.folder / 'devices'}",
+            "file_hosts": ["*"],
         }
 
     def restart(self, driver: base.Driver) -> None:
         """Lose all devices and their names, as a boot does."""
         self._detach()
         for name in (self.folder / "devices").iterdir():
-            name.unlink()
+            if name.is_symlink():
+                name.unlink()
         self._boot_id.write_text(f"{uuid.uuid4()}\n")
 
     def _detach(self) -> None:

@@ -286,13 +286,15 @@ class FileTest(AuditCase):
                 file_folder=folder,
                 file_loop_devices=self.loops,
                 file_devices_dir=f"{folder}/devices",
+                file_hosts=["*"],
             )
         )
         self.addCleanup(self._clear)
         self.host = initiators.LocalHost("a")
         self.volume = self.create_volume()
         self.own = self.attached(self.volume, {"host": "a"})
-        self.theirs = self.attached(self.volume, {"host": "b"}, "ro")
+        mode = "rw" if self.loops == "never" else "ro"
+        self.theirs = self.attached(self.volume, {"host": "b"}, mode)
         self.host.write(self.own["connection_info"], 0, b"mine" * 128)
         self.assertEqual([], self.kinds())
 

@@ -6,7 +6,9 @@ import fcntl
 import mmap
 import os
 from pathlib import Path
+import socket
 import struct
+import uuid
 
 from attachd.tests.fixtures import initiators, requirements
 from attachd.tests.functional.multiattach_case import MultiattachCase, serve_backend
@@ -83,15 +85,45 @@ class LoopDevicesTest(MultiattachCase):
 
 
 def never(_lasting, _folder):
-    """Return the options of a backend without loop devices."""
-    return {"file_loop_devices": "never"}
+    """Return the options of a backend without loop devices, for this machine and another name."""
+    return {"file_loop_devices": "never", "file_hosts": "also-here"}
 
 
 class PlainFilesTest(MultiattachCase):
     """The file driver where there are no loop devices."""
 
-    def test_plain_file_backend_refuses_type_with_readers(self):
+    def setUp(self):
+        super().setUp()
         self.api = serve_backend(self, "file", never)
+
+    def reserve(self, volume):
+        asked = {"volume_uuid": volume, "instance_uuid": f"{uuid.uuid4()}"}
+        made = self.api.request_json("POST", "/attachments", {"attachment": asked})
+        return f"/attachments/{made['attachment']['id']}"
+
+    def connect(self, url, **connector):
+        return self.api.request("PUT", url, {"attachment": {"connector": connector}})
+
+    def test_plain_file_backend_refuses_read_only_and_other_hosts(self):
+        url, machine = self.reserve(self.api.create_volume()), socket.gethostname()
+        for connector, expected in (
+            ({"host": machine, "mode": "ro"}, "plain files.*mode rw"),
+            ({"host": "elsewhere"}, "files of another host.*file_hosts"),
+        ):
+            answer = self.connect(url, **connector)
+            self.assertEqual(400, answer.status, answer)
+            self.assertRegex(answer.message, expected)
+            shown = self.api.request_json("GET", url)["attachment"]
+            self.assertEqual("reserved", shown["status"])
+
+    def test_plain_file_backend_accepts_this_machine_and_configured_hosts(self):
+        for host in (socket.gethostname(), "also-here"):
+            url = self.reserve(self.api.create_volume())
+            answer = self.connect(url, host=host)
+            self.assertEqual(200, answer.status, answer)
+            self.api.request_json("DELETE", url)
+
+    def test_plain_file_backend_refuses_type_with_readers(self):
         wanted = {"name": "one-writer", "extra_specs": {"multiattach": "<is> True", "mode": "RO"}}
         self.api.request_json("POST", "/types", {"volume_type": wanted})
         answer = self.api.request(

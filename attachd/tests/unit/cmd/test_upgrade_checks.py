@@ -14,6 +14,7 @@ from attachd.cmd.upgrade_checks import Code
 from attachd.conf import CONF, checking
 from attachd.db.cluster import services
 from attachd.db.engine import session
+from attachd.drivers import loop
 from attachd.rpc import manager_api, transport
 from attachd.tests.fixtures import conf_fixture, databases, db_rows, key_files, lifetime
 from attachd.tests.wait import TIMEOUT
@@ -66,6 +67,15 @@ class StorageTest(CheckTest):
         self.assert_result(
             Code.SUCCESS, self.use("file", file_folder=folder, file_loop_devices="never")
         )
+
+    def test_storage_check_with_unusable_devices_folder_fails_with_its_name(self):
+        devices = self.folder / "devices"
+        (devices / ".boot_id").mkdir(parents=True)  # stands for a directory without permission
+        with mock.patch.object(loop, "unavailable", return_value=""):
+            result = self.use(
+                "file", file_folder=str(self.folder / "files"), file_devices_dir=str(devices)
+            )
+        self.assert_result(Code.FAILURE, result, f"{devices} cannot be used")
 
     def test_storage_check_of_unreachable_tgtd_fails_with_reason(self):
         path = str(self.folder / "unknown")

@@ -24,12 +24,13 @@ class FileDriverCase(unittest.TestCase):
         self.folder = folder / "files"
         self.devices = folder / "devices"
 
-    def driver(self, loop_devices="never"):
+    def driver(self, loop_devices="never", **options):
         driver = configured.driver(
             file.FileDriver,
             file_folder=f"{self.folder}",
             file_loop_devices=loop_devices,
             file_devices_dir=f"{self.devices}",
+            **options,
         )
         driver.setup()
         return driver
@@ -54,9 +55,93 @@ class SetupTest(FileDriverCase):
         with self.assertRaisesRegex(exception.BackendError, "file_loop_devices.*permitted"):
             self.driver("always")
 
+    def boot(self, boot_id):
+        path = self.folder.parent / "boot_id"
+        self.enterContext(mock.patch.object(file, "_BOOT_ID", path))
+        path.write_text(f"{boot_id}\n")
+
+    def test_setup_without_recorded_boot_keeps_device_names(self):
+        self.enterContext(mock.patch.object(loop, "unavailable", return_value=""))
+        self.devices.mkdir()
+        name = self.devices / FIRST.attachment_id
+        name.symlink_to("/dev/loop3")
+        record = self.devices / ".boot_id"
+        self.boot("first")
+        for prepare in (lambda: record.unlink(missing_ok=True), lambda: record.write_text("")):
+            prepare()
+            self.driver("always")
+            self.assertTrue(name.is_symlink())
+            self.assertEqual("first\n", record.read_text())
+
+    def test_setup_after_boot_keeps_names_of_devices_over_their_link(self):
+        self.enterContext(mock.patch.object(loop, "unavailable", return_value=""))
+        self.boot("first")
+        self.driver("always")
+        names = [self.devices / export.attachment_id for export in (FIRST, SECOND)]
+        for name in names:
+            name.symlink_to("/dev/loop3")
+        self.boot("second")
+        link = self.folder / "exports" / VOLUME.id / FIRST.attachment_id
+        bound = [(link, loop.LoopDevice("/dev/loop3", "rw", closing=False))]
+        with mock.patch.object(loop, "under", return_value=bound):
+            self.driver("always")
+        self.assertEqual([True, False], [name.is_symlink() for name in names])
+
+    def test_setup_removes_device_names_of_earlier_boot(self):
+        self.enterContext(mock.patch.object(loop, "unavailable", return_value=""))
+        self.boot("first")
+        self.driver("always")
+        name = self.devices / FIRST.attachment_id
+        name.symlink_to("/dev/loop3")
+        self.driver("always")
+        self.assertTrue(name.is_symlink())
+        self.boot("second")
+        with self.assertLogs(file.__name__, "WARNING") as logged:
+            self.driver("always")
+        self.assertFalse(name.is_symlink())
+        self.assertIn(f"{name} of an earlier boot", logged.output[0])
+
+    def test_setup_with_unusable_devices_folder_names_it(self):
+        self.enterContext(mock.patch.object(loop, "unavailable", return_value=""))
+        self.devices.mkdir()
+        (self.devices / ".boot_id").mkdir()  # stands for a directory that cannot be written
+        with self.assertRaisesRegex(exception.BackendError, f"{self.devices} cannot be used"):
+            self.driver("always")
+
     def test_setup_with_never_does_not_probe_loop_devices(self):
         with mock.patch.object(loop, "unavailable", side_effect=AssertionError):
             self.driver("never")
+
+
+class HostsTest(FileDriverCase):
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch("socket.gethostname", return_value="Here.example.org"))
+
+    def test_check_connector_accepts_only_this_machine(self):
+        driver = self.driver()
+        for host in ("Here.example.org", "here", "HERE.example.org"):
+            driver.check_connector({"host": host})
+        for host in ("there", "her", "here.example.com", "here.example", "", None):
+            with self.assertRaisesRegex(exception.InvalidInput, "file_hosts.*connector.host"):
+                driver.check_connector({"host": host})
+
+    def test_check_connector_logs_name_of_machine_and_does_not_return_it(self):
+        with (
+            self.assertLogs(file.__name__, "INFO") as logged,
+            self.assertRaises(exception.InvalidInput) as refused,
+        ):
+            self.driver().check_connector({"host": "there"})
+        self.assertNotIn("Here", f"{refused.exception}")
+        self.assertIn(
+            "'there' of a connector; this machine is Here.example.org", logged.output[-1]
+        )
+
+    def test_check_connector_accepts_configured_hosts(self):
+        driver = self.driver(file_hosts=["there"])
+        driver.check_connector({"host": "there"})
+        self.assertRaises(exception.InvalidInput, driver.check_connector, {"host": "elsewhere"})
+        self.driver(file_hosts=["*"]).check_connector({"host": "elsewhere"})
 
 
 class PlainFilesTest(FileDriverCase):
@@ -98,7 +183,7 @@ class PlainFilesTest(FileDriverCase):
 
     def test_revoke_without_file_leases_succeeds(self):
         self.plain.grant(VOLUME, FIRST)
-        with mock.patch("fcntl.fcntl", side_effect=OSError(22, "Invalid argument")):
+        with mock.patch.object(file.fcntl, "fcntl", side_effect=OSError(22, "Invalid argument")):
             self.plain.revoke(VOLUME, FIRST, [])
         self.assertEqual([], list(self.plain.list_exports()))
 
