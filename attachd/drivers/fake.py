@@ -83,6 +83,7 @@ class FakeDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
+    abilities.Reservations,
     _Objects,
 ):
     """Grants and revokes at once, unless its options or a script make it slow or fail.
@@ -91,6 +92,7 @@ class FakeDriver(
     os-brick does not and refuses it, as it should: there is nothing a host could connect to.
 
     :ivar calls: the last calls, oldest first
+    :ivar reservations: by the ids of their volumes
     :ivar existing: bytes of the objects that may become volumes, by name
     :ivar script: see :data:`Script`; for tests that need another failure than the options make
     """
@@ -110,7 +112,7 @@ class FakeDriver(
             "fake_fail",
             default=[],
             help="Methods of the fake driver that always fail: create, clone, delete, extend, "
-            "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, "
+            "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, get_reservation, "
             "list_manageable, manage, unmanage.",
         ),
         cfg.BoolOpt(
@@ -124,6 +126,7 @@ class FakeDriver(
         super().__init__(name, conf)
         self.calls: deque[Call] = deque(maxlen=_CALLS_KEPT)
         self.script: Script | None = None
+        self.reservations: dict[str, abilities.Reservation] = {}
         self.existing: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._granted: dict[str, dict[str, base.AccessMode]] = {}
@@ -231,6 +234,11 @@ class FakeDriver(
                 if granted[attachment_id] != expected.get(attachment_id)
             ],
         )
+
+    def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
+        """Return what a test has set."""
+        self._perform(Call("get_reservation", volume.id))
+        return self.reservations.get(volume.id)
 
     def list_volumes(self) -> Mapping[str, int]:
         """List what this process created."""

@@ -172,6 +172,12 @@ class Endpoint(_VolumeMethods):
         """See manager_api.compare_exports()."""
         return runner.compare_exports(self._backend, volume_id)
 
+    @expected_errors
+    def get_reservation(
+        self, _context: RequestContext, volume_id: str
+    ) -> manager_api.Reservation | None:
+        """See manager_api.get_reservation()."""
+        return volumes.get_reservation(self._backend, volume_id)
 
     def set_log_levels(
         self, _context: RequestContext, hosts: list[str], prefix: str, level: str

@@ -18,14 +18,16 @@ from taskflow.patterns.linear_flow import Flow
 from attachd import exception
 from attachd.db import models
 from attachd.db.attachments import store as attachments_db
+from attachd.db.audit import list_attachments_of_volume
 from attachd.db.volumes import store as db
 from attachd.db.volumes import updates
 from attachd.drivers import base
-from attachd.drivers.abilities import ManageExisting
+from attachd.drivers.abilities import ManageExisting, Reservations
 from attachd.manager import backends, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
 from attachd.manager.ha.volume_lease import VolumeLease
+from attachd.rpc import manager_api
 from attachd.states import Event, VolumeState
 
 LOG = log.getLogger(__name__)
@@ -267,6 +269,24 @@ def get_manageable(backend: Backend, reference: Mapping[str, str]) -> dict[str, 
     with _backend_answers(backend):
         found = _driver_to_manage(backend).get_manageable(reference)
         return dataclasses.asdict(found)
+
+
+def get_reservation(backend: Backend, volume_id: str) -> manager_api.Reservation | None:
+    """Return which host reserves a volume, as of manager_api.get_reservation()."""
+    driver = backend.driver
+    if not isinstance(driver, Reservations):
+        raise exception.AbilityMissing(backend=backend.name, ability="reservations")
+    volume = backends.volume_ref(db.get_for_driver(volume_id))
+    with _backend_answers(backend):
+        found = driver.get_reservation(volume)
+    if found is None:
+        return None
+    held: list[str] = []
+    for row in list_attachments_of_volume(volume_id):
+        if row["connector"] is not None:
+            expected = driver.expected_exports(volume, [backends.export(row)])
+            held += [row["id"] for item in expected if found.holder in item.holders]
+    return {"holder": found.holder, "type": found.type, "attachment_ids": held}
 
 
 def _driver_to_manage(backend: Backend) -> ManageExisting:

@@ -9,6 +9,7 @@ Version history of the contract:
 * 1.1: check_attach
 * 1.2: compare_exports
 * 1.3: manage_volume, unmanage_volume, list_manageable, get_manageable
+* 1.4: get_reservation
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -25,7 +26,7 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.3"
+VERSION = "1.4"
 
 _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     "check_attach": IntroducedIn("1.1"),
@@ -34,6 +35,7 @@ _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
         ("manage_volume", "unmanage_volume", "list_manageable", "get_manageable"),
         IntroducedIn("1.3"),
     ),
+    "get_reservation": IntroducedIn("1.4"),
 }
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
@@ -251,6 +253,33 @@ def compare_exports(context: RequestContext, volume: Volume) -> list[str]:
     with _call_slot(context, volume.backend, volume.id):
         found: list[str] = _manager(volume.backend).call(
             context, "compare_exports", volume_id=volume.id
+        )
+    return found
+
+
+class Reservation(TypedDict):
+    """The reservation of a volume.
+
+    :ivar holder: name of the host, as drivers.abilities.Reservation
+    :ivar type: as the backend calls it
+    :ivar attachment_ids: of the attachments to that host
+    """
+
+    holder: str
+    type: str
+    attachment_ids: list[str]
+
+
+def get_reservation(context: RequestContext, volume: Volume) -> Reservation | None:
+    """Return the persistent reservation of a volume; None: no host holds one.
+
+    :raises AbilityMissing: the driver cannot show reservations
+    :raises VolumeNotFound: it does not exist any more
+    :raises: as :func:`compare_exports`
+    """
+    with _call_slot(context, volume.backend, volume.id):
+        found: Reservation | None = _manager(volume.backend).call(
+            context, "get_reservation", volume_id=volume.id
         )
     return found
 

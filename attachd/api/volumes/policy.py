@@ -20,6 +20,7 @@ DELETE_METADATA = "volume:delete_volume_metadata"
 SHOW_IMAGE_METADATA = "volume_extension:volume_image_metadata:show"
 ENCRYPTION = "volume_extension:volume_encryption_metadata"
 
+GET_RESERVATION = "volume:get_reservation"
 EXTEND = "volume:extend"
 EXTEND_ATTACHED = "volume:extend_attached_volume"
 RETYPE = "volume:retype"
@@ -120,6 +121,12 @@ RULES = [
         "See how a volume is encrypted: no volume is.",
         "GET /volumes/{volume_id}/encryption",
         "GET /volumes/{volume_id}/encryption/{key}",
+    ),
+    policy.rule(
+        GET_RESERVATION,
+        policy.READER,
+        "Show which host reserves a volume.",
+        f"GET {_ITEM}/reservation",
     ),
     policy.rule(EXTEND, policy.MEMBER, "Extend a volume.", f"{_ACTION} (os-extend)"),
     policy.rule(

@@ -83,6 +83,16 @@ class Backend(fixtures.Fixture):
         """Use an object for the block; None if it cannot."""
         return None
 
+    def reserve(
+        self,
+        driver: base.Driver,
+        volume: base.VolumeRef,
+        export: base.Export,
+        info: initiators.ConnectionInfo,
+    ) -> bool:
+        """Have the host of an export reserve a volume; False if it cannot."""
+        return False
+
     def seen(self, driver: base.Driver) -> Any:
         """Return the state of the backend, for later comparison.
 
@@ -108,6 +118,19 @@ class Fake(Backend):
         """Have the driver lose its exports."""
         assert isinstance(driver, fake.FakeDriver)
         driver.restart()
+
+    def reserve(
+        self,
+        driver: base.Driver,
+        volume: base.VolumeRef,
+        export: base.Export,
+        info: initiators.ConnectionInfo,
+    ) -> bool:
+        """Have the driver show one."""
+        assert isinstance(driver, fake.FakeDriver)
+        kind = "Write Exclusive Access"
+        driver.reservations[volume.id] = abilities.Reservation(export.attachment_id, kind)
+        return True
 
     def orphans(self) -> list[str]:
         """Return nothing: only the driver has a state, which the suite reads."""

@@ -53,6 +53,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "list_manageable": Taken(""),
         "get_manageable": Taken("reference"),
     },
+    "1.4": {"get_reservation": Taken("volume_id")},
 }
 
 INTRODUCED = {
@@ -61,7 +62,7 @@ INTRODUCED = {
     "get_log_levels": IntroducedIn("1.2"),
     **{
         name: IntroducedIn("1.2")
-        for came in ("1.1", "1.2", "1.3")
+        for came in ("1.1", "1.2", "1.3", "1.4")
         for name in CAME[came]
     },
 }
@@ -75,7 +76,7 @@ def _made_up() -> Mapping[str, Mapping[str, Taken]]:
     first["attach"] = attach._replace(optional="")
     first["terminate_connections"] = terminate._replace(optional="")
     later = {"terminate_connections": terminate, "get_log_levels": log_levels}
-    later = {**later, **CAME["1.1"], **CAME["1.2"], **CAME["1.3"]}
+    later = {**later, **CAME["1.1"], **CAME["1.2"], **CAME["1.3"], **CAME["1.4"]}
     return {"1.0": first, "1.1": {"attach": attach}, "1.2": later}
 
 
@@ -137,6 +138,7 @@ def requests():
     yield functools.partial(manager_api.list_manageable, WHO, "here@fake")
     yield functools.partial(manager_api.get_manageable, WHO, "here@fake", {"source-name": "disk"})
     yield functools.partial(manager_api.compare_exports, WHO, _volume())
+    yield functools.partial(manager_api.get_reservation, WHO, _volume())
     yield functools.partial(manager_api.set_log_levels, WHO, ["here@fake"], "attachd", "DEBUG")
     yield functools.partial(manager_api.get_log_levels, WHO, "here@fake", "attachd")
 

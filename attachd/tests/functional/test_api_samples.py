@@ -19,6 +19,7 @@ import yaml
 from attachd.api import endpoint
 from attachd.db import messages
 from attachd.db.engine import paging
+from attachd.drivers import abilities
 from attachd.rpc import agent_api
 from attachd.tests.fixtures import fake_agent, response_validation, wsgi_api
 from attachd.tests.wait import wait_for
@@ -78,8 +79,12 @@ def generate_samples(api: wsgi_api.WsgiApi, ask: Asker | None = None) -> Iterato
     stand_ins = {_SERVER: _SERVER}
     for step in STORY:
         body = _filled(step.body, ids)
+        holder = ids.get("attachment-create", "")
+        reservation = abilities.Reservation(holder, "Write Exclusive Access")
+        driver = api.backend.driver
         with (
-            mock.patch.object(api.backend.driver, "grant", return_value=_STORY["connection"]),
+            mock.patch.object(driver, "grant", return_value=_STORY["connection"]),
+            mock.patch.object(driver, "get_reservation", return_value=reservation),
             mock.patch.object(agent_api, "reconcile", fake_agent.act_as_agent),
         ):
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))

@@ -3,7 +3,7 @@
 
 import unittest
 
-from attachd.drivers import abilities, base
+from attachd.drivers import abilities, base, fake
 from attachd.tests.unit.drivers import configured
 from attachd.tests.unit.drivers.test_base import MINIMAL_DRIVER
 
@@ -15,6 +15,13 @@ class AbilitiesTest(unittest.TestCase):
         found = abilities.get_abilities(configured.driver(MINIMAL_DRIVER))
         self.assertEqual(abilities.ABILITIES.keys(), found.keys())
         self.assertEqual({False}, set(found.values()))
+
+    def test_driver_has_abilities_of_its_base_classes(self):
+        found = abilities.get_abilities(configured.driver(fake.FakeDriver))
+        self.assertEqual(
+            abilities.ABILITIES.keys(),
+            {name for name, has_it in found.items() if has_it},
+        )
 
     def test_driver_without_method_of_its_ability_cannot_be_created(self):
         incomplete = type("Incomplete", (MINIMAL_DRIVER, abilities.Evict), {})

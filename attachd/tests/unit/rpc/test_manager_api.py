@@ -43,6 +43,7 @@ CALL_OF = {
         CONTEXT, _volume(**where), None, ("a",)
     ),
     "compare_exports": lambda **where: manager_api.compare_exports(CONTEXT, _volume(**where)),
+    "get_reservation": lambda **where: manager_api.get_reservation(CONTEXT, _volume(**where)),
     "create_volume": lambda **where: manager_api.create_volume(CONTEXT, _volume(**where)),
     "delete_volume": lambda **where: manager_api.delete_volume(CONTEXT, _volume(**where)),
     "extend_volume": lambda **where: manager_api.extend_volume(CONTEXT, _volume(**where)),
@@ -51,6 +52,7 @@ CALLS = frozenset(
     {
         *("attach", "attach_exclusive", "check_attach", "detach", "force_detach"),
         *("initialize_connection", "terminate_connections", "compare_exports"),
+        "get_reservation",
     }
 )
 
