@@ -53,16 +53,26 @@ def _reap_in_thread(process: Process) -> None:
     threading.Thread(target=process.wait, daemon=True).start()
 
 
-def run(*line: str, timeout: float = DEFAULT_TIMEOUT, pass_fds: Sequence[int] = ()) -> str:
+def _no_progress() -> None:
+    return
+
+
+def run(
+    *line: str,
+    timeout: float = DEFAULT_TIMEOUT,
+    pass_fds: Sequence[int] = (),
+    progress: Callable[[], object] = _no_progress,
+) -> str:
     """Run a command that has to succeed, and wait for its end.
 
     :param timeout: as :func:`execute` takes it
+    :param progress: as :func:`execute` takes it
     :param pass_fds: file descriptors that it keeps open, so that a lock lasts until its end also
         when this process is killed
     :returns: its standard output
     :raises HostError: it is missing, failed or was killed
     """
-    result = execute(line, timeout, pass_fds)
+    result = execute(line, timeout, pass_fds, progress=progress)
     if result.exit_code:
         reason = result.stderr or f"exit code {result.exit_code}"
         raise exception.HostError(reason=f"'{_mask(line)}' failed: {reason}")
@@ -75,6 +85,7 @@ def execute(
     pass_fds: Sequence[int] = (),
     *,
     environment: Mapping[str, str] | None = None,
+    progress: Callable[[], object] = _no_progress,
     reap: Callable[[Process], object] = _reap_in_thread,
 ) -> CommandResult:
     """Run a command and wait for its end; any exit code is a result.
@@ -85,13 +96,14 @@ def execute(
     :param timeout: seconds after which it is killed; one that hangs in the kernel may live on
     :param pass_fds: file descriptors that it keeps open
     :param environment: variables beside PATH and LC_ALL, which are all that it gets
+    :param progress: called each ``timeout`` seconds: the command goes on if the result is another
     :param reap: waits for the end of a killed command
     :raises HostError: it is missing, or was killed and may have had effect
     """
     started = time.monotonic()
     process = _start(line, line, environment, pass_fds)
     try:
-        stdout, stderr = process.communicate(timeout=timeout)
+        stdout, stderr = _communicate(process, timeout, progress)
     except subprocess.TimeoutExpired as error:
         process.kill()
         for pipe in (process.stdout, process.stderr):
@@ -105,6 +117,20 @@ def execute(
         elapsed = time.monotonic() - started
         LOG.debug("Exit %d after %.3f s: %s", process.returncode, elapsed, _mask(line))
     return CommandResult(process.returncode, stdout, _one_line(stderr))
+
+
+def _communicate(
+    process: Process, timeout: float, progress: Callable[[], object]
+) -> tuple[str, str]:
+    """Return the output of a process; raises TimeoutExpired after a time without progress."""
+    reached = progress()
+    while True:
+        try:
+            return process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            before, reached = reached, progress()
+            if reached == before:
+                raise
 
 
 def run_long(line: Sequence[str], on_wait: Callable[[], None]) -> CommandResult:

@@ -10,6 +10,7 @@ import subprocess
 import fixtures
 
 from attachd import exception
+from attachd.agent import block_device
 from attachd.agent.connectors.base import Options
 from attachd.agent.connectors.qemu import state_dir, storage_daemon
 from attachd.agent.host import make_connector
@@ -26,6 +27,13 @@ from attachd.tests.fixtures.user_space_devices import (
     write_at,
 )
 from attachd.tests.wait import TIMEOUT, wait_until
+
+
+def is_writing(path):
+    """Return whether the disk of a device has yet to complete a write."""
+    return (
+        Path(f"/sys/block/{Path(path).resolve().name}/inflight").read_text().split() != ["0"] * 2
+    )
 
 
 class LifeTest(UserSpaceDeviceCase):
@@ -282,6 +290,36 @@ class TroubleTest(UserSpaceDeviceCase):
         self.tgtd.go_on()
         self.assert_nothing_is_left()
 
+    def test_forced_disconnect_writes_all_to_slow_backend(self):
+        _export, info = self.export()
+        device = self.connector.connect(info, OPTIONS)
+        data = secrets.token_bytes(32 * MIB)
+        count_writes, seen = block_device.count_writes, []
+
+        def write_a_little(path):
+            """Let the backend write each time the flush looks for progress, and later the rest."""
+            before = count_writes(path)
+            self.tgtd.go_on()
+            if len(seen) < 4:
+                wait_until(lambda: count_writes(path) != before or not is_writing(path))
+                self.tgtd.pause()
+            seen.append(count_writes(path))
+            return len(seen)
+
+        patched = "attachd.agent.block_device.count_writes"
+        self.useFixture(fixtures.MonkeyPatch(patched, write_a_little))
+        self.useFixture(
+            fixtures.MonkeyPatch(
+                "attachd.agent.connectors.qemu.volume_device.FORCED_FLUSH_TIMEOUT", 0.3
+            )
+        )
+        self.write_late(device, data)
+        self.connector.disconnect(info, OPTIONS, device, force=True)
+        self.assertLess(1, len(seen))
+        self.assertNotEqual(seen[0], seen[-1])
+        self.assertTrue(data == self.on_backend(0, len(data)))
+        self.assert_nothing_is_left()
+
     def test_pending_writes_reach_a_backend_that_returns(self):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
@@ -295,19 +333,19 @@ class TroubleTest(UserSpaceDeviceCase):
         self.assertEqual(b"late" * 1024, self.on_backend(0, 4096))
         self.assert_nothing_is_left()
 
-    def write_late(self, device):
+    def write_late(self, device, data=b"late" * 1024):
         """Let another process write what the backend does not take; it hangs until that ends."""
-        line = ["dd", f"of={device.path}", "bs=4096", "conv=notrunc,fsync"]
+        line = ["dd", f"of={device.path}", "bs=64K", "conv=notrunc,fsync"]
         with Path(device.path).open("rb", buffering=0) as known:
             known.read(4096)
             self.tgtd.pause()
             late = subprocess.Popen(line, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self.addCleanup(late.wait, TIMEOUT)
-            late.stdin.write(b"late" * 1024)
+            late.stdin.write(data)
             late.stdin.close()
             # What it has written is in the kernel's memory, from where we have read before.
             wait_until(
-                lambda: late.poll() is not None or os.pread(known.fileno(), 4, 0) == b"late"
+                lambda: late.poll() is not None or os.pread(known.fileno(), 4, 0) == data[:4]
             )
             self.assertIsNone(late.poll())
 

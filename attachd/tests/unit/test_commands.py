@@ -3,6 +3,7 @@
 
 import fcntl
 import functools
+import itertools
 import os
 from pathlib import Path
 import signal
@@ -117,6 +118,24 @@ class ExecuteTest(unittest.TestCase):
     def test_command_over_timeout_is_killed(self):
         with self.assertRaisesRegex(exception.HostError, r"'sleep 600' did not end in 0\.1 s"):
             commands.execute(["sleep", "600"], 0.1)  # slow, it does not end sooner
+
+    def test_command_with_progress_is_not_killed(self):
+        windows = iter(range(3))
+        progress = functools.partial(next, windows, "end")
+        end = lifetime.temp_dir(self) / "end"
+        counting = itertools.count()
+        line = ("sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.01; done; echo a', f"{end}")
+
+        def go_on():
+            if (window := next(counting)) == 2:
+                end.touch()
+            return window
+
+        # Slow or not, it ends only after some timeouts.
+        self.assertEqual("a\n", commands.run(*line, timeout=0.1, progress=go_on))
+        with self.assertRaisesRegex(exception.HostError, "did not end in 0.1 s"):
+            commands.run("sleep", "600.5", timeout=0.1, progress=progress)  # it does not end
+        self.assertEqual([], [*windows])
 
     def test_execute_killed_command_does_not_wait_for_its_children(self):
         note = lifetime.temp_dir(self) / "group"

@@ -18,7 +18,7 @@ from attachd.agent.connectors.qemu.blockdev import VolumePath
 LOG = log.getLogger(__name__)
 
 FORCED_FLUSH_TIMEOUT = 10.0
-"""Seconds for a flush whose failure is accepted."""
+"""Seconds without a write of a flush whose failure is accepted."""
 
 
 def resume(directory: Path, paths: Sequence[VolumePath], lock: int) -> Device | None:
