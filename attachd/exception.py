@@ -491,8 +491,18 @@ class HostError(AttachdError):
 class AgentError(HostError):
     """The agent of a host reported that it failed, with its reason.
 
-    Its code is 500, whatever the reason: a request with an Idempotency-Key may be repeated then.
+    Its code is always 500: a request with an Idempotency-Key may be repeated then.
     """
+
+
+class HostHangs(HostError):
+    """A process of this host was killed, and has not ended: it may still do what it has begun."""
+
+    msg_fmt = (
+        "Process %(pid)s did not end its work on the volume within %(seconds)s s, and the kernel "
+        "does not end it, as a device does not answer. The volume is locked on this host until "
+        "it ends: restore the path to the device, or restart the host."
+    )
 
 
 class MissingRequirements(HostError):

@@ -3,9 +3,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import functools
 import os
 from pathlib import Path
 import socket
+from typing import Any, TypeVar
 
 from attachd import commands, exception
 from attachd.agent import block_device
@@ -14,6 +16,8 @@ from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu.connector import QemuConnector, missing_tools
 from attachd.agent.journal import DEFAULT_STATE_PATH, Entry, Journal, Step
 from attachd.agent.mount import mounts, open_handles
+
+T = TypeVar("T")
 
 AUTO = "auto"
 """The connector type "kernel", unless the kernel has no SCSI and QEMU's tools are installed."""
@@ -69,7 +73,11 @@ class Host:
     :param state_path: the directory of its journal
     :param connector_type: as :func:`make_connector` takes it
     :ivar connector: connects what is attached from now on
+    :ivar call_in_child: as Forker.call(), for threads that hold the lock of a volume; None: all
+        calls are made in this process
     """
+
+    call_in_child: Callable[[Callable[[], Any], int], Any] | None = None
 
     def __init__(
         self,
@@ -110,7 +118,7 @@ class Host:
         connector_type = entry.connector_type or self.connector.TYPE
         entry = self.journal.write(entry, step=Step.CONNECTING, connector_type=connector_type)
         try:
-            device = self._connector_of(entry).connect(info, entry.options)
+            device = self._run(self._connector_of(entry).connect, info, entry.options)
         except exception.HostError as error:
             self.journal.write(entry, error=f"{error}")
             raise
@@ -129,9 +137,9 @@ class Host:
             self.check_unused(entry)
         entry = self.journal.write(entry, step=Step.DISCONNECTING)
         if entry.connection_info is not None:
-            connector = self._connector_of(entry)
+            disconnect = functools.partial(self._connector_of(entry).disconnect, force=force)
             try:
-                connector.disconnect(entry.connection_info, entry.options, device, force=force)
+                self._run(disconnect, entry.connection_info, entry.options, device)
             except exception.HostError as error:
                 self.journal.write(entry, error=f"{error}")
                 raise
@@ -141,13 +149,15 @@ class Host:
         """Let a device grow with its volume; returns its size in bytes; raises HostError."""
         assert entry.connection_info is not None
         assert entry.device is not None
-        return self._connector_of(entry).extend(entry.connection_info, entry.options, entry.device)
+        extend = self._connector_of(entry).extend
+        return self._run(extend, entry.connection_info, entry.options, entry.device)
 
     def is_present(self, entry: Entry) -> bool:
         """Return whether the device of an entry is there."""
         if entry.device is None or entry.connection_info is None:
             return False
-        return self._connector_of(entry).is_present(entry.connection_info, entry.device)
+        is_present = self._connector_of(entry).is_present
+        return self._run(is_present, entry.connection_info, entry.device)
 
     def check_unused(self, entry: Entry) -> None:
         """Check that the device of an entry is not in use, also if the entry does not know it.
@@ -156,11 +166,12 @@ class Host:
         :raises HostError: the host cannot determine it
         """
         if entry.device is not None and self._may_be_present(entry):
-            open_handles.check_unused(entry.device.path)
+            self._run(open_handles.check_unused, entry.device.path)
         elif entry.connection_info is not None:
-            paths = self._connector_of(entry).find_device_paths(entry.connection_info)
+            find_paths = self._connector_of(entry).find_device_paths
+            paths = self._run(find_paths, entry.connection_info)
             for path in (*paths, *_find_moved_device(entry)):
-                open_handles.check_unused(path)
+                self._run(open_handles.check_unused, path)
 
     def is_shared(self, entry: Entry, other: Entry) -> bool:
         """Return whether two entries have the same device, and it is there.
@@ -175,10 +186,20 @@ class Host:
             return False
         return self.is_present(dataclasses.replace(entry, device=other.device))
 
+    def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call what may hang: in a process of its own, if a volume is worked on."""
+        lock = self.journal.held_lock()
+        if self.call_in_child is None or lock is None:
+            return function(*arguments)
+        result: T = self.call_in_child(functools.partial(function, *arguments), lock)
+        return result
+
     def _may_be_present(self, entry: Entry) -> bool:
         """Return whether the path in an entry is valid: after a reboot it may be another disk."""
         try:
             return self.is_present(entry)
+        except exception.HostHangs:
+            raise  # The lock of the volume stays with the process that hangs.
         except exception.HostError:
             return entry.device is not None
 

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
+import threading
 import time
 from typing import IO, Any
 import uuid
@@ -95,6 +96,7 @@ class Journal:
 
     def __init__(self, state_path: Path = DEFAULT_STATE_PATH) -> None:
         self.state_path = state_path
+        self._held = threading.local()
 
     def list_entries(self) -> list[Entry]:
         """Return all entries, oldest change first.
@@ -157,12 +159,23 @@ class Journal:
                 )
             time.sleep(_POLL_INTERVAL)
         with lock:
+            self._held.lock = lock.fileno()
             try:
                 yield
+            except exception.HostHangs:
+                raise  # The process has the lock.
+            except BaseException:
+                _unlink(path)
+                raise
+            else:
+                _unlink(path)
             finally:
-                # Otherwise the lock files of all former volumes would accumulate.
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                self._held.lock = None
+
+    def held_lock(self) -> int | None:
+        """Return the file descriptor of the volume's lock that this thread holds, if any."""
+        lock: int | None = getattr(self._held, "lock", None)
+        return lock
 
     def _try_lock(self, path: Path) -> IO[str] | None:
         with _write_errors(path):
@@ -188,6 +201,12 @@ class Journal:
 
     def _path(self, entry_id: str) -> Path:
         return self._entries / f"{entry_id}.json"
+
+
+def _unlink(lock: Path) -> None:
+    """Remove the file of a lock: those of all former volumes would accumulate."""
+    with contextlib.suppress(OSError):
+        lock.unlink()
 
 
 def _read(path: Path) -> Entry | None:

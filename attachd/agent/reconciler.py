@@ -65,6 +65,7 @@ class Reconciler:
         self._credentials = credentials
         self._options = options
         self._lock_timeout = lock_timeout
+        self._long_locked: set[str] = set()
         self._list_call: TimeboxedCall[list[str]] = TimeboxedCall()
         self.limiter = ConcurrencyLimiter(slots)
 
@@ -84,15 +85,22 @@ class Reconciler:
             raise
         if volume_id is None:
             return
+        timeout = 0.0 if volume_id in self._long_locked else self._lock_timeout
         with contextlib.ExitStack() as stack:
-            lock = self._journal.volume_lock(volume_id, timeout=self._lock_timeout)
             try:
-                stack.enter_context(lock)
+                stack.enter_context(self._journal.volume_lock(volume_id, timeout=timeout))
             except exception.LocalConflict as error:
-                # The caller has given up: this thread is needed for others.
+                # The caller has given up, and a process that hangs may have the lock for ever:
+                # this thread is needed for others.
+                self._long_locked.add(volume_id)
                 raise exception.Unavailable(reason=f"{error}") from error
+            self._long_locked.discard(volume_id)
             stack.enter_context(self.limiter.slot(attachment_id))
-            self._reconcile_with_retry(volume_id, attachment_id)
+            try:
+                self._reconcile_with_retry(volume_id, attachment_id)
+            except exception.HostHangs:
+                self._long_locked.add(volume_id)
+                raise
 
     def list_pending(self, desired_states: Iterable[DesiredState]) -> list[str]:
         """Return the attachments that do not seem to be in their desired state.
@@ -119,7 +127,8 @@ class Reconciler:
         if desired["target_state"] != CONNECTED or not desired["complete"] or entry is None:
             return False
         try:
-            usable = entry.step is Step.ATTACHED and self._has_usable_device(entry)
+            attached = entry.step is Step.ATTACHED and entry.error is None
+            usable = attached and self._has_usable_device(entry)
             return usable and not _is_too_small(desired, entry)
         except exception.HostError:
             return False
@@ -177,7 +186,9 @@ class Reconciler:
         if entry is None or not present:
             entry = self._make_device(desired, entry, others)
         assert entry.device is not None
-        if not desired["complete"] or entry.step is not Step.ATTACHED:
+        too_small = present and _is_too_small(desired, entry)
+        is_complete = desired["complete"] and entry.step is Step.ATTACHED
+        if not is_complete or (entry.error is not None and not too_small):
             # Also if it was complete before: since a reboot its path may be another one.
             entry = self._journal.write(entry, step=Step.COMPLETING)
             assert entry.device is not None
@@ -187,10 +198,15 @@ class Reconciler:
                 desired["generation"],
                 entry.device.path,
             )
-            entry = self._journal.write(entry, step=Step.ATTACHED)
-        if present and _is_too_small(desired, entry):
+            entry = self._journal.write(entry, step=Step.ATTACHED, error=None)
+        if too_small:
             try:
                 self._extend(desired, entry)
+            except exception.HostHangs as error:
+                # The lock of the volume stays with the process that hangs.  The service gets the
+                # error, and a report that clears it when the device has grown.
+                self._journal.write(entry, error=f"{error}")
+                raise
             except exception.HostError as error:
                 raise _NotExtended(f"{error}") from error
 

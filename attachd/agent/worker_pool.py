@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The threads of an agent: a pool with backoff, a concurrency limit, and calls with a timeout.
 
-A command of the host, or os-brick itself, may hang in the kernel, where it cannot be ended.  The
-attachment then keeps its slot, the agent reports it, and all other work continues.
+A command of the host, or os-brick itself, may hang.  The attachment keeps its slot until the work
+is killed, see child_process.py; the agent reports it, and all other work continues.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

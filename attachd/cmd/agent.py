@@ -15,6 +15,7 @@ from oslo_service import systemd
 
 from attachd import exception, service
 from attachd.agent import key
+from attachd.agent.child_process import Forker
 from attachd.agent.connectors import brick
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
@@ -32,10 +33,21 @@ def main() -> int:
     """
     try:
         service.prepare(sys.argv[1:])
+        host = Host(
+            Identity(CONF.agent.host, CONF.agent.initiator),
+            Path(CONF.agent.state_path),
+            CONF.agent.connector_type,
+        )
+        # First: later this process has threads.
+        forker = Forker(CONF.agent.host_timeout, host.connector.load)
+        host.call_in_child = forker.call
         gmr.setup("attachd-agent")
         tracing.setup("attachd-agent")
-        agent = _prepare()
-    except (cfg.Error, exception.AttachdError, OSError) as error:
+        agent = _prepare(host)
+    except OSError as error:
+        print(f"attachd-agent: {error.filename or ''}: {error.strerror}", file=sys.stderr)
+        return 1
+    except (cfg.Error, exception.AttachdError) as error:
         print(f"attachd-agent: {error}", file=sys.stderr)
         return 1
     ended = threading.Event()
@@ -45,28 +57,37 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+    threading.Thread(target=_watch, args=(forker, ended), daemon=True).start()
     agent.start()
     systemd.notify_once()
     ended.wait()
-    if not agent.stop():
+    stopped = agent.stop()
+    forker.close()
+    if not stopped:
         LOG.warning("Operations in progress are left to the next start")
         sys.stderr.flush()
         os._exit(0)  # without waiting for its threads
     return 0
 
 
-def _prepare() -> Agent:
+def _watch(forker: Forker, ended: threading.Event) -> None:
+    """End the agent if the process ends that works on volumes: systemd starts it again."""
+    forker.wait()
+    if not ended.is_set():
+        LOG.error("Process %d, which works on volumes, has ended: the agent ends", forker.pid)
+        ended.set()
+
+
+def _prepare(host: Host) -> Agent:
     """Check the preconditions of the agent; raises HostError or OSError."""
     if os.geteuid() != 0:
         raise exception.HostError(
             reason="Only root can make devices. Start it as a service, or with sudo."
         )
-    folder = Path(CONF.agent.state_path)
+    folder = host.journal.state_path
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _lock_folder(folder)
     credentials = key.load_or_create(Path(CONF.agent.key_file or folder / "agent.key"))
-    identity = Identity(CONF.agent.host, CONF.agent.initiator)
-    host = Host(identity, folder, CONF.agent.connector_type)
     if isinstance(host.connector, brick.BrickConnector) and not host.connector.has_library():
         raise exception.HostError(reason=f"os-brick is missing here: {brick.INSTALL}")
     _check_host_name(host)

@@ -84,6 +84,14 @@ OPTIONS = [
         help="Seconds the API waits for an agent to make a device, or to take it away.",
     ),
     cfg.IntOpt(
+        "host_timeout",
+        default=600,
+        min=1,
+        help="Seconds after which an agent kills the work on a volume that has not ended, such as "
+        "of os-brick or one of its commands, and reports an error. A flush of much data may take "
+        "minutes.",
+    ),
+    cfg.IntOpt(
         "threads",
         default=8,
         min=1,

@@ -59,6 +59,9 @@ class HostConnector(abc.ABC):
 
     TYPE: ClassVar[str]
 
+    def load(self) -> None:  # noqa: B027
+        """Import what the other methods need; raises HostError."""
+
     @abc.abstractmethod
     def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
         """List what this host needs and does not have, each with its package.

@@ -68,6 +68,10 @@ class BrickConnector(HostConnector):
         """Return whether os-brick is installed, without importing it."""
         return importlib.util.find_spec("os_brick") is not None
 
+    def load(self) -> None:
+        """Import os-brick."""
+        self._load_brick()
+
     def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
         """Check os-brick, commands and kernel support; "local" needs nothing."""
         protocol = protocol and protocol.lower()

@@ -5,7 +5,8 @@ import functools
 import itertools
 import json
 
-from attachd.tests.fixtures.crash_points import Plan, Point, log_of
+from attachd.tests.fixtures.agent_fork_server import CHILD
+from attachd.tests.fixtures.crash_points import Plan, Point, crash_file, log_of
 from attachd.tests.functional.test_agents import BYTES, LATER, AgentCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
@@ -33,13 +34,22 @@ class AgentCrashTest(AgentCase):
         return lines if "end reconcile" in [line[0] for line in lines] else []
 
     def kill_at(self, point, work):
-        """Kill the agent at a point of the work, and return the response."""
-        dying = self.host.start()
-        self.deployment.follow(lambda serial: Plan(serial, point))
+        """Kill the agent, or its child, at a point of the work, and return the response.
+
+        Another agent runs then, or the same one.
+        """
+        agent = self.host.start()
+        serial = self.deployment.follow(lambda serial: Plan(serial, point))
         answer = work()
-        dying.wait()
+        wait_until(crash_file(self.deployment.plans, serial).exists)
+        if not point.name.startswith(CHILD):
+            agent.wait()
         self.deployment.follow(Plan)
         return answer
+
+    def start_again(self, point):
+        """Start an agent if the last one was killed, and return the one that runs."""
+        return self.host.agents[-1] if point.name.startswith(CHILD) else self.host.start()
 
     def kept(self, points):
         """Leave out equal places: after a step is before the next one."""
@@ -59,7 +69,7 @@ class AgentCrashTest(AgentCase):
         for point in points:
             with self.subTest(f"{point}"):
                 attachment = self.kill_at(point, self.begin)
-                agent = self.host.start()
+                agent = self.start_again(point)
                 self.wait_for(attachment, "attached")
                 wait_until(lambda: self.host.entries()[0].step == "attached")
                 self.write(attachment)
@@ -80,6 +90,8 @@ class AgentCrashTest(AgentCase):
             with self.subTest(f"{point}"):
                 self.host.start()
                 attachment = self.attach()
+                # Else the next agent continues the attach, and the detach is a part of that.
+                wait_until(lambda: self.host.entries()[0].step == "attached")
                 self.host.agents[-1].kill()
                 later = functools.partial(self.deployment.detach, attachment, **LATER)
                 answer = self.kill_at(point, later)
@@ -87,7 +99,7 @@ class AgentCrashTest(AgentCase):
                 if name == "disconnected":
                     self.assertEqual([], self.host.loops())
                     self.assertTrue(self.exported())
-                agent = self.host.start()
+                agent = self.start_again(point)
                 self.wait_for(attachment, None)
                 self.assert_nothing_is_left()
                 agent.kill()

@@ -12,7 +12,13 @@ import threading
 
 import testtools
 
-from attachd.tests.fixtures import agent_deployment, processes, requirements, tcp_proxy
+from attachd.tests.fixtures import (
+    agent_deployment,
+    agent_fork_server,
+    processes,
+    requirements,
+    tcp_proxy,
+)
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -163,6 +169,25 @@ class AgentsTest(AgentCase):
         self.assertEqual(500, answer.status_code, answer.text)
         real.unlink()
         self.assert_nothing_is_left()
+
+    def test_connect_that_hangs_is_killed_and_other_volumes_are_attached(self):
+        self.host.set("host_timeout = 2\nthreads = 1")
+        self.host.start()
+        fifo = self.host.folder / f"{agent_fork_server.HANGING}.{self.volume}"
+        os.mkfifo(fifo)
+        answer = self.deployment.attach(self.volume, self.host.name)
+        self.assertEqual(500, answer.status_code, answer.text)
+        self.assertIn("did not end within 2 s", answer.text)
+        hanging = self.begin()
+        other = self.deployment.create_volume()
+        answer = self.deployment.attach(other, self.host.name)
+        self.assertEqual(200, answer.status_code, answer.text)
+        self.assertEqual("up", self.deployment.agent(self.host.name)["state"])
+        fifo.unlink()
+        self.wait_for(hanging, "attached")
+        detached = self.deployment.detach(answer.json()["attachment"]["id"])
+        self.assertEqual(200, detached.status_code, detached.text)
+        self.detach(hanging)
 
     def test_attachment_of_restored_database_waits_for_orphan_device_elsewhere(self):
         other = agent_deployment.AgentHost(self.deployment, self)

@@ -21,6 +21,7 @@ _NOT_IN_API = {
     exception.DetachFailed,
     exception.DeviceBusy,
     exception.HostError,
+    exception.HostHangs,
     exception.LocalConflict,
     exception.MissingRequirements,
 }
@@ -63,6 +64,7 @@ CODES = {
     "BackendUnreachable": 500,
     "BackendUnavailable": 503,
     "HostError": 500,
+    "HostHangs": 500,
     "AgentError": 500,
     "AttachFailed": 500,
     "DetachFailed": 500,

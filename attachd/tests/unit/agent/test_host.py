@@ -147,6 +147,17 @@ class HostTest(unittest.TestCase):
         ):
             self.host.disconnect(made)
 
+    def test_hanging_presence_check_is_not_taken_for_presence(self):
+        made = self.host.connect(self.entry())
+        hangs = exception.HostHangs(pid=7, seconds="1")
+        for call in (self.host.disconnect, self.host.check_unused):
+            with (
+                mock.patch.object(self.connector, "is_present", side_effect=hangs),
+                self.assertRaises(exception.HostHangs),
+            ):
+                call(made)
+        self.assertEqual(made, self.stored(made))
+
     def test_is_shared_compares_device_with_connection(self):
         made, info = self.host.connect(self.entry()), {**INFO, "target": "t2"}
         unknowing, other = self.entry(), self.entry(connection_info=info, device=made.device)

@@ -212,6 +212,27 @@ class ConnectTest(ReconcilerCase):
         with self.assertRaisesRegex(exception.HostError, "3 GiB"):
             self.reconciler.reconcile(attachment_id)
 
+    def test_hanging_extend_leaves_volume_lock_to_process_and_error_until_success(self):
+        attachment_id = self.attached()
+        db_rows.change_volume(self.volume_id, size_gib=3)
+        hangs = exception.HostHangs(pid=7, seconds="1")
+        lock = self.top / "locks" / self.volume_id
+        with (
+            mock.patch.object(self.connector, "extend", side_effect=hangs),
+            self.assertRaises(exception.HostHangs),
+        ):
+            self.reconciler.reconcile(attachment_id)
+        self.assertTrue(lock.exists())
+        self.assertEqual("attached", self.seen(attachment_id)[0])
+        self.assertIn("Process 7", db_rows.get_attachment(attachment_id)["error"])
+        self.connector.size_gib = 3
+        for _ in range(2):
+            desired = agent_manager_api.desired_state(CREDENTIALS, attachment_id)
+            self.assertEqual([attachment_id], self.reconciler.list_pending([desired]))
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual([], self.reconciler.list_pending([desired]))
+        self.assertIsNone(db_rows.get_attachment(attachment_id)["error"])
+
 
 class DisconnectTest(ReconcilerCase):
     def test_disconnect_removes_device_before_report(self):

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.connectors.base import Options
-from attachd.agent.journal import Step
+from attachd.agent.journal import Journal, Step
 from attachd.agent.reconciler import Reconciler
 from attachd.tests.fixtures import fake_host
 from attachd.tests.fixtures.backends import ProcessKilled
@@ -105,5 +105,23 @@ class HangingTest(test_reconciler.ReconcilerCase):
         with self.host.journal.volume_lock(self.volume_id), refused:
             hasty.reconcile(attachment_id)
         self.assertEqual(("connected", None, None), self.seen(attachment_id))
-        hasty.reconcile(attachment_id)
+        self.assertEqual([0.0, 0.1], self.reconcile_waits(hasty, attachment_id))
         self.assertEqual("attached", self.seen(attachment_id)[0])
+
+    def test_volume_with_hanging_process_is_not_waited_for_until_free(self):
+        attachment_id = self.add()
+        hangs = exception.HostHangs(pid=7, seconds="1")
+        with (
+            mock.patch.object(self.connector, "connect", side_effect=hangs),
+            self.assertRaises(exception.HostHangs),
+        ):
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual([0.0, 120.0], self.reconcile_waits(self.reconciler, attachment_id))
+
+    def reconcile_waits(self, reconciler, attachment_id):
+        """Reconcile twice, and return for how long the lock would have been waited for."""
+        real = Journal.volume_lock
+        with mock.patch.object(Journal, "volume_lock", autospec=True, side_effect=real) as lock:
+            reconciler.reconcile(attachment_id)
+            reconciler.reconcile(attachment_id)
+        return [call.kwargs["timeout"] for call in lock.call_args_list]

@@ -16,6 +16,7 @@ from attachd.cmd import agent
 from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.unit.agent import test_journal
+from attachd.tests.wait import wait_until
 
 
 class MainTest(unittest.TestCase):
@@ -28,6 +29,11 @@ class MainTest(unittest.TestCase):
         override(self, "connector_type", "user-space", group="agent")
         self.prepare = self.patch("attachd.service.prepare")
         self.made = self.patch("attachd.cmd.agent.Agent")
+        self.forker = self.patch("attachd.cmd.agent.Forker").return_value
+        closed = threading.Event()
+        self.forker.wait.side_effect = closed.wait
+        self.forker.close.side_effect = closed.set
+        self.addCleanup(closed.set)
         self.agent = self.made.return_value
         self.agent.stop.return_value = True
         self.patch("sys.argv", ["attachd-agent", "--config-file", "some.conf"])
@@ -157,4 +163,10 @@ class MainTest(unittest.TestCase):
     def test_agent_leaves_no_thread(self):
         before = threading.active_count()
         self.run_until(signal.SIGTERM)
-        self.assertEqual(before, threading.active_count())
+        wait_until(lambda: before == threading.active_count())
+
+    def test_agent_ends_with_the_process_that_works_on_volumes(self):
+        self.forker.wait.side_effect = None
+        with self.assertLogs("attachd.cmd.agent", "ERROR"):
+            self.assertEqual(0, agent.main())
+        self.agent.stop.assert_called_once_with()
