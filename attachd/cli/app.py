@@ -85,7 +85,7 @@ class Attachd(app.App):
         """Store the options, and check that there is a command."""
         self.client_manager.options = self.options
         if not argv and not self.options.deferred_help:
-            self.parser.error("which command?")
+            self.parser.error("name a command")
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Run a command, and return the exit code."""
@@ -142,5 +142,10 @@ def main() -> int:
         return Attachd(words).run(words)
     except exceptions.SDKException as error:
         # The options of a cloud are checked before there is a program that could report an error.
-        sys.stderr.write(f"{NAME}: {error}\n")
+        where = ""
+        if isinstance(error, exceptions.ConfigException):
+            where = (
+                " Clouds are those of clouds.yaml, here, in ~/.config/openstack or /etc/openstack."
+            )
+        sys.stderr.write(f"{NAME}: {error}{where}\n")
         return 1

@@ -11,6 +11,8 @@ import uuid
 
 from openstack import connection, exceptions
 
+from attachd.client.service import readable_errors
+
 ATTACHMENTS = "3.44"
 """The microversion that has all calls for attachments."""
 MODE = "3.54"
@@ -33,7 +35,8 @@ class BlockStorage:
     """The Block Storage API of a cloud; all errors are openstack.exceptions.SDKException."""
 
     def __init__(self, cloud: connection.Connection) -> None:
-        self._proxy = cloud.block_storage
+        with readable_errors():
+            self._proxy = cloud.block_storage
 
     def volume_id(self, name_or_id: str, *, all_projects: bool = False) -> str:
         """Return the id of a volume.
@@ -41,9 +44,10 @@ class BlockStorage:
         :raises NotFoundException: there is none
         :raises DuplicateResource: there are several of this name
         """
-        found = self._proxy.find_volume(
-            name_or_id, ignore_missing=False, all_projects=all_projects
-        )
+        with readable_errors():
+            found = self._proxy.find_volume(name_or_id, all_projects=all_projects)
+        if found is None:
+            raise exceptions.NotFoundException(f"There is no volume {name_or_id}.")
         return str(found.id)
 
     def create(self, requested: Mapping[str, Any]) -> Attachment:
@@ -153,8 +157,9 @@ class BlockStorage:
         return attachment
 
     def _ask(self, method: str, path: str, **request: Any) -> Any:
-        answer = self._proxy.request(path, method, raise_exc=False, **request)
-        exceptions.raise_from_response(answer)
+        with readable_errors():
+            answer = self._proxy.request(path, method, raise_exc=False, **request)
+            exceptions.raise_from_response(answer)
         return answer.json() if answer.content else None
 
 

@@ -16,6 +16,8 @@ from openstack import connection
 
 from attachd import exception
 from attachd.cli import clouds, local, options
+from attachd.cli.commands import split_errors
+from attachd.client.service import readable_errors
 
 ENDING: Final = "cinderclient_ext"
 """Suffix by which cinderclient finds an extension."""
@@ -74,13 +76,15 @@ def cloud(client: Any) -> connection.Connection:
     :param client: cinderclient's
     """
     adapter = client.client
+    with readable_errors():
+        endpoint = adapter.get_endpoint()
     session = adapter.session
     if not hasattr(session.auth, "_discovery_cache"):
         # cinderclient's plug-in for no authentication leaves out its parent's part.
         plugin.BaseAuthPlugin.__init__(session.auth)
     return connection.Connection(
         session=session,
-        block_storage_endpoint_override=adapter.get_endpoint(),
+        block_storage_endpoint_override=endpoint,
         app_name=clouds.NAME,
     )
 
@@ -108,6 +112,7 @@ def _names(modules: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _print(found: Iterable[dict[str, Any]], *, long: bool = False) -> None:
-    names, rows = local.listed(found, long=long)
+    names, rows, errors = split_errors(*local.listed(found, long=long))
     lines = [dict(zip(names, row, strict=True)) for row in rows]
     shell_utils.print_list(lines, list(names), sortby_index=None)
+    sys.stdout.writelines(errors)

@@ -4,12 +4,15 @@
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 import functools
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from cliff import command, lister, show
 from openstack import connection, exceptions
 
 from attachd.cli import options
+
+ERROR: Final = "Error"
+"""The heading of the column with errors."""
 
 
 def wrong(parser: argparse.ArgumentParser, message: str) -> NoReturn:
@@ -54,7 +57,43 @@ class ShowOne(show.ShowOne, Command):
 
 
 class Lister(lister.Lister, Command):
-    """A command that shows a list."""
+    """A command that shows a list.
+
+    Errors are sentences, too long for a column: they are below the table.
+    """
+
+    def produce_output(
+        self,
+        parsed_args: argparse.Namespace,
+        column_names: Sequence[str],
+        data: Iterable[Sequence[Any]],
+    ) -> int:
+        """Print the list."""
+        names, rows = tuple(column_names), [tuple(row) for row in data]
+        errors: list[str] = []
+        if parsed_args.formatter == "table" and not parsed_args.columns:
+            names, rows, errors = split_errors(names, rows)
+        code = super().produce_output(parsed_args, names, rows)
+        self.app.stdout.writelines(errors)
+        return int(code)
+
+
+def split_errors(
+    names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]], list[str]]:
+    """Split the column Error from a list.
+
+    :returns: the names and rows without it, and its lines, each with the first value of its row
+    """
+    kept = [number for number, name in enumerate(names) if name != ERROR]
+    errors = [
+        f"{next(filter(None, row), '')}: {value}\n"
+        for row in rows
+        for name, value in zip(names, row, strict=True)
+        if name == ERROR and value
+    ]
+    shown = [tuple(row[number] for number in kept) for row in rows]
+    return tuple(names[number] for number in kept), shown, errors
 
 
 class BatchCommand(Command):

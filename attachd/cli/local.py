@@ -172,7 +172,7 @@ class LocalList(Lister):
     """List what is attached to this host, and interrupted operations.
 
     Step is the last step that was started, Present whether the device is there, and Status the
-    status of the attachment in the service.
+    status of the attachment in the service. Errors are below the table.
     """
 
     arguments = options.LIST

@@ -30,7 +30,7 @@ def boolean(text: str) -> bool:
         return strutils.bool_from_string(text, strict=True)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither True nor False (without either, let the option come last)"
+            f"{text!r} is neither True nor False; an option without a value has to come last"
         ) from None
 
 
@@ -48,7 +48,7 @@ def json_object(text: str) -> dict[str, Any]:
 def file_system(text: str) -> str:
     """Parse the name of a file system type, such as ext4."""
     if not _FILE_SYSTEM.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no kind of file system, such as ext4")
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a file system, such as ext4")
     return text
 
 

@@ -8,6 +8,9 @@ from typing import Final
 NEEDED: Final = frozenset({"cliff", "openstack"})
 """Libraries of the extra ``host`` that the command needs."""
 
+_INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C."""
+
 
 def main() -> int:
     """Execute the command line.
@@ -15,7 +18,9 @@ def main() -> int:
     :returns: the exit code: 0 done, 1 failed, or a library is missing, 2 wrong command line
     """
     try:
-        app = importlib.import_module("attachd.cli.app")
+        code: int = importlib.import_module("attachd.cli.app").main()
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
@@ -24,5 +29,6 @@ def main() -> int:
             "attachd\n"
         )
         return 1
-    code: int = app.main()
+    if code == _INTERRUPTED and sys.stderr.isatty():
+        sys.stderr.write("\n")  # The terminal has written ^C.
     return code

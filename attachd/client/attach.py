@@ -102,7 +102,7 @@ class Attacher:
                 self._report_progress("Finishing an earlier detach")
                 self._detaching.resume(entry)
             elif not request.matches(entry):
-                raise _conflict(entry, "an attach with other values has begun or ended here")
+                raise _conflict(entry, "it was attached here with other options")
             elif found := self._entry_to_continue(entry, request):
                 return found
         return None
@@ -219,7 +219,8 @@ class Attacher:
             entry, step=Step.ATTACHED, mkfs=None, restoring=False, error=None
         )
 
-    def _undo(self, entry: Entry, cause: BaseException) -> None:
+    def _undo(self, entry: Entry, error: BaseException) -> None:
+        cause = "interrupted" if isinstance(error, KeyboardInterrupt) else error
         self._report_progress(f"It failed, and is being undone: {cause}")
         left = self._detaching.undo(entry)
         if left:
@@ -228,7 +229,7 @@ class Attacher:
                 cause=cause,
                 left="; ".join(left),
                 finish=command(self._journal.get(entry.id) or entry),
-            ) from cause
+            ) from error
 
 
 def _was_attached(entry: Entry) -> bool:
@@ -288,5 +289,6 @@ def _conflict(entry: Entry, why: str) -> exception.LocalConflict:
     place = entry.mountpoint or "no mountpoint"
     return exception.LocalConflict(
         reason=f"Volume {entry.volume_id} is in the journal of this host: {why} (attachment "
-        f"{entry.attachment_id}, {entry.step}, {entry.mode}, {place}). Detach it first."
+        f"{entry.attachment_id}, {entry.step}, {entry.mode}, {place}). Detach it first"
+        f"{f': {command(entry)}' if entry.owner is Owner.LOCAL else ', by the service.'}"
     )

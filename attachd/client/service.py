@@ -4,10 +4,12 @@
 Errors are those of openstacksdk and keystoneauth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import functools
 import http
+import re
 from typing import Any, Final
 import uuid
 
@@ -36,6 +38,38 @@ _UNDECIDED: Final = {
 
 FAILURES: Final = (exceptions.SDKException, transport.ClientException)
 """Errors of a call."""
+
+
+_UNREACHABLE: Final = re.compile(
+    r"^Unable to (?:establish connection to|find a version discovery document at) ([^\s,]+?)[:,] "
+)
+_SYSTEM_ERROR: Final = re.compile(r"\[Errno -?\d+\] ([\w ]+)")
+
+
+@contextlib.contextmanager
+def readable_errors() -> Iterator[None]:
+    """Let errors of openstacksdk and keystoneauth have the message of the service alone."""
+    try:
+        yield
+    except exceptions.HttpException as error:
+        if error.url:
+            url = error.response.url if error.response is not None else "its URL"
+            details = error.details or f"it gives no reason ({url})"
+            status = error.status_code or http.HTTPStatus.INTERNAL_SERVER_ERROR
+            failed = status >= http.HTTPStatus.INTERNAL_SERVER_ERROR
+            error.message = f"The service failed ({status}): {details}" if failed else details
+            error.url = None
+        raise
+    except (transport.ConnectFailure, transport.DiscoveryFailure) as error:
+        if found := _UNREACHABLE.search(f"{error}"):
+            reason = _SYSTEM_ERROR.search(f"{error}")
+            text = (
+                f"No Block Storage API answers at {found[1]}"
+                f"{f' ({reason[1]})' if reason else ''}. Check that it runs, and the cloud "
+                "(--os-cloud, OS_CLOUD) or the endpoint (--os-endpoint, OS_ENDPOINT)."
+            )
+            error.message, error.args = text, (text,)
+        raise
 
 
 class ReservationRefused(Exception):
@@ -99,7 +133,8 @@ class Service:
     # Looking it up asks for a token and for versions, so it can fail as any other call.
     @functools.cached_property
     def _api(self) -> Any:
-        return self._connection.block_storage
+        with readable_errors():
+            return self._connection.block_storage
 
     @functools.cached_property
     def cloud(self) -> str:
@@ -112,6 +147,10 @@ class Service:
         :raises NotFoundException: there is none
         :raises DuplicateResource: several have the name; the message has their ids
         """
+        with readable_errors():
+            return self._find(volume)
+
+    def _find(self, volume: str) -> Volume:
         if _is_id(volume):
             try:
                 return self._volume(self._api.get_volume(volume))
@@ -199,15 +238,16 @@ class Service:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        answer = self._api.request(
-            path,
-            method,
-            json=body,
-            headers=dict(headers or {}),
-            microversion=MICROVERSION,
-            raise_exc=False,
-        )
-        exceptions.raise_from_response(answer)
+        with readable_errors():
+            answer = self._api.request(
+                path,
+                method,
+                json=body,
+                headers=dict(headers or {}),
+                microversion=MICROVERSION,
+                raise_exc=False,
+            )
+            exceptions.raise_from_response(answer)
         return answer.json() if answer.content else None
 
 

@@ -219,7 +219,9 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip()
-            raise StartError(f"{folder} is in use by another one, process {holder}") from None
+            raise StartError(
+                f"{folder} is in use by another attachd-all-in-one, process {holder}"
+            ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
@@ -248,7 +250,10 @@ def _serve(folder: Path, host: str, port: int) -> int:
     try:
         server = http_server.Server(application, host, port)
     except OSError as error:
-        raise StartError(f"cannot listen on {host} port {port}: {error.strerror}") from error
+        reason = f"{error.strerror}".partition(" (while")[0]
+        raise StartError(
+            f"cannot listen on {host} port {port}: {reason}; choose others by --host and --port"
+        ) from error
 
     def end(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)

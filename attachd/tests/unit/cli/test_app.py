@@ -58,7 +58,7 @@ class UsageErrorTest(unittest.TestCase):
         return done.err
 
     def test_program_without_command_fails_with_usage(self):
-        self.assertIn("which command?", self.refused())
+        self.assertIn("name a command", self.refused())
 
     def test_unknown_command_suggests_similar_ones(self):
         said = self.refused("attachment-lst")

@@ -2,6 +2,8 @@
 """The commands as an extension of the cinder client."""
 
 import argparse
+import contextlib
+import io
 import sys
 import types
 import unittest
@@ -97,11 +99,13 @@ class PrintTest(unittest.TestCase):
         with (
             mock.patch.object(cinder, "cloud"),
             mock.patch.object(cinder.local, "restore", return_value=found),
-            mock.patch("builtins.print") as printed,
+            contextlib.redirect_stdout(io.StringIO()) as printed,
             self.assertRaises(exception.HostError),
         ):
-            cinder.do_local_restore(None, argparse.Namespace())
-        self.assertIn("no route to host", printed.call_args.args[0])
+            cinder.do_local_restore(None, argparse.Namespace(watch=False))
+        *table, error = printed.getvalue().splitlines()
+        self.assertNotIn("no route to host", "".join(table))
+        self.assertEqual("v1: no route to host", error)
 
     def test_local_list_prints_table(self):
         found = [{"volume_id": "v1", "attachment_id": "a1", "path": "/dev/sdb", "owner": "local"}]
@@ -110,6 +114,6 @@ class PrintTest(unittest.TestCase):
             mock.patch.object(cinder.local, "attached", return_value=found),
             mock.patch("builtins.print") as printed,
         ):
-            cinder.do_local_list(None, argparse.Namespace(long=True))
+            cinder.do_local_list(None, argparse.Namespace(long=True, watch=False))
         (table,) = printed.call_args.args
         self.assertRegex(table, r"\| v1 +\| a1 +\| /dev/sdb \|.*\| local \|")

@@ -168,6 +168,14 @@ class UndoTest(AttachCase):
         self.deployment.client.detach(self.volume, attachment_id=entry.attachment_id)
         self.assert_nothing_is_left()
 
+    def test_interrupted_attach_that_cannot_be_undone_names_the_interruption(self):
+        self.log.fail("mount", KeyboardInterrupt())
+        self.log.fail("connector disconnect")
+        with self.assertRaisesRegex(
+            exception.AttachFailed, r"could not be attached \(interrupted\)"
+        ):
+            self.attach()
+
     def test_undo_with_device_in_use_keeps_attachment(self):
         self.log.fail("mount", late=True)
         self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="postgres (4711)"))

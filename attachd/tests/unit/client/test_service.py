@@ -4,6 +4,7 @@
 import unittest
 import uuid
 
+from keystoneauth1 import exceptions as transport
 from openstack import exceptions
 import requests
 
@@ -11,6 +12,50 @@ from attachd.client import service
 from attachd.client.service import ReservationRefused, Volume
 from attachd.tests.fixtures import db_rows, wsgi_api
 from attachd.tests.unit.client.fake_deployment import FakeDeployment
+
+
+class ReadableErrorsTest(unittest.TestCase):
+    """The messages of a service, without class names, statuses and URLs."""
+
+    def message(self, error):
+        with self.assertRaises(type(error)) as caught, service.readable_errors():
+            raise error
+        return f"{caught.exception}"
+
+    def answer(self, status, body, kind="application/json"):
+        response = requests.Response()
+        response.status_code, response._content = status, body
+        response.reason = "Bad Gateway"
+        response.url = "http://here/v3/attachments/a"
+        response.headers["Content-Type"] = kind
+        response.request = requests.Request("GET", response.url).prepare()
+        try:
+            exceptions.raise_from_response(response)
+        except exceptions.HttpException as error:
+            return self.message(error)
+
+    def test_answer_has_reason_of_service_alone(self):
+        self.assertEqual("Gone.", self.answer(404, b'{"itemNotFound": {"message": "Gone."}}'))
+        self.assertEqual("The service failed (502): Bad Gateway", self.answer(502, b""))
+
+    def test_unreachable_service_is_named_with_what_to_check(self):
+        for error in (
+            transport.ConnectFailure(
+                "Unable to establish connection to http://here/v3: HTTPConnectionPool(...): Max "
+                "retries exceeded (Caused by ...: [Errno 111] Connection refused'))"
+            ),
+            transport.DiscoveryFailure(
+                "Unable to find a version discovery document at http://here/v3, the service is "
+                "unavailable or misconfigured. [Errno 111] Connection refused"
+            ),
+        ):
+            self.assertRegex(
+                self.message(error),
+                r"\ANo Block Storage API answers at http://here/v3 \(Connection refused\)\. Check",
+            )
+
+    def test_other_errors_keep_their_message(self):
+        self.assertEqual("refused", self.message(transport.ConnectFailure("refused")))
 
 
 class ServiceTest(unittest.TestCase):

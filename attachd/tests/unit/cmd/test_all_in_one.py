@@ -29,7 +29,9 @@ class FolderTest(unittest.TestCase):
     def test_lock_folder_in_use_names_other_process(self):
         with self.own(), self.assertRaises(all_in_one.StartError) as caught, self.own():
             pass
-        self.assertRegex(str(caught.exception), r"is in use by another one, process \d+$")
+        self.assertRegex(
+            str(caught.exception), r"is in use by another attachd-all-in-one, process \d+$"
+        )
 
     def test_lock_folder_is_released_at_end(self):
         for _ in range(2):
