@@ -62,6 +62,8 @@ class Entry:
     :ivar connection_info: as the API shows it, with secrets; None until it is known
     :ivar mountpoint: where it is mounted, or will be; None: it is not mounted
     :ivar mkfs: the type of file system to make on a device without data; None: make none
+    :ivar assume_empty: whether the device has no data by the word of the caller: only signatures
+        are looked for before a file system is made
     :ivar formatting: the type of the file system that is being made on the device, which was
         found to be empty; what is there is incomplete.  None: none is being made
     :ivar restoring: it was attached, and is being connected again
@@ -81,6 +83,7 @@ class Entry:
     device: Device | None = None
     mountpoint: str | None = None
     mkfs: str | None = None
+    assume_empty: bool = False
     formatting: str | None = None
     restoring: bool = False
     cloud: str | None = None

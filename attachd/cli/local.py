@@ -61,6 +61,7 @@ def attach(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str
             mode=parsed.mode,
             mountpoint=parsed.mountpoint,
             mkfs=parsed.mkfs,
+            assume_empty=parsed.assume_empty,
             options=_connecting(parsed),
         )
     return _values(attached)
@@ -152,6 +153,8 @@ class LocalAttach(ShowOne):
         """Attach the volume."""
         if parsed_args.mkfs is not None and parsed_args.mode == "ro":
             self.refuse("argument --mkfs: not allowed with --mode ro")
+        if parsed_args.assume_empty and parsed_args.mkfs is None:
+            self.refuse("argument --assume-empty: only with --mkfs")
         return formatting.shown(attach(self.connection, parsed_args))
 
 

@@ -159,7 +159,14 @@ ATTACH = (
         "--mkfs",
         metavar="TYPE",
         type=file_system,
-        help="make a file system of this type first, such as ext4, if the volume holds no data",
+        help="make a file system of this type first, such as ext4, if the volume holds no data: "
+        "all of it is read, except holes",
+    ),
+    option(
+        "--assume-empty",
+        action="store_true",
+        help="with --mkfs: do not read the volume, look only for file systems, partition tables "
+        "and the like; for volumes known to be empty",
     ),
     option(
         "--mode",

@@ -27,11 +27,12 @@ class AttachRequest:
     mountpoint: str | None = None
     mkfs: str | None = None
     options: Options = dataclasses.field(default_factory=Options)
+    assume_empty: bool = False
 
     @classmethod
     def from_entry(cls, entry: Entry) -> "AttachRequest":
         """Return the parameters that an entry was created with."""
-        return cls(entry.mode, entry.mountpoint, entry.mkfs, entry.options)
+        return cls(entry.mode, entry.mountpoint, entry.mkfs, entry.options, entry.assume_empty)
 
     def tools(self) -> list[str]:
         """Return the required commands."""
@@ -90,6 +91,7 @@ class Attacher:
             options=request.options,
             mountpoint=request.mountpoint,
             mkfs=request.mkfs,
+            assume_empty=request.assume_empty,
             cloud=self._service.cloud,
         )
 
@@ -111,7 +113,7 @@ class Attacher:
         """Return an entry whose attachment exists; undo one without."""
         if entry.attachment_id is None:
             try:
-                return self._reserved(self._journal.write(entry, mkfs=request.mkfs))
+                return self._reserved(self._journal.write(_with_mkfs(entry, request)))
             except ReservationRefused:
                 self._journal.remove(entry)
                 return None
@@ -122,7 +124,7 @@ class Attacher:
             return None
         if _was_attached(entry):
             return _refreshed(entry, remote)
-        return dataclasses.replace(entry, mkfs=request.mkfs)
+        return _with_mkfs(entry, request)
 
     def _check_not_attached(self, volume: Volume) -> None:
         """Check that no other program has attached the volume to this host."""
@@ -230,6 +232,11 @@ class Attacher:
                 left="; ".join(left),
                 finish=command(self._journal.get(entry.id) or entry),
             ) from error
+
+
+def _with_mkfs(entry: Entry, request: AttachRequest) -> Entry:
+    """Return an entry with what an attempt requests to be made on the device."""
+    return dataclasses.replace(entry, mkfs=request.mkfs, assume_empty=request.assume_empty)
 
 
 def _was_attached(entry: Entry) -> bool:

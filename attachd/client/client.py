@@ -115,6 +115,7 @@ class Client:
         mode: Literal["rw", "ro"] = "rw",
         mountpoint: str | None = None,
         mkfs: str | None = None,
+        assume_empty: bool = False,
         options: Options = DEFAULTS,
     ) -> Attached:
         """Attach a volume to this host; undo a failed attempt.
@@ -123,7 +124,9 @@ class Client:
 
         :param volume: name or id
         :param mountpoint: an empty directory to mount it at
-        :param mkfs: the file system to make if the volume is empty, such as "ext4"
+        :param mkfs: the file system to make if the volume is empty, such as "ext4"; all that may
+            be data is read first
+        :param assume_empty: look only for signatures of data before mkfs, such as on a new volume
         :raises HostError: this host cannot, or has it already
         :raises AttachFailed: the attempt could not be undone completely; the message says what is
             left
@@ -132,7 +135,7 @@ class Client:
         if mode not in {"rw", "ro"} or (mode == "ro" and mkfs):
             raise exception.HostError(reason="The mode is rw or ro; ro goes without a new mkfs.")
         folder = None if mountpoint is None else os.path.realpath(mountpoint)
-        request = AttachRequest(mode, folder, mkfs, options)
+        request = AttachRequest(mode, folder, mkfs, options, assume_empty)
         self.host.check(tools=request.tools())
         service = Service(self.connection)
         found = service.find(volume)

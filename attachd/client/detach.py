@@ -98,7 +98,7 @@ class Detacher:
         if entry.mountpoint is not None:
             self._report_progress(f"Unmounting {entry.mountpoint}")
         return format_and_mount.unmount_volume(
-            self._journal, entry, present=self._host.is_present(entry)
+            self._journal, entry, self._report_progress, present=self._host.is_present(entry)
         )
 
     def _unmount_unless_forced(self, entry: Entry, *, force: bool) -> Entry:

@@ -80,13 +80,13 @@ def wipe_signatures(device: str) -> None:
     _run(["wipefs", "--all", "--quiet", device])
 
 
-def wipe(device: str) -> None:
+def wipe(device: str, progress: Progress) -> None:
     """Remove what was written to a device that was empty before.
 
     :raises HostError: something is left
     """
     wipe_signatures(device)
-    probe.erase(device)
+    probe.erase(device, progress)
 
 
 def check_can_create(device: str, fs_type: str) -> None:

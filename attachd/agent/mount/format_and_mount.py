@@ -37,7 +37,9 @@ def mount_volume(journal: Journal, entry: Entry, progress: Progress, *, mode: st
     return entry
 
 
-def unmount_volume(journal: Journal, entry: Entry, *, present: bool) -> Entry:
+def unmount_volume(
+    journal: Journal, entry: Entry, progress: Progress = lambda _text: None, *, present: bool
+) -> Entry:
     """Unmount the device of an entry; other devices at the mountpoint stay.
 
     The remnant of an incomplete file system is removed: no other process could recognize it.
@@ -57,7 +59,7 @@ def unmount_volume(journal: Journal, entry: Entry, *, present: bool) -> Entry:
     if entry.formatting is not None and device is not None and present:
         open_handles.check_unused(device.path)
         if filesystems.is_own_remnant(device.path, entry.formatting, filesystem_uuid(entry)):
-            filesystems.wipe(device.path)
+            _wipe(entry, device.path, progress)
     return journal.write(entry, formatting=None)
 
 
@@ -83,7 +85,10 @@ def _ensure_filesystem(journal: Journal, entry: Entry, progress: Progress) -> En
         return entry
     # Also where the device carries other data, which are refused by name.
     filesystems.check_can_create(device, fs_type)
-    probe.check_empty(device, progress)
+    if entry.assume_empty:
+        probe.check_no_signature(device)
+    else:
+        probe.check_empty(device, progress)
     entry = journal.write(entry, formatting=fs_type)
     return _create_filesystem(journal, entry, fs_type, progress)
 
@@ -109,7 +114,15 @@ def _create_filesystem(journal: Journal, entry: Entry, fs_type: str, progress: P
     except (Exception, KeyboardInterrupt):
         # Each later attempt would refuse the remnant as data.
         with contextlib.suppress(exception.HostError):
-            filesystems.wipe(device)
+            _wipe(entry, device, progress)
             journal.write(entry, formatting=None)
         raise
     return journal.write(entry, formatting=None)
+
+
+def _wipe(entry: Entry, device: str, progress: Progress) -> None:
+    """Remove an incomplete file system, as far as the next attempt would refuse it."""
+    if entry.assume_empty:
+        filesystems.wipe_signatures(device)
+    else:
+        filesystems.wipe(device, progress)

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a device, checked before a file system is made or mounted.
 
-blkid names what has a signature.  Other data are found by reading: a device is empty if all that
-is read of it is zero.  Up to 4 GiB all of it is read.  Of a larger one, which would take hours,
-these are: the first GiB, the last 64 MiB, and one block of 4 KiB every 4 MiB in between.  So data
-without a signature that lie in between, in a few places of a device of more than 4 GiB, can be
-missed; file systems, partition tables, encrypted disks and databases spread over more than that.
+blkid names what has a signature.  Other data are found by reading: a device is empty if all of it
+reads as zero.  Holes are not read: the kernel lists those of a plain file, and so those of a loop
+device over one; the file may be a FUSE export of QEMU, which asks the backend.  Of other devices
+all is read, several chunks at a time.
 """
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent import futures
 import contextlib
 from dataclasses import dataclass
+import datetime
 import errno
 import fcntl
 import mmap
 import os
+import struct
 import time
 
 from attachd import commands, exception
+from attachd.agent.mount import device_nodes
 
 Progress = Callable[[str], None]
 """Called about once a second with the progress of a long operation, for people."""
@@ -26,11 +30,14 @@ _TIMEOUT = 300.0
 # Exit codes of blkid.
 _NOT_FOUND, _AMBIVALENT = 2, 8
 _CHUNK = 2**20
-_SAMPLE = 2**12
-_MAX_READ_ALL = 4 * 2**30
-_FIRST = 2**30
-_LAST = 64 * 2**20
-_SAMPLE_INTERVAL = 4 * 2**20
+_BLOCK = 2**12
+_ZEROS = bytes(_CHUNK)
+_READS = 8
+"""Number of parallel reads: a network has a latency, and a disk a queue."""
+
+_LOOP_GET_STATUS64 = 0x4C05
+# struct loop_info64: device and inode of the file, lo_rdevice, offset, size limit, and others.
+_LOOP_INFO = struct.Struct("=QQQQQ 192x")
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ def detect(device: str) -> Contents | None:
     """
     with _opened(device) as file, mmap.mmap(-1, _CHUNK) as page:
         # blkid reports a device that it cannot read as empty.
-        _read(file, page, 0, min(_SAMPLE, os.lseek(file, 0, os.SEEK_END)))
+        _read(file, page, 0, min(_BLOCK, os.lseek(file, 0, os.SEEK_END)))
     result = commands.execute(["blkid", "-p", "-o", "export", device], _TIMEOUT)
     if result.exit_code == _NOT_FOUND:
         return None
@@ -66,10 +73,10 @@ def detect(device: str) -> Contents | None:
     return _parse_contents(values)
 
 
-def check_empty(device: str, progress: Progress) -> None:
-    """Check that a device carries no data, with the limits described in this module.
+def check_no_signature(device: str) -> None:
+    """Check that a device has no signature of data; other data are not looked for.
 
-    :raises HostError: it carries data, which the message names; or it cannot be read
+    :raises HostError: it has one, which the message names; or it cannot be read
     """
     if contents := detect(device):
         raise exception.HostError(reason=_refusal(device, contents.name))
@@ -77,23 +84,30 @@ def check_empty(device: str, progress: Progress) -> None:
     if listed.exit_code or listed.stdout.strip():
         what = listed.stdout.strip() or listed.stderr
         raise exception.HostError(reason=_refusal(device, f"something (wipefs says: {what})"))
-    with _opened(device) as file:
-        offset = _find_data(file, _ProgressReporter(device, progress))
-    if offset is not None:
-        raise exception.HostError(reason=_refusal(device, f"data (at byte {offset})"))
 
 
-def erase(device: str) -> None:
-    """Write zeros where check_empty() reads, to a device that it has found to be empty before.
+def check_empty(device: str, progress: Progress) -> None:
+    """Check that a device carries no data.
+
+    :raises HostError: it carries data, which the message names; or it cannot be read
+    """
+    check_no_signature(device)
+    with contextlib.closing(_find_data(device, progress)) as found:
+        for offset, _length in found:
+            raise exception.HostError(reason=_refusal(device, f"data (at byte {offset})"))
+
+
+def erase(device: str, progress: Progress) -> None:
+    """Write zeros over all data of a device that check_empty() has found to be empty before.
 
     :raises HostError: the device cannot be read or written
     """
-    with _opened(device, os.O_RDWR) as file, mmap.mmap(-1, _CHUNK) as page:
-        for offset, length in _regions(os.lseek(file, 0, os.SEEK_END)):
-            count = _read(file, page, offset, length)
-            if page[:count] != bytes(count):
-                page[:count] = bytes(count)
-                os.pwrite(file, page[:count], offset)
+    with (
+        _opened(device, os.O_RDWR) as file,
+        contextlib.closing(_find_data(device, progress)) as found,
+    ):
+        for offset, length in found:
+            os.pwrite(file, _ZEROS[:length], offset)
         os.fsync(file)
 
 
@@ -123,53 +137,113 @@ def _refusal(device: str, what: str) -> str:
 
 
 class _ProgressReporter:
-    """Reports how much has been read, about once a second."""
+    """Reports how much has been read, and how long the rest will take, about once a second."""
 
-    def __init__(self, device: str, progress: Progress) -> None:
-        self._device = device
+    def __init__(self, device: str, progress: Progress, total: int) -> None:
+        self._text = f"Searching for data on {device}"
         self._progress = progress
-        self._next = time.monotonic() + 1
+        self._total = total
+        self._done = 0
+        self._began = time.monotonic()
+        self._next = self._began + 1
 
-    def report(self, fraction: float) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + 1
-            self._progress(f"Searching for data on {self._device}: {fraction:.0%}")
+    def add(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + 1
+            seconds = (now - self._began) * (self._total - self._done) / self._done
+            left = datetime.timedelta(seconds=round(seconds))
+            size = f"{self._total / 2**30:.1f} GiB"
+            self._progress(f"{self._text}: {self._done / self._total:.0%} of {size}, {left} left")
 
 
-def _find_data(file: int, reporter: _ProgressReporter) -> int | None:
-    """Return the offset of the first region that is not zero, in bytes, or None."""
-    size = os.lseek(file, 0, os.SEEK_END)
-    regions = list(_regions(size))
-    total = sum(length for _offset, length in regions) or 1
-    done = 0
+def _find_data(device: str, progress: Progress) -> Generator[tuple[int, int], None, None]:
+    """Yield offset and length, in bytes, of the chunks of a device that are not zero."""
+    with _opened(device) as file, futures.ThreadPoolExecutor(_READS) as pool:
+        ranges = _data_ranges(device, file)
+        reporter = _ProgressReporter(device, progress, sum(end - begin for begin, end in ranges))
+        reads: deque[tuple[int, int, futures.Future[bool]]] = deque()
+
+        def finish(most: int) -> Iterator[tuple[int, int]]:
+            while len(reads) > most:
+                offset, length, result = reads.popleft()
+                if not result.result():
+                    yield offset, length
+                reporter.add(length)
+
+        try:
+            for offset, length in _chunks(ranges):
+                reads.append((offset, length, pool.submit(_is_zero, file, offset, length)))
+                yield from finish(2 * _READS)
+            yield from finish(0)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _is_zero(file: int, offset: int, length: int) -> bool:
     with mmap.mmap(-1, _CHUNK) as page:
-        for offset, length in regions:
-            count = _read(file, page, offset, length)
-            if page[:count] != bytes(count):
-                return offset
-            done += length
-            reporter.report(done / total)
-    return None
+        return _ZEROS.startswith(page[: _read(file, page, offset, length)])
 
 
-def _regions(size: int) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of what is read of a device."""
-    if size <= _MAX_READ_ALL:
-        yield from _chunks(0, size)
+def _chunks(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for begin, end in ranges:
+        for offset in range(begin, end, _CHUNK):
+            yield offset, min(_CHUNK, end - offset)
+
+
+def _data_ranges(device: str, file: int) -> list[tuple[int, int]]:
+    """Return begin and end of what may be data, in order; the rest are holes.
+
+    What was written to the device counts, also if it has not reached the file below.
+    """
+    size = os.lseek(file, 0, os.SEEK_END)
+    os.fsync(file)
+    ranges: list[tuple[int, int]] = []
+    with _mapped(device, file) as mapped:
+        end = 0
+        while end < size:
+            try:
+                begin = os.lseek(mapped, end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break  # The rest is a hole.
+                return [(0, size)]
+            end = os.lseek(mapped, begin, os.SEEK_HOLE)
+            begin = begin // _BLOCK * _BLOCK
+            # A hole that is shorter than a chunk is not worth another read.
+            if ranges and begin - ranges[-1][1] < _CHUNK:
+                begin = ranges.pop()[0]
+            ranges.append((begin, min(end, size)))
+    return ranges
+
+
+@contextlib.contextmanager
+def _mapped(device: str, file: int) -> Iterator[int]:
+    """Open what knows the holes of a device: the file below a loop device, else the device."""
+    try:
+        info = fcntl.ioctl(file, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
+        on_device, inode, _rdevice, offset, limit = _LOOP_INFO.unpack(info)
+        sysfs_dir = device_nodes.stat_device(device).sysfs_dir
+        assert sysfs_dir is not None
+        backing = os.open(
+            device_nodes.read_line(sysfs_dir / "loop" / "backing_file"), os.O_RDONLY | os.O_CLOEXEC
+        )
+    except OSError:
+        yield file
         return
-    last = (size - _LAST) // _SAMPLE * _SAMPLE
-    yield from _chunks(0, _FIRST)
-    yield from ((offset, _SAMPLE) for offset in range(_FIRST, last, _SAMPLE_INTERVAL))
-    yield from _chunks(last, size)
-
-
-def _chunks(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    return ((offset, min(_CHUNK, end - offset)) for offset in range(begin, end, _CHUNK))
+    try:
+        found = os.fstat(backing)
+        # Its path may be that of another file by now.
+        is_same = (found.st_dev, found.st_ino, 0, 0) == (on_device, inode, offset, limit)
+        yield backing if is_same else file
+    finally:
+        os.close(backing)
 
 
 def _read(file: int, page: mmap.mmap, offset: int, length: int) -> int:
     """Read whole blocks into a page, and return the number of bytes that were read."""
-    with memoryview(page) as view, view[: -(-length // _SAMPLE) * _SAMPLE] as blocks:
+    with memoryview(page) as view, view[: -(-length // _BLOCK) * _BLOCK] as blocks:
         try:
             count = os.preadv(file, [blocks], offset)
         except OSError as error:

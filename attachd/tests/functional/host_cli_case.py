@@ -83,8 +83,8 @@ class HostCliCase(testtools.TestCase):
         }
 
     def volume(self, name="data", **more):
-        """Make a volume of 1 GiB and wait for it; returns its id."""
-        made = self.storage.create_volume(name=name, size=1, **more)
+        """Make a volume, of 1 GiB by default, and wait for it; returns its id."""
+        made = self.storage.create_volume(**{"name": name, "size": 1, **more})
         self.storage.wait_for_status(made, "available", ["error"], interval=0.1, wait=TIMEOUT)
         return made.id
 

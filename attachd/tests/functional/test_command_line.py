@@ -12,6 +12,7 @@ import sys
 import testtools
 import yaml
 
+from attachd.agent.mount import filesystems
 from attachd.tests.fixtures import lifetime, processes, requirements
 from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.selection import full_only
@@ -117,6 +118,20 @@ class AttachdTest(HostCliCase):
         self.assertEqual({other}, set(self.attachments(volume)))
         self.local("detach", volume, "--attachment-id", other)
         self.assertEqual("available", self.status(volume))
+
+    def test_attachd_local_attach_with_mkfs_refuses_large_volume_with_few_bytes(self):
+        requirements.require_tool(self, "mkfs.ext4")
+        volume = self.volume(size=5)
+        path = Path(json.loads(self.local("attach", "data", "-f", "json"))["path"])
+        with path.open("r+b") as device:
+            device.seek(2 * 2**30 + 5000)
+            device.write(b"data")
+        self.local("detach", "data")
+        words = ("attach", "data", "--mkfs", "ext4")
+        self.assertRegex(self.local(*words, code=1), r"carries data \(at byte 21474")
+        self.assertEqual({}, self.attachments(volume))
+        path = json.loads(self.local(*words, "--assume-empty", "-f", "json"))["path"]
+        self.assertEqual("ext4", filesystems.get_type(path))
 
     def test_attachd_local_attach_with_missing_tools_reserves_nothing(self):
         volume = self.volume()

@@ -62,13 +62,23 @@ class AttachTest(Case):
     def test_attach_passes_all_options_to_client(self):
         self.run_it(
             *("local-attach", "data", "--mountpoint", "/mnt/disk", "--mkfs", "ext4"),
-            *("--multipath", "True", "--enforce_multipath", "--nic", "eth1", "--mode", "rw"),
+            *(
+                "--assume-empty",
+                "--multipath",
+                "True",
+                "--enforce_multipath",
+                "--nic",
+                "eth1",
+                "--mode",
+                "rw",
+            ),
         )
         self.client.attach.assert_called_once_with(
             "data",
             mode="rw",
             mountpoint="/mnt/disk",
             mkfs="ext4",
+            assume_empty=True,
             options=Options(multipath=True, enforce_multipath=True, nic="eth1"),
         )
 
@@ -97,6 +107,11 @@ class AttachTest(Case):
     def test_attach_with_mkfs_and_mode_ro_is_refused(self):
         self.run_it("local-attach", "data", "--mkfs", "ext4", "--mode", "ro", code=2)
         self.assertIn("argument --mkfs", self.said)
+        self.made.assert_not_called()
+
+    def test_attach_with_assume_empty_needs_mkfs(self):
+        self.run_it("local-attach", "data", "--assume-empty", code=2)
+        self.assertIn("argument --assume-empty", self.said)
         self.made.assert_not_called()
 
     def test_attach_failure_is_one_line(self):

@@ -75,6 +75,7 @@ class SpellingTest(unittest.TestCase):
                 "volume": "data",
                 "mountpoint": None,
                 "mkfs": None,
+                "assume_empty": False,
                 "mode": "rw",
                 "multipath": False,
                 "enforce_multipath": False,

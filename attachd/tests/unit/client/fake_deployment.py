@@ -158,7 +158,7 @@ class RecordingMounts:
         return entry
 
     def displace(
-        self, kept: journal.Journal, entry: journal.Entry, *, present: bool
+        self, kept: journal.Journal, entry: journal.Entry, _progress: Any, *, present: bool
     ) -> journal.Entry:
         entry = kept.write(entry, step=journal.Step.UNMOUNTING)
         with self._log.doing("unmount"):

@@ -40,7 +40,7 @@ class FilesystemsTest(unittest.TestCase):
         self.assertEqual(probe.Contents("xfs", self.uuid, "xfs"), probe.detect(self.device))
         self.assertTrue(filesystems.is_own_remnant(self.device, "xfs", self.uuid))
         self.assertFalse(filesystems.is_own_remnant(self.device, "xfs", str(uuid.uuid4())))
-        filesystems.wipe(self.device)
+        filesystems.wipe(self.device, self.progress.append)
         probe.check_empty(self.device, self.progress.append)
 
     def test_device_with_data_is_refused_and_kept(self):
@@ -75,13 +75,13 @@ class FilesystemsTest(unittest.TestCase):
     def test_wipe_removes_interrupted_filesystem(self):
         for left in ("nothing", "a superblock", "blocks without one"):
             self.leave(left)
-            filesystems.wipe(self.device)
+            filesystems.wipe(self.device, self.progress.append)
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes(), left)
 
     def test_remnant_without_uuid_is_known_by_type(self):
         fake_host.make_filesystem(self.device, "ext4", self.progress.append)
         self.assertFalse(filesystems.is_own_remnant(self.device, "minix", self.uuid))
-        filesystems.wipe(self.device)
+        filesystems.wipe(self.device, self.progress.append)
         subprocess.run(
             [requirements.require_tool(self, "mkfs.minix"), self.device],
             check=True,

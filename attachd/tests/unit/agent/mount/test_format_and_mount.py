@@ -57,6 +57,15 @@ class PlacingTest(unittest.TestCase):
             self.place(self.entry(mkfs="ext4"))
         self.assertEqual([None] * 3, [entry.formatting for entry in self.journal.list_entries()])
 
+    def test_mount_volume_with_assume_empty_looks_only_for_signatures(self):
+        self.path.write_bytes(bytes(_MIB) + b"data" + bytes(7 * _MIB))
+        with self.failing(KeyboardInterrupt()), self.assertRaises(KeyboardInterrupt):
+            self.place(self.entry(mkfs="ext4", assume_empty=True))
+        self.assertIsNone(filesystems.get_type(self.device))
+        self.place(self.entry(mkfs="ext4", assume_empty=True))
+        with self.assertRaisesRegex(exception.HostError, "carries ext4"):
+            self.place(self.entry(mkfs="ext2", assume_empty=True))
+
     def test_incomplete_filesystem_is_not_mounted(self):
         entry = self.half_made()
         with self.assertRaisesRegex(
