@@ -16,7 +16,7 @@ from oslo_utils import importutils, strutils
 
 from attachd import commands, exception
 from attachd.agent import block_device
-from attachd.agent.connectors import interfaces, local
+from attachd.agent.connectors import interfaces, local, remote_file
 from attachd.agent.connectors.base import (
     IDENTITY,
     ConnectionInfo,
@@ -37,6 +37,7 @@ _REQUIREMENTS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
     "iser": ({"iscsiadm": "open-iscsi"}, "scsi_host", _KERNEL_SCSI),
     "fibre_channel": ({"sg_scan": "sg3-utils"}, "fc_host", "a Fibre Channel adapter"),
     "nvmeof": ({"nvme": "nvme-cli"}, "", ""),
+    "nfs": ({"mount.nfs": "nfs-common", "losetup": "mount"}, "", ""),
     "rbd": ({"rbd": "ceph-common"}, "", ""),
 }
 """By protocol: commands with their packages, a directory of /sys/class, and what it stands for."""
@@ -60,6 +61,7 @@ class BrickConnector(HostConnector):
     TYPE = "kernel"
 
     def __init__(self, state_path: Path, initiator: str | None = None) -> None:
+        self._state_path = state_path
         self._locks = state_path.absolute() / "locks"
         self._initiator = initiator
 
@@ -110,6 +112,8 @@ class BrickConnector(HostConnector):
         connector = self._connector(info, options)
         with self._shared_target_guard(info), _host_errors(info, "Connect failed"):
             answer = connector.connect_volume(dict(info))
+        if remote_file.is_remote_file(info):
+            return remote_file.attach(info, self._state_path)
         path = _text(answer["path"])
         device_info = {key: _text(value) for key, value in answer.items()}
         device = Device(path, {**device_info, IDENTITY: block_device.identity(path)})
@@ -129,6 +133,9 @@ class BrickConnector(HostConnector):
         if local.is_local(info):
             local.disconnect(info, force=force)
             return
+        if remote_file.is_remote_file(info):
+            remote_file.detach(info, self._state_path, force=force)
+            return
         connector = self._connector(info, options)
         device_info = {**device.info} if device else {}
         device_info.pop(IDENTITY, None)
@@ -139,6 +146,8 @@ class BrickConnector(HostConnector):
         """Let the kernel read the size of the volume again."""
         if local.is_local(info):
             return local.extend(info)
+        if remote_file.is_remote_file(info):
+            return remote_file.extend(info)
         connector = self._connector(info, options)
         with _host_errors(info, "Extend failed"):
             size = connector.extend_volume(dict(info))
@@ -148,6 +157,8 @@ class BrickConnector(HostConnector):
         """Compare the device with the paths that os-brick knows for the volume."""
         if local.is_local(info):
             return local.is_present(info, device)
+        if remote_file.is_remote_file(info):
+            return remote_file.is_present(info, device)
         if not block_device.exists(device.path):
             return False
         volume_paths = {Path(path).resolve() for path in self._volume_paths(info)}
@@ -158,6 +169,8 @@ class BrickConnector(HostConnector):
         """Return the paths that os-brick knows: it removes a device also while it is in use."""
         if local.is_local(info):
             return []
+        if remote_file.is_remote_file(info):
+            return remote_file.find_device_paths(info)
         paths = [path for path in self._volume_paths(info) if block_device.exists(path)]
         return list(dict.fromkeys(map(block_device.parent_disk, paths)))
 
@@ -174,7 +187,11 @@ class BrickConnector(HostConnector):
         brick = self._load_brick()
         with _host_errors(info, f"os-brick cannot be used for {protocol}"):
             return brick.InitiatorConnector.factory(
-                protocol, None, use_multipath=options.multipath, do_local_attach=True
+                protocol,
+                None,
+                use_multipath=options.multipath,
+                do_local_attach=True,
+                conn={"mount_point_base": remote_file.mount_point_base(info)},
             )
 
     @contextlib.contextmanager

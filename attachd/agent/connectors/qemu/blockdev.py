@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections in the terms of QEMU's block layer.
 
-Source: QEMU's QAPI schema, BlockdevOptionsIscsi and BlockdevOptionsRbd; os-brick's connectors
+Source: QEMU's QAPI schema, BlockdevOptionsIscsi, BlockdevOptionsNfs and
+BlockdevOptionsRbd; os-brick's connectors
 for the keys of a connection.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 from attachd import exception
 from attachd.agent.connectors.base import ConnectionInfo
 
-PROTOCOLS: Mapping[str, str] = {"iscsi": "iscsi", "rbd": "rbd"}
+PROTOCOLS: Mapping[str, str] = {"iscsi": "iscsi", "nfs": "nfs", "rbd": "rbd"}
 """QEMU's drivers, by driver_volume_type."""
 
 SECRET = "secret"  # noqa: S105 (the id of QEMU's object)
@@ -36,7 +37,7 @@ class VolumePath:
     @property
     def label(self) -> str:
         """The path in messages."""
-        keys = ("portal", "target", "pool", "image")
+        keys = ("portal", "target", "pool", "image", "path")
         return " ".join(str(self.blockdev[key]) for key in keys if key in self.blockdev)
 
     @property
@@ -58,7 +59,9 @@ def list_paths(info: ConnectionInfo, initiator: str) -> list[VolumePath]:
             "type kernel."
         )
     try:
-        return _iscsi(info, initiator) if protocol == "iscsi" else [_rbd(info)]
+        if protocol == "iscsi":
+            return _iscsi(info, initiator)
+        return [_nfs(info) if protocol == "nfs" else _rbd(info)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         # Not the error itself: it may quote a value.
         key = f": {error}" if isinstance(error, KeyError) else ""
@@ -66,6 +69,15 @@ def list_paths(info: ConnectionInfo, initiator: str) -> list[VolumePath]:
             reason=f"The connection lacks what an {protocol} connection has{key}. "
             "Detach the volume, and attach it again."
         ) from None
+
+
+def check_format(info: ConnectionInfo) -> None:
+    """Refuse files whose bytes are not those of the volume; raises HostError."""
+    if info.get("format", "raw") != "raw":
+        raise exception.HostError(
+            reason=f"The volume is a file in the format {info['format']}: only servers of Compute "
+            "can attach it."
+        )
 
 
 def connection_name(info: ConnectionInfo) -> str:
@@ -92,6 +104,15 @@ def _iscsi_targets(info: ConnectionInfo) -> Sequence[tuple[str, str, int]]:
         columns = (info["target_portals"], info["target_iqns"], info["target_luns"])
         return list(zip(*columns, strict=True))
     return [(info["target_portal"], info["target_iqn"], info["target_lun"])]
+
+
+def _nfs(info: ConnectionInfo) -> VolumePath:
+    check_format(info)
+    # libnfs speaks NFS 3, and asks the server's port mapper for its ports.
+    host, directory = str(info["export"]).split(":/", 1)
+    server = {"type": "inet", "host": host.strip("[]")}
+    path = f"/{directory}/{info['name']}".replace("//", "/")
+    return VolumePath({"driver": "nfs", "server": server, "path": path, **_access(info)})
 
 
 def _rbd(info: ConnectionInfo) -> VolumePath:

@@ -84,10 +84,11 @@ def extend(directory: Path, paths: Sequence[VolumePath]) -> int:
     if loop is None:
         raise exception.HostError(reason="The volume is not connected: attach it again.")
     if loop.read_only or paths[0].blockdev["driver"] != "iscsi":
-        # QEMU would resize a Ceph image to its former size, and reads no size when read-only.
+        # QEMU would resize an image of Ceph or a file of a share to its former size, and reads no
+        # size when read-only.
         raise exception.HostError(
             reason=f"{loop.path} cannot grow while it is attached, as devices that are read-only "
-            "or of Ceph cannot. Detach the volume, and attach it again."
+            "or of Ceph or NFS cannot. Detach the volume, and attach it again."
         )
     size = storage_daemon.resize(directory)
     loop_devices.refresh(loop)

@@ -14,6 +14,13 @@ ISCSI = {
     "access_mode": "rw",
 }
 CHAP = {"auth_method": "CHAP", "auth_username": "u", "auth_password": "top-secret"}
+NFS = {
+    "driver_volume_type": "nfs",
+    "export": "[fd00::1]:/srv/volumes",
+    "name": "exports/volume-1/attachment-1",
+    "format": "raw",
+    "access_mode": "rw",
+}
 RBD = {
     "driver_volume_type": "rbd",
     "name": "pool/volume-1",
@@ -84,11 +91,34 @@ class DescribeTest(unittest.TestCase):
         (found,) = blockdev.list_paths(bare | {"cluster_name": "east"}, "")
         self.assertEqual("/etc/ceph/east.conf", found.blockdev["conf"])
 
+    def test_list_paths_of_nfs_returns_blockdev_options(self):
+        (found,) = blockdev.list_paths(NFS, "")
+        self.assertEqual(
+            {
+                "driver": "nfs",
+                "server": {"type": "inet", "host": "fd00::1"},
+                "path": "/srv/volumes/exports/volume-1/attachment-1",
+                "read-only": False,
+                "discard": "ignore",
+            },
+            found.blockdev,
+        )
+        self.assertEqual("/srv/volumes/exports/volume-1/attachment-1", found.label)
+        (found,) = blockdev.list_paths(NFS | {"export": "storage-1:/"}, "")
+        self.assertEqual("storage-1", found.blockdev["server"]["host"])
+        self.assertEqual("/exports/volume-1/attachment-1", found.blockdev["path"])
+
+    def test_list_paths_of_nfs_with_other_format_raises(self):
+        with self.assertRaisesRegex(exception.HostError, "format qcow2"):
+            blockdev.list_paths(NFS | {"format": "qcow2"}, "")
+
     def test_list_paths_with_missing_key_raises_without_secrets(self):
         for broken in (
             {"driver_volume_type": "iscsi"},
             ISCSI | CHAP | {"target_lun": "top-secret"},
             ISCSI | {"auth_method": "CHAP"},
+            {"driver_volume_type": "nfs"},
+            NFS | {"export": "storage-1"},
             {"driver_volume_type": "rbd"},
             RBD | {"ports": []},
         ):
