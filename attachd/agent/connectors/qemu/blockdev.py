@@ -20,6 +20,7 @@ PROTOCOLS: Mapping[str, str] = {"iscsi": "iscsi", "nfs": "nfs", "rbd": "rbd"}
 SECRET = "secret"  # noqa: S105 (the id of QEMU's object)
 """The id of the object with the secret of a path."""
 
+_MS_MODES = frozenset({"crc", "secure"})
 _KEY = re.compile(r"^\s*key\s*=\s*(\S+)", re.MULTILINE)
 
 
@@ -29,10 +30,12 @@ class VolumePath:
 
     :ivar blockdev: as QEMU's blockdev-add takes it, without a node name and without secrets
     :ivar secret: the content of the object :data:`SECRET`; None: the path needs none
+    :ivar ceph_conf: the content of a configuration file of Ceph; None: the path needs none
     """
 
     blockdev: dict[str, Any]
     secret: str | None = dataclasses.field(default=None, repr=False)
+    ceph_conf: str | None = None
 
     @property
     def label(self) -> str:
@@ -129,7 +132,17 @@ def _rbd(info: ConnectionInfo) -> VolumePath:
         if key := _KEY.search(info.get("keyring") or ""):
             blockdev["key-secret"] = SECRET
             secret = key.group(1)
-    return VolumePath(blockdev, secret)
+    return VolumePath(blockdev, secret, _ceph_conf(info))
+
+
+def _ceph_conf(info: ConnectionInfo) -> str | None:
+    """Return the configuration of a client that is to use one mode of Ceph's second protocol."""
+    mode = info.get("ms_mode")
+    if not mode:
+        return None
+    if mode not in _MS_MODES:
+        raise ValueError("ms_mode")
+    return f"[global]\nms_client_mode = {mode}\nms_mon_client_mode = {mode}\n"
 
 
 def _access(info: ConnectionInfo) -> dict[str, Any]:

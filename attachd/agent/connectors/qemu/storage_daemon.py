@@ -5,7 +5,7 @@ A daemon has a directory, and all its names follow from the path of that directo
 can find the daemon by its command line, which contains the path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import json
 import os
@@ -27,10 +27,13 @@ TOOL = "qemu-storage-daemon"
 START_TIMEOUT = 60.0
 END_TIMEOUT = 30.0
 KILL_TIMEOUT = 10.0
+TOTAL_END_TIMEOUT = 60.0
+"""Seconds after which no further daemon of a directory is ended: others start again and again."""
 _QMP_TIMEOUT = 60.0
 _RESIZE_TIMEOUT = 30.0
 _POLL_INTERVAL = 0.02
 _NODE = "volume"
+_CEPH_CONF = "ceph.conf"
 _MAX_LOG_CHARACTERS = 600
 _ARGUMENT = re.compile(r"--\w+ \{.*\}: ")
 
@@ -43,6 +46,8 @@ def image_file(directory: Path) -> Path:
 def command_line(directory: Path, path: VolumePath) -> list[str]:
     """Return the command line of the daemon; there is no secret in it."""
     blockdev = path.blockdev | {"node-name": _NODE}
+    if path.ceph_conf is not None:
+        blockdev["conf"] = f"{directory / _CEPH_CONF}"
     export = {
         "type": "fuse",
         "id": "export",
@@ -98,6 +103,8 @@ def start(directory: Path, path: VolumePath) -> None:
     image_file(directory).touch(mode=0o600)
     if path.secret is not None:
         _write_secret(directory, path.secret)
+    if path.ceph_conf is not None:
+        (directory / _CEPH_CONF).write_text(path.ceph_conf, encoding="utf-8")
     line = command_line(directory, path)
     commands.start_daemon(*line, directory=directory, log=directory / "log")
     wait_until_ready(directory)
@@ -128,18 +135,28 @@ def stop(directory: Path, *, force: bool = False) -> None:
     :param force: kill those that do not end
     :raises HostError: a daemon still runs
     """
-    # Repeatedly: a process that was found may just start another one.
-    while daemons := list_running(directory):
-        for daemon in daemons:
-            _end(daemon, force=force)
+    for daemon in _iterate_running(directory):
+        _end(daemon, force=force)
 
 
 def kill(directory: Path) -> None:
     """Kill the daemons of a directory; raises HostError if one still runs."""
+    for daemon in _iterate_running(directory):
+        if not daemon.end(signal.SIGKILL, KILL_TIMEOUT):
+            raise _still_running(daemon)
+
+
+def _iterate_running(directory: Path) -> Iterator[processes.Process]:
+    """List the daemons repeatedly: a process that was found may just start another one.
+
+    :raises HostError: one still runs after TOTAL_END_TIMEOUT
+    """
+    deadline = time.monotonic() + TOTAL_END_TIMEOUT
     while daemons := list_running(directory):
         for daemon in daemons:
-            if not daemon.end(signal.SIGKILL, KILL_TIMEOUT):
+            if time.monotonic() > deadline:
                 raise _still_running(daemon)
+            yield daemon
 
 
 def resize(directory: Path) -> int:
@@ -172,7 +189,7 @@ def remove_files(directory: Path, *, lock: int) -> None:
     :raises HostError: something is left
     """
     unmount_fuse(image_file(directory), lock=lock)
-    for name in ("secret", "pid", "qmp", "log", "image"):
+    for name in ("secret", _CEPH_CONF, "pid", "qmp", "log", "lost", "image"):
         with contextlib.suppress(FileNotFoundError):
             (directory / name).unlink()
 

@@ -112,6 +112,14 @@ class DescribeTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.HostError, "format qcow2"):
             blockdev.list_paths(NFS | {"format": "qcow2"}, "")
 
+    def test_list_paths_of_rbd_with_mode_of_protocol_has_configuration(self):
+        (found,) = blockdev.list_paths(RBD, "")
+        self.assertIsNone(found.ceph_conf)
+        (found,) = blockdev.list_paths(RBD | {"ms_mode": "secure"}, "")
+        self.assertIn("\nms_client_mode = secure\n", found.ceph_conf)
+        with self.assertRaisesRegex(exception.HostError, "lacks what"):
+            blockdev.list_paths(RBD | {"ms_mode": "crc\nmon_host = 192.0.2.1"}, "")
+
     def test_list_paths_with_missing_key_raises_without_secrets(self):
         for broken in (
             {"driver_volume_type": "iscsi"},

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """QEMU's storage daemons over a plain file; functional/test_host_connectors.py: over a network."""
 
+import itertools
 import os
 from pathlib import Path
 import signal
 import socket
 import threading
+from unittest import mock
 
 import fixtures
 
@@ -118,6 +120,17 @@ class DaemonTest(fixtures.TestWithFixtures):
             file.truncate(2 * SIZE)
         # Unlike an iSCSI LUN, a file would be truncated again to the old size, which QEMU knows.
         self.assertEqual(SIZE, storage_daemon.resize(self.folder))
+
+    def test_end_of_daemons_that_start_again_raises_in_time(self):
+        again = mock.Mock(id=1)
+        again.end.return_value = True
+        with (
+            mock.patch.object(storage_daemon, "list_running", return_value=[again]),
+            mock.patch.object(storage_daemon.time, "monotonic", side_effect=itertools.count()),
+        ):
+            for end in (storage_daemon.stop, storage_daemon.kill):
+                with self.assertRaisesRegex(exception.HostError, "does not end"):
+                    end(self.folder)
 
     def test_list_running_ignores_other_directories(self):
         storage_daemon.start(self.folder, self.image)
