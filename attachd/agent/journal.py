@@ -61,6 +61,8 @@ class Entry:
     :ivar attachment_id: None until the service has answered the reservation
     :ivar connection_info: as the API shows it, with secrets; None until it is known
     :ivar mountpoint: where it is mounted, or will be; None: it is not mounted
+    :ivar volume_name: of the volume when it was attached; "" if it is not known
+    :ivar made_directories: those that were made for the mountpoint, the deepest first
     :ivar mkfs: the type of file system to make on a device without data; None: make none
     :ivar assume_empty: whether the device has no data by the word of the caller: only signatures
         are looked for before a file system is made
@@ -81,7 +83,9 @@ class Entry:
     options: Options = dataclasses.field(default_factory=Options)
     connection_info: dict[str, Any] | None = None
     device: Device | None = None
+    volume_name: str = ""
     mountpoint: str | None = None
+    made_directories: tuple[str, ...] = ()
     mkfs: str | None = None
     assume_empty: bool = False
     formatting: str | None = None
@@ -218,7 +222,13 @@ def _read(path: Path) -> Entry | None:
         device = values["device"] and Device(**values["device"])
         enums = {"owner": Owner(values["owner"]), "step": Step(values["step"])}
         return Entry(
-            **{**values, **enums, "device": device, "options": Options(**values["options"])}
+            **{
+                **values,
+                **enums,
+                "device": device,
+                "options": Options(**values["options"]),
+                "made_directories": tuple(values.get("made_directories", ())),
+            }
         )
     except FileNotFoundError:
         return None

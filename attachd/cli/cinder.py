@@ -58,7 +58,8 @@ def do_local_detach(client: Any, args: argparse.Namespace) -> None:
 @_takes(options.LIST)
 def do_local_list(client: Any, args: argparse.Namespace) -> None:
     """Lists what is attached to this host, and interrupted operations."""
-    _print(local.attached(cloud(client), args), long=args.long)
+    for found in local.watch_attached(cloud(client), args):
+        _print(found, long=args.long)
 
 
 @_takes(options.HOST)

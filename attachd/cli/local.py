@@ -5,12 +5,13 @@
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 import dataclasses
 import os
 from pathlib import Path
 import socket
 import sys
+import time
 from typing import Any, Final
 
 from openstack import connection
@@ -25,6 +26,7 @@ from attachd.cli.progress import Progress
 from attachd.client import Client
 
 COLUMNS: Final = {
+    "Name": "name",
     "Volume ID": "volume_id",
     "Attachment ID": "attachment_id",
     "Device": "path",
@@ -36,6 +38,8 @@ COLUMNS: Final = {
     "Error": "error",
 }
 """Columns of a list of this host's attachments, and their fields."""
+_WATCH_INTERVAL: Final = 2.0
+"""Seconds between two checks of local-list --watch."""
 OWNER: Final = {"Owner": "owner"}
 """Additional column with --long."""
 
@@ -91,6 +95,24 @@ def attached(cloud: connection.Connection, parsed: argparse.Namespace) -> list[d
     """
     with Progress(sys.stderr) as progress:
         return [_values(attachment) for attachment in client(cloud, parsed, progress).attached()]
+
+
+def watch_attached(
+    cloud: connection.Connection, parsed: argparse.Namespace
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the attachments on this host; with ``--watch`` again at each change.
+
+    :param parsed: options of options.LIST
+    """
+    former = None
+    while True:
+        found = attached(cloud, parsed)
+        if found != former:
+            yield found
+        if not parsed.watch:
+            return
+        former = found
+        time.sleep(_WATCH_INTERVAL)
 
 
 def restore(cloud: connection.Connection, parsed: argparse.Namespace) -> list[dict[str, Any]]:
@@ -181,8 +203,15 @@ class LocalList(Lister):
     arguments = options.LIST
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
-        """Return the attachments."""
-        return listed(attached(self.connection, parsed_args), long=parsed_args.long)
+        """Return the attachments, after all former lists of a watch."""
+        for found in watch_attached(self.connection, parsed_args):
+            result = listed(found, long=parsed_args.long)
+            if parsed_args.watch:
+                self.produce_output(parsed_args, *result)
+                self.app.stdout.flush()
+        return result
+
+
 
 
 class LocalRestore(Lister):

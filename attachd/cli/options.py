@@ -204,5 +204,9 @@ DETACH = (
 GET_CONNECTOR = (*CONNECTOR, *HOST)
 LIST = (
     Option(("--long",), {"action": "store_true", "help": "show also who looks after each"}),
+    Option(
+        ("--watch",),
+        {"action": "store_true", "help": "print the list again at each change, until Ctrl-C"},
+    ),
     *HOST,
 )

@@ -92,6 +92,7 @@ class Attacher:
             mountpoint=request.mountpoint,
             mkfs=request.mkfs,
             assume_empty=request.assume_empty,
+            volume_name=volume.name,
             cloud=self._service.cloud,
         )
 

@@ -27,6 +27,7 @@ UNKNOWN: Final = "unknown"
 class LocalAttachment:
     """A volume that is attached to this host.
 
+    :ivar name: of the volume when it was attached; None: unknown, as of volumes of the agent
     :ivar attachment_id: None: unknown, because a reservation was interrupted
     :ivar path: of its device; None: it has none
     :ivar owner: "local" or "agent": the program that manages it
@@ -37,6 +38,7 @@ class LocalAttachment:
     :ivar error: why the last step failed; None: it did not fail
     """
 
+    name: str | None
     volume_id: str
     attachment_id: str | None
     path: str | None
@@ -244,6 +246,7 @@ def gone_attachment(entry: Entry) -> LocalAttachment:
 
 def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
     return LocalAttachment(
+        name=entry.volume_name or None,
         volume_id=entry.volume_id,
         attachment_id=entry.attachment_id,
         path=entry.device.path if entry.device else None,

@@ -101,6 +101,7 @@ class AttachmentSelector:
         info = dict(request.device_info or {})
         return Entry(
             volume.id,
+            volume_name=volume.name,
             step=Step.ATTACHED,
             attachment_id=remote.id,
             mode=remote.mode,

@@ -87,6 +87,7 @@ class ReservationRefused(Exception):
 class Volume:
     """A volume.
 
+    :ivar name: "" if it is not known
     :ivar guard: fields for os-brick's guard of shared connections
     :ivar hosts: names of hosts by the id of the attachment, as far as the caller may see them
     """
@@ -94,6 +95,7 @@ class Volume:
     id: str
     guard: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     hosts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    name: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +180,7 @@ class Service:
             for attachment in found.attachments or ()
             if attachment.get("host_name")
         }
-        return Volume(found.id, guard, hosts)
+        return Volume(found.id, guard, hosts, found.name or "")
 
     def reserve(self, volume_id: str, mode: str, key: str) -> str:
         """Reserve a volume; the same idempotency key returns the same attachment.

@@ -6,6 +6,7 @@ the device has an incomplete file system, which only the same entry may make aga
 """
 
 import contextlib
+from pathlib import Path
 import uuid
 
 from attachd import exception
@@ -31,7 +32,10 @@ def mount_volume(journal: Journal, entry: Entry, progress: Progress, *, mode: st
     assert entry.device is not None
     if entry.mountpoint is not None:
         device, mountpoint = entry.device.path, entry.mountpoint
-        entry = journal.write(entry, step=Step.MOUNTING)
+        made = dict.fromkeys(
+            (*mounts.list_missing_directories(mountpoint), *entry.made_directories)
+        )
+        entry = journal.write(entry, step=Step.MOUNTING, made_directories=tuple(made))
         progress(f"Mounting {device} at {mountpoint}")
         mounts.mount(device, mountpoint, mode=mode)
     return entry
@@ -55,12 +59,23 @@ def unmount_volume(
         entry = journal.write(entry, step=Step.UNMOUNTING)
         if device is not None:
             mounts.unmount(mountpoint, device=device.path)
-        entry = journal.write(entry, mountpoint=None)
+        entry = forget_mountpoint(journal, entry)
     if entry.formatting is not None and device is not None and present:
         open_handles.check_unused(device.path)
         if filesystems.is_own_remnant(device.path, entry.formatting, filesystem_uuid(entry)):
             _wipe(entry, device.path, progress)
     return journal.write(entry, formatting=None)
+
+
+def forget_mountpoint(journal: Journal, entry: Entry) -> Entry:
+    """Remove the directories that were made for a mountpoint, as far as they are empty.
+
+    :returns: the entry as stored in the journal, without a mountpoint
+    """
+    for directory in entry.made_directories:
+        with contextlib.suppress(OSError):
+            Path(directory).rmdir()
+    return journal.write(entry, mountpoint=None, made_directories=())
 
 
 def filesystem_uuid(entry: Entry) -> str:

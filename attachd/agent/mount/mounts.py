@@ -97,6 +97,13 @@ def mount(device: str, mountpoint: str, *, mode: str) -> None:
         raise exception.HostError(reason=_mount_error(device, mountpoint, options, result.stderr))
 
 
+def list_missing_directories(mountpoint: str) -> list[str]:
+    """List the directories that mount() will make, the deepest first."""
+    return [
+        f"{path}" for path in (Path(mountpoint), *Path(mountpoint).parents) if not _exists(path)
+    ]
+
+
 def is_mounted(device: str, mountpoint: str) -> bool:
     """Return whether a device is what is mounted at a mountpoint."""
     current = mountinfo.find_at(mountpoint)
@@ -185,6 +192,17 @@ def _mountable_type(device: str) -> str:
             "a mountpoint, and use what is on it by its own means."
         )
     return contents.filesystem
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is something at a path, without a request to a file server."""
+    try:
+        device_nodes.statx(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass  # It is there, and cannot be reached.
+    return True
 
 
 def _is_empty_directory(path: str) -> bool:

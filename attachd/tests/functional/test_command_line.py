@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 import re
 import shutil
+import signal
+import subprocess
 import sys
 
 import testtools
@@ -16,6 +18,7 @@ from attachd.agent.mount import filesystems
 from attachd.tests.fixtures import lifetime, processes, requirements
 from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 SOURCE = processes.ROOT / "cinderclient-ext"
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -55,9 +58,8 @@ class AttachdTest(HostCliCase):
 
     def test_attachd_local_attach_restores_files_and_keeps_busy_device(self):
         requirements.require_tool(self, "mkfs.ext4")
-        volume, folder = self.volume(), self.folder / "mnt"
-        folder.mkdir()
-        words = ("attach", "data", "--mountpoint", "mnt")
+        volume, folder = self.volume(), self.folder / "new" / "mnt"
+        words = ("attach", "data", "--mountpoint", "new/mnt")
         shown = json.loads(self.local(*words, "--mkfs", "ext4", "-f", "json"))
         self.assertEqual(volume, shown["volume_id"])
         self.assertEqual(f"{folder}", shown["mountpoint"])
@@ -68,6 +70,7 @@ class AttachdTest(HostCliCase):
         (row,) = self.rows(self.local("list", "-f", "json"))
         self.assertEqual(
             {
+                "Name": "data",
                 "Volume ID": volume,
                 "Attachment ID": shown["attachment_id"],
                 "Device": shown["path"],
@@ -90,7 +93,7 @@ class AttachdTest(HostCliCase):
         self.assertEqual("in-use", self.status(volume))
 
         self.assertEqual("", self.local("detach", "data"))
-        self.assertFalse(self.mounted(folder))
+        self.assertFalse(folder.parent.exists())
         self.assertEqual("available", self.status(volume))
         self.assertEqual({}, self.attachments(volume))
         self.assertEqual("", self.local("list", "-f", "value"))
@@ -100,6 +103,26 @@ class AttachdTest(HostCliCase):
         with self.assertRaises(OSError):
             (folder / "letter").write_text("changed")
         self.local("detach", volume)
+
+    def test_attachd_local_list_watch_prints_changes(self):
+        words = ("local-list", "--watch", "-f", "value", "-c", "Name", "-c", "Step")
+        watch = subprocess.Popen(
+            [processes.script("attachd"), *words],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(watch.communicate)
+        self.addCleanup(watch.kill)
+        self.volume()
+        self.local("attach", "data")
+        steps = iter(watch.stdout.readline, "data attached\n")
+        self.assertEqual(set(), {step.split()[0] for step in steps if step.strip()} - {"data"})
+        watch.send_signal(signal.SIGINT)
+        _out, error = watch.communicate(timeout=TIMEOUT)
+        self.assertEqual((130, ""), (watch.returncode, error))
+        self.local("detach", "data")
 
     def test_attachd_local_detach_with_several_attachments_requires_an_id(self):
         volume = self.create_multiattach_volume()

@@ -23,6 +23,7 @@ ATTACHED = Attached(
     mode="rw",
 )
 LISTED = LocalAttachment(
+    name="disk",
     volume_id="v1",
     attachment_id="a1",
     path="/dev/sdb",
