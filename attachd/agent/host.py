@@ -135,6 +135,9 @@ class Host:
         device = entry.device if self._may_be_present(entry) else None
         if not force:
             self.check_unused(entry)
+        elif device is not None:
+            numbers = self._run(open_handles.list_numbers, device.path)
+            entry = dataclasses.replace(entry, device_numbers=numbers)
         entry = self.journal.write(entry, step=Step.DISCONNECTING)
         if entry.connection_info is not None:
             disconnect = functools.partial(self._connector_of(entry).disconnect, force=force)
@@ -143,7 +146,71 @@ class Host:
             except exception.HostError as error:
                 self.journal.write(entry, error=f"{error}")
                 raise
-        return self.journal.write(entry, device=None, error=None)
+            if force:
+                # A "local" device stays on this host.
+                self.check_unused(entry)
+            if entry.device is not None and entry.device_numbers:
+                check = open_handles.check_removed_unused
+                self._run(check, entry.device.path, entry.device_numbers)
+        return self.journal.write(entry, device=None, device_numbers=(), error=None)
+
+    def clear_dead_device(self, entry: Entry) -> Entry:
+        """Remove a device that has lost its volume, before it is made again.
+
+        A device in use stays: what its users wrote and did not sync may be lost.  One that is
+        read-only has lost nothing, and is unmounted; a file system that was unmounted is as after
+        a power failure.
+
+        :param entry: its device is not present, as is_present() returns it
+        :returns: the entry as stored in the journal; its device only if it is still there
+        :raises HostError: it is in use, and nothing was done
+        """
+        if entry.device is None or entry.connection_info is None:
+            return entry
+        device, is_left = entry.device, self.is_dead(entry)
+        users = self._users_of_dead(entry, device.path, is_left=is_left)
+        if users:
+            raise exception.HostError(
+                reason=f"Device {device.path} has lost volume {entry.volume_id}, and is in use by "
+                f"{users}: what was written and not synced may be lost. End that, then attachd "
+                "local-restore connects it again; or detach it: attachd local-detach --force "
+                f"{entry.volume_id}"
+            )
+        if is_left and entry.mountpoint is not None:
+            connector = self._connector_of(entry)
+            connector.disconnect(entry.connection_info, entry.options, device, force=True)
+            is_left = False
+        return self.journal.write(entry, device=device if is_left else None)
+
+    @staticmethod
+    def _users_of_dead(entry: Entry, device: str, *, is_left: bool) -> str:
+        """Return the users of a device that has lost its volume, and unmount it if read-only."""
+        mountpoint, info = entry.mountpoint, entry.connection_info or {}
+        # If it is not left, its path may be another disk.
+        is_other = not is_left and block_device.exists(device)
+        if mountpoint is not None and not is_other and mounts.is_mounted(device, mountpoint):
+            if "ro" not in {entry.mode, info.get("access_mode")}:
+                return f"the mount at {mountpoint}"
+            try:
+                mounts.unmount(mountpoint, device=device)
+            except exception.DeviceBusy as error:
+                return f"{error.details['users']}"
+        return open_handles.find_users(device) if is_left else ""
+
+    def is_dead(self, entry: Entry) -> bool:
+        """Return whether a device that is not present is left, without its volume."""
+        if entry.device is None or entry.connection_info is None:
+            return False
+        paths = self._connector_of(entry).find_device_paths(entry.connection_info)
+        return entry.device.path in paths
+
+    def cut(self, entry: Entry) -> None:
+        """Let users of a device get errors instead of waiting for its backend, if that is known.
+
+        :raises HostError: it could not be done
+        """
+        if entry.connection_info is not None:
+            self._connector_of(entry).cut(entry.connection_info)
 
     def extend(self, entry: Entry) -> int:
         """Let a device grow with its volume; returns its size in bytes; raises HostError."""

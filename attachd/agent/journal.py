@@ -61,6 +61,7 @@ class Entry:
     :ivar attachment_id: None until the service has answered the reservation
     :ivar connection_info: as the API shows it, with secrets; None until it is known
     :ivar mountpoint: where it is mounted, or will be; None: it is not mounted
+    :ivar device_numbers: of the device and its partitions, when it was removed by force
     :ivar volume_name: of the volume when it was attached; "" if it is not known
     :ivar made_directories: those that were made for the mountpoint, the deepest first
     :ivar mkfs: the type of file system to make on a device without data; None: make none
@@ -83,6 +84,7 @@ class Entry:
     options: Options = dataclasses.field(default_factory=Options)
     connection_info: dict[str, Any] | None = None
     device: Device | None = None
+    device_numbers: tuple[int, ...] = ()
     volume_name: str = ""
     mountpoint: str | None = None
     made_directories: tuple[str, ...] = ()
@@ -227,6 +229,7 @@ def _read(path: Path) -> Entry | None:
                 **enums,
                 "device": device,
                 "options": Options(**values["options"]),
+                "device_numbers": tuple(values.get("device_numbers", ())),
                 "made_directories": tuple(values.get("made_directories", ())),
             }
         )

@@ -23,6 +23,10 @@ GetConnection = Callable[[Entry], dict[str, Any] | None]
 exception means that the service cannot be asked."""
 
 _RESTORE = "attachd local-restore"
+_FLUSH_TIMEOUT = 10.0
+"""Seconds without a write of a flush to a backend that may refuse this host, as the attachment was
+deleted.
+"""
 
 
 class Verdict(enum.StrEnum):
@@ -196,9 +200,10 @@ def _reattach(
     try:
         if not finding.present:
             host.check(str(info.get("driver_volume_type")))
+            # Also because the former path may be that of another disk by now.
+            entry = host.clear_dead_device(entry)
             progress(f"Connecting volume {entry.volume_id}")
-            # The former path may be that of another disk by now.
-            entry = journal.write(entry, connection_info=info, device=None, restoring=True)
+            entry = journal.write(entry, connection_info=info, restoring=True)
             entry = host.connect(entry)
         mode = "ro" if info.get("access_mode") == "ro" else entry.mode
         entry = dataclasses.replace(entry, mkfs=None)
@@ -214,17 +219,20 @@ def _detach(host: Host, entry: Entry, finding: Finding) -> None:
     """Detach a volume whose attachment the service has deleted.
 
     :raises DeviceBusy: it is in use
+    :raises HostError: it is still there, such as because data cannot be saved
     """
     journal = host.journal
     try:
-        if finding.present:
-            entry = format_and_mount.unmount_volume(journal, entry, present=True)
+        if finding.present or host.is_dead(entry):
+            format_and_mount.flush_volume(entry, _FLUSH_TIMEOUT)
+            entry = format_and_mount.unmount_volume(journal, entry, present=finding.present)
         else:
             entry = journal.write(entry, device=None)
         entry = host.disconnect(entry)
-    except exception.DeviceBusy as error:
+    except exception.HostError as error:
         latest = journal.get(entry.id) or entry
         reason = f"The service has deleted attachment {entry.attachment_id}, but {error}"
-        journal.write(latest, step=Step.ATTACHED, error=reason)
+        step = Step.ATTACHED if isinstance(error, exception.DeviceBusy) else latest.step
+        journal.write(latest, step=step, error=reason)
         raise
     journal.remove(entry)

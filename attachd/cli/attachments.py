@@ -4,10 +4,11 @@
 import argparse
 from collections.abc import Sequence
 import datetime
-import functools
+from pathlib import Path
 from typing import Any, ClassVar
 
-from attachd import durations
+from attachd import durations, exception
+from attachd.agent.journal import Journal, Owner
 from attachd.cli import formatting, options
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import BatchCommand, Lister, ShowOne
@@ -204,7 +205,8 @@ class CompleteAttachments(_Several):
 class DeleteAttachments(_Several):
     """Revoke the access of hosts and release their volumes.
 
-    Remove the device on the host first: "attachd local-detach" does both.
+    Remove the device on the host first: "attachd local-detach" does both. What this host has
+    attached is not deleted without --force: programs that use the device would hang.
     """
 
     arguments = (
@@ -213,7 +215,7 @@ class DeleteAttachments(_Several):
             "--force",
             action="store_true",
             help="delete in any state, for administrators: only if the host is off, or has no "
-            "device of the volume",
+            "device of the volume; also if this host has it",
         ),
         option(
             "--override-reason",
@@ -230,8 +232,36 @@ class DeleteAttachments(_Several):
             query["force"] = "true"
         if parsed_args.override_reason is not None:
             query["override_reason"] = parsed_args.override_reason
-        delete = functools.partial(BlockStorage(self.connection).delete, query=query)
+        storage = BlockStorage(self.connection)
+
+        def delete(attachment_id: str) -> None:
+            if not parsed_args.force:
+                _check_not_here(attachment_id)
+            storage.delete(attachment_id, query)
+
         return self.run_each(parsed_args.attachments, delete)
+
+
+def _check_not_here(attachment_id: str) -> None:
+    """Check that the journal of this host does not hold an attachment.
+
+    Users without access to the journal have no entries in it.
+
+    :raises LocalConflict: it does
+    """
+    try:
+        entries = Journal(Path(options.host_state_path())).list_entries()
+    except PermissionError:
+        entries = []
+    for entry in entries:
+        if entry.attachment_id == attachment_id and entry.owner is Owner.LOCAL:
+            device = entry.device.path if entry.device else "no device yet"
+            place = f", mounted at {entry.mountpoint}" if entry.mountpoint else ""
+            raise exception.LocalConflict(
+                reason=f"Volume {entry.volume_id} is attached to this host ({device}{place}), and "
+                "programs that use it would hang. Detach it: attachd local-detach "
+                f"--attachment-id {attachment_id} {entry.volume_id}. Or delete it with --force."
+            )
 
 
 def _value(parsed: argparse.Namespace, selected: Option) -> Any:

@@ -62,9 +62,11 @@ def do_local_list(client: Any, args: argparse.Namespace) -> None:
         _print(found, long=args.long)
 
 
-@_takes(options.HOST)
+@_takes(options.RESTORE)
 def do_local_restore(client: Any, args: argparse.Namespace) -> None:
     """Attaches again what was attached to this host before it was started anew."""
+    if args.watch:
+        local.supervise(cloud(client), args)
     found = local.restore(cloud(client), args)
     _print(found)
     if local.failed(found):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, NoReturn
 from cliff import command, lister, show
 from openstack import connection, exceptions
 
+from attachd import exception
 from attachd.cli import options
 
 ERROR: Final = "Error"
@@ -108,7 +109,7 @@ class BatchCommand(Command):
         for name in names:
             try:
                 act(name)
-            except exceptions.HttpException as error:
+            except (exceptions.HttpException, exception.HostError) as error:
                 failed = 1
                 self.app.stderr.write(f"{name}: {error}\n")
         return failed

@@ -124,6 +124,15 @@ def restore(cloud: connection.Connection, parsed: argparse.Namespace) -> list[di
         return [_values(attachment) for attachment in client(cloud, parsed, progress).restore()]
 
 
+def supervise(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
+    """Restore what loses its device, until this is interrupted.
+
+    :param parsed: options of options.HOST
+    """
+    with Progress(sys.stderr) as progress:
+        client(cloud, parsed, progress).supervise()
+
+
 def failed(found: Iterable[dict[str, Any]]) -> bool:
     """Return whether a restore has failed for an attachment that is not the agent's."""
     return any(attachment["error"] and attachment["owner"] == Owner.LOCAL for attachment in found)
@@ -223,10 +232,12 @@ class LocalRestore(Lister):
 
     _failed = False
 
-    arguments = options.HOST
+    arguments = options.RESTORE
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Restore the attachments."""
+        if parsed_args.watch:
+            supervise(self.connection, parsed_args)
         found = restore(self.connection, parsed_args)
         self._failed = failed(found)
         return listed(found)

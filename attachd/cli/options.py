@@ -202,6 +202,17 @@ DETACH = (
     *HOST,
 )
 GET_CONNECTOR = (*CONNECTOR, *HOST)
+RESTORE = (
+    Option(
+        ("--watch",),
+        {
+            "action": "store_true",
+            "help": "go on, and attach again what loses its device, such as by the end of its "
+            "storage daemon, until Ctrl-C",
+        },
+    ),
+    *HOST,
+)
 LIST = (
     Option(("--long",), {"action": "store_true", "help": "show also who looks after each"}),
     Option(

@@ -203,10 +203,11 @@ class Attacher:
         present = self._host.is_present(entry)
         if present and entry.step is Step.ATTACHED and _is_placed(entry):
             return entry
-        # The old path may belong to another disk.
-        device = entry.device if present else None
-        entry = self._journal.write(entry, restoring=True, device=device)
         try:
+            if not present:
+                # Also because the old path may belong to another disk.
+                entry = self._host.clear_dead_device(entry)
+            entry = self._journal.write(entry, restoring=True)
             entry = format_and_mount.mount_volume(
                 self._journal, self._connect(entry), self._report_progress, mode=mode_of(entry)
             )

@@ -3,22 +3,28 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import logging
 import os
+import time
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from openstack import connection as sdk
 
 from attachd import exception
 from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
-from attachd.agent.journal import Entry
-from attachd.agent.restore import Verdict, restore_host
+from attachd.agent.journal import Entry, Step
+from attachd.agent.restore import Finding, GetConnection, Verdict, check_host, restore_host
 from attachd.client.attach import Attacher, AttachRequest, current_info, mode_of
 from attachd.client.detach import Detacher
 from attachd.client.select import AttachmentSelector, DetachRequest
 from attachd.client.service import FAILURES, Service
 
+LOG = logging.getLogger(__name__)
+
+SUPERVISION_INTERVAL: Final = 5.0
+"""Seconds between two checks of the devices in Client.supervise()."""
 GONE: Final = "gone"
 UNKNOWN: Final = "unknown"
 
@@ -29,7 +35,7 @@ class LocalAttachment:
 
     :ivar name: of the volume when it was attached; None: unknown, as of volumes of the agent
     :ivar attachment_id: None: unknown, because a reservation was interrupted
-    :ivar path: of its device; None: it has none
+    :ivar path: of its device; None: it has none, or that is not present
     :ivar owner: "local" or "agent": the program that manages it
     :ivar step: the last step that was started, as journal.Step
     :ivar present: whether the device exists and belongs to this volume
@@ -200,6 +206,26 @@ class Client:
         gone = [gone_attachment(attachment) for attachment in done.gone]
         return gone + list_local(self.host, service, done.errors)
 
+    def supervise(self) -> NoReturn:
+        """Restore what loses its device, such as by the end of its storage daemon.
+
+        A device that is in use is left until it is not: its users may have lost data.  Errors and
+        their end are logged, and stored in the journal.
+
+        :raises HostError: this host cannot attach volumes, or the journal cannot be read
+        """
+        self.host.check()
+        service = Service(self.connection)
+        failures: dict[str, str | None] = {}
+        while True:
+            for finding in check_host(self.host):
+                if finding.verdict is Verdict.MISSING and finding.entry:
+                    failures.setdefault(finding.entry.id, None)
+            if failures:
+                found = restore_host(self.host, _connection_of(service), self._report_progress)
+                failures = _log_changes(failures, found)
+            time.sleep(SUPERVISION_INTERVAL)
+
     def _detaching(self, service: Service) -> Detacher:
         return Detacher(self.host, service, self._report_progress)
 
@@ -245,18 +271,21 @@ def gone_attachment(entry: Entry) -> LocalAttachment:
 
 
 def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
+    error = entry.error
+    if not present and entry.step is Step.ATTACHED and error is None and status != GONE:
+        error = "The device is missing. Attach it again: attachd local-restore"
     return LocalAttachment(
         name=entry.volume_name or None,
         volume_id=entry.volume_id,
         attachment_id=entry.attachment_id,
-        path=entry.device.path if entry.device else None,
+        path=entry.device.path if entry.device and present else None,
         mountpoint=entry.mountpoint,
         mode=mode_of(entry),
         owner=entry.owner.value,
         step=entry.step.value,
         present=present,
         status=status,
-        error=entry.error,
+        error=error,
     )
 
 
@@ -294,14 +323,8 @@ def restore(
 
     :raises HostError: the journal cannot be read
     """
-
-    def current(entry: Entry) -> dict[str, Any] | None:
-        assert entry.attachment_id is not None
-        remote = service.attachment(entry.attachment_id)
-        return None if remote is None else current_info(entry, remote)
-
     gone, errors = [], {}
-    for found in restore_host(host, current, report_progress):
+    for found in restore_host(host, _connection_of(service), report_progress):
         entry, error = found.entry, found.error
         if entry is None:
             report_progress(f"{found.path}: {found.error} End it by: {found.advice}")
@@ -314,6 +337,37 @@ def restore(
             report_progress(f"Volume {entry.volume_id} is not as it was: {error}")
             errors[entry.id] = error
     return Restored(gone, errors)
+
+
+def _connection_of(service: Service) -> GetConnection:
+    """Return the function that asks the service for the connection of an entry."""
+
+    def current(entry: Entry) -> dict[str, Any] | None:
+        assert entry.attachment_id is not None
+        remote = service.attachment(entry.attachment_id)
+        return None if remote is None else current_info(entry, remote)
+
+    return current
+
+
+def _log_changes(
+    failures: Mapping[str, str | None], found: list[Finding]
+) -> dict[str, str | None]:
+    """Log what was restored, and new errors; return the errors of what is still missing."""
+    left: dict[str, str | None] = {}
+    for finding in found:
+        entry, error = finding.entry, finding.error or "its device or mount is missing"
+        if entry is None:
+            continue
+        if finding.verdict is Verdict.MISSING:
+            left[entry.id] = error
+            if failures.get(entry.id) != error:
+                LOG.warning("Volume %s is not attached again: %s", entry.volume_id, error)
+        elif finding.verdict is Verdict.DELETED:
+            LOG.warning("Volume %s: the service has deleted its attachment", entry.volume_id)
+        elif entry.id in failures:
+            LOG.warning("Volume %s is attached again, as %s", entry.volume_id, finding.path)
+    return left
 
 
 def _finish(host: Host, steps: Attacher, entry: Entry) -> str | None:

@@ -2,13 +2,21 @@
 """Detach a volume from this host: unmount, disconnect, delete; also to undo an attach."""
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
+import logging
+from typing import Final
 
 from attachd import exception
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Step
-from attachd.agent.mount import format_and_mount
+from attachd.agent.mount import format_and_mount, mounts
 from attachd.client.service import FAILURES, ReservationRefused, Service
+
+LOG = logging.getLogger(__name__)
+
+_FORCED_FLUSH_TIMEOUT: Final = 10.0
+"""Seconds without a write of a flush whose failure is accepted, or expected."""
 
 
 def command(entry: Entry) -> str:
@@ -38,11 +46,18 @@ class Detacher:
         """
         before = self._journal.get(entry.id)
         try:
-            entry = self._unmount_unless_forced(entry, force=force)
+            entry = self._cut(entry) if force else self._unmount(entry)
             entry = self._disconnect(entry, force=force)
         except exception.DeviceBusy:
             self._stay(entry, before)
             raise
+        except exception.HostError as error:
+            if force or type(error) is not exception.HostError or "--force" in f"{error}":
+                raise
+            raise exception.HostError(
+                reason=f"{error} If that does not help, this loses what was not written: "
+                f"{command(entry)} --force"
+            ) from error
         try:
             entry = self._delete(entry)
         except FAILURES as error:
@@ -56,7 +71,7 @@ class Detacher:
         if before is None:
             self._journal.remove(entry)  # It still belongs to another program.
         else:
-            self._journal.write(entry, step=before.step)
+            self._journal.write(self._latest(entry), step=before.step)
 
     def undo(self, entry: Entry) -> list[str]:
         """Undo an attempt; each step is tried, even if another failed.
@@ -97,18 +112,43 @@ class Detacher:
             return entry
         if entry.mountpoint is not None:
             self._report_progress(f"Unmounting {entry.mountpoint}")
+            format_and_mount.flush_volume(entry, self._flush_timeout(entry))
         return format_and_mount.unmount_volume(
             self._journal, entry, self._report_progress, present=self._host.is_present(entry)
         )
 
-    def _unmount_unless_forced(self, entry: Entry, *, force: bool) -> Entry:
-        try:
+    def _flush_timeout(self, entry: Entry) -> float:
+        """Return seconds to flush: without an attachment the backend may refuse all writes."""
+        with contextlib.suppress(*FAILURES):
+            if entry.attachment_id and self._service.attachment(entry.attachment_id) is None:
+                return _FORCED_FLUSH_TIMEOUT
+        return mounts.FLUSH_TIMEOUT
+
+    def _cut(self, entry: Entry) -> Entry:
+        """Unmount a volume also if it is in use, or data cannot be saved; log what is lost."""
+        if entry.mountpoint is None or entry.device is None:
             return self._unmount(entry)
+        self._report_progress(f"Unmounting {entry.mountpoint}")
+        try:
+            format_and_mount.flush_volume(entry, _FORCED_FLUSH_TIMEOUT)
+        except exception.HostError as error:
+            LOG.warning("Lost, as requested by --force: %s", error.__cause__ or error)
+            self._host.cut(entry)
+        try:
+            return format_and_mount.unmount_volume(
+                self._journal,
+                entry,
+                self._report_progress,
+                present=self._host.is_present(entry),
+            )
         except exception.DeviceBusy as error:
-            if not force:
-                raise
-            self._report_progress(f"It stays mounted: {error}")
-            return self._latest(entry)
+            LOG.warning(
+                "Cut off from %s, as requested by --force: %s",
+                entry.mountpoint,
+                error.details["users"],
+            )
+            mounts.cut(entry.mountpoint, entry.device.path)
+            return format_and_mount.forget_mountpoint(self._journal, self._latest(entry))
 
     def _disconnect(self, entry: Entry, *, force: bool = False) -> Entry:
         if entry.connection_info is None and entry.device is None:

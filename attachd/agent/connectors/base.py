@@ -113,10 +113,17 @@ class HostConnector(abc.ABC):
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
         """Return whether the device is there, and is this volume."""
 
-    def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:  # noqa: ARG002
-        """Return the paths of the devices of a connection whose device is not recorded.
+    def cut(self, info: ConnectionInfo) -> None:  # noqa: ARG002
+        """Let users of a device get errors instead of waiting for its backend; or do nothing.
 
-        Needed only where the kernel lets a device be removed while it is in use.
+        :raises HostError: it could not be done
+        """
+        return
+
+    def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:  # noqa: ARG002
+        """Return the paths of the devices of a connection, also of one that has lost its volume.
+
+        Needed where the kernel lets a device be removed, or lose its volume, while it is in use.
 
         :raises HostError: the host cannot determine it
         """

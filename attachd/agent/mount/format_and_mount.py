@@ -41,6 +41,23 @@ def mount_volume(journal: Journal, entry: Entry, progress: Progress, *, mode: st
     return entry
 
 
+def flush_volume(entry: Entry, timeout: float = mounts.FLUSH_TIMEOUT) -> None:
+    """Write all data of the mount of an entry to its device, if it is mounted.
+
+    :raises HostError: not all is written; the mount stays
+    """
+    if entry.device is None or entry.mountpoint is None:
+        return
+    try:
+        mounts.flush(entry.mountpoint, entry.device.path, timeout)
+    except exception.HostError as error:
+        raise exception.HostError(
+            reason=f"Not all that was written to {entry.mountpoint} is on the volume: {error} "
+            "Repeat the command when the backend is back, or detach it with --force, which loses "
+            "what was not written."
+        ) from error
+
+
 def unmount_volume(
     journal: Journal, entry: Entry, progress: Progress = lambda _text: None, *, present: bool
 ) -> Entry:

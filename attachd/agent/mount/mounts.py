@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from attachd import commands, exception
+from attachd.agent import block_device
 from attachd.agent.mount import device_nodes, mountinfo, open_handles, probe
 from attachd.agent.mount.mountinfo import Mount
 
@@ -41,7 +42,7 @@ PACKAGES = {
 }
 """Debian's packages by command."""
 
-_TIMEOUT = 600.0
+FLUSH_TIMEOUT = _TIMEOUT = 600.0
 """Seconds.  A journal may have to be replayed, or cached data to be written."""
 
 _NETWORK = "_netdev"
@@ -146,6 +147,33 @@ def unmount(mountpoint: str, *, device: str | None = None) -> None:
             device=remaining.mountpoint, users=open_handles.format_users(users)
         )
     raise exception.HostError(reason=f"{remaining.mountpoint} is still mounted: {result.stderr}")
+
+
+def flush(mountpoint: str, device: str, timeout: float) -> None:
+    """Write all data of a mounted file system to its device; success if it is not mounted.
+
+    :param timeout: in seconds, in which nothing is written
+    :raises HostError: not all is written, or the result is unknown; the mount stays
+    """
+    if is_mounted(device, mountpoint):
+        commands.run(
+            "sync",
+            "--file-system",
+            mountpoint,
+            timeout=timeout,
+            progress=lambda: block_device.count_writes(device),
+        )
+
+
+def cut(mountpoint: str, device: str) -> None:
+    """Detach a mount from the tree though it is in use; success if it is not mounted.
+
+    Processes keep the files that they have open, and with them the device.
+
+    :raises HostError: it is still mounted
+    """
+    while is_mounted(device, mountpoint):
+        commands.run("umount", "--lazy", "--no-canonicalize", "--", mountpoint)
 
 
 def _is_mounted_as(device: str, mountpoint: str, mode: str) -> bool:

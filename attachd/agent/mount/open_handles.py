@@ -7,7 +7,7 @@ kernel refuses to remove what is busy in any case.
 psutil and lsof are not used: their calls of stat() wait for the file server of a dead mount.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 from dataclasses import dataclass
 import errno
@@ -70,6 +70,37 @@ def check_unused(device: str) -> None:
         if lasting or time.monotonic() > deadline:
             raise exception.DeviceBusy(device=device, users=format_users(users))
         time.sleep(_POLL_INTERVAL)
+
+
+def list_numbers(device: str) -> tuple[int, ...]:
+    """Return the numbers of a device and of its partitions; none of a plain file."""
+    try:
+        nodes = device_nodes.stat_device(device).with_partitions()
+    except OSError:
+        return ()
+    return tuple(node.number for node in nodes if node.number is not None)
+
+
+def check_removed_unused(device: str, numbers: Iterable[int]) -> None:
+    """Check that nothing uses a device that the kernel has removed.
+
+    :param device: its former path
+    :param numbers: as list_numbers() has returned them; those of existing devices are ignored
+    :raises DeviceBusy: it is still in use; the message names the users
+    """
+    nodes = [DeviceNode(device, number, None) for number in numbers]
+    nodes = [node for node in nodes if node.sysfs_dir and not node.sysfs_dir.exists()]
+    if nodes and (users := _mounts_of(nodes) + _processes_of(nodes)):
+        raise exception.DeviceBusy(device=device, users=format_users(users))
+
+
+def find_users(device: str) -> str:
+    """Return the users of a device as check_unused() names them; "" if there are none."""
+    try:
+        check_unused(device)
+    except exception.DeviceBusy as error:
+        return f"{error.details['users']}"
+    return ""
 
 
 def list_mount_users(mount: Mount) -> list[str]:
@@ -145,7 +176,9 @@ def _processes_of(nodes: list[DeviceNode]) -> list[str]:
     return [
         use.describe()
         for use in _list_uses()
-        if use.process not in servers and any(node.matches(use.stat) for node in nodes)
+        if use.process not in servers
+        # Files of a mount that was detached from the tree keep the device as well.
+        and any(node.matches(use.stat) or use.stat.device == node.number for node in nodes)
     ]
 
 

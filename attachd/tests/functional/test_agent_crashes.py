@@ -4,6 +4,8 @@
 import functools
 import itertools
 import json
+import os
+import signal
 
 from attachd.tests.fixtures.agent_fork_server import CHILD
 from attachd.tests.fixtures.crash_points import Plan, Point, crash_file, log_of
@@ -103,3 +105,45 @@ class AgentCrashTest(AgentCase):
                 self.wait_for(attachment, None)
                 self.assert_nothing_is_left()
                 agent.kill()
+
+
+@full_only("crash")
+class DaemonCrashTest(AgentCase):
+    """Kills of QEMU's storage daemon below an attached volume."""
+
+    def setUp(self):
+        super().setUp()
+        self.host.report_every(1)
+        self.host.start()
+
+    def wait_for_device(self, attachment):
+        wait_until(
+            lambda: self.host.daemons() and self.host.entries()[0].step == "attached",
+            lambda: self.deployment.attachment(attachment),
+        )
+
+    def test_daemon_killed_below_unused_device_is_brought_back(self):
+        attachment = self.attach()
+        self.write(attachment)
+        (former,) = self.host.daemons()
+        os.kill(former, signal.SIGKILL)
+        wait_until(lambda: self.host.daemons() not in ([], [former]))
+        self.wait_for_device(attachment)
+        self.assertEqual(BYTES, self.read(attachment))
+        self.detach(attachment)
+
+    def test_daemon_killed_below_device_in_use_shows_in_attachment(self):
+        attachment = self.attach()
+        self.write(attachment)
+        (former,) = self.host.daemons()
+        (loop,) = self.host.loops()
+        with self.host.device(attachment).open("rb"):
+            os.kill(former, signal.SIGKILL)
+            shown = wait_until(lambda: self.deployment.attachment(attachment)["error"])
+            self.assertRegex(shown, "has lost its volume.*is in use by process")
+            self.assertEqual(([loop], []), (self.host.loops(), self.host.daemons()))
+            self.assertEqual("attached", self.status(attachment))
+        wait_until(lambda: self.deployment.attachment(attachment)["error"] is None)
+        self.wait_for_device(attachment)
+        self.assertEqual(BYTES, self.read(attachment))
+        self.detach(attachment)

@@ -124,6 +124,15 @@ class AttachdTest(HostCliCase):
         self.assertEqual((130, ""), (watch.returncode, error))
         self.local("detach", "data")
 
+    def test_attachd_attachment_delete_keeps_what_this_host_has(self):
+        volume = self.volume()
+        self.local("attach", "data")
+        (attachment,) = self.attachments(volume)
+        said = self.attachd("attachment-delete", attachment, code=1)
+        self.assertRegex(said, "is attached to this host .*local-detach.*--force")
+        self.assertEqual("in-use", self.status(volume))
+        self.local("detach", "data")
+
     def test_attachd_local_detach_with_several_attachments_requires_an_id(self):
         volume = self.create_multiattach_volume()
         ours = json.loads(self.local("attach", volume, "-f", "json"))["attachment_id"]

@@ -2,14 +2,19 @@
 """Tests of the Python API of a host with a real service, devices, file systems and kills."""
 
 import itertools
+import logging
+import os
 from pathlib import Path
 import secrets
+import signal
+import subprocess
 
 import fixtures
 import openstack
 import testtools
 
 from attachd import exception
+from attachd.agent.connectors.qemu import storage_daemon
 from attachd.agent.host import Host, Identity
 from attachd.agent.mount import mounts, probe
 from attachd.client import Client
@@ -19,13 +24,14 @@ from attachd.tests.fixtures import (
     deployments,
     fork_crash,
     http_client,
+    processes,
     requirements,
     tgtd,
     user_space_devices,
 )
 from attachd.tests.functional.test_backend_data import settings
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 MIB = 2**20
 
@@ -339,3 +345,114 @@ class LifeOnTargetsTest(_OnTargets, _Life, Case):
 
 class KilledOnTargetsTest(_OnTargets, KilledTest):
     pass
+
+
+class DaemonKilledTest(_OnTargets, _Killed):
+    """QEMU's storage daemon is killed, alone or with the process that works on its volume."""
+
+    def fill(self):
+        super().fill()
+        mounts.flush(f"{self.place(self.a)}", self.a.journal.list_entries()[0].device.path, 60)
+
+    def dies(self, number, act, among=""):
+        died = super().dies(number, act, among)
+        self.kill_daemons()
+        return died
+
+    def kill_daemons(self):
+        for directory in (self.a.journal.state_path.resolve() / "devices").glob("*"):
+            storage_daemon.kill(directory)
+
+    def test_local_attach_with_daemon_killed_anywhere_can_be_repeated(self):
+        self.fill()
+        self.detach(self.a, self.volume)
+        for number in itertools.count():
+            died = self.dies(number, lambda: self.attach(self.a, self.volume))
+            if not self.place(self.a).is_mount():
+                self.attach(self.a, self.volume)
+            else:
+                error = self.assertRaises(exception.HostError, self.attach, self.a, self.volume)
+                self.assertIn("--force", f"{error}")
+                (entry,) = self.a.journal.list_entries()
+                self.assertIsNotNone(entry.device)
+                self.detach(self.a, self.volume, force=True)
+                self.assert_nothing_is_left(self.volume)
+                self.attach(self.a, self.volume)
+            self.assertEqual(self.data, (self.place(self.a) / "data").read_bytes())
+            self.detach(self.a, self.volume)
+            self.assert_nothing_is_left(self.volume)
+            if not died:
+                break
+        self.assertGreaterEqual(number, 16)
+
+    def test_local_detach_with_daemon_killed_anywhere_can_be_forced(self):
+        self.fill()
+        for number in itertools.count():
+            died = self.dies(number, lambda: self.detach(self.a, self.volume))
+            if died:
+                try:
+                    self.detach(self.a, self.volume)
+                except exception.HostError as error:
+                    self.assertIn("--force", f"{error}")
+                    self.detach(self.a, self.volume, force=True)
+            self.assert_nothing_is_left(self.volume)
+            self.attach(self.a, self.volume)
+            self.assertEqual(self.data, (self.place(self.a) / "data").read_bytes())
+            if not died:
+                break
+        self.assertGreaterEqual(number, 11)
+
+    def test_watching_restore_brings_back_killed_daemon_of_unused_device(self):
+        found = self.attach(self.a, self.volume, mountpoint=None)
+        user_space_devices.write_at(found.path, 0, self.data)
+        words = (
+            *(processes.script("attachd"), "local-restore", "--watch", "--connector-type"),
+            *("user-space", "--hostname", self.a.identity.name, "--initiator"),
+            *(self.a.identity.initiator, "--state-path", f"{self.a.journal.state_path}"),
+        )
+        environment = processes.environment(OS_AUTH_TYPE="none", OS_ENDPOINT=self.api.url)
+        watch = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(watch.communicate)
+        self.addCleanup(watch.kill)
+        for _ in range(2):
+            self.kill_daemons()
+            self.assertIn(f"Volume {self.volume} is attached again", watch.stderr.readline())
+        watch.send_signal(signal.SIGINT)
+        watch.wait(TIMEOUT)
+        (found,) = self.client(self.a).attached()
+        self.assertEqual((True, "attached", None), (found.present, found.status, found.error))
+        self.assertEqual(self.data, user_space_devices.read_at(found.path, 0, MIB))
+        self.detach(self.a, self.volume)
+        self.assert_nothing_is_left(self.volume)
+
+    def test_forced_detach_after_killed_daemon_ends_only_when_nothing_is_left(self):
+        self.fill()
+        logged = self.useFixture(fixtures.FakeLogger("attachd.client", level=logging.WARNING))
+        with (self.place(self.a) / "data").open("rb"):
+            self.kill_daemons()
+            error = self.assertRaises(exception.HostError, self.detach, self.a, self.volume)
+            self.assertIn("--force", f"{error}")
+            self.assertTrue(self.place(self.a).is_mount())
+            error = self.assertRaises(
+                exception.HostError, self.detach, self.a, self.volume, force=True
+            )
+            self.assertIn(f"process {os.getpid()}", f"{error}")
+            self.assertIn(f"Cut off from {self.place(self.a)}", logged.output)
+            self.assertFalse(self.place(self.a).is_mount())
+            (entry,) = self.a.journal.list_entries()
+            self.assertIsNotNone(entry.device)
+            self.assertEqual("in-use", self.api.volume(self.volume)["status"])
+        self.detach(self.a, self.volume, force=True)
+        self.assert_nothing_is_left(self.volume)
+
+    def test_forced_detach_after_deletion_in_the_service_removes_hanging_mount(self):
+        self.fill()
+        (attachment,) = self.attachments(self.volume)
+        self.api.request("DELETE", f"/attachments/{attachment['id']}")
+        (self.place(self.a) / "unsaved").write_bytes(self.data)
+        self.useFixture(fixtures.MonkeyPatch("attachd.client.detach._FORCED_FLUSH_TIMEOUT", 1))
+        error = self.assertRaises(exception.HostError, self.detach, self.a, self.volume)
+        self.assertIn("--force", f"{error}")
+        self.detach(self.a, self.volume, force=True)
+        self.assert_nothing_is_left(self.volume)
+        self.read_elsewhere()

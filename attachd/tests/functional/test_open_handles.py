@@ -4,9 +4,10 @@
 import os
 from pathlib import Path
 import stat
+from unittest import mock
 
 from attachd import exception
-from attachd.agent.mount import mounts, open_handles
+from attachd.agent.mount import device_nodes, mounts, open_handles
 from attachd.tests.fixtures import requirements
 from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.wait import wait_until
@@ -97,6 +98,25 @@ class UsersTest(LoopDeviceCase):
         with Path(part).open("rb"):
             self.used(device, rf"process {os.getpid()} \(.*: open {part}\)")
         open_handles.check_unused(device)
+
+    def test_open_handles_name_users_of_removed_device(self):
+        device, folder = self.formatted(), self.place()
+        numbers = open_handles.list_numbers(device)
+        mounts.mount(device, folder, mode="rw")
+        process = self.process("sh", "-c", f"exec 3<'{folder}'; echo ready; exec sleep 600")
+        open_handles.check_removed_unused(device, numbers)  # It exists.
+        # As if the kernel had removed it, which it does with disks of SCSI only.
+        self.enterContext(mock.patch.object(device_nodes, "_NUMBERS", self.folder))
+        users = f"the mount of .* at {folder}, .*process .* open {folder}"
+        self.removed_used(device, numbers, users)
+        mounts.cut(folder, device)
+        self.removed_used(device, numbers, rf"process {process.pid} \(\w+: open /\)")
+        self.end(process)
+        open_handles.check_removed_unused(device, numbers)
+
+    def removed_used(self, device, numbers, result):
+        with self.assertRaisesRegex(exception.DeviceBusy, f"{device} is in use by {result}"):
+            open_handles.check_removed_unused(device, numbers)
 
     def used(self, device, result):
         with self.assertRaisesRegex(exception.DeviceBusy, f"{device} is in use by {result}"):

@@ -124,15 +124,52 @@ class RestoringTest(UserSpaceDeviceCase):
             self.assertEqual("data", (Path(self.mountpoint) / "file").read_text())
             self.assertEqual(1, len(self.tgtd.sessions()))
 
-    def test_restore_reports_mount_without_device(self):
+    def test_restore_after_killed_daemon_keeps_mounted_device(self):
         entry = self.attached()
         storage_daemon.kill(self.place_of(entry))
-        (found,) = self.restore()
-        self.assertEqual(Verdict.MISSING, found.verdict)
-        self.assertTrue(found.error)
+        for _ in range(2):
+            (found,) = self.restore()
+            self.assertEqual(Verdict.MISSING, found.verdict)
+            self.assertRegex(found.error, "has lost.*the mount at .*local-detach --force")
+            # Nothing was cleared, and nothing was forgotten.
+            self.assertTrue(os.path.ismount(self.mountpoint))
+            (loop,) = loop_devices.list_over(storage_daemon.image_file(self.place_of(entry)))
+            self.assertEqual((entry.device.path, False), (loop.path, loop.closing))
+            (stored,) = self.journal.list_entries()
+            self.assertEqual((entry.device, Step.ATTACHED), (stored.device, stored.step))
+            self.assertEqual(found.error, stored.error)
         subprocess.run(["umount", self.mountpoint], check=True)
         self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
-        self.assertTrue(os.path.ismount(self.mountpoint))
+        self.assertEqual("data", (Path(self.mountpoint) / "file").read_text())
+        self.assertIsNone(self.journal.get(entry.id).error)
+
+    def test_restore_after_killed_daemon_reconnects_reader(self):
+        entry = self.attached()
+        mounts.unmount(self.mountpoint)
+        self.host.connector.disconnect(entry.connection_info, entry.options, entry.device)
+        info = {**entry.connection_info, "access_mode": "ro"}
+        entry = self.host.connect(self.journal.write(entry, mode="ro", connection_info=info))
+        entry = format_and_mount.mount_volume(self.journal, entry, self.progress.append, mode="ro")
+        self.journal.write(entry, step=Step.ATTACHED)
+        with (Path(self.mountpoint) / "file").open():
+            storage_daemon.kill(self.place_of(entry))
+            self.assertRegex(self.restore()[0].error, f"in use by process {os.getpid()}")
+        self.assertEqual([(Verdict.OK, "")], self.verdicts(self.restore()))
+        self.assertEqual("data", (Path(self.mountpoint) / "file").read_text())
+
+    def test_restore_after_killed_daemon_reports_lost_writes(self):
+        entry = self.attached()
+        mounts.unmount(self.mountpoint)
+        entry = self.journal.write(entry, mountpoint=None)
+        with Path(entry.device.path).open("r+b", buffering=0) as device:
+            storage_daemon.kill(self.place_of(entry))
+            device.write(b"lost" * 1024)
+        for _ in range(2):
+            (found,) = self.restore()
+            self.assertRegex(found.error, "Not all that was written is on the volume.*--force")
+        self.assertEqual([entry.device.path], [found.path])
+        self.host.disconnect(self.journal.get(entry.id), force=True)
+        self.assert_nothing_is_left()
 
     def test_restore_reports_device_without_journal_entry(self):
         entry = self.attached()

@@ -25,7 +25,13 @@ from attachd.agent.connectors.base import (
     HostConnector,
     Options,
 )
-from attachd.agent.connectors.qemu import blockdev, state_dir, storage_daemon, volume_device
+from attachd.agent.connectors.qemu import (
+    blockdev,
+    loop_devices,
+    state_dir,
+    storage_daemon,
+    volume_device,
+)
 
 MACHINE_NAME_FILE = Path("/etc/iscsi/initiatorname.iscsi")
 """Where open-iscsi stores the iSCSI name of the machine."""
@@ -84,7 +90,10 @@ class QemuConnector(HostConnector):
         }
 
     def connect(self, info: ConnectionInfo, options: Options) -> Device:
-        """Resume an existing device, or remove what is left of it and make a new one."""
+        """Resume an existing device, or remove what is left of it and make a new one.
+
+        A device that is in use stays, also if its daemon has ended.
+        """
         if local.is_local(info):
             return local.connect(info)
         _check_no_multipath(options)
@@ -93,6 +102,7 @@ class QemuConnector(HostConnector):
         with state_dir.locked(directory) as lock:
             if device := volume_device.resume(directory, paths, lock):
                 return device
+            volume_device.check_unused(directory)
             volume_device.delete(directory, lock)
             try:
                 return volume_device.create(directory, paths, lock)
@@ -119,6 +129,18 @@ class QemuConnector(HostConnector):
         with state_dir.locked(directory) as lock:
             volume_device.delete(directory, lock, force=force)
             state_dir.remove(directory)
+
+    def cut(self, info: ConnectionInfo) -> None:
+        """Kill the daemon: requests that wait for it fail."""
+        if not local.is_local(info):
+            storage_daemon.kill(state_dir.path_for(self._state_path, info))
+
+    def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:
+        """Return the loop devices over the daemon's file, which may have ended."""
+        if local.is_local(info):
+            return []
+        image = storage_daemon.image_file(state_dir.path_for(self._state_path, info))
+        return [loop.path for loop in loop_devices.list_over(image)]
 
     def extend(
         self,

@@ -18,7 +18,7 @@ import time
 
 from attachd import commands, exception
 from attachd.agent import block_device
-from attachd.agent.mount import device_nodes
+from attachd.agent.mount import device_nodes, open_handles
 
 DETACH_TIMEOUT = 10.0
 
@@ -79,9 +79,12 @@ def detach(image: Path, *, lock: int) -> None:
         # udev opens a device for a moment.
         if time.monotonic() > deadline:
             names = ", ".join(loop.path for loop in remaining)
+            users = ", ".join(
+                filter(None, (open_handles.find_users(loop.path) for loop in remaining))
+            )
             raise exception.HostError(
-                reason=f"{names} is still mounted or open on this host; close it, then detach "
-                "again."
+                reason=f"{names} is still in use by {users or 'the kernel'}. It goes away with "
+                "its last user: end that, then detach again."
             )
         time.sleep(_POLL_INTERVAL)
 

@@ -14,6 +14,7 @@ from attachd.agent import block_device
 from attachd.agent.connectors.base import Device
 from attachd.agent.connectors.qemu import loop_devices, storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
+from attachd.agent.mount import open_handles
 
 LOG = log.getLogger(__name__)
 
@@ -97,10 +98,24 @@ def extend(directory: Path, paths: Sequence[VolumePath]) -> int:
     return size
 
 
+def check_unused(directory: Path) -> None:
+    """Check that no device of a daemon that has ended is mounted or open; nothing is changed.
+
+    :raises HostError: it is in use: what its users wrote may be lost, and they have to know
+    """
+    for loop in loop_devices.list_over(storage_daemon.image_file(directory)):
+        if users := open_handles.find_users(loop.path):
+            raise exception.HostError(
+                reason=f"{loop.path} has lost its volume, because its {storage_daemon.TOOL} has "
+                f"ended, and is in use by {users}: what was written and not synced may be lost. "
+                "End that, and it is connected again; or detach it with --force."
+            )
+
+
 def delete(directory: Path, lock: int, *, force: bool = False) -> None:
     """Remove a device except for its empty directory, after a flush of what was written.
 
-    :param force: also if data that was written cannot be saved
+    :param force: also if data that was written cannot be saved; users of the device get errors
     :raises HostError: a part of the device is left
     """
     try:
@@ -109,17 +124,19 @@ def delete(directory: Path, lock: int, *, force: bool = False) -> None:
         if not force:
             raise exception.HostError(
                 reason=f"Not all that was written is on the volume: {error} Repeat the command "
-                "when the backend is back, or force the detach, which loses what was not written."
+                "when the backend is back, or detach it with --force, which loses what was not "
+                "written."
             ) from error
-        LOG.warning("What was written to %s is lost: %s", directory, error)
+        LOG.warning("Not all that was written is on the volume, and that is lost: %s", error)
         # Without the daemon, processes that hang on the device get errors and go on.
         storage_daemon.kill(directory)
     try:
         loop_devices.detach(storage_daemon.image_file(directory), lock=lock)
-    except exception.HostError as error:
-        if not force:
-            raise
-        LOG.warning("%s", error)
+    except exception.HostError:
+        if force:
+            # The files stay: only by them the device is found that goes away with its users.
+            storage_daemon.kill(directory)
+        raise
     storage_daemon.stop(directory, force=force)
     storage_daemon.remove_files(directory, lock=lock)
 
@@ -132,11 +149,19 @@ def discard(directory: Path, lock: int) -> None:
 
 
 def _flush(directory: Path, timeout: float) -> None:
+    lost = directory / "lost"
     for loop in loop_devices.list_over(storage_daemon.image_file(directory)):
         if storage_daemon.list_running(directory):
             block_device.flush(loop.path, timeout)
-        else:
+            continue
+        try:
             block_device.check_written(loop.path)
+        except exception.HostError:
+            # The kernel reports a lost write once.
+            lost.touch()
+            raise
+        if lost.exists():
+            raise exception.HostError(reason=f"{loop.path} could not be written.")
 
 
 def _has_daemon(directory: Path, paths: Sequence[VolumePath]) -> bool:

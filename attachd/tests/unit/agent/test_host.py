@@ -14,6 +14,7 @@ from attachd.agent import block_device, host
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Step
+from attachd.agent.mount import open_handles
 from attachd.tests.fixtures import fake_host, lifetime
 
 INFO = {"driver_volume_type": "memory", "target": "t1"}
@@ -108,6 +109,21 @@ class HostTest(unittest.TestCase):
             self.assertEqual((Step.CONNECTING, ["t1"]), (self.stored(made).step, self.devices()))
             self.host.disconnect(made, force=True)
         self.assertEqual([], self.devices())
+
+    def test_forced_disconnect_fails_while_removed_device_is_in_use(self):
+        made = self.host.connect(self.entry())
+        busy = exception.DeviceBusy(device=made.device.path, users="process 7")
+        with (
+            mock.patch.object(open_handles, "list_numbers", return_value=(1234,)),
+            mock.patch.object(open_handles, "check_removed_unused", side_effect=busy) as check,
+        ):
+            for force in (True, False):
+                with self.assertRaisesRegex(exception.DeviceBusy, "process 7"):
+                    self.host.disconnect(self.stored(made), force=force)
+                check.assert_called_with(made.device.path, (1234,))
+        self.assertEqual(([], made.device), (self.devices(), self.stored(made).device))
+        with mock.patch.object(open_handles, "check_removed_unused"):
+            self.assertEqual((), self.host.disconnect(self.stored(made)).device_numbers)
 
     def devices(self):
         return self.connector.devices()

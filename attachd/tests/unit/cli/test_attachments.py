@@ -5,10 +5,16 @@ import csv
 import datetime
 import io
 import json
+import os
+from pathlib import Path
+import tempfile
+from unittest import mock
 
 import yaml
 
-from attachd.cli import blockstorage
+from attachd.agent.connectors.base import Device
+from attachd.agent.journal import Entry, Journal
+from attachd.cli import blockstorage, options
 from attachd.cli.blockstorage import OWN
 from attachd.tests.unit.cli import programs
 from attachd.tests.unit.cli.programs import INFO, ONE, Case
@@ -241,6 +247,31 @@ class SeveralTest(Case):
             ((method, _url, request),) = self.cloud.asked
             self.assertEqual("DELETE", method)
             self.assertEqual((params, blockstorage.OWN), (request["params"], request["headers"]))
+
+    def test_delete_of_attachment_in_journal_needs_force(self):
+        state_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        device = Device("/dev/loop7", {})
+        entry = Entry("v1", attachment_id="a1", device=device, mountpoint="/mnt/data")
+        Journal(state_path).write(entry)
+        variables = {options.STATE_PATH_VARIABLE: f"{state_path}"}
+        self.enterContext(mock.patch.dict(os.environ, variables))
+        self.run_it("attachment-delete", "a1", "a2", code=1)
+        (asked,) = self.cloud.asked
+        self.assertEqual(("DELETE", "/attachments/a2"), asked[:2])
+        self.assertRegex(
+            self.said,
+            r"\Aa1: .*/dev/loop7, mounted at /mnt/data.*local-detach --attachment-id a1 v1.*"
+            r"--force\.\n\Z",
+        )
+        self.run_it("attachment-delete", "a1", "--force")
+        self.assertEqual(("DELETE", "/attachments/a1"), self.cloud.asked[-1][:2])
+
+    def test_delete_without_access_to_journal_sends_request(self):
+        # As pathlib of Python 3.11 below a directory of another user with mode 0700.
+        denied = PermissionError(13, "Permission denied", "/var/lib/attachd/host")
+        with mock.patch.object(Journal, "list_entries", autospec=True, side_effect=denied):
+            self.assertEqual("", self.run_it("attachment-delete", "a1"))
+        self.assertEqual([("DELETE", "/attachments/a1")], [one[:2] for one in self.cloud.asked])
 
     def test_complete_continues_after_failure(self):
         self.cloud.missing = {"/attachments/a1/action"}

@@ -138,8 +138,18 @@ class RecordingMounts:
         if device in {*self.mounted.values(), *self.users}:
             raise exception.DeviceBusy(device=device, users="postgres (4711)")
 
+    def list_numbers(self, device: str) -> tuple[int, ...]:
+        return ()
+
     def is_mounted(self, device: str, folder: str) -> bool:
         return self.mounted.get(folder) == device
+
+    def flush(self, folder: str, device: str, timeout: float) -> None:
+        pass
+
+    def cut(self, folder: str, device: str) -> None:
+        with self._log.doing("cut"):
+            self.mounted.pop(folder, None)
 
     def place(
         self, kept: journal.Journal, entry: journal.Entry, progress: Any, *, mode: str
@@ -204,6 +214,8 @@ class FakeDeployment:
         self.mounts = RecordingMounts(self.log)
         self._patch("attachd.agent.host.open_handles", self.mounts)
         self._patch("attachd.agent.mount.mounts.is_mounted", self.mounts.is_mounted)
+        self._patch("attachd.agent.mount.mounts.flush", self.mounts.flush)
+        self._patch("attachd.agent.mount.mounts.cut", self.mounts.cut)
         self._patch("attachd.agent.mount.format_and_mount.mount_volume", self.mounts.place)
         self._patch("attachd.agent.mount.format_and_mount.unmount_volume", self.mounts.displace)
         self._patch("attachd.client.service.Service._ask", self._ticking(Service._ask))
@@ -226,6 +238,12 @@ class FakeDeployment:
             host = RecordingHost(Identity(name), folder)
         host.journal = RecordingJournal(folder, self.log)
         return host
+
+    def reboot(self) -> None:
+        """Remove devices and mounts, and leave the journal."""
+        connector: Any = self.host.connector
+        connector.devices.clear()
+        self.mounts.mounted.clear()
 
     def service(self) -> Service:
         return Service(self.connection())

@@ -327,7 +327,7 @@ class RepeatedAttachTest(AttachCase):
     def test_attach_with_missing_device_connects_again(self):
         """As after a reboot."""
         found = self.attach()
-        self.deployment.host.connector.devices.clear()
+        self.deployment.reboot()
         self.deployment.mounts.mounted.clear()
         self.assertEqual(found, self.attach())
         self.assert_attached(found)
@@ -342,7 +342,7 @@ class RepeatedAttachTest(AttachCase):
 
     def test_attach_again_uses_current_connection_info_of_service(self):
         found = self.attach()
-        self.deployment.host.connector.devices.clear()
+        self.deployment.reboot()
         info = db_rows.get_attachment(found.attachment_id)["connection_info"]
         info["data"]["portal"] = "elsewhere"
         db_rows.change_attachment(found.attachment_id, connection_info=info)
@@ -351,7 +351,7 @@ class RepeatedAttachTest(AttachCase):
 
     def test_attach_again_makes_no_file_system(self):
         self.attach()
-        self.deployment.host.connector.devices.clear()
+        self.deployment.reboot()
         self.deployment.mounts.systems.clear()
         self.log.lines.clear()
         self.attach()
@@ -359,7 +359,7 @@ class RepeatedAttachTest(AttachCase):
 
     def test_attach_again_that_fails_keeps_attachment(self):
         self.attach()
-        self.deployment.host.connector.devices.clear()
+        self.deployment.reboot()
         self.log.fail("connector connect")
         self.assertRaises(exception.HostError, self.attach)
         self.assertEqual(

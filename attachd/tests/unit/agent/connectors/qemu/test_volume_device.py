@@ -52,6 +52,21 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.assertEqual([], list(self.folder.iterdir()))
         volume_device.delete(self.folder, self.lock)
 
+    def test_device_of_killed_daemon_in_use_stays(self):
+        device = volume_device.create(self.folder, self.paths, self.lock)
+        volume_device.check_unused(self.folder)
+        with Path(device.path).open("r+b", buffering=0) as file:
+            storage_daemon.kill(self.folder)
+            file.write(b"x" * 4096)
+            with self.assertRaisesRegex(exception.HostError, "lost its volume.*process .*--force"):
+                volume_device.check_unused(self.folder)
+        # The kernel reports what is lost to the first one only.
+        for _ in range(2):
+            with self.assertRaisesRegex(exception.HostError, "Not all that was written"):
+                volume_device.delete(self.folder, self.lock)
+        volume_device.delete(self.folder, self.lock, force=True)
+        self.assertEqual([], list(self.folder.iterdir()))
+
     def test_resume_adds_loop_device_to_running_daemon(self):
         storage_daemon.start(self.folder, self.paths[0])
         self.assertIsNone(volume_device.find(self.folder, self.paths))
