@@ -23,7 +23,8 @@ from attachd.agent.journal import Owner
 from attachd.cli import formatting, options
 from attachd.cli.commands import Command, Lister, ShowOne
 from attachd.cli.progress import Progress
-from attachd.client import Client
+from attachd.client import Client, doctor
+from attachd.client.service import Service
 
 COLUMNS: Final = {
     "Name": "name",
@@ -38,6 +39,7 @@ COLUMNS: Final = {
     "Error": "error",
 }
 """Columns of a list of this host's attachments, and their fields."""
+_CHECKS: Final = {"Check": "name", "Result": "result", "Missing": "remedy"}
 _WATCH_INTERVAL: Final = 2.0
 """Seconds between two checks of local-list --watch."""
 OWNER: Final = {"Owner": "owner"}
@@ -143,14 +145,18 @@ def client(cloud: connection.Connection, parsed: argparse.Namespace, progress: P
 
     :raises MissingRequirements: the caller is not root, which attaching and listing need
     """
-    identity = Identity(parsed.hostname or socket.gethostname(), parsed.initiator)
+    host = host_of(parsed)
     if os.geteuid() != 0:
         what = "the rights of root (run it with sudo)"
-        raise exception.MissingRequirements(host=identity.name, what=what)
+        raise exception.MissingRequirements(host=host.identity.name, what=what)
+    return Client(cloud, host, progress=progress)
+
+
+def host_of(parsed: argparse.Namespace) -> Host:
+    """Return the host that options describe."""
+    identity = Identity(parsed.hostname or socket.gethostname(), parsed.initiator)
     state_path = Path(parsed.state_path or options.host_state_path())
-    return Client(
-        cloud, Host(identity, state_path, connector_type=parsed.connector_type), progress=progress
-    )
+    return Host(identity, state_path, connector_type=parsed.connector_type)
 
 
 def _connecting(parsed: argparse.Namespace) -> Options:
@@ -221,6 +227,27 @@ class LocalList(Lister):
         return result
 
 
+class HostDoctor(Lister):
+    """Check whether this host can attach volumes, and what is missing.
+
+    Nothing is changed, except that the user-space connector creates a missing iSCSI name.
+    "not used" is no obstacle: only such volumes need it. The exit code is 1 if something is
+    missing.
+    """
+
+    _failed = False
+
+    arguments = options.HOST
+
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
+        """Return the checks."""
+        checks = doctor.diagnose(host_of(parsed_args), Service(self.connection))
+        self._failed = not doctor.can_attach(checks)
+        return formatting.listed(map(dataclasses.asdict, checks), _CHECKS)
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Print the list; return the exit code."""
+        return super().run(parsed_args) or int(self._failed)
 
 
 class LocalRestore(Lister):

@@ -143,6 +143,10 @@ class Service:
         """The service's URL, which identifies it in the journal."""
         return str(self._api.get_endpoint())
 
+    def check(self) -> None:
+        """Check that the service answers this user."""
+        self._ask("GET", "/attachments?limit=1")
+
     def find(self, volume: str) -> Volume:
         """Return the volume of a name or an id.
 

@@ -28,6 +28,7 @@ from attachd.agent.connectors.base import (
 
 _RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")
+_LOADED_MODULES = Path("/sys/module")
 INSTALL: Final = "pip install '.[host]' in the sources of attachd"
 """The command that installs os-brick."""
 
@@ -41,6 +42,9 @@ _REQUIREMENTS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
     "rbd": ({"rbd": "ceph-common"}, "", ""),
 }
 """By protocol: commands with their packages, a directory of /sys/class, and what it stands for."""
+
+_MODULES: Final = {"nvmeof": "nvme_fabrics", "nfs": "nfs", "rbd": "rbd"}
+"""By protocol: the kernel's module, which the command loads if it is not there."""
 
 _DEFAULT_LOCK_NAME: Final = "attachd-shared-targets"
 """The lock for volumes whose service is not known."""
@@ -86,6 +90,8 @@ class BrickConnector(HostConnector):
         missing += commands.list_missing(tools)
         if directory and not (_SYS / directory).is_dir():
             missing.append(what)
+        if (module := _MODULES.get(protocol or "")) and not _has_module(module):
+            missing.append(f"the module {module} of the kernel (another kernel)")
         return missing
 
     def get_connector_properties(self, host: str, options: Options) -> ConnectorProperties:
@@ -227,6 +233,16 @@ class BrickConnector(HostConnector):
                 reason=f"os-brick cannot be used: {error}. Install it ({INSTALL}), or choose "
                 "connector type user-space."
             ) from error
+
+
+def _has_module(name: str) -> bool:
+    """Return whether a module of the kernel is loaded or can be."""
+    if (_LOADED_MODULES / name).is_dir():
+        return True
+    line = ("modprobe", "--dry-run", "--quiet", name)
+    return not commands.list_missing({line[0]: "kmod"}) and not (
+        commands.execute(line, commands.DEFAULT_TIMEOUT).exit_code
+    )
 
 
 @contextlib.contextmanager

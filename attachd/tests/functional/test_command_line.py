@@ -124,6 +124,16 @@ class AttachdTest(HostCliCase):
         self.assertEqual((130, ""), (watch.returncode, error))
         self.local("detach", "data")
 
+    def test_attachd_host_doctor_reports_missing_service(self):
+        rows = self.rows(self.attachd("host-doctor", "-f", "json"))
+        self.assertEqual({"ok", "not used"}, {row["Result"] for row in rows})
+        elsewhere = ("--os-endpoint", "http://127.0.0.1:1/v3")
+        words = (processes.script("attachd"), "host-doctor", "-f", "json", *elsewhere)
+        done = processes.run(words, env=self.environment)
+        missing = [row["Missing"] for row in json.loads(done.stdout) if row["Result"] == "missing"]
+        self.assertEqual(1, done.returncode)
+        self.assertRegex("".join(missing), r"\ANo Block Storage API answers at http://127.0.0.1:1")
+
     def test_attachd_attachment_delete_keeps_what_this_host_has(self):
         volume = self.volume()
         self.local("attach", "data")

@@ -11,7 +11,7 @@ import fixtures
 from oslo_concurrency import processutils
 from oslo_utils import importutils
 
-from attachd import exception
+from attachd import commands, exception
 from attachd.agent import block_device
 from attachd.agent.connectors import brick
 from attachd.agent.connectors.base import Device, Options
@@ -143,6 +143,22 @@ class LacksTest(Case):
             for name in names:
                 self.assertIn(name, self.connector.missing_requirements(protocol))
         self.assertEqual([], self.connector.missing_requirements("local"))
+
+    def test_missing_kernel_module_is_reported(self):
+        loaded = "attachd.agent.connectors.brick._LOADED_MODULES"
+        self.useFixture(fixtures.MonkeyPatch(loaded, self.folder))
+        self.useFixture(fixtures.MonkeyPatch("attachd.commands.list_missing", lambda _: []))
+        execute = self.useFixture(fixtures.MockPatch("attachd.commands.execute")).mock
+        for protocol, module in brick._MODULES.items():
+            execute.return_value = commands.CommandResult(1, "", "")
+            missing = [f"the module {module} of the kernel (another kernel)"]
+            self.assertEqual(missing, self.connector.missing_requirements(protocol))
+            execute.return_value = commands.CommandResult(0, "", "")
+            self.assertEqual([], self.connector.missing_requirements(protocol))
+        execute.side_effect = AssertionError  # what is loaded needs no command
+        for protocol, module in brick._MODULES.items():
+            (self.folder / module).mkdir()
+            self.assertEqual([], self.connector.missing_requirements(protocol))
 
     def test_missing_os_brick_is_reported(self):
         self.useFixture(fixtures.MonkeyPatch("importlib.util.find_spec", lambda _: None))
