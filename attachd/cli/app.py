@@ -13,6 +13,7 @@ from cliff import app, command, commandmanager
 from openstack import exceptions
 from oslo_utils import strutils
 
+from attachd.cli import completion
 from attachd.cli.clouds import NAME, Cloud
 from attachd.cli.commands import wrong
 
@@ -41,6 +42,7 @@ class Attachd(app.App):
             command_manager=commandmanager.CommandManager(COMMANDS),
             deferred_help=True,
         )
+        self.command_manager.add_command("complete", completion.Complete)
 
     def build_option_parser(
         self,

@@ -42,13 +42,6 @@ class HelpTest(unittest.TestCase):
     def test_version_option_prints_version_of_package(self):
         self.assertRegex(programs.run("--version").out, r"^attachd \d")
 
-    def test_complete_prints_bash_function(self):
-        done = programs.run("complete")
-        self.assertEqual(0, done.code, done.err)
-        self.assertIn("_attachd()", done.out)
-        self.assertIn("attachment-create", done.out)
-        self.assertRegex(done.out, r"cmds_attachment_create='[^']*--initiator")
-
 
 class UsageErrorTest(unittest.TestCase):
     def refused(self, *words):
