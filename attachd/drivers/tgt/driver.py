@@ -27,8 +27,6 @@ from attachd.drivers.tgt import client, listing, names, parser
 from attachd.drivers.tgt.targets import TargetManager
 
 _IQN_PREFIX = re.compile(r"iqn\.\d{4}-\d{2}\.[a-z0-9][a-z0-9.-]*:[a-z0-9.:-]*")
-# RFC 7143 asks for 96 bits at least, or 12 octets.
-_MIN_SECRET = 12
 
 
 class VolumeLocks:
@@ -180,12 +178,7 @@ class TgtDriver(
     def check_connector(self, connector: base.Connector) -> None:
         """Refuse a host without an iSCSI name."""
         if not names.is_initiator(name := connector.get("initiator")):
-            raise exception.InvalidInput(
-                field="connector.initiator",
-                value=name,
-                reason="The volume is reached by iSCSI, for which the host needs an iSCSI name, "
-                "such as iqn.2026-01.org.example:host.",
-            )
+            raise names.invalid_initiator(name)
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
         """Allow an initiator to log in to the volume's target with the secret of its session.
@@ -193,11 +186,7 @@ class TgtDriver(
         :returns: "iscsi", for os-brick's ISCSIConnector
         """
         initiator = names.initiator(export)
-        if not initiator or len(export.secret) < _MIN_SECRET:
-            lacking = "secret" if initiator else "'initiator' in its connector, an iSCSI name"
-            raise exception.BackendError(
-                f"Attachment {export.attachment_id} has no {lacking}.", final=True
-            )
+        names.check_credentials(export, initiator)
         name = self._name(volume, export.mode)
         with self._locks.held(volume.id):
             path = self._volumes.existing(volume.id)
@@ -215,7 +204,7 @@ class TgtDriver(
             # Last: until here no host can log in.
             self._tgtd.allow(tid, initiator)
         portals = [self.options.tgt_portal, *self.options.tgt_more_portals]
-        return _connection_info(volume, export, portals, name)
+        return names.connection_info(volume, export, name, user, client.LUN, portals)
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
@@ -306,28 +295,6 @@ class TgtDriver(
 
     def _targets(self, volume: base.VolumeRef) -> list[parser.Target]:
         return self._tgtd.named(*(self._name(volume, mode) for mode in names.SUFFIXES))
-
-
-def _connection_info(
-    volume: base.VolumeRef, export: base.Export, portals: Sequence[str], name: str
-) -> base.ConnectionInfo:
-    data: dict[str, Any] = {
-        "target_discovered": False,
-        "target_portal": portals[0],
-        "target_iqn": name,
-        "target_lun": client.LUN,
-        "volume_id": volume.id,
-        "auth_method": "CHAP",
-        "auth_username": names.account(name, names.initiator(export)),
-        "auth_password": export.secret,
-        "access_mode": export.mode,
-        "discard": False,
-    }
-    if len(portals) > 1:
-        data["target_portals"] = [*portals]
-        data["target_iqns"] = [name] * len(portals)
-        data["target_luns"] = [client.LUN] * len(portals)
-    return {"driver_volume_type": "iscsi", "data": data}
 
 
 def _check_options(options: cfg.ConfigOpts.GroupAttr) -> None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of targets, accounts, hosts and units; for the tgt driver."""
+"""Names of targets, accounts, hosts and units; for the drivers of iSCSI targets."""
 
 from collections.abc import Sequence
 import hashlib
 import re
-from typing import Final
+from typing import Any, Final
 import uuid
 
+from attachd import exception
 from attachd.drivers import base
 
 SUFFIXES: Final[dict[base.AccessMode, str]] = {"rw": "", "ro": "-ro"}
@@ -15,6 +16,8 @@ SUFFIXES: Final[dict[base.AccessMode, str]] = {"rw": "", "ro": "-ro"}
 _INITIATOR = re.compile(r"(iqn|eui|naa)\.[\x21-\x7e]{1,219}")
 _ACCOUNTS = uuid.UUID("2d0c5e0c-6d9b-4f0e-8a53-0f8e6a3c1b74")
 _HASHED = 5
+# RFC 7143 asks for 96 bits at least, or 12 octets.
+_MIN_SECRET = 12
 
 
 def target(prefix: str, volume_id: str, mode: base.AccessMode) -> str:
@@ -46,6 +49,29 @@ def is_initiator(name: object) -> bool:
     return isinstance(name, str) and _INITIATOR.fullmatch(name) is not None
 
 
+def invalid_initiator(name: object) -> exception.InvalidInput:
+    """Return the error for a connector whose ``initiator`` is no iSCSI name."""
+    return exception.InvalidInput(
+        field="connector.initiator",
+        value=name,
+        reason="The volume is reached by iSCSI, for which the host needs an iSCSI name, "
+        "such as iqn.2026-01.org.example:host.",
+    )
+
+
+def check_credentials(export: base.Export, initiator_name: str) -> None:
+    """Check that an initiator can have an account.
+
+    :param initiator_name: of the export; "" if there is no valid one
+    :raises BackendError: final, naming what is missing
+    """
+    if not initiator_name or len(export.secret) < _MIN_SECRET:
+        lacking = "secret" if initiator_name else "'initiator' in its connector, an iSCSI name"
+        raise exception.BackendError(
+            f"Attachment {export.attachment_id} has no {lacking}.", final=True
+        )
+
+
 def initiators(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:
     """Return the iSCSI names of all exports in a mode that have one."""
     return {initiator(export) for export in exports if export.mode == mode} - {""}
@@ -60,3 +86,35 @@ def scsi_id(volume_id: str) -> str:
         return uuid.UUID(volume_id).hex
     except ValueError:
         return hashlib.sha256(volume_id.encode()).hexdigest()[:32]
+
+
+def connection_info(
+    volume: base.VolumeRef,
+    export: base.Export,
+    target_name: str,
+    user: str,
+    lun: int,
+    portals: Sequence[str],
+) -> base.ConnectionInfo:
+    """Return the connection info of a target with CHAP, for os-brick's ISCSIConnector.
+
+    :param user: the CHAP user; the password is the secret of the export
+    :param portals: ADDRESS:PORT of each
+    """
+    data: dict[str, Any] = {
+        "target_discovered": False,
+        "target_portal": portals[0],
+        "target_iqn": target_name,
+        "target_lun": lun,
+        "volume_id": volume.id,
+        "auth_method": "CHAP",
+        "auth_username": user,
+        "auth_password": export.secret,
+        "access_mode": export.mode,
+        "discard": False,
+    }
+    if len(portals) > 1:
+        data["target_portals"] = [*portals]
+        data["target_iqns"] = [target_name] * len(portals)
+        data["target_luns"] = [lun] * len(portals)
+    return {"driver_volume_type": "iscsi", "data": data}

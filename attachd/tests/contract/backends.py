@@ -5,7 +5,7 @@ A driver of attachd has its backend in :data:`BACKENDS`.  A driver of another pa
 in its package's metadata, under the entry point :data:`ENTRY_POINT` and the driver's name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 from contextlib import AbstractContextManager
 from importlib import metadata
@@ -19,7 +19,9 @@ import fixtures
 
 from attachd.drivers import abilities, base, fake, loop
 from attachd.tests.fixtures import (
+    fake_lvm,
     initiators,
+    processes,
     requirements,
     scsi,
     tgtd,
@@ -309,9 +311,114 @@ class Tgt(Backend):
         return shown, driver.list_volumes()
 
 
+class FakeLio(Backend):
+    """Fakes of lvm2 and configfs: no bytes move; attachd/tests/lab has real ones."""
+
+    target = "lio"
+    unusable_connectors: Sequence[dict[str, Any]] = (
+        *Tgt.unusable_connectors,
+        {"initiator": "iqn.2026-01.test:a/../b"},
+    )
+
+    def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
+        self.kernel = self.useFixture(fake_lvm.FakeKernel())
+        self._portal = f"127.0.0.1:{processes.free_port()}"
+
+    def options(self) -> dict[str, Any]:
+        """Return the options for the fakes; thin volumes."""
+        return {
+            "lvm_volume_group": fake_lvm.GROUP,
+            "lvm_thin_pool": fake_lvm.POOL,
+            "lvm_target": self.target,
+            "lvm_portals": [self._portal],
+        }
+
+    def host(self, name: str) -> None:
+        """No bytes move."""
+
+    def add_object(self, size_bytes: int) -> dict[str, str]:
+        """Add an LV."""
+        self.kernel.lvm.add("added", size_bytes, self.options().get("lvm_thin_pool", ""))
+        return {"source-name": f"{fake_lvm.GROUP}/added"}
+
+    def reserve(
+        self,
+        driver: base.Driver,
+        volume: base.VolumeRef,
+        export: base.Export,
+        info: initiators.ConnectionInfo,
+    ) -> bool:
+        """Have configfs show what LIO does."""
+        (shown,) = self.kernel.tree.root.glob(f"target/core/*/{volume.id}/pr")
+        host = export.connector["initiator"]
+        (shown / "res_holder").write_text(
+            f"SPC-3 Reservation: iSCSI Initiator: {host},i,0x00023d000001\n"
+        )
+        (shown / "res_pr_type").write_text("SPC-3 Reservation Type: Write Exclusive Access\n")
+        return True
+
+    @contextlib.contextmanager
+    def use_object(self, reference: Mapping[str, str]) -> Iterator[None]:
+        """Open the device."""
+        group, _slash, name = reference["source-name"].partition("/")
+        lvm = {fake_lvm.GROUP: self.kernel.lvm, fake_lvm.OTHER_GROUP: self.kernel.other_lvm}
+        columns = lvm[group].rows[name]["columns"]
+        columns["lv_device_open"] = "open"
+        yield
+        del columns["lv_device_open"]
+
+    def connector(self, name: str) -> dict[str, Any]:
+        """Return the names that os-brick finds."""
+        return {
+            "host": name,
+            "initiator": f"iqn.2026-01.test:{name}",
+            "nqn": f"nqn.2026-01.test:{name}",
+        }
+
+    def restart(self, driver: base.Driver) -> None:
+        """Lose configfs, and deactivate the volumes."""
+        self.kernel.boot()
+
+    def orphans(self) -> list[str]:
+        """List LVs and objects of configfs."""
+        objects = [name for name in self.kernel.tree.state() if "attachd" in name]
+        return [*self.kernel.lvm.rows, *self.kernel.other_lvm.rows, *objects]
+
+    def seen(self, driver: base.Driver) -> Any:
+        """Return all objects and their values."""
+        groups = (self.kernel.lvm.state(), self.kernel.other_lvm.state())
+        return self.kernel.tree.state(), groups
+
+
+class FakeThickLio(FakeLio):
+    """The same with thick volumes."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the options without a thin pool."""
+        return {**super().options(), "lvm_thin_pool": "", "lvm_wipe": "zero"}
+
+
+class FakeLioPools(FakeLio):
+    """The same with several pools."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the options for thick and thin volumes in one volume group, and for another."""
+        others = {k: v for k, v in super().options().items() if k in {"lvm_target", "lvm_portals"}}
+        thin = f"{fake_lvm.GROUP}/{fake_lvm.POOL}"
+        return {**others, "lvm_pools": [fake_lvm.OTHER_GROUP, fake_lvm.GROUP, thin]}
+
+
+class FakeNvmet(FakeLio):
+    """The same with NVMe/TCP."""
+
+    target = "nvmet"
+    unusable_connectors = ({}, {"nqn": None}, {"nqn": "nqn.2026-01.test:a/../b"})
+
+
 BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {
     "fake": [Fake],
     "file": [Files, LoopDevices],
+    "lvm": [FakeLio, FakeThickLio, FakeLioPools, FakeNvmet],
     "tgt": [Tgt],
 }
 

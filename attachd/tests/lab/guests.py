@@ -264,6 +264,11 @@ class Guest:
         """Have os-brick remove the remaining parts of a broken connection."""
         self._ask_brick("disconnect", json.dumps(info), self._device, "--force")
 
+    def extend(self, info: dict[str, Any]) -> int:
+        """Have os-brick read the size of a volume that was extended, and return it."""
+        size: int = self._ask_brick("extend", json.dumps(info))["new_size"]
+        return size
+
     def _ask_brick(self, *arguments: str) -> Any:
         if self._brick is None or not self._brick.lives:
             self.leave()

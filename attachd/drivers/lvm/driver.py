@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logical volumes of this machine, exported by one of the kernel's targets.
+
+The kernel loses its configuration with a boot: the manager sees another :meth:`boot_id`, and
+grants all exports again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from oslo_config import cfg
+
+from attachd import exception
+from attachd.drivers import abilities, base, sparse
+from attachd.drivers.lvm import configfs
+from attachd.drivers.lvm.existing import ExistingLvs, ManageLvs
+from attachd.drivers.lvm.lio import Lio
+from attachd.drivers.lvm.nvmet import Nvmet
+from attachd.drivers.lvm.pools import Pools
+from attachd.drivers.lvm.target import Target
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+_TARGETS: Final[dict[str, type[Target]]] = {"lio": Lio, "nvmet": Nvmet}
+
+
+class LvmDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.Evict, ManageLvs):
+    """Thin or thick logical volumes, over iSCSI or over NVMe/TCP.
+
+    With LIO it is a :class:`LioDriver`.
+    """
+
+    # Each volume has targets of its own.
+    SHARED_TARGETS = False
+    OPTIONS = (
+        cfg.StrOpt(
+            "lvm_volume_group",
+            default="attachd",
+            help="The volume group for the volumes. Several backends cannot share it.",
+        ),
+        cfg.StrOpt(
+            "lvm_thin_pool",
+            default="",
+            help="The thin pool, in lvm_volume_group, for new volumes. Without it they are thick, "
+            "and creating one takes as long as overwriting it with zeros.",
+        ),
+        cfg.ListOpt(
+            "lvm_pools",
+            default=[],
+            help="Several pools instead of lvm_volume_group and lvm_thin_pool: volume groups for "
+            "thick volumes, as GROUP, and thin pools, as GROUP/THIN_POOL. Existing volumes stay "
+            "usable if one of the pools is in their volume group.",
+        ),
+        cfg.StrOpt(
+            "lvm_target",
+            default="lio",
+            choices=[
+                ("lio", "iSCSI, by the kernel's LIO."),
+                ("nvmet", "NVMe/TCP, by the kernel's nvmet. It cannot enforce read-only."),
+            ],
+            help="How hosts reach the volumes. It must not be changed while any is attached.",
+        ),
+        cfg.ListOpt(
+            "lvm_portals",
+            default=[],
+            help="ADDRESS:PORT of this machine where the kernel listens and hosts reach it, IPv6 "
+            "addresses in brackets; several for hosts with multipath. The usual port of iSCSI is "
+            "3260, that of NVMe/TCP 4420.",
+        ),
+        cfg.StrOpt(
+            "lvm_wipe",
+            default="none",
+            choices=[
+                ("none", "Nothing: thick volumes are overwritten when they are created."),
+                ("discard", "Discard the blocks."),
+                ("zero", "Overwrite with zeros; for thick volumes."),
+            ],
+            help="What is done with the data of a deleted volume.",
+        ),
+        cfg.FloatOpt(
+            "lvm_timeout",
+            default=60.0,
+            min=1.0,
+            help="Seconds that a command of lvm2 has. Copying and overwriting data have no limit.",
+        ),
+    )
+
+    def __new__(cls, name: str, conf: cfg.ConfigOpts) -> Self:
+        """Select the class with the abilities of the target."""
+        kind: type[Any] = LioDriver if _TARGETS[conf[name].lvm_target] is Lio else cls
+        return super().__new__(kind)  # type: ignore[no-any-return]
+
+    def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
+        super().__init__(name, conf)
+        self._pools = Pools(self.options)
+        self.existing_lvs = ExistingLvs(self._pools, self._check_unused)
+        kind = _TARGETS[self.options.lvm_target]
+        self.target: Target = kind(configfs.Tree(configfs.ROOT), name)
+        self.promises = kind.PROMISES
+
+    def setup(self) -> None:
+        """Check commands, volume groups, kernel modules, rights and portals."""
+        self.target.portals = configfs.parse_portals(self.options.lvm_portals)
+        self._pools.check()
+        with sparse.map_os_errors("lvm_target cannot be used"):
+            self.target.setup()
+
+    def get_stats(self) -> base.BackendStats:
+        """Return the size of the volume group, or of the thin pool, or of each of the pools."""
+        return self._pools.stats(self.target.PROTOCOL)
+
+    def create(self, volume: base.VolumeRef) -> dict[str, Any]:
+        """Create the LV; the target gets it with the first export."""
+        self._pools.for_new(volume).create(volume)
+        return {}
+
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
+        """Create the LV from a snapshot of the source.
+
+        A thin snapshot is the volume.  A thick one is copied, and removed.
+        """
+        self._pools.holding(source).clone(volume, source.id)
+        return {}
+
+    def delete(self, volume: base.VolumeRef) -> None:
+        """Remove the LV; refused while a target shows it."""
+        self._check_unused(volume)
+        self._pools.holding(volume).delete(volume.id)
+
+    def _check_unused(self, volume: base.VolumeRef) -> None:
+        if volume.id in self.target.list_volume_ids():
+            raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
+
+    def extend(
+        self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]
+    ) -> None:
+        """Extend the LV; the kernel's targets follow."""
+        self._pools.holding(volume).extend(volume.id, size_gib)
+        if exports:
+            with sparse.map_os_errors(f"Hosts of volume {volume.id} could not be notified"):
+                self.target.notify_size(volume)
+
+    def check_connector(self, connector: base.Connector) -> None:
+        """Refuse a host without the name that the target needs."""
+        self.target.check_connector(connector)
+
+    def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
+        """Let the target show the LV to a host.
+
+        :returns: "iscsi" or "nvmeof", for os-brick's connectors
+        """
+        try:
+            self.check_access_mode(export.mode)
+            self.target.check_connector(export.connector)
+        except exception.InvalidInput as error:
+            raise exception.BackendError(f"{error}", final=True) from error
+        device = self._pools.holding(volume).activate(volume.id)
+        with sparse.map_os_errors(f"Volume {volume.id} could not be exported"):
+            return self.target.grant(volume, export, device)
+
+    def revoke(
+        self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
+    ) -> None:
+        """Remove what the target has for the host, which ends its sessions."""
+        with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
+            self.target.revoke(volume, export, others)
+
+    def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
+        """Return the name of the connection of a host to a volume."""
+        return self.target.connection_key(volume, export)
+
+    def boot_id(self) -> str:
+        """Return the boot id of the machine."""
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+
+    def list_exports(self) -> Iterator[base.BackendExport]:
+        """List what the target has under the name of this backend."""
+        with sparse.map_os_errors("The exports could not be listed"):
+            ids = sorted(self.target.list_volume_ids())
+        for volume_id in ids:
+            yield from self.list_volume_exports(base.VolumeRef(volume_id, 0))
+
+    def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
+        """List what the target has of a volume."""
+        with sparse.map_os_errors("The exports could not be listed"):
+            return list(self.target.list_exports(volume.id, self._pools.path(volume.id)))
+
+    def expected_exports(
+        self, volume: base.VolumeRef, exports: Sequence[base.Export]
+    ) -> Iterable[base.BackendExport]:
+        """Return what the target should have."""
+        return self.target.expected_exports(volume, exports)
+
+    def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+        """Remove what the target has for all others than ``staying``."""
+        with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
+            self.target.revoke_all_except(volume, staying)
+
+    def list_volumes(self) -> Mapping[str, int]:
+        """List the LVs with attachd's prefix."""
+        return self._pools.sizes()
+
+
+class LioDriver(LvmDriver, abilities.Reservations):
+    """The same over iSCSI, where hosts can reserve volumes."""
+
+    target: Lio
+
+    def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
+        """Return what the target shows."""
+        with sparse.map_os_errors(f"The reservation of volume {volume.id} could not be read"):
+            return self.target.get_reservation(volume)

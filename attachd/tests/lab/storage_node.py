@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lvm driver in a guest with LVM, LIO and nvmet; for the tests of this folder.
+
+The driver runs in the guest, as a process that is sent calls; the manager is not there.
+"""
+
+import json
+from typing import Any
+import uuid
+
+from attachd.drivers import base
+from attachd.tests.lab import guests, installation
+
+DISK = "/dev/vdb"
+"""The guest's second disk, which becomes the volume group."""
+
+GROUP = "attachd"
+_PRIVATE_ADDRESS = "ip -o -4 address show eth1 | sed 's/.* inet \\([0-9.]*\\).*/\\1/'"
+
+# Those of etc/systemd/attachd-manager.service.d/lvm.conf.
+_PRIVILEGES = (
+    "setpriv",
+    "--no-new-privs",
+    "--bounding-set=-all,+sys_admin,+sys_nice,+ipc_lock",
+    "--inh-caps=-all",
+    "--",
+)
+
+# Each line of input is a call, each line of output an answer.
+_DRIVER = """\
+import dataclasses, json, sys, time
+from oslo_config import cfg
+from attachd.conf import base as base_conf
+from attachd.drivers import base
+from attachd.drivers.lvm.driver import LvmDriver
+from attachd.exception import AttachdError
+conf = cfg.ConfigOpts()
+conf([], project="attachd", default_config_files=[])
+conf.register_opts(base_conf.OPTIONS)
+conf.register_opts(LvmDriver.OPTIONS, group="lvm")
+for name, value in json.loads(sys.argv[1]).items():
+    conf.set_override(name, value, group="lvm")
+driver = LvmDriver("lvm", conf)
+
+def decode(value):
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if isinstance(value, dict) and "size_gib" in value:
+        return base.VolumeRef(**value)
+    if isinstance(value, dict) and "attachment_id" in value:
+        return base.Export(**value)
+    return value
+
+def encode(value):
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else list(value)
+
+for line in sys.stdin:
+    method, *arguments = json.loads(line)
+    started = time.monotonic()
+    try:
+        target = driver if hasattr(driver, method) else driver.target
+        found = getattr(target, method)(*map(decode, arguments))
+        if hasattr(found, "__next__"):
+            found = list(found)
+        answer = {"value": found}
+    except AttachdError as error:
+        answer = {"error": str(error), "final": getattr(error, "final", None)}
+    answer["seconds"] = time.monotonic() - started
+    print(json.dumps(answer, default=encode), flush=True)
+"""
+
+
+class Refused(Exception):
+    """The driver refused a call; the message is its error."""
+
+
+class StorageNode:
+    """A guest with a volume group, and a driver in it.
+
+    :ivar guest: the guest
+    :ivar address: where hosts reach it
+    :ivar seconds: how long each call took, by the name of its method
+    """
+
+    def __init__(self, guest: guests.Guest) -> None:
+        self.guest = guest
+        self.address = guest.run(_PRIVATE_ADDRESS).decode().strip()
+        self.seconds: dict[str, list[float]] = {}
+        self._driver: guests.Program | None = None
+        self._options: dict[str, Any] = {}
+
+    def start(self, **options: Any) -> None:
+        """Start the driver with other options; its setup() is not called yet."""
+        self.stop()
+        self._options = {"lvm_volume_group": GROUP, **options}
+        self._driver = guests.Program(
+            self.guest.lab,
+            self.guest.name,
+            *_PRIVILEGES,
+            f"{installation.FOLDER}/bin/python",
+            "-c",
+            _DRIVER,
+            json.dumps(self._options),
+        )
+
+    def restart(self) -> None:
+        """Start it again with the same options, as after a reboot."""
+        self.start(**self._options)
+
+    def complaint(self) -> str:
+        """Return the end of the driver's standard error."""
+        return self._driver.complaint() if self._driver else ""
+
+    def stop(self) -> None:
+        """End the driver."""
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver = None
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the driver; exports and volumes are values of drivers/base.py.
+
+        :raises Refused: with the error of the driver
+        """
+        assert self._driver is not None
+        before = len(self._driver.lines())
+        self._driver.write_line(json.dumps([method, *map(_encoded, arguments)]))
+        answer = json.loads(self._driver.wait_for_lines(before + 1)[-1])
+        if "error" in answer:
+            raise Refused(answer["error"])
+        self.seconds.setdefault(method, []).append(answer["seconds"])
+        return answer["value"]
+
+    def create(self, size_gib: int = 1) -> base.VolumeRef:
+        """Create a volume."""
+        volume = base.VolumeRef(f"{uuid.uuid4()}", size_gib)
+        self.call("create", volume)
+        return volume
+
+    def exports(self, volume: base.VolumeRef) -> list[base.BackendExport]:
+        """List the exports of a volume."""
+        return _exports(self.call("list_volume_exports", volume))
+
+    def expected(self, volume: base.VolumeRef, *exports: base.Export) -> list[base.BackendExport]:
+        """Return what should be listed, without sessions."""
+        return _exports(self.call("expected_exports", volume, list(exports)))
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_encoded(item) for item in value]
+    if isinstance(value, base.Export | base.VolumeRef):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return value
+
+
+def _exports(rows: list[dict[str, Any]]) -> list[base.BackendExport]:
+    found = [
+        base.BackendExport(
+            row["volume_id"],
+            row["mode"],
+            frozenset(row["holders"]),
+            frozenset(row["parts"]),
+            frozenset(row["sessions"]),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda item: f"{item.mode}")

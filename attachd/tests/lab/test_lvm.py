@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lvm driver on a real LVM, with LIO and with nvmet, and two real hosts with os-brick."""
+
+import dataclasses
+import secrets
+import unittest
+import uuid
+
+import testtools
+from testtools import content
+
+from attachd.drivers import base
+from attachd.tests.lab import guests, installation, storage_node
+from attachd.tests.wait import wait_until
+
+MIB = 2**20
+GIB = 2**30
+POOL = "pool"
+PORTS = {"lio": 3260, "nvmet": 4420}
+DISK_MIB = 12288
+TIMEOUT = 300.0
+
+_GROUP = storage_node.GROUP
+_MAKE_GROUP = f"""\
+set -e
+modprobe dm_snapshot
+vgcreate -q {_GROUP} {storage_node.DISK}
+lvcreate -q --type thin-pool --size 4g --zero y --name {POOL} {_GROUP}
+"""
+_FORGET_HOST = """\
+iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete; nvme disconnect-all; true
+"""
+_LONG_REPLACEMENT_TIMEOUT = (
+    "sed -i 's/\\(replacement_timeout\\) = .*/\\1 = 600/' /etc/iscsi/iscsid.conf"
+)
+_LISTEN = """\
+import socket, sys
+listening = socket.create_server((sys.argv[1], 5555))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+# What a boot of a machine with systemd does, and a guest does not.
+_ACTIVATE = f"vgchange -q --activate y {_GROUP}"
+
+
+class Case(testtools.TestCase):
+    """A storage node and two hosts, for all tests of a class.
+
+    :cvar TARGET: the option lvm_target
+    """
+
+    TARGET = ""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not cls.TARGET:
+            raise unittest.SkipTest("the tests are in its subclasses")
+        lab = guests.Lab(guests.need_lab(unittest.TestCase()))
+        cls.addClassCleanup(lab.down)
+        parcel = installation.Parcel(cls.addClassCleanup)
+        names = ["host1", "host2", "storage1"]
+        lab.start_guests("up", "hosts=2", "storage=1", f"disk={DISK_MIB}", names=names)
+        cls.a, cls.b, storage = (guests.Guest(lab, name) for name in names)
+        parcel.install(storage)
+        storage.run(_MAKE_GROUP)
+        cls.node = storage_node.StorageNode(storage)
+        cls.addClassCleanup(cls.node.stop)
+        for guest in (cls.a, cls.b):
+            cls.addClassCleanup(guest.leave)
+        cls.portal = f"{cls.node.address}:{PORTS[cls.TARGET]}"
+
+    def setUp(self):
+        super().setUp()
+        self.live = {}
+        self.infos = {}
+        self.start(lvm_thin_pool=POOL)
+        self.addOnException(self._show)
+        self.addCleanup(self._forget)
+
+    def start(self, **options):
+        """Start the driver."""
+        known = {"lvm_target": self.TARGET, "lvm_portals": [self.portal]}
+        self.node.start(**{**known, **options})
+        self.node.call("setup")
+
+    def _show(self, _error):
+        self.addDetail("driver", content.text_content(self.node.complaint()))
+
+    def _forget(self):
+        for guest in (self.a, self.b):
+            guest.leave()
+            guest.run(_FORGET_HOST)
+        self.node.restart()
+        for item in self.node.call("list_exports"):
+            self.node.call("revoke_all_except", base.VolumeRef(item["volume_id"], 1), [])
+        for name in self.node.call("list_volumes"):
+            self.node.call("delete", base.VolumeRef(name, 1))
+        self.assertEqual([], self.node.call("list_exports"))
+
+    def attach(self, volume, guest, mode="rw"):
+        """Grant a volume to a host, and connect it there."""
+        export = base.Export(f"{uuid.uuid4()}", guest.connector, mode, secrets.token_hex(16))
+        info = self.node.call("grant", volume, export)
+        self.assertEqual(info, self.node.call("grant", volume, export))
+        guest.attach(info)
+        self.live[guest.name], self.infos[guest.name] = export, info
+        return export
+
+    def revoke(self, volume, guest):
+        """Revoke the export of a host."""
+        export = self.live.pop(guest.name)
+        self.node.call("revoke", volume, export, list(self.live.values()))
+
+    def detach(self, volume, guest):
+        """Disconnect a volume at the host, and revoke it."""
+        guest.detach(self.infos[guest.name])
+        self.revoke(volume, guest)
+
+    def assert_exported(self, volume):
+        """Check that what is listed is what should be, sessions aside."""
+        listed = [
+            dataclasses.replace(item, sessions=frozenset()) for item in self.node.exports(volume)
+        ]
+        self.assertEqual(self.node.expected(volume, *self.live.values()), listed)
+
+    def size(self, guest):
+        """Return the size that a host sees after a rescan."""
+        return guest.extend(self.infos[guest.name])
+
+    def check_hosts_share_volume(self):
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        self.attach(volume, self.b)
+        self.assert_exported(volume)
+        data = secrets.token_bytes(MIB)
+        self.assertEqual(bytes(MIB), self.a.read(4 * MIB, MIB))
+        self.a.write(4 * MIB, data)
+        self.assertEqual(data, self.b.read(4 * MIB, MIB))
+        self.detach(volume, self.b)
+        self.assert_exported(volume)
+        self.assertEqual(data, self.a.read(4 * MIB, MIB))
+        self.detach(volume, self.a)
+        self.assertEqual([], self.node.exports(volume))
+
+    def check_clone_and_extension_while_host_writes(self, **options):
+        self.start(**options)
+        volume, copy = self.node.create(), base.VolumeRef(f"{uuid.uuid4()}", 2)
+        self.attach(volume, self.a)
+        data = secrets.token_bytes(MIB)
+        self.a.write(8 * MIB, data)
+        writer = guests.Writer(self, self.a, 12 * MIB)
+        self.node.call("clone", copy, volume)
+        writer.go_on()
+        self.node.call("extend", volume, 2, list(self.live.values()))
+        writer.go_on()
+        self.assertGreater(writer.end(), 0)
+        self.assertEqual(2 * GIB, self.size(self.a))
+        # The second half was never written.
+        self.assertEqual(bytes(MIB), self.a.read(2 * GIB - MIB, MIB))
+        self.detach(volume, self.a)
+        self.attach(copy, self.a)
+        self.assertEqual(data, self.a.read(8 * MIB, MIB))
+        self.assertEqual(bytes(MIB), self.a.read(2 * GIB - MIB, MIB))
+        self.detach(copy, self.a)
+
+    def check_existing_lv_becomes_volume_and_lv_again(self, make, **options):
+        """Manage an LV, which a command makes, and unmanage it."""
+        self.start(**options)
+        storage, device = self.node.guest, f"/dev/{_GROUP}/disk"
+        storage.run(f"lvcreate -q --yes --name disk {make} {_GROUP}")
+        storage.run(f"dd if=/dev/urandom of={device} bs=1M count=64 oflag=direct status=none")
+        expected = self.checksum(storage, device)
+        (item,) = self.node.call("list_manageable")
+        reference = item["reference"]
+        self.assertEqual({"source-name": f"{_GROUP}/disk"}, reference)
+        self.assertEqual((GIB + 8 * MIB, ""), (item["size_bytes"], item["refusal"]))
+        volume = base.VolumeRef(f"{uuid.uuid4()}", 2)
+        storage.run(f"sleep 600 < {device} > /dev/null 2>&1 & echo $! > /run/user.pid")
+        error = self.assertRaises(
+            storage_node.Refused, self.node.call, "manage", volume, reference
+        )
+        self.assertIn("in use", f"{error}")
+        storage.run("kill $(cat /run/user.pid)")
+        wait_until(
+            lambda: not self.node.call("get_manageable", reference)["refusal"], timeout=TIMEOUT
+        )
+        self.node.call("manage", volume, reference)
+        self.assertEqual({volume.id: 2 * GIB}, self.node.call("list_volumes"))
+        self.attach(volume, self.a)
+        self.assertEqual(expected, self.checksum(self.a, self.a.path))
+        self.assertEqual(bytes(MIB), self.a.read(2 * GIB - MIB, MIB))
+        self.assertRaises(storage_node.Refused, self.node.call, "unmanage", volume)
+        self.detach(volume, self.a)
+        self.node.call("unmanage", volume)
+        self.assertEqual({}, self.node.call("list_volumes"))
+        released = f"{_GROUP}/volume-{volume.id}"
+        self.assertEqual(expected, self.checksum(storage, f"/dev/{released}"))
+        self.node.call("manage", volume, {"source-name": released})
+        self.assertEqual({volume.id: 2 * GIB}, self.node.call("list_volumes"))
+
+    def checksum(self, guest, path):
+        """Return a checksum of what was written to an existing LV."""
+        line = f"dd if={path} bs=1M count=64 iflag=direct status=none | sha256sum"
+        return guest.run(line).split()[0]
+
+    def check_other_host_writes_after_revoke(self):
+        """Revoke a volume that a host writes to, and return the writer of that host."""
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        self.attach(volume, self.b)
+        staying, leaving = guests.Writer(self, self.a, 12 * MIB), guests.Writer(self, self.b, 0)
+        self.revoke(volume, self.b)
+        self.assert_exported(volume)
+        before = self.a.read(0, MIB)
+        staying.go_on()
+        self.assertEqual(before, self.a.read(0, MIB))
+        self.assertGreater(staying.end(), 0)
+        self.detach(volume, self.a)
+        return leaving
+
+    def check_writer_goes_on_after_reboot_of_storage_node(self):
+        volume = self.node.create()
+        export = self.attach(volume, self.a)
+        writer = guests.Writer(self, self.a, 0)
+        before = self.node.call("boot_id")
+        self.node.stop()
+        self.node.guest.crash()
+        self.node.guest.boot()
+        self.node.guest.run(_ACTIVATE)
+        self.node.restart()
+        self.node.call("setup")
+        self.assertNotEqual(before, self.node.call("boot_id"))
+        self.assertEqual([], self.node.call("list_exports"))
+        # As the manager does when it sees another boot id.
+        info = self.node.call("grant", volume, export)
+        self.assertEqual(self.infos[self.a.name], info)
+        writer.go_on()
+        last = writer.end()
+        block = self.a.read((last - 1) % 256 * guests.BLOCK, guests.BLOCK)
+        self.assertEqual(last, int.from_bytes(block[:8], "big"))
+        self.detach(volume, self.a)
+
+    def check_other_host_is_refused(self):
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        self.assertRaises(guests.Failed, self.b.attach, self.infos[self.a.name])
+        self.assertEqual([], self.b.devices())
+        self.detach(volume, self.a)
+
+    def check_bad_options_are_refused(self):
+        taken = f"{self.node.address}:5555"
+        listener = guests.Program(
+            self.node.guest.lab, self.node.guest.name, "python3", "-c", _LISTEN, self.node.address
+        )
+        self.addCleanup(listener.kill)
+        listener.wait_for_lines(1)
+        for options, named in (
+            ({"lvm_volume_group": "missing"}, "lvm_volume_group.*missing"),
+            ({"lvm_thin_pool": "missing"}, "lvm_thin_pool.*missing"),
+            ({"lvm_portals": [taken]}, f"lvm_portals.*{taken}.*in use"),
+            ({"lvm_portals": ["192.0.2.1:3260"]}, "lvm_portals.*192.0.2.1"),
+            ({"lvm_portals": []}, "lvm_portals is empty"),
+        ):
+            error = self.assertRaises(storage_node.Refused, self.start, **options)
+            self.assertRegex(f"{error}", named)
+        self.start()
+        big = base.VolumeRef(f"{uuid.uuid4()}", 100)
+        error = self.assertRaises(storage_node.Refused, self.node.call, "create", big)
+        self.assertRegex(f"{error}", "insufficient free space.*Extend the volume group")
+        self.assertEqual({}, self.node.call("list_volumes"))
+
+
+class LioTest(Case):
+    """iSCSI."""
+
+    TARGET = "lio"
+
+    def test_hosts_share_volume(self):
+        self.check_hosts_share_volume()
+
+    def test_thin_clone_and_extension_while_host_writes(self):
+        self.check_clone_and_extension_while_host_writes(lvm_thin_pool=POOL)
+
+    def test_thick_clone_and_extension_while_host_writes(self):
+        self.check_clone_and_extension_while_host_writes(lvm_thin_pool="")
+
+    def test_existing_thick_lv_becomes_volume_and_lv_again(self):
+        self.check_existing_lv_becomes_volume_and_lv_again("--size 1032m", lvm_thin_pool="")
+
+    def test_existing_thin_lv_becomes_volume_and_lv_again(self):
+        make = f"--type thin --thinpool {POOL} --virtualsize 1032m"
+        self.check_existing_lv_becomes_volume_and_lv_again(make)
+
+    def test_revoked_writer_fails_and_other_goes_on(self):
+        leaving = self.check_other_host_writes_after_revoke()
+        self.assertIn("OSError", f"{self.assertRaises(guests.Failed, leaving.end)}")
+
+    def test_writer_goes_on_after_reboot_of_storage_node(self):
+        # The lab's 15 seconds are less than an emulated machine needs to boot.
+        self.a.run(_LONG_REPLACEMENT_TIMEOUT)
+        self.check_writer_goes_on_after_reboot_of_storage_node()
+
+    def test_other_host_is_refused(self):
+        self.check_other_host_is_refused()
+
+    def test_bad_options_are_refused(self):
+        self.check_bad_options_are_refused()
+
+    def test_reader_cannot_write(self):
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        reader = self.attach(volume, self.b, "ro")
+        self.assert_exported(volume)
+        data = secrets.token_bytes(MIB)
+        self.a.write(4 * MIB, data)
+        self.assertEqual(data, self.b.read(4 * MIB, MIB))
+        # What root can do about the kernel's own refusal.
+        self.b.run(f"blockdev --setrw {self.b.path} || true")
+        self.assertRaises(guests.Failed, self.b.write, 4 * MIB, bytes(guests.BLOCK))
+        line = f"sg_raw --readonly --send=512 {self.b.path} 2a 00 00 00 00 00 00 00 01 00"
+        refusal = self.assertRaises(guests.Failed, self.b.run, line, b"\3" * 512)
+        self.assertIn("Data Protect", f"{refusal}")
+        self.assertEqual(bytes(512), self.a.read(0, 512))
+        exports = {item.mode: item for item in self.node.exports(volume)}
+        self.assertEqual({reader.connector["initiator"]}, exports["ro"].sessions)
+        self.detach(volume, self.b)
+        self.detach(volume, self.a)
+
+    def test_damage_is_listed_and_repaired(self):
+        volume = self.node.create()
+        self.attach(volume, self.b, "ro")
+        target = f"/sys/kernel/config/target/iscsi/{self.infos[self.b.name]['data']['target_iqn']}"
+        acl = f"{target}/tpgt_1/acls/{self.b.connector['initiator']}"
+        for damage in (
+            f"echo 0 > {acl}/lun_0/write_protect",
+            f"mkdir {target}/tpgt_1/acls/iqn.2026-01.lab.attachd:other",
+            f"echo 1 > {target}/tpgt_1/attrib/generate_node_acls",
+            f"rmdir {target}/tpgt_1/np/*",
+        ):
+            self.node.guest.run(damage)
+            self.assertRaises(AssertionError, self.assert_exported, volume)
+            self.node.call("revoke_all_except", volume, list(self.live.values()))
+            self.node.call("grant", volume, self.live[self.b.name])
+            self.assert_exported(volume)
+        self.assertEqual(bytes(MIB), self.b.read(0, MIB))
+        self.detach(volume, self.b)
+
+    def test_reservation_is_kept_and_its_holder_seen(self):
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        self.attach(volume, self.b)
+        self.assertIsNone(self.node.call("get_reservation", volume))
+        for action in ("--register --param-sark=0x1", "--reserve --param-rk=0x1 --prout-type=1"):
+            self.a.run(f"sg_persist --out {action} {self.a.path}")
+        self.assertEqual(
+            {"holder": self.a.connector["initiator"], "type": "Write Exclusive Access"},
+            self.node.call("get_reservation", volume),
+        )
+        self.assertRaises(guests.Failed, self.b.write, 0, bytes(guests.BLOCK))
+        self.a.write(0, b"1" * guests.BLOCK)
+        self.detach(volume, self.a)
+        self.assertIsNone(self.node.call("get_reservation", volume))
+        self.detach(volume, self.b)
+
+
+class NvmetTest(Case):
+    """NVMe/TCP."""
+
+    TARGET = "nvmet"
+
+    def test_hosts_share_volume(self):
+        self.check_hosts_share_volume()
+
+    def test_thin_clone_and_extension_while_host_writes(self):
+        self.check_clone_and_extension_while_host_writes(lvm_thin_pool=POOL)
+
+    def test_thick_clone_and_extension_while_host_writes(self):
+        self.check_clone_and_extension_while_host_writes(lvm_thin_pool="")
+
+    def test_writer_goes_on_after_reboot_of_storage_node(self):
+        self.check_writer_goes_on_after_reboot_of_storage_node()
+
+    def test_other_host_is_refused(self):
+        self.check_other_host_is_refused()
+
+    def test_bad_options_are_refused(self):
+        self.check_bad_options_are_refused()
+
+    def test_revoked_writer_writes_nothing_and_other_goes_on(self):
+        leaving = self.check_other_host_writes_after_revoke()
+        # The host tries to connect again for ten minutes, unless it is disconnected.
+        self.b.run("nvme disconnect-all")
+        self.assertIn("OSError", f"{self.assertRaises(guests.Failed, leaving.end)}")
+
+    def test_reader_is_refused(self):
+        volume = self.node.create()
+        error = self.assertRaises(storage_node.Refused, self.attach, volume, self.a, "ro")
+        self.assertIn("cannot keep a host from writing", f"{error}")
+        self.assertEqual([], self.node.exports(volume))
+
+    def test_damage_is_listed_and_repaired(self):
+        volume = self.node.create()
+        self.attach(volume, self.b)
+        root = "/sys/kernel/config/nvmet"
+        nqn = self.infos[self.b.name]["data"]["target_nqn"]
+        for damage in (
+            f"echo 0 > {root}/subsystems/{nqn}/namespaces/1/enable",
+            f"rm {root}/ports/*/subsystems/{nqn}",
+        ):
+            self.node.guest.run(damage)
+            self.assertRaises(AssertionError, self.assert_exported, volume)
+            self.node.call("revoke_all_except", volume, list(self.live.values()))
+            self.node.call("grant", volume, self.live[self.b.name])
+            self.assert_exported(volume)
+        wait_until(self.b.devices, timeout=TIMEOUT)
+        self.detach(volume, self.b)

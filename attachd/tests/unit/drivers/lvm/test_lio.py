@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets of LIO: order of changes, damage that audits find, sessions and reservations."""
+
+from attachd import exception
+from attachd.drivers import abilities, base
+from attachd.drivers.tgt import names
+from attachd.tests.unit.drivers.lvm import case
+
+WRITER, READER = case.export("1"), case.export("2", "ro")
+
+
+class LioTest(case.LvmCase):
+    def setUp(self):
+        super().setUp()
+        self.lio = self.driver()
+        self.lio.create(case.VOLUME)
+
+    def group(self, mode="rw"):
+        return self.lio.target._group(case.VOLUME.id, mode).path
+
+    def acl(self, export):
+        return self.group(export.mode) / "acls" / export.connector["initiator"]
+
+    def grant(self, *exports):
+        return [self.lio.grant(case.VOLUME, export) for export in exports]
+
+    def test_writer_and_reader_have_own_targets_accounts_and_protection(self):
+        infos = self.grant(WRITER, READER)
+        seen = []
+        for export, info in zip((WRITER, READER), infos, strict=True):
+            acl, data = self.acl(export), info["data"]
+            self.assertEqual(acl.parent.parent.parent.name, data["target_iqn"])
+            self.assertEqual(self.tree.read(acl / "auth" / "userid"), data["auth_username"])
+            self.assertEqual(case.SECRET, self.tree.read(acl / "auth" / "password"))
+            seen.append(self.tree.read(acl / "lun_0" / "write_protect"))
+        self.assertEqual(["0", "1"], seen)
+        self.assertNotEqual(infos[0]["data"]["auth_username"], infos[1]["data"]["auth_username"])
+
+    def test_account_is_set_after_lun_is_protected(self):
+        written = []
+        self.tree._write, write = (
+            lambda path, value: (written.append(path.name), write(path, value)),
+            self.tree._write,
+        )
+        self.grant(READER)
+        self.assertEqual(["userid", "password"], written[-2:])
+
+    def test_initiator_is_lower_case_and_no_path(self):
+        connector = {"initiator": "iqn.2026-01.Test:A"}
+        info = self.lio.grant(case.VOLUME, base.Export("x", connector, "rw", case.SECRET))
+        self.assertEqual(["iqn.2026-01.test:a"], self.tree.list(self.group() / "acls"))
+        self.assertEqual(
+            names.account(info["data"]["target_iqn"], "iqn.2026-01.test:a"),
+            info["data"]["auth_username"],
+        )
+        self.assertRaises(
+            exception.InvalidInput, self.lio.check_connector, {"initiator": "iqn.2026-01.x:a/b"}
+        )
+
+    def test_portals_for_multipath_are_all_returned(self):
+        portals = [self.portal, self.portal.replace("127.0.0.1", "127.0.0.2")]
+        self.lio = self.driver(lvm_portals=portals)
+        (info,) = self.grant(WRITER)
+        self.assertEqual(portals, info["data"]["target_portals"])
+        self.assertEqual(portals, self.tree.list(self.group() / "np"))
+        self.assert_as_expected(self.lio, WRITER)
+
+    def test_portal_that_is_taken_at_grant_names_option(self):
+        self.tree.refused_portal = self.portal
+        error = self.assertRaises(exception.BackendError, self.grant, WRITER)
+        self.assertRegex(f"{error}", "lvm_portals.*in use")
+        self.assertFalse(error.final)
+
+    def test_damage_is_listed_and_repaired(self):
+        self.grant(WRITER, READER)
+        for damage in (
+            lambda: (self.acl(READER) / "lun_0" / "write_protect").write_text("0\n"),
+            lambda: (self.acl(WRITER) / "auth" / "userid").write_text("\n"),
+            lambda: (self.group() / "attrib" / "generate_node_acls").write_text("1\n"),
+            lambda: (self.group() / "attrib" / "authentication").write_text("0\n"),
+            lambda: (self.group() / "enable").write_text("0\n"),
+            lambda: self.tree.remove(self.group() / "np" / self.portal),
+            lambda: self.tree.make(self.group() / "acls" / "iqn.2026-01.test:other"),
+            lambda: self.tree.remove(self.acl(WRITER) / "lun_0" / "lun_0"),
+            lambda: self.tree.make(self.acl(WRITER) / "lun_7"),
+        ):
+            damage()
+            expected = set(self.lio.expected_exports(case.VOLUME, [WRITER, READER]))
+            self.assertNotEqual(expected, set(self.lio.list_volume_exports(case.VOLUME)))
+            self.lio.revoke_all_except(case.VOLUME, [WRITER, READER])
+            extra = set(self.lio.list_volume_exports(case.VOLUME))
+            for item in extra:
+                (same,) = (other for other in expected if other.mode == item.mode)
+                self.assertLessEqual(item.holders, same.holders)
+            self.grant(WRITER, READER)
+            self.assert_as_expected(self.lio, WRITER, READER)
+
+    def test_session_without_acl_that_cannot_be_ended_is_an_error(self):
+        self.grant(WRITER)
+        (self.group() / "dynamic_sessions").write_text("iqn.2026-01.test:other\n")
+        error = self.assertRaises(
+            exception.BackendError, self.lio.revoke_all_except, case.VOLUME, [WRITER]
+        )
+        self.assertIn("iqn.2026-01.test:other", f"{error}")
+
+    def test_sessions_are_listed(self):
+        self.grant(WRITER)
+        (self.acl(WRITER) / "info").write_text("InitiatorName: iqn.2026-01.test:1\nLIO Session")
+        exports = {item.mode: item for item in self.lio.list_volume_exports(case.VOLUME)}
+        self.assertEqual({"iqn.2026-01.test:1"}, exports["rw"].sessions)
+
+    def test_reservation_and_its_type_are_returned(self):
+        store = self.lio.target._backstores / case.VOLUME.id / "pr"
+        self.assertIsNone(self.lio.get_reservation(case.VOLUME))
+        self.grant(WRITER)
+        self.assertIsNone(self.lio.get_reservation(case.VOLUME))
+        # As Linux 6.1 shows them.
+        for holder, shown, kind in (
+            (
+                "SPC-3 Reservation: iSCSI Initiator: iqn.2026-01.Test:1,i,0x00023d000001",
+                "SPC-3 Reservation Type: Write Exclusive Access, Registrants Only",
+                "Write Exclusive Access, Registrants Only",
+            ),
+            (
+                "SPC-2 Reservation: iSCSI Initiator: iqn.2026-01.test:1",
+                "No SPC-3 Reservation holder",
+                "SPC-2 Reservation",
+            ),
+        ):
+            (store / "res_holder").write_text(f"{holder}\n")
+            (store / "res_pr_type").write_text(f"{shown}\n")
+            expected = abilities.Reservation("iqn.2026-01.test:1", kind)
+            self.assertEqual(expected, self.lio.get_reservation(case.VOLUME))
