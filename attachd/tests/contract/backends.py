@@ -8,6 +8,7 @@ in its package's metadata, under the entry point :data:`ENTRY_POINT` and the dri
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 from contextlib import AbstractContextManager
+import fcntl
 from importlib import metadata
 import os
 from pathlib import Path
@@ -150,6 +151,13 @@ def _open_file(volumes_dir: Path, reference: Mapping[str, str]) -> AbstractConte
     return (volumes_dir / "manageable" / reference["source-name"]).open("rb")
 
 
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("rb") as file:
+        fcntl.lockf(file, fcntl.LOCK_SH, 1, 100)
+        yield
+
+
 class Files(Backend):
     """A directory with plain files."""
 
@@ -241,6 +249,59 @@ class LoopDevices(Files):
         for path in loop_backings():
             if path.startswith(f"{self.folder}/"):
                 loop.detach(Path(path))
+
+
+class NfsShare(Files):
+    """A directory that takes the place of a mounted share: there is no server, and no mount."""
+
+    def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
+        super()._setUp()
+        # As in mountinfo; a server is in test_nfs.py.
+        self._table = Path(self.useFixture(fixtures.TempDir()).path) / "mountinfo"
+        self.useFixture(fixtures.MonkeyPatch("attachd.drivers.nfs.mounts._MOUNTS", self._table))
+        self._show_mounted(self.folder)
+
+    def _show_mounted(self, folder: Path) -> None:
+        with self._table.open("a") as table:
+            table.write(f"1 0 0:1 / {folder.resolve()} rw - nfs4 127.0.0.1:/volumes rw\n")
+
+    def options(self) -> dict[str, Any]:
+        """Let the manager mount nothing."""
+        return {"nfs_share": "127.0.0.1:/volumes", "nfs_mount_point": f"{self.folder}"}
+
+    def use_object(self, reference: Mapping[str, str]) -> AbstractContextManager[Any]:
+        """Lock a byte of the file for reading, as QEMU does; opening it is not detected."""
+        return _locked(self.folder / "volumes" / "manageable" / reference["source-name"])
+
+    def host(self, name: str) -> initiators.Host:
+        """A host with the share at the same directory."""
+        return initiators.MountHost(name, self.folder)
+
+
+class NfsPools(NfsShare):
+    """The same with another directory, as the pool of a second share."""
+
+    def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
+        super()._setUp()
+        self.second = Path(self.useFixture(fixtures.TempDir()).path)
+        self._show_mounted(self.second)
+
+    def options(self) -> dict[str, Any]:
+        """Name both."""
+        return {
+            **super().options(),
+            "nfs_pools": {"second": "127.0.0.1:/second"},
+            "nfs_pool_mount_points": {"second": f"{self.second}"},
+        }
+
+    def orphans(self) -> list[str]:
+        """List the files of both."""
+        more = self.second.glob("*/*")
+        return super().orphans() + [f"{path}" for path in more if path.name != "manageable"]
+
+    def seen(self, driver: base.Driver) -> Any:
+        """Return the files of both."""
+        return super().seen(driver), sorted(self.second.rglob("*"))
 
 
 class _OpenTarget:
@@ -419,6 +480,7 @@ BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {
     "fake": [Fake],
     "file": [Files, LoopDevices],
     "lvm": [FakeLio, FakeThickLio, FakeLioPools, FakeNvmet],
+    "nfs": [NfsShare, NfsPools],
     "tgt": [Tgt],
 }
 

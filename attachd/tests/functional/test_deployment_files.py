@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the files in etc/ for systemd, nginx, logrotate and containers, with these tools."""
 
+from collections.abc import Iterator
 from http import server
 import os
 from pathlib import Path
 import queue
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ import unittest
 import requests
 import testtools
 
-from attachd.tests.fixtures import guides, lifetime, processes, requirements
+from attachd.tests.fixtures import guides, lifetime, processes, requirements, systemd_units
 from attachd.tests.fixtures.processes import ROOT
 from attachd.tests.wait import TIMEOUT
 
@@ -56,14 +58,15 @@ def run(*command: str) -> str:
 
 
 class UnitsTest(unittest.TestCase):
-    EXPOSURE = (("attachd-api", 20), ("attachd-manager", 30), ("attachd-tgtd", 35))
+    EXPOSURE = (("attachd-api", 20), ("attachd-manager", 20), ("attachd-tgtd", 35))
     """The exposure level of a unit by systemd, in tenths; 100 is the maximum."""
 
     def test_systemd_units_restrict_privileges(self):
         analyze = requirements.require_tool(self, "systemd-analyze")
         for name, limit in self.EXPOSURE:
             with self.subTest(name):
-                file = str(ETC / "systemd" / f"{name}.service")
+                # Without its drop-ins, which are tested one by one.
+                file = shutil.copy(ETC / "systemd" / f"{name}.service", lifetime.temp_dir(self))
                 run(analyze, "security", "--offline=yes", f"--threshold={limit}", file)
 
     def test_systemd_units_have_only_known_settings(self):
@@ -75,6 +78,57 @@ class UnitsTest(unittest.TestCase):
                 # The commands are there once attachd is installed.
                 wrong = [line for line in ours if "is not executable" not in line]
                 self.assertEqual([], wrong)
+
+
+class DropInsTest(unittest.TestCase):
+    """The unit of the manager with each of its drop-ins."""
+
+    def setUp(self):
+        super().setUp()
+        self.analyze = requirements.require_tool(self, "systemd-analyze")
+        self.drop_ins = sorted((ETC / "systemd" / "attachd-manager.service.d").glob("*.conf"))
+        self.assertNotEqual([], self.drop_ins)
+
+    def unit_with(self, drop_in: Path) -> Path:
+        """Return a copy of the unit beside this drop-in alone."""
+        unit = lifetime.temp_dir(self) / drop_in.parent.stem
+        folder = unit.with_name(drop_in.parent.name)
+        folder.mkdir()
+        shutil.copy(drop_in, folder)
+        return Path(shutil.copy(drop_in.parents[1] / unit.name, unit))
+
+    def test_drop_ins_have_only_known_settings(self):
+        for drop_in in self.drop_ins:
+            with self.subTest(drop_in.name):
+                unit = f"{self.unit_with(drop_in)}"
+                said = processes.run([self.analyze, "verify", "--man=no", unit]).stderr
+                self.assertEqual([], [line for line in said.splitlines() if drop_in.name in line])
+
+    def test_units_with_drop_ins_restrict_privileges(self):
+        for drop_in in self.drop_ins:
+            with self.subTest(drop_in.name):
+                unit = f"{self.unit_with(drop_in)}"
+                run(self.analyze, "security", "--offline=yes", "--threshold=30", unit)
+
+    def calls(self, name: str) -> Iterator[str]:
+        """List the system calls of a group."""
+        if not name.startswith("@"):
+            yield name
+            return
+        for line in run(self.analyze, "syscall-filter", name).splitlines()[1:]:
+            if (member := line.strip()) and not member.startswith("#"):
+                yield from self.calls(member)
+
+    def test_drop_in_for_nfs_permits_calls_of_mount(self):
+        unit = self.unit_with(ETC / "systemd" / "attachd-manager.service.d" / "nfs.conf")
+        rules = systemd_units.read_unit(unit)["SystemCallFilter"]
+        permitted: set[str] = set()
+        for rule in rules:
+            calls = {call for name in rule.strip("~").split() for call in self.calls(name)}
+            permitted = permitted - calls if rule.startswith("~") else permitted | calls
+        # As strace shows them, of mount(8), mount.nfs(8) and umount(8).
+        self.assertLessEqual({"mount", "umount2", "setuid", "setgid", "bind"}, permitted)
+        self.assertEqual(set(), permitted & {"chroot", "pivot_root", "init_module"})
 
 
 class LogrotateTest(unittest.TestCase):

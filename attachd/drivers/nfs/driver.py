@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes as files on an NFS share, which hosts mount.
+
+``volumes/<volume id>`` on the share is a volume, ``volumes/manageable`` has the files that may
+become volumes, and ``exports/<volume id>/<attachment id>`` is a hard link to a volume, the name
+that the host of the attachment gets.  A revoke removes that name.  It
+does not keep away a host that has the file open or looks for the file's other names: the server
+decides by its exports which hosts reach the share, and they reach all of it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from typing import Any
+
+from oslo_config import cfg
+
+from attachd import exception
+from attachd.drivers import abilities, base, linked_files
+from attachd.drivers.nfs.pools import Pools
+
+
+class NfsDriver(
+    base.Driver,
+    abilities.Clone,
+    abilities.OnlineExtend,
+    abilities.Evict,
+    abilities.ManageExisting,
+):
+    """Sparse files on one share, or on several as pools.
+
+    NFS has no read-only access for a single file: the mode "ro" is refused.  A volume that is
+    attached is not cloned: the times of change that this machine sees may be old, so that it could
+    miss writes of other hosts.
+    """
+
+    # The server knows hosts by their addresses, and no single files.
+    promises = base.Promises()
+    # If two processes of a host mount a share at the same time, os-brick fails in one of them.
+    SHARED_TARGETS = True
+    OPTIONS = (
+        cfg.StrOpt(
+            "nfs_share",
+            default="",
+            help="The share for the volumes, as SERVER:/PATH; each backend needs one of its own. "
+            "Its pool has the name of the backend.",
+        ),
+        cfg.DictOpt(
+            "nfs_pools",
+            default={},
+            help="Further shares, each a pool, as NAME:SERVER:/PATH. The name of a pool that has "
+            "volumes must stay.",
+        ),
+        cfg.StrOpt(
+            "nfs_mount_point",
+            help="The directory where the share is mounted already, such as by /etc/fstab. "
+            "None: the manager mounts it, for which it has to be root.",
+        ),
+        cfg.DictOpt(
+            "nfs_pool_mount_points",
+            default={},
+            help="The directories where shares of nfs_pools are mounted already, as "
+            "NAME:/DIRECTORY. The manager mounts the other ones.",
+        ),
+        cfg.StrOpt(
+            "nfs_mount_point_base",
+            default="$state_path/mnt",
+            help="The directory in which the manager mounts shares.",
+        ),
+        cfg.StrOpt(
+            "nfs_mount_options",
+            default="softerr,lookupcache=none,actimeo=1,retry=0",
+            help="Options of mount(8) with which the manager mounts shares. The default needs "
+            "Linux 5.1: requests to a server that is away end with an error, and what other "
+            "managers change is seen after a second.",
+        ),
+        cfg.StrOpt(
+            "nfs_host_mount_options",
+            default="",
+            help="Options of mount(8) that hosts get, such as vers=4.2,hard. Do not let hosts "
+            "mount with soft: servers would lose data.",
+        ),
+        cfg.StrOpt(
+            "nfs_host_mount_point_base",
+            default="/run/attachd/mnt",
+            help="The directory in which os-brick mounts the share on hosts, except those of "
+            "Compute, which have an option of their own.",
+        ),
+        cfg.FloatOpt(
+            "nfs_timeout",
+            default=30.0,
+            min=1.0,
+            help="Seconds that the share may take for one step; then the operation is aborted, "
+            "and its process killed.",
+        ),
+    )
+
+    def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
+        super().__init__(name, conf)
+        self._pools = Pools(name, self.options)
+
+    def setup(self) -> None:
+        """Mount the shares, and create their directories."""
+        self._pools.check()
+        self._pools.call_each("prepare")
+
+    def close(self) -> None:
+        """End the processes of the shares, and unmount those that the manager has mounted."""
+        self._pools.close()
+
+    def get_stats(self) -> base.BackendStats:
+        """Return the sizes of the shares' file systems."""
+        return self._pools.stats(
+            {"multiattach": True, "online_clone": False, "thin_provisioning": True}
+        )
+
+    def create(self, volume: base.VolumeRef) -> dict[str, Any]:
+        """Create the volume's file."""
+        self._pools.share_of(volume).call("create", volume.id, volume.size_gib)
+        return {}
+
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
+        """Copy the source's file; refused while it is exported."""
+        self._pools.share_of(volume).call("clone", volume.id, volume.size_gib, source.id)
+        return {}
+
+    def delete(self, volume: base.VolumeRef) -> None:
+        """Delete the volume's file; refused while it is exported."""
+        self._pools.share_of(volume).call("delete", volume.id)
+
+    def extend(
+        self,
+        volume: base.VolumeRef,
+        size_gib: int,
+        exports: Sequence[base.Export],  # noqa: ARG002  hosts see the file grow
+    ) -> None:
+        """Extend the file."""
+        self._pools.share_of(volume).call("extend", volume.id, size_gib)
+
+    def check_access_mode(self, mode: base.AccessMode) -> None:
+        """Refuse "ro": each host that mounts the share may write to its files."""
+        if mode == "ro":
+            raise exception.InvalidInput(
+                field="mode",
+                value=mode,
+                reason=f"Backend {self.name} is an NFS share, whose files accept writes of each "
+                "host. Attach with mode rw, or use a backend with read_only_enforced.",
+            )
+
+    def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
+        """Link the file for one attachment.
+
+        :returns: "nfs", as os-brick's RemoteFsConnector and Compute take it
+
+        Source: os-brick, RemoteFsConnector; Nova, LibvirtNFSVolumeDriver.
+        """
+        share = self._pools.share_of(volume)
+        try:
+            self.check_access_mode(export.mode)
+        except exception.InvalidInput as error:
+            granted = [volume.id, export.attachment_id] in share.call("links", volume.id)
+            raise exception.BackendError(f"{error}", final=not granted) from error
+        share.call("link", volume.id, export.attachment_id)
+        data = {
+            "export": share.name,
+            "name": f"{linked_files.EXPORTS}/{volume.id}/{export.attachment_id}",
+            "format": "raw",
+            "mount_point_base": self.options.nfs_host_mount_point_base,
+            "volume_id": volume.id,
+            "access_mode": export.mode,
+        }
+        if options := self.options.nfs_host_mount_options:
+            data["options"] = f"-o {options}"
+        return {"driver_volume_type": "nfs", "data": data}
+
+    def revoke(
+        self,
+        volume: base.VolumeRef,
+        export: base.Export,
+        others: Sequence[base.Export],  # noqa: ARG002  each has a link of its own
+    ) -> None:
+        """Remove the link; refused if it is the last one, and a host has a lock on the file.
+
+        QEMU with the kernel's NFS client has one, also on hosts of Compute.
+        """
+        self._pools.share_of(volume).call("unlink", volume.id, export.attachment_id)
+
+    def list_exports(self) -> Iterable[base.BackendExport]:
+        """List the links; open files of other hosts cannot be listed."""
+        return _listed(self._pools.call_each("links", ""))
+
+    def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
+        """List the links of the volume."""
+        return _listed(self._pools.call_each("links", volume.id))
+
+    def expected_exports(
+        self, volume: base.VolumeRef, exports: Sequence[base.Export]
+    ) -> Iterable[base.BackendExport]:
+        """Return a link for each export."""
+        return _listed([[(volume.id, export.attachment_id) for export in exports]])
+
+    def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+        """Remove the links of exports that are not in ``staying``; hosts keep what they opened."""
+        kept = [item.attachment_id for item in staying]
+        self._pools.call_each("unlink_except", volume.id, kept)
+
+    def list_volumes(self) -> Mapping[str, int]:
+        """List the volumes' files."""
+        return dict(itertools.chain(*(sizes.items() for sizes in self._pools.call_each("sizes"))))
+
+    def list_manageable(self) -> Iterable[abilities.ManageableObject]:
+        """List the volumes, and the files in the directory ``volumes/manageable``."""
+        return self._pools.list_manageable()
+
+    def get_manageable(self, reference: Mapping[str, str]) -> abilities.ManageableObject:
+        """Return one of them, by the name of its file: ``source-name``."""
+        return self._pools.get_manageable(reference)
+
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
+        """Rename a file to a volume; one that a host has open without a lock is not detected."""
+        self._pools.manage(volume, reference)
+        return {}
+
+    def unmanage(self, volume: base.VolumeRef) -> None:
+        """Move the volume's file to the directory ``manageable``; refused while exported."""
+        self._pools.share_of(volume).call("unmanage", volume.id)
+
+
+def _listed(found: Iterable[Iterable[Sequence[str]]]) -> list[base.BackendExport]:
+    """Group the links of shares by volume; each accepts writes."""
+    holders: dict[str, set[str]] = {}
+    for volume_id, attachment_id in itertools.chain(*found):
+        holders.setdefault(volume_id, set()).add(attachment_id)
+    return [base.BackendExport(key, "rw", frozenset(ids)) for key, ids in holders.items()]

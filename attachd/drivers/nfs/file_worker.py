@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that works on the files of one mounted share; file_process.py starts and kills it.
+
+Its working directory is the root of the share, which cannot be unmounted meanwhile.  It reads
+requests from a socket, its standard input, and ends with the process at the other end.
+
+A request is a line of JSON, ``[name of a method of ShareFiles, arguments...]``; before it comes
+one byte with the liveness descriptors of the caller.  The answer is ``{"result": ...}``,
+``{"error": reason, "final": bool, "unreachable": errno or 0}`` or, for InvalidInput, ``{"invalid":
+{"field": ..., "value": ..., "reason": ...}}``.  Before each change the program
+sends ``{"check": true}``, and goes on if the answer is true.  During a copy it sends
+``{"progress": fraction}``.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import errno
+import fcntl
+import functools
+import json
+import os
+from pathlib import Path
+import socket
+import struct
+import sys
+from typing import Any, BinaryIO, Final
+
+from attachd import exception
+from attachd.drivers import base, existing_files, linked_files, sparse
+
+MAX_DESCRIPTORS: Final = 8
+"""The largest number of descriptors with a request."""
+
+_UNREACHABLE: Final = frozenset(
+    {
+        *(errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN),
+        *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH),
+        *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EREMOTEIO),
+    }
+)
+"""Errors of a share that is away, or of which the server knows nothing any more."""
+
+# struct flock with 64 bits: type, whence, start, length, process.
+_FLOCK: Final = struct.Struct("hhqqi4x")
+
+
+class ShareFiles:
+    """The volumes and links of a share; arguments and results are JSON."""
+
+    def __init__(self) -> None:
+        self._files = linked_files.LinkedFiles(Path())
+        self._existing_files = existing_files.ExistingFiles(
+            self._files, lambda volume: self._files.remove_links(volume.id), _describe_use
+        )
+
+    def prepare(self) -> None:
+        """Create the directories, or check that they can be used."""
+        self._files.prepare()
+        self._existing_files.prepare()
+
+    def stats(self) -> dict[str, float]:
+        """Return the capacity, as fields of :class:`base.BackendStats`."""
+        stats = dataclasses.asdict(self._files.stats(""))
+        return {name: stats[name] for name in ("total_gib", "free_gib", "allocated_gib")}
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all volumes in bytes, by id."""
+        return self._files.sizes()
+
+    def create(self, volume_id: str, size_gib: int) -> None:
+        """Create the file of a volume."""
+        self._files.create(base.VolumeRef(volume_id, size_gib))
+
+    def clone(self, volume_id: str, size_gib: int, source_id: str) -> None:
+        """Copy a file without links: hosts of others may write to it, unseen by this machine."""
+        if not self._files.path(volume_id).exists() and self._links_of(source_id):
+            raise exception.BackendError(
+                f"Volume {source_id} is attached, and hosts may write to it: detach it first.",
+                final=True,
+            )
+        self._files.clone(base.VolumeRef(volume_id, size_gib), source_id)
+
+    def delete(self, volume_id: str) -> None:
+        """Delete the file of a volume; refused while it has links."""
+        self._files.delete(volume_id)
+
+    def extend(self, volume_id: str, size_gib: int) -> None:
+        """Extend the file of a volume."""
+        self._files.extend(volume_id, size_gib)
+
+    def link(self, volume_id: str, attachment_id: str) -> None:
+        """Make the link of an attachment."""
+        with sparse.map_os_errors(f"Volume {volume_id} could not be exported"):
+            self._files.sync_link(self._files.link(volume_id, attachment_id))
+
+    def unlink(self, volume_id: str, attachment_id: str) -> None:
+        """Remove the link of an attachment; refused if it is the last one and a host locks it."""
+        path = self._files.link_path(volume_id, attachment_id)
+        with sparse.map_os_errors(f"Volume {volume_id} could not be withdrawn"):
+            if self._links_of(volume_id) == {path} and _is_locked(path):
+                raise exception.BackendError(
+                    f"A host still has volume {volume_id} open, as its lock on the file shows: "
+                    "close it, then detach again."
+                )
+            self._files.unlink(path)
+
+    def unlink_except(self, volume_id: str, attachment_ids: Sequence[str]) -> None:
+        """Remove all other links of a volume."""
+        with sparse.map_os_errors(f"Volume {volume_id} could not be withdrawn"):
+            for path in sorted(self._links_of(volume_id)):
+                if path.name not in attachment_ids:
+                    self.unlink(volume_id, path.name)
+
+    def links(self, volume_id: str) -> list[tuple[str, str]]:
+        """List the links of a volume, "": of all, as volume id and attachment id."""
+        folder = self._files.link_folder(volume_id) if volume_id else self._files.exports
+        with sparse.map_os_errors("The attachments could not be listed"):
+            return sorted((path.parent.name, path.name) for path in self._files.links(folder))
+
+    def list_manageable(self) -> list[dict[str, Any]]:
+        """List volumes and other files, as fields of :class:`abilities.ManageableObject`."""
+        return [dataclasses.asdict(found) for found in self._existing_files.list()]
+
+    def get_manageable(self, reference: Mapping[str, str]) -> dict[str, Any]:
+        """Return one of them; raises InvalidInput if there is none."""
+        return dataclasses.asdict(self._existing_files.get(reference))
+
+    def manage(self, volume_id: str, size_gib: int, reference: Mapping[str, str]) -> None:
+        """Rename a file to a volume."""
+        self._existing_files.manage(base.VolumeRef(volume_id, size_gib), reference)
+
+    def unmanage(self, volume_id: str) -> None:
+        """Make a file of a volume; refused while it has links."""
+        self._existing_files.unmanage(base.VolumeRef(volume_id, 0))
+
+    def _links_of(self, volume_id: str) -> set[Path]:
+        return self._files.links(self._files.link_folder(volume_id))
+
+
+def main() -> None:
+    """Answer requests until the socket is closed."""
+    control = socket.socket(fileno=sys.stdin.fileno())
+    lines = control.makefile("rb")
+
+    def check() -> None:
+        _send(control, {"check": True})
+        if not _receive(lines):
+            raise exception.BackendError("Another process works on the volume.")
+
+    def report(fraction: float) -> None:
+        _send(control, {"progress": fraction})
+
+    while (received := socket.recv_fds(control, 1, MAX_DESCRIPTORS))[0]:
+        name, *arguments = _receive(lines)
+        with base.fencing_scope(check), base.progress_scope(report):
+            answer = _call(name, arguments)
+        _send(control, answer)
+        # Until now the caller counts as alive.
+        for descriptor in received[1]:
+            os.close(descriptor)
+
+
+@functools.cache
+def _enter_share() -> ShareFiles:
+    """Enter the share, once: what is at its path later may be another file system."""
+    os.chdir(sys.argv[1])
+    return ShareFiles()
+
+
+def _call(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
+    try:
+        return {"result": getattr(_enter_share(), name)(*arguments)}
+    except exception.BackendError as error:
+        answer = {"error": error.details["reason"], "final": error.final}
+        return answer | {"unreachable": _unreachable_errno(error)}
+    except exception.InvalidInput as error:
+        names = ("field", "value", "reason")
+        return {"invalid": {name: error.details[name] for name in names}}
+    except OSError as error:
+        return {"error": f"{error}.", "final": False, "unreachable": _unreachable_errno(error)}
+
+
+def _unreachable_errno(error: BaseException | None) -> int:
+    """Return the error number that shows that the share is away; 0: it is there."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _UNREACHABLE:
+            return error.errno
+        error = error.__cause__
+    return 0
+
+
+def _describe_use(file: Path) -> str:
+    """Return how a file of no volume is in use, as far as this machine knows; "" if it is not.
+
+    The kernel has no leases for files of an NFS server, so that who has one open stays unknown.
+    """
+    if use := existing_files.describe_loop_devices(file.absolute()):
+        return use
+    return "It is in use: a host has a lock on it." if _is_locked(file) else ""
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether another process or host has a lock on a file, as QEMU has.
+
+    The server knows the locks of all hosts, unless they or this machine mount with ``nolock``.
+
+    Source: fcntl(2), F_OFD_GETLK; QEMU's block/file-posix.c, raw_apply_lock_bytes().
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found: bytes = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
+    except OSError as error:
+        if _unreachable_errno(error):
+            raise
+        return False  # a server without locks
+    finally:
+        os.close(descriptor)
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
+def _send(control: socket.socket, message: Any) -> None:
+    control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _receive(lines: BinaryIO) -> Any:
+    line = lines.readline()
+    if not line:
+        # The caller has ended, and with it its permission to change anything.
+        os._exit(1)
+    return json.loads(line)
+
+
+if __name__ == "__main__":
+    main()
