@@ -10,6 +10,7 @@ import contextlib
 from contextlib import AbstractContextManager
 import fcntl
 from importlib import metadata
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import fixtures
 
 from attachd.drivers import abilities, base, fake, loop
 from attachd.tests.fixtures import (
+    ceph,
     fake_lvm,
     initiators,
     processes,
@@ -37,12 +39,14 @@ ENTRY_POINT = "attachd.tests.fixtures.backends"
 class Backend(fixtures.Fixture):
     """A backend of a test's own, for one driver; subclasses start what it needs in _setUp().
 
+    :cvar part: of ``tox -e full``, if no other run has it; see selection.py
     :cvar forgets: whether it loses its exports when it is restarted
     :cvar unusable_connectors: connectors with which nothing can be granted
     :cvar knows_missing: whether it detects that a volume does not exist
     :cvar timeout: seconds for one test, which ends with an error at the line that hangs
     """
 
+    part: str = ""
     forgets = True
     unusable_connectors: Sequence[dict[str, Any]] = ()
     knows_missing = True
@@ -372,6 +376,88 @@ class Tgt(Backend):
         return shown, driver.list_volumes()
 
 
+class Ceph(Backend):
+    """A cluster of the test process, and hosts with QEMU; each test has a prefix of its own.
+
+    :cvar pools: of the driver
+    """
+
+    part = "storage"
+    pools: Sequence[str] = (ceph.POOL,)
+    forgets = False
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        super().__init__(test)
+        self._cluster = ceph.shared(test)
+        self._prefix = ceph.new_prefix()
+        self._hosts: dict[str, initiators.RbdHost] = {}
+
+    def options(self) -> dict[str, Any]:
+        """Return the options for the cluster."""
+        return self._cluster.options(self._prefix)
+
+    def host(self, name: str) -> initiators.RbdHost:
+        """Return a host that runs QEMU."""
+        if name not in self._hosts:
+            self._hosts[name] = self.useFixture(initiators.RbdHost(self.test, name))
+        return self._hosts[name]
+
+    def open(self, name: str, info: initiators.ConnectionInfo) -> initiators.OpenVolume:
+        """Open the image, and not again."""
+        return initiators.OpenImage(self.host(name), info)
+
+    def add_object(self, size_bytes: int) -> dict[str, str]:
+        """Add an image."""
+        name = f"added-{self._prefix}"
+        self._cluster.create_image(name, size_bytes, self.pools[0])
+        return {"source-name": f"{self.pools[0]}/{name}"}
+
+    def use_object(self, reference: Mapping[str, str]) -> AbstractContextManager[Any]:
+        """Open the image."""
+        return self._cluster.open_image(reference["source-name"].rpartition("/")[2], self.pools[0])
+
+    def restart(self, driver: base.Driver) -> None:
+        """Kill the monitor and the OSD, and start them again."""
+        self._cluster.restart()
+
+    def orphans(self) -> list[str]:
+        """List images with their snapshots, other objects, and users."""
+        beginnings = [
+            f"{kind}{name}{self._prefix}" for kind in ("", "rbd_id.") for name in ("", "added-")
+        ]
+        found = [f"{item}" for pool in self.pools for item in self._images(pool).items()]
+        objects = [self._cluster.objects(*beginnings, pool=pool) for pool in self.pools]
+        return [*found, *itertools.chain(*objects), *self._users()]
+
+    def seen(self, driver: base.Driver) -> Any:
+        """Return the images, their sizes, the users and the blocklist."""
+        objects = [self._cluster.objects(self._prefix, pool=pool) for pool in self.pools]
+        seen = ([self._images(pool) for pool in self.pools], objects)
+        blocklist = sorted(self._cluster.blocklist())
+        return *seen, dict(driver.list_volumes()), self._users(), blocklist
+
+    def _images(self, pool: str) -> dict[str, list[str]]:
+        return self._cluster.images(self._prefix, pool)
+
+    def _users(self) -> list[str]:
+        every = self._cluster.command("auth ls")["auth_dump"]
+        return [f"{user}" for user in every if self._prefix in user["entity"]]
+
+
+class CephPools(Ceph):
+    """The same with two pools."""
+
+    pools = ("fast", ceph.POOL)
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        super().__init__(test)
+        self._cluster.add_pool("fast")
+
+    def options(self) -> dict[str, Any]:
+        """Return the options with both pools."""
+        return {**super().options(), "rbd_pools": ",".join(self.pools)}
+
+
 class FakeLio(Backend):
     """Fakes of lvm2 and configfs: no bytes move; attachd/tests/lab has real ones."""
 
@@ -481,6 +567,7 @@ BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {
     "file": [Files, LoopDevices],
     "lvm": [FakeLio, FakeThickLio, FakeLioPools, FakeNvmet],
     "nfs": [NfsShare, NfsPools],
+    "rbd": [Ceph, CephPools],
     "tgt": [Tgt],
 }
 

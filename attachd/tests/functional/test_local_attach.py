@@ -21,6 +21,7 @@ from attachd.client import Client
 from attachd.drivers import loop
 from attachd.tests.contract import backends
 from attachd.tests.fixtures import (
+    ceph,
     deployments,
     fork_crash,
     http_client,
@@ -341,6 +342,25 @@ class _OnTargets:
 @full_only("crash")
 class LifeOnTargetsTest(_OnTargets, _Life, Case):
     pass
+
+
+@full_only("storage")
+class LifeOnImagesTest(_Life, Case):
+    """The same on images of Ceph."""
+
+    WAY = "user-space"
+
+    def serve(self):
+        """Start the service and return its URL."""
+        requirements.require_device(self, "/dev/fuse")
+        requirements.require_tool(self, "qemu-storage-daemon")
+        self.cluster, self.prefix = ceph.shared(self), ceph.new_prefix()
+        self.cluster.require_statistics(self)
+        self.hasten()
+        return self.start(settings("rbd", self.cluster.options(self.prefix)))
+
+    def assert_nothing_is_exported(self):
+        self.assertEqual([], self.cluster.users(self.prefix))
 
 
 class KilledOnTargetsTest(_OnTargets, KilledTest):

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Existing images that become volumes, and volumes that become images again, without a copy.
+
+An image is renamed: it keeps its id, by which its data is found, and its snapshots.
+"""
+
+import abc
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from attachd import exception
+from attachd.drivers import base
+from attachd.drivers.abilities import ManageableObject, ManageExisting
+from attachd.drivers.rbd import bindings, images, users
+from attachd.drivers.rbd.cluster import Cluster
+
+_KEY: Final = "source-name"
+_MANAGED: Final = "already managed"
+_FEATURES: Final = (
+    *("LAYERING", "STRIPINGV2", "EXCLUSIVE_LOCK", "OBJECT_MAP", "FAST_DIFF", "DEEP_FLATTEN"),
+)
+"""The features of images whose objects the users of attachments reach."""
+
+
+class ExistingImages:
+    """The images that can become volumes.
+
+    They are named "IMAGE" if the backend has one pool, and "POOL/IMAGE" in any case.
+    """
+
+    def __init__(self, cluster: Cluster, naming: users.Naming, pools: images.Pools) -> None:
+        self._cluster = cluster
+        self._naming = naming
+        self._pools = pools
+
+    def list(self) -> list[ManageableObject]:
+        """List the volumes, and the other images of the pools, without incomplete copies."""
+        return [item for found in self._pools for item in self._list(found)]
+
+    def _list(self, found: images.Images) -> Sequence[ManageableObject]:
+        volumes = [self._managed(found, *item) for item in found.sizes().items()]
+        with found.open_pool() as pool, self._errors("The images could not be listed"):
+            ids = images.list_ids(pool)
+            copies = set(found.copies())
+            names = [name for name in ids if name not in copies and not self._volume_id(name)]
+            items = [self._describe(found, pool, ids, name) for name in sorted(names)]
+        return volumes + [item for item in items if item]
+
+    def get(self, reference: Mapping[str, str]) -> ManageableObject:
+        """Return one of them, by the name of its image.
+
+        :raises InvalidInput: of the field "ref": there is none
+        """
+        found, name = self._parse(reference)
+        with found.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
+            ids = images.list_ids(pool)
+            volume_id = self._volume_id(name)
+            if volume_id and name in ids:
+                return self._managed(found, volume_id, found.sizes().get(volume_id, 0))
+            if item := self._describe(found, pool, ids, name):
+                return item
+        reason = f"Pool {found.pool} has no such image."
+        raise exception.InvalidInput(field="ref", value=dict(reference), reason=reason)
+
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
+        """Make a volume of an image, unless it is one already; see ManageExisting.manage()."""
+        (found, name), target = self._parse(reference), self._naming.image(volume.id)
+        doing = f"Volume {volume.id} could not be managed"
+        if self._pools.get(volume.pool) not in {found, None}:
+            raise exception.BackendError(f"{doing}: its pool is {volume.pool}.", final=True)
+        with found.open_pool() as pool, self._errors(doing):
+            if target not in images.list_ids(pool):
+                self._check(volume, reference)
+                found.check_unused(pool, name)
+                with images.open_image(pool, name) as image:
+                    images.grow(image, volume.size_gib)
+            images.rename(pool, name, target)
+
+    def unmanage(self, volume: base.VolumeRef) -> None:
+        """Make an image of a volume again; see ManageExisting.unmanage()."""
+        name = f"{self._naming.prefix}unmanaged.{volume.id}"
+        self._pools.find(volume).release(volume.id, name)
+
+    def _check(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
+        try:
+            found = self.get(reference)
+        except exception.InvalidInput as error:
+            raise exception.BackendError(f"{error}", final=True) from error
+        size = volume.size_gib * images.GIB
+        refusal = found.refusal or ("It has grown meanwhile." if found.size_bytes > size else "")
+        if refusal:
+            raise exception.BackendError(
+                f"The image {found.reference[_KEY]} cannot be managed. {refusal}", final=True
+            )
+
+    def _parse(self, reference: Mapping[str, str]) -> tuple[images.Images, str]:
+        """Return the images of the pool that a reference names, and the name of the image."""
+        text = reference.get(_KEY)
+        pool, slash, name = text.rpartition("/") if isinstance(text, str) else ("", "", "")
+        if not slash and len(self._pools) == 1:
+            pool = self._naming.pools[0]
+        found = self._pools.get(pool)
+        if found and name:
+            return found, name
+        raise exception.InvalidInput(
+            field="ref",
+            value=dict(reference),
+            reason=f"It must have the key {_KEY} with the name of an image, as POOL/IMAGE, and "
+            f"the pool must be {' or '.join(self._naming.pools)}.",
+        )
+
+    def _reference(self, found: images.Images, name: str) -> Mapping[str, str]:
+        return {_KEY: f"{found.pool}/{name}" if len(self._pools) > 1 else name}
+
+    def _pool(self, found: images.Images) -> str:
+        return found.pool if len(self._pools) > 1 else ""
+
+    def _volume_id(self, name: str) -> str:
+        return self._naming.volume_id(name) or ""
+
+    def _managed(self, found: images.Images, volume_id: str, size: int) -> ManageableObject:
+        reference = self._reference(found, self._naming.image(volume_id))
+        return ManageableObject(reference, size, _MANAGED, volume_id, self._pool(found))
+
+    def _describe(
+        self, found: images.Images, pool: Any, ids: Mapping[str, str], name: str
+    ) -> ManageableObject | None:
+        """Describe an image that is no volume; None: it does not exist."""
+        try:
+            with images.open_image(pool, name, read_only=True) as image:
+                refusal = self._refusal(found, pool, image, ids, name)
+                reference, where = self._reference(found, name), self._pool(found)
+                return ManageableObject(reference, image.size(), refusal, pool=where)
+        except bindings.load().rbd.ImageNotFound:
+            return None
+
+    def _refusal(
+        self, found: images.Images, pool: Any, image: Any, ids: Mapping[str, str], name: str
+    ) -> str:
+        """Return why an image cannot become a volume; "" if it can."""
+        if not image.size():
+            return "It is empty."
+        if watches := found.list_foreign_watches(pool, name):
+            return f"It is in use: the client {watches[0].address} has it open."
+        if snapshots := [item["name"] for item in image.list_snaps()]:
+            return f"It has snapshots ({', '.join(snapshots)}): delete them."
+        if unusable := _unusable(image, ids, name):
+            return unusable
+        return self._describe_users(users.Image(found.pool, name, ids[name]))
+
+    def _describe_users(self, image: users.Image) -> str:
+        """Return which users have capabilities for an image alone; "": none."""
+        for entity, caps in self._cluster.users().items():
+            if users.reaches(caps, image):
+                return f"The cephx user {entity} may use it: delete it, or its capabilities."
+        return ""
+
+    def _errors(self, doing: str) -> Any:
+        return self._cluster.errors(doing)
+
+
+class ManageImages(ManageExisting):
+    """The ability to manage existing images.
+
+    :ivar existing_images: set by the driver
+    """
+
+    existing_images: ExistingImages
+
+    @abc.abstractmethod
+    def check_not_exported(self, volume: base.VolumeRef) -> None:
+        """Refuse a volume that is exported."""
+
+    def list_manageable(self) -> Iterable[ManageableObject]:
+        """List the volumes, and the other images."""
+        return self.existing_images.list()
+
+    def get_manageable(self, reference: Mapping[str, str]) -> ManageableObject:
+        """Return one of them, by the name of its image: ``source-name``."""
+        return self.existing_images.get(reference)
+
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
+        """Rename an image to a volume."""
+        self.existing_images.manage(volume, reference)
+        return {}
+
+    def unmanage(self, volume: base.VolumeRef) -> None:
+        """Rename the volume's image to ``PREFIXunmanaged.ID``; refused while it has users."""
+        self.check_not_exported(volume)
+        self.existing_images.unmanage(volume)
+
+
+def _unusable(image: Any, ids: Mapping[str, str], name: str) -> str:
+    """Return why users of attachments could not use an image; "": they can."""
+    rbd = bindings.load().rbd
+    if image.old_format():
+        return "It has the first format of images: copy it with 'rbd migration'."
+    if image.overlap():
+        return "It shares data with another image: separate them with 'rbd flatten'."
+    features = image.features()
+    for feature in _FEATURES:
+        features &= ~getattr(rbd, f"RBD_FEATURE_{feature}")
+    if features:
+        names = ", ".join(_feature_names(features))
+        return f"It has features that hosts of volumes cannot use: {names}."
+    if other := images.find_similar(ids, name):
+        return f"Its id begins like that of the image {other}: copy it."
+    return ""
+
+
+def _feature_names(features: int) -> list[str]:
+    known = {
+        value: name.removeprefix("RBD_FEATURE_").lower().replace("_", "-")
+        for name, value in vars(bindings.load().rbd).items()
+        if name.startswith("RBD_FEATURE_")
+    }
+    bits = (1 << number for number in range(features.bit_length()) if features >> number & 1)
+    return [known.get(bit, hex(bit)) for bit in bits]
