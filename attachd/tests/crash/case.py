@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Test cases of a deployment whose processes are killed; see test_crash_points*.py."""
 
+from collections.abc import Sequence
 import os
 import sys
 import unittest
 
 from attachd.tests.crash import attachment_calls, legacy_calls, runner, volume_calls
+from attachd.tests.crash.calls import Call
 from attachd.tests.crash.deployment import CrashDeployment
 
 REQUESTED = os.environ.get("ATTACHD_TEST_CRASH_POINTS", "")
@@ -19,6 +21,7 @@ _MISSED = 0.05
 class CrashCase:
     """Kills processes at points of calls; a subclass says which and where.
 
+    :cvar calls: which calls
     :cvar share: how many points are tried by default; 0: as many as there are steps
     """
 
@@ -26,6 +29,7 @@ class CrashCase:
     managers = 1
     survivors = "a new one"
     share = 0
+    calls: Sequence[type[Call]] = CALLS
 
     @classmethod
     def setUpClass(cls):
@@ -33,7 +37,7 @@ class CrashCase:
         cls.owner = unittest.TestCase()
         cls.addClassCleanup(cls.owner.doCleanups)
         cls.deployment = cls.new_site()
-        cls.recorded = {kind: runner.record(cls.deployment, kind) for kind in CALLS}
+        cls.recorded = {kind: runner.record(cls.deployment, kind) for kind in cls.calls}
         cls.deaths = cls.chosen(runner.all_crashes(cls.recorded))
 
     @classmethod

@@ -18,6 +18,7 @@ from oslo_messaging.rpc import server as rpc_server
 
 from attachd.db.engine import session
 from attachd.drivers import abilities, base, command
+from attachd.drivers.rbd import cluster
 from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, background_tasks
 from attachd.manager.ha import recovery
@@ -46,6 +47,7 @@ def install() -> None:
     _of_drivers()
     _of_tools()
     _of_requests_to_tgtd()
+    _bracket(cluster.Cluster, "_change", lambda _cluster, request: f"ceph {request['prefix']}")
     _of_files()
     _of_long_work()
     _of_recovery()
