@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver of attachd, and the backend that its tests use."""
