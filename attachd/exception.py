@@ -269,6 +269,15 @@ class NotMultiattach(Conflict):
     )
 
 
+class HostFenced(Conflict):
+    """The host may not attach until it was started again, or an administrator lifts the fence."""
+
+    msg_fmt = (
+        "Host %(host)s is fenced since %(since)s, because: %(reason)s. Start it again, or have an "
+        "administrator lift the fence: openstack volume host unfence %(host)s"
+    )
+
+
 class AttachmentInUse(Conflict):
     """A server of Compute uses the volume: detach it there."""
 

@@ -340,6 +340,8 @@ attachments = sa.Table(
     sa.Column("by_service", sa.Boolean),
     # the driver's own secrets of the connection
     sa.Column("provider_secrets", EncryptedJson),
+    # whether it is fenced: its removal needs the backend's proof that its host has no access
+    sa.Column("fenced", sa.Boolean),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
@@ -412,6 +414,26 @@ agents = sa.Table(
     sa.Column("initiators", Json),
     # those of its devices that had no attachment; NULL: none
     sa.Column("orphan_devices", Json),
+    # of the operating system, drawn at each start; NULL: the agent does not report it
+    sa.Column("boot_id", sa.String(64)),
+    **MARIADB_OPTIONS,
+)
+
+# The hosts that were ever fenced; while they are, nothing is attached there.
+host_fences = sa.Table(
+    "host_fences",
+    METADATA,
+    sa.Column("host", sa.String(255), primary_key=True),
+    # how often it was fenced
+    sa.Column("generation", sa.Integer, nullable=False, default=0),
+    # since when, why and by whom; NULL: it is not fenced any more
+    sa.Column("fenced_at", Moment),
+    sa.Column("reason", sa.String(255)),
+    sa.Column("user_id", sa.String(64)),
+    # of the host's agent when it was fenced; NULL: not known
+    sa.Column("boot_id", sa.String(64)),
+    *timestamps(),
+    sa.Index(None, "fenced_at"),
     **MARIADB_OPTIONS,
 )
 

@@ -72,6 +72,11 @@ _TYPE_SPECS = (
     .label("type_specs")
 )
 
+# Whether any host is fenced; if so, the host in question is looked up.
+_ANY_FENCED = (
+    sa.exists().where(models.host_fences.c.fenced_at.is_not(None)).label("any_host_fenced")
+)
+
 TYPE_COLUMNS: Final = (_TYPE_SPECS, _BACK_END_QOS)
 """What a driver gets of a volume's type: its extra specs, and the QoS specs for the backend."""
 
@@ -87,10 +92,12 @@ _LOCK = (
 )
 LOCK_VOLUME: Final = CompiledStatement(_LOCK)
 LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(
-    _LOCK.add_columns(_TYPE_SPECS, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota"))
+    _LOCK.add_columns(
+        _TYPE_SPECS, _ANY_FENCED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
+    )
 )
 LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(
-    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS)
+    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS, _ANY_FENCED)
 )
 LOCK_VOLUME_TO_DISCONNECT: Final = CompiledStatement(_LOCK.add_columns(*_DRIVER_COLUMNS))
 UPDATE_VOLUME: Final = CompiledStatement(

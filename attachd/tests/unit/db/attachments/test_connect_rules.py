@@ -25,6 +25,7 @@ VOLUME = {
     "multiattach": False,
     "admin_metadata": {},
     "type_specs": None,
+    "any_host_fenced": False,
 }
 
 
