@@ -2,7 +2,9 @@
 """The reports of an agent: the connector properties of its host, and its devices."""
 
 import math
+from pathlib import Path
 from time import monotonic
+from typing import Final
 
 from attachd import exception
 from attachd.agent import block_device
@@ -18,6 +20,9 @@ CONNECTOR_TTL = 60.0
 """Seconds that connector properties are cached: to find them takes several commands."""
 
 
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
 class HostReporter:
     """Builds the reports; used by one thread only.
 
@@ -31,6 +36,7 @@ class HostReporter:
         self._connector_read_at = -math.inf
         self._call: TimeboxedCall[Report] = TimeboxedCall()
         self._last: Report | None = None
+        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
 
     def report(self) -> Report:
         """Return a report; a problem of the host is a part of it.
@@ -50,6 +56,7 @@ class HostReporter:
             "connector_type": self._host.connector.TYPE,
             "version": version(),
             "error": None,
+            "boot_id": self._boot_id,
         }
 
     def _build(self) -> Report:

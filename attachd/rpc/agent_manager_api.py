@@ -9,6 +9,7 @@ Version history of the contract:
 * 1.0: report, desired_state, connected, connect_failed, disconnected, detach_refused
 * 2.0: the same, in the virtual host of the agents; each host gets the secrets of a connection
   until it has reported the device
+* 2.1: a report may have the boot id of the host
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import oslo_messaging as messaging
 from attachd import context, exception
 from attachd.rpc import agent_transport
 
-VERSION = "2.0"
+VERSION = "2.1"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
@@ -51,6 +52,7 @@ class Report(TypedDict):
     :ivar connector_type: "kernel" or "user-space"
     :ivar version: of attachd
     :ivar error: a problem of the host, such as why nothing can be attached; None: none
+    :ivar boot_id: of the operating system, drawn at each start
     """
 
     connector: dict[str, Any] | None
@@ -58,6 +60,7 @@ class Report(TypedDict):
     connector_type: str
     version: str
     error: str | None
+    boot_id: NotRequired[str]
 
 
 class DesiredState(TypedDict):

@@ -57,6 +57,7 @@ _REPORT: Final = {
         "connector_type": _SHORT,
         "version": _SHORT,
         "error": {"type": ["string", "null"]},
+        "boot_id": {**_ID, "maxLength": 64},
     },
     "required": ["connector", "devices", "connector_type", "version", "error"],
     "additionalProperties": False,

@@ -26,6 +26,7 @@ REPORT: Any = {
     "connector_type": "kernel",
     "version": "1",
     "error": None,
+    "boot_id": "b",
 }
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
 
@@ -136,6 +137,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
     FINGERPRINTS: ClassVar = {
         "1.0": "fac3a33f65b97d7a349fef6baa17d318",
         "2.0": "ea829f4656183b34fdafdcc08c45f45b",
+        "2.1": "ddccf7a551f937c78ca022d6b2f4ab56",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of an agent describes its host, and the manager accepts it."""
 
+from pathlib import Path
 from unittest import mock
 
 from attachd import service
@@ -41,6 +42,7 @@ class ReportTest(fake_host.FakeHostCase):
             "connector_type": "file",
             "version": service.version(),
             "error": None,
+            "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
         }
         self.assertEqual(expected, self.report())
 
