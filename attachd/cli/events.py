@@ -33,6 +33,7 @@ TYPES: Final = (
     "detach_refused",
     "disconnecting",
     DELETED,
+    "fenced",
     "connect_failed",
     "connect_unknown",
     "disconnect_failed",

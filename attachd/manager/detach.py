@@ -6,22 +6,24 @@ The endpoint calls it for clients, and recovery for operations that a dead manag
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from oslo_log import log
 
 from attachd import exception
 from attachd.db import models
 from attachd.db.agents import store as agents
+from attachd.db.attachments import events
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.db.volumes import store as volumes_db
-from attachd.manager import backends, flow_runner, notify
+from attachd.manager import backends, fencing, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ha.joint_work import Begin
 from attachd.manager.ha.volume_lease import VolumeLease
+from attachd.rpc.manager_api import Proof
 from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
@@ -41,7 +43,8 @@ def detach(
     :returns: the rows of the volume's remaining attachments, as clients know them
     :raises: as manager_api.detach()
     """
-    return _detach(backend, attachment_id, volume_id, _in_states(states), _no_message)
+    guard = _in_states(states)
+    return _detach(backend, attachment_id, volume_id, guard, _no_message).remaining
 
 
 def force_detach(
@@ -53,15 +56,34 @@ def force_detach(
 ) -> list[db.Row]:
     """Do as :func:`detach`, and store a message to the attachment's user that this user did it.
 
+    The user is trusted that the host is off: a fence that cannot be proved is not waited for.
+
     :raises: as manager_api.force_detach()
     """
+    allowed = _in_states(states)
     return _detach(
         backend,
         attachment_id,
         volume_id,
-        _in_states(states),
+        lambda locked: {**allowed(locked), "fenced": False},
         lambda row: notify.force_detach_message(row, user_id),
-    )
+    ).remaining
+
+
+def fence(backend: Backend, attachment_id: str, volume_id: str, user_id: str | None) -> Proof:
+    """Do as :func:`force_detach`, and prove that the host has no access any more.
+
+    :raises: as manager_api.fence()
+    """
+
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        return {**attachment_rows.next_generation(locked.attachment), "fenced": True}
+
+    def on_begin(row: db.Row) -> None:
+        notify.force_detach_message(row, user_id)
+
+    proof = _detach(backend, attachment_id, volume_id, guard, on_begin).proof
+    return proof or fencing.NEVER_CONNECTED
 
 
 def finish_detach(backend: Backend, row: db.Row) -> None:
@@ -183,13 +205,24 @@ def _in_states(states: Collection[str] | None) -> Guard:
     return guard
 
 
+class _Detached(NamedTuple):
+    """The result of a detach.
+
+    :ivar remaining: the rows of the volume's remaining attachments, as clients know them
+    :ivar proof: of a fenced attachment; None: it was not fenced, or never connected
+    """
+
+    remaining: list[db.Row]
+    proof: Proof | None
+
+
 def _detach(
     backend: Backend,
     attachment_id: str,
     volume_id: str,
     guard: Guard,
     on_begin: Callable[[db.Row], None],
-) -> list[db.Row]:
+) -> _Detached:
     backend.check_ready()
     with backend.work(Begin(attachment_id, volume_id, Event.DISCONNECT, guard)) as work:
         moved, lease = work.moved, work.lease
@@ -197,13 +230,14 @@ def _detach(
         notify.attachment_event(backend, "detach.start", moved)
         row = moved.attachment
         try:
-            _revoke(backend, moved.volume, row, _end_connections(backend, moved, lease))
+            others = _end_connections(backend, moved, lease)
+            proof = _revoke(backend, moved.volume, row, others)
         except flow_runner.FlowFailed as failure:
             _record_failure(moved, failure, lease)
             raise _disconnect_failed(row, failure) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
-        return attachment_rows.visible(remaining.others)
+        return _Detached(attachment_rows.visible(remaining.others), proof)
 
 
 def _end_connections(backend: Backend, moved: Moved, lease: VolumeLease) -> list[db.Row]:
@@ -270,16 +304,25 @@ def close_connection(backend: Backend, row: db.Row, lease: VolumeLease, *, named
         ) from failure
 
 
-def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> None:
+def _revoke(
+    backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.Row]
+) -> Proof | None:
+    """Revoke the access of a row's host, and of a fenced one store and return the proof."""
     if row["connector"] is None:
-        return  # It was never connected, so the backend has no export of it.
+        return None  # It was never connected, so the backend has no export of it.
     request = attachment_flows.RevokeRequest(
         backend.driver,
         backends.volume_ref(volume),
         backends.export(row),
         backends.live_exports(others),
     )
-    flow_runner.run_cached(attachment_flows.build_detach, {"request": request})
+    if not row["fenced"]:
+        flow_runner.run_cached(attachment_flows.build_detach, {"request": request})
+        return None
+    provided = flow_runner.run_cached(attachment_flows.build_fence, {"request": request})
+    proof: Proof = provided["proof"]
+    events.record_fenced(row, proof)
+    return proof
 
 
 def _record_failure(moved: Moved, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:

@@ -132,6 +132,13 @@ class Endpoint(_VolumeMethods):
             detach.force_detach(self._backend, attachment_id, volume_id, context.user_id, states)
         )
 
+    @expected_errors
+    def fence(
+        self, context: RequestContext, attachment_id: str, volume_id: str
+    ) -> manager_api.Proof:
+        """See manager_api.fence()."""
+        return detach.fence(self._backend, attachment_id, volume_id, context.user_id)
+
     def process_pending(self, _context: RequestContext, attachment_id: str) -> None:
         """See manager_api.process_pending()."""
         recovery.process_pending(self._backend, attachment_id)

@@ -10,6 +10,7 @@ Version history of the contract:
 * 1.2: compare_exports
 * 1.3: manage_volume, unmanage_volume, list_manageable, get_manageable
 * 1.4: get_reservation
+* 1.5: fence
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -19,6 +20,7 @@ upgraded.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 import contextlib
 import copy
+import enum
 from typing import Any, Final, TypedDict
 
 from attachd.context import RequestContext
@@ -26,7 +28,7 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.4"
+VERSION = "1.5"
 
 _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     "check_attach": IntroducedIn("1.1"),
@@ -36,6 +38,7 @@ _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
         IntroducedIn("1.3"),
     ),
     "get_reservation": IntroducedIn("1.4"),
+    "fence": IntroducedIn("1.5"),
 }
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
@@ -167,6 +170,51 @@ def _disconnect(
             states=None if states is None else sorted(states),
         )
     return remaining
+
+
+FENCING: Final = "fencing"
+"""The capability of a backend that is a value of :class:`Fencing`."""
+
+
+class Fencing(enum.StrEnum):
+    """How sure it is that a host has no access any more, after its attachment was fenced."""
+
+    PROVED = "proved"
+    """The backend lists neither the host nor a session of it."""
+    ASSERTED = "asserted"
+    """The backend says so, and cannot list who has access."""
+    NONE = "none"
+    """A host that has the volume open may keep it."""
+
+
+class Proof(TypedDict):
+    """What is known of the access of a fenced host.
+
+    :ivar result: a :class:`Fencing`, but not NONE
+    :ivar observed_at: times at which the backend was asked, in UTC; the access ended before
+    :ivar observed: what was seen then, in sentences
+    """
+
+    result: str
+    observed_at: list[str]
+    observed: list[str]
+
+
+def fence(context: RequestContext, attachment: Attachment) -> Proof:
+    """Revoke the host's access, prove that, and delete the attachment.
+
+    :raises AttachmentNotFound: it is deleted; if it was fenced, there is an event with the proof
+    :raises DisconnectFailed: the host may still have access; the attachment is in
+        ``error_detaching``, and is tried again
+    :raises TooManyCalls: the volume or the project has too many waiting calls
+    :raises ManagerTimeout: no answer in time; the operation may continue
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
+    """
+    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
+        proof: Proof = _manager(attachment.backend).call(
+            context, "fence", attachment_id=attachment.id, volume_id=attachment.volume_id
+        )
+    return proof
 
 
 def process_pending(context: RequestContext, attachment: Attachment) -> None:

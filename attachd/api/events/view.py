@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 import datetime
+from types import MappingProxyType
 from typing import Any, Final, NotRequired, TypedDict
 
 from attachd.db.attachments import events
@@ -12,6 +13,13 @@ Row = Mapping[str, Any]
 
 _DETAILS: Final = ("host", "instance_uuid", "user_id", "request_id", "global_request_id")
 _INTERNALS: Final = ("agent", "process", "error")
+_STATES: Final = MappingProxyType(
+    {
+        events.DETACH_REFUSED: AttachmentState.ATTACHED,
+        events.FENCED: AttachmentState.DISCONNECTING,
+    }
+)
+"""The states of an attachment after events that are not named after one."""
 
 
 class Step(TypedDict):
@@ -26,13 +34,27 @@ class Step(TypedDict):
     failed: bool
 
 
+class Proof(TypedDict):
+    """What is known of the access of a fenced host.
+
+    :ivar result: "proved": the backend lists neither a holder nor a session of it; "asserted": the
+        backend says that it has ended the access, and cannot list it
+    :ivar observed_at: times at which the backend was asked; the access had ended before the first
+    :ivar observed: what was seen, in sentences
+    """
+
+    result: str
+    observed_at: list[str]
+    observed: list[str]
+
+
 class Event(TypedDict):
     """A change of an attachment.
 
     :ivar revision: its number among all events; null: not assigned yet
     :ivar type: the new state: "reserved", "connecting", "connected", "attached", "withdrawing",
-        "detach_refused", "disconnecting", "deleted", "connect_failed", "connect_unknown" or
-        "disconnect_failed"
+        "detach_refused", "disconnecting", "deleted", "fenced", "connect_failed",
+        "connect_unknown" or "disconnect_failed"
     :ivar status: the attachment's status after the change
     :ivar occurred_at: time of the change
     :ivar began_at: time when the work began that led to it; null: it took no time
@@ -42,6 +64,7 @@ class Event(TypedDict):
     :ivar agent: the host whose agent does the work; for administrators only, as the next two
     :ivar process: that did the work: host and process id
     :ivar error: of the backend or the agent
+    :ivar proof: of type "fenced": what the backend has shown of the host's access
     """
 
     revision: int | None
@@ -62,6 +85,7 @@ class Event(TypedDict):
     agent: NotRequired[str | None]
     process: NotRequired[str | None]
     error: NotRequired[str | None]
+    proof: NotRequired[Proof]
 
 
 def event(row: Row, *, internals: bool) -> dict[str, Any]:
@@ -81,6 +105,7 @@ def event(row: Row, *, internals: bool) -> dict[str, Any]:
         "seconds": details.get("seconds"),
         "steps": details.get("steps", []),
         **{name: details.get(name) for name in shown},
+        **({"proof": details["proof"]} if "proof" in details else {}),
     }
 
 
@@ -88,8 +113,5 @@ def status(type_: str) -> str:
     """Return the status of an attachment after an event."""
     if type_ == events.DELETED:
         return events.DELETED
-    return (
-        AttachmentState.ATTACHED.wire
-        if type_ == events.DETACH_REFUSED
-        else AttachmentState(type_).wire
-    )
+    state = _STATES.get(type_)
+    return (state or AttachmentState(type_)).wire

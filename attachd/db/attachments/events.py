@@ -34,8 +34,10 @@ _EVENT_SEQUENCE = models.event_sequence
 
 DETACH_REFUSED: Final = "detach_refused"
 DELETED: Final = "deleted"
-TYPES: Final = (*(state.value for state in AttachmentState), DETACH_REFUSED, DELETED)
-"""The types of events: a state of the attachment, detach refused by its host, or deleted."""
+FENCED: Final = "fenced"
+TYPES: Final = (*(state.value for state in AttachmentState), DETACH_REFUSED, DELETED, FENCED)
+"""The types of events: a state of the attachment; detach refused by its host; deleted; or fenced:
+its host has no access any more, and the event has the proof."""
 
 BATCH = 500
 """The number of events that get their revisions in one transaction."""
@@ -66,6 +68,7 @@ def record(
     row: Mapping[str, Any],
     type_: str,
     error: str | None = None,
+    **more: Any,
 ) -> None:
     """Add an event to a transaction, unless clients do not see such a row.
 
@@ -73,6 +76,7 @@ def record(
 
     :param row: columns of the attachment, at least ``id``, ``project_id``, ``volume_id``
     :param type_: one of TYPES
+    :param more: further details
     """
     if row.get("kind", "attachment") not in states.VISIBLE_KINDS:
         return
@@ -82,12 +86,40 @@ def record(
         "volume_id": row["volume_id"],
         "attachment_id": row["id"],
         "type": type_,
-        "details": _details(row, error),
+        "details": {**_details(row, error), **more},
     }
     if _thread.collected is None:
         _INSERT.execute(connection, event)
     else:
         _thread.collected.append(event)
+
+
+@retried
+def record_fenced(row: Mapping[str, Any], proof: Mapping[str, Any]) -> None:
+    """Add an event of an attachment that is fenced.
+
+    :param row: as of :func:`record`
+    :param proof: as of manager.fencing.Proof
+    """
+    with session.writer() as connection:
+        record(connection, row, FENCED, proof=dict(proof))
+
+
+@retried
+def list_proofs(attachment_ids: Collection[str], volume_id: str | None = None) -> dict[str, Row]:
+    """Return the last proof of each of some attachments that were fenced, by their ids.
+
+    :param volume_id: only those of this volume; None: of any
+    """
+    statement = (
+        sa.select(_EVENTS.c.attachment_id, _EVENTS.c.details)
+        .where(_EVENTS.c.attachment_id.in_(attachment_ids), _EVENTS.c.type == FENCED)
+        .order_by(_EVENTS.c.id)
+    )
+    if volume_id is not None:
+        statement = statement.where(_EVENTS.c.volume_id == volume_id)
+    with session.reader() as connection:
+        return {row[0]: row[1]["proof"] for row in connection.execute(statement)}
 
 
 class _Thread(threading.local):

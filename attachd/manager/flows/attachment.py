@@ -13,6 +13,8 @@ from taskflow.types import failure
 
 from attachd import exception
 from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef, WithSecrets
+from attachd.manager import fencing
+from attachd.rpc.manager_api import Proof
 from attachd.telemetry.tracing import step
 
 LOG = log.getLogger(__name__)
@@ -27,6 +29,7 @@ class GrantRequest:
     :ivar others: returns the volume's other live exports, once access has to be revoked
     :ivar save: stores the driver's answer
     :ivar must_stay: called after a failure: returns whether the host keeps its access nevertheless
+    :ivar check_fence: called before the driver; raises HostFenced
     :ivar repeated: an earlier try was interrupted and may have granted access, independent of the
         result of this one
     """
@@ -37,6 +40,7 @@ class GrantRequest:
     others: Callable[[], Sequence[Export]]
     save: Callable[[GrantAnswer], None]
     must_stay: Callable[[], bool]
+    check_fence: Callable[[], None]
     repeated: bool = False
 
 
@@ -63,6 +67,11 @@ def build_detach() -> linear_flow.Flow:
     return linear_flow.Flow("detach").add(Revoke())
 
 
+def build_fence() -> linear_flow.Flow:
+    """Return the flow.  Store: ``request``, a RevokeRequest; it provides ``proof``."""
+    return linear_flow.Flow("fence").add(Fence())
+
+
 class Grant(task.Task):
     """The backend grants access to the host."""
 
@@ -70,6 +79,7 @@ class Grant(task.Task):
 
     def execute(self, request: GrantRequest) -> GrantAnswer:
         """Grant; see drivers.base.Driver.grant()."""
+        request.check_fence()
         with step("grant"):
             return request.driver.grant(request.volume, request.export)
 
@@ -98,6 +108,8 @@ class Grant(task.Task):
 def _surely_failed(result: Any) -> bool:
     if not isinstance(result, failure.Failure):
         return False
+    if isinstance(result.exception, exception.HostFenced):
+        return True
     return isinstance(result.exception, exception.BackendError) and result.exception.final
 
 
@@ -123,4 +135,19 @@ class Revoke(task.Task):
 
     def revert(self, **_flow: Any) -> bool:
         """Grant nothing again: the caller wants the revoke repeated, not undone."""
+        return False
+
+
+class Fence(task.Task):
+    """The backend ends the host's access, and shows that it has."""
+
+    default_provides = "proof"
+
+    def execute(self, request: RevokeRequest) -> Proof:
+        """Revoke and prove; see fencing.fence()."""
+        with step("fence"):
+            return fencing.fence(request.driver, request.volume, request.export, request.others)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Grant nothing again: the caller wants the fence repeated, not undone."""
         return False

@@ -15,6 +15,7 @@ from attachd.db.cluster import services
 from attachd.db.volumes import updates as volume_updates
 from attachd.drivers import abilities
 from attachd.drivers.base import Driver
+from attachd.manager import fencing
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
 from attachd.manager.ha.periodic_task import PeriodicTask
@@ -106,6 +107,7 @@ def _to_json(driver: Driver) -> dict[str, Any]:
         **stats.capabilities,
         **abilities.get_abilities(driver),
         **dataclasses.asdict(driver.promises),
+        manager_api.FENCING: fencing.get_fencing(driver).value,
     }
     return {**values, "capabilities": capabilities}
 

@@ -54,6 +54,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
         "get_manageable": Taken("reference"),
     },
     "1.4": {"get_reservation": Taken("volume_id")},
+    "1.5": {"fence": Taken("attachment_id volume_id")},
 }
 
 INTRODUCED = {
@@ -62,7 +63,7 @@ INTRODUCED = {
     "get_log_levels": IntroducedIn("1.2"),
     **{
         name: IntroducedIn("1.2")
-        for came in ("1.1", "1.2", "1.3", "1.4")
+        for came in ("1.1", "1.2", "1.3", "1.4", "1.5")
         for name in CAME[came]
     },
 }
@@ -76,7 +77,7 @@ def _made_up() -> Mapping[str, Mapping[str, Taken]]:
     first["attach"] = attach._replace(optional="")
     first["terminate_connections"] = terminate._replace(optional="")
     later = {"terminate_connections": terminate, "get_log_levels": log_levels}
-    later = {**later, **CAME["1.1"], **CAME["1.2"], **CAME["1.3"], **CAME["1.4"]}
+    later = {**later, **CAME["1.1"], **CAME["1.2"], **CAME["1.3"], **CAME["1.4"], **CAME["1.5"]}
     return {"1.0": first, "1.1": {"attach": attach}, "1.2": later}
 
 
@@ -120,6 +121,7 @@ def requests():
     ):
         yield functools.partial(detach, WHO, attachment, states)
     yield functools.partial(manager_api.process_pending, WHO, attachment)
+    yield functools.partial(manager_api.fence, WHO, attachment)
     for multiattach, rules in ((False, ("",)), (True, ("", "a:rule"))):
         volume = _volume(multiattach=multiattach)
         for denied_rule in rules:

@@ -17,7 +17,13 @@ class ViewTest(unittest.TestCase):
         self.assertEqual("error_detaching", found["disconnect_failed"])
 
     def test_event_has_declared_fields(self):
-        declared = set(view.Event.__annotations__)
+        declared = set(view.Event.__annotations__) - {"proof"}
         internal = {"agent", "process", "error"}
         self.assertEqual(declared, set(view.event(ROW, internals=True)))
         self.assertEqual(declared - internal, set(view.event(ROW, internals=False)))
+
+    def test_event_of_fenced_attachment_has_proof(self):
+        proof = {"result": "proved", "observed_at": [], "observed": []}
+        row = {**ROW, "type": "fenced", "details": {"proof": proof}}
+        shown = view.event(row, internals=False)
+        self.assertEqual(("detaching", proof), (shown["status"], shown["proof"]))

@@ -23,10 +23,18 @@ class AttachFlowTest(unittest.TestCase):
         self.driver = RecordingDriver()
         self.save = mock.Mock(return_value=None)
         self.must_stay = mock.Mock(return_value=False)
+        self.check_fence = mock.Mock(return_value=None)
 
     def _run(self, **values):
         request = attachment.GrantRequest(
-            self.driver, VOLUME, EXPORT, lambda: OTHERS, self.save, self.must_stay, **values
+            self.driver,
+            VOLUME,
+            EXPORT,
+            lambda: OTHERS,
+            self.save,
+            self.must_stay,
+            self.check_fence,
+            **values,
         )
         return flow_runner.run_cached(attachment.build_attach, {"request": request})
 
@@ -41,6 +49,15 @@ class AttachFlowTest(unittest.TestCase):
         self.assertEqual("fake", provided["driver_volume_type"])
         self.assertEqual(["grant"], self.driver.methods)
         self.must_stay.assert_not_called()
+
+    def test_attach_flow_of_fenced_host_calls_no_driver(self):
+        self.check_fence.side_effect = exception.HostFenced(host="h", since="now", reason="dead")
+        failed = self._fail()
+        self.assertIs(self.check_fence.side_effect, failed.cause)
+        self.assertTrue(failed.clean)
+        self.assertEqual([], self.driver.methods)
+        self.assertTrue(self._fail(repeated=True).clean)
+        self.assertEqual(["revoke"], self.driver.methods)
 
     def test_attach_flow_with_failed_save_revokes_and_spares_others(self):
         self.save.side_effect = exception.Conflict(reason="lost")
