@@ -65,6 +65,7 @@ NOUNS = (
     "services",
     "hosts",
     "agents",
+    "fencing",
     "events",
     "clusters",
     "info",

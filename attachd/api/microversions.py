@@ -159,6 +159,9 @@ EXT_BASE = _ext_row(
     "attachments, errors have codes, and an administrator may delete an attachment although "
     "Compute uses it, or by force.",
 )
+EXT_FENCING = _ext_row(
+    1, 1, "Hosts can be fenced, with the backend's proof, and attachments replace others."
+)
 EXT_LATEST = next(reversed(_ext_sentences))
 
 

@@ -29,14 +29,7 @@ QUERY_PARAMETERS: Final[Mapping[str, validation.Schema]] = {
 }
 """The documentation of the parameter."""
 
-_REASON: Final = Validator(
-    {
-        "type": "string",
-        "maxLength": 255,
-        "pattern": r"\S",
-        "description": "a reason that can be read",
-    }
-)
+_REASON: Final = Validator(validation.REASON)
 
 
 class AttachmentRef(NamedTuple):

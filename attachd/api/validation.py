@@ -30,6 +30,9 @@ NAME: Final[Schema] = {
     "description": "a text that can be seen",
 }
 
+REASON: Final[Schema] = {**TEXT, "pattern": r"\S", "description": "a reason that can be read"}
+"""Why an administrator overrides a check or fences a host."""
+
 BOOLEAN: Final[Schema] = {
     "enum": [
         *(True, "True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes", "y", "t"),

@@ -105,6 +105,13 @@ OPTIONS = [
         "and gets the secrets of its connections: for evaluation only. attachd-manage agent add "
         "makes hosts known otherwise.",
     ),
+    cfg.BoolOpt(
+        "lift_fences",
+        default=True,
+        help="Whether the fence of a host is lifted when its agent reports that the host was "
+        "started again and has no device left. A host that was taken over can report so, too: set "
+        "false where an administrator is to check each host that was fenced.",
+    ),
     cfg.StrOpt(
         "topic",
         default="attachd-agent",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications about volumes and types; called by the API and the manager.
+"""Notifications about volumes, types and hosts; called by the API and the managers.
 
 Without a configured driver they do nothing.  They never fail their caller, and never wait for the
 message queue: see sender.py.
 """
 
+from attachd.notifications.hosts import host
 from attachd.notifications.sender import enabled, flush, stop
 from attachd.notifications.types import failures_of_type, type_access, type_specs, volume_type
 from attachd.notifications.volumes import ATTACHMENT_COLUMNS, COLUMNS, urgent_volume, volume
@@ -15,6 +16,7 @@ __all__ = [
     "enabled",
     "failures_of_type",
     "flush",
+    "host",
     "stop",
     "type_access",
     "type_specs",

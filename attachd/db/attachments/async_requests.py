@@ -82,6 +82,22 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
     _request(attachment_id, volume_id, Event.DISCONNECT, guard)
 
 
+def fence(attachment_id: str, volume_id: str) -> None:
+    """Request that an attachment is disconnected and removed, with proof, and without its agent.
+
+    The result of an operation in progress on it can no longer be stored.
+
+    :raises AttachmentNotFound: it does not exist any more
+    """
+
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        if locked.attachment["fenced"]:
+            duplicates.check_not_requested(locked.attachment, AttachmentState.DISCONNECTING)
+        return {**attachment_rows.next_generation(locked.attachment), "fenced": True}
+
+    _request(attachment_id, volume_id, Event.DISCONNECT, guard)
+
+
 def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> None:
     """Request that an agent removes the device of an attachment, before anything else.
 

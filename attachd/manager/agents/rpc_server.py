@@ -10,9 +10,10 @@ import threading
 from oslo_log import log
 import oslo_messaging as messaging
 
-from attachd import exception
+from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.db import host_fences
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.manager.agents import desired_state, report_schema
@@ -73,6 +74,7 @@ class AgentEndpoint:
         _check_or_register(host, key)
         desired = desired_state.list_desired(host)
         agents.record_report(host, report, {item["attachment_id"] for item in desired})
+        _lift_fence(host, report)
         return desired
 
     @expected_errors
@@ -165,6 +167,19 @@ def _check_or_register(host: str, key: str) -> None:
         if agents.create(host, key):
             LOG.info("Host %s: registered a new agent", host)
         agents.check_key(host, key)  # another caller may have registered first
+
+
+def _lift_fence(host: str, report: agent_manager_api.Report) -> None:
+    """Lift the fence of a host that was started again since, and has no device left."""
+    boot_id = report.get("boot_id")
+    if not CONF.agent.lift_fences or not boot_id or report["devices"] or report["error"]:
+        return
+    fence = host_fences.find(host)
+    if fence is None or fence["fenced_at"] is None or fence["boot_id"] in {None, boot_id}:
+        return
+    if host_fences.lift(host, generation=fence["generation"]):
+        LOG.warning("Host %s: fence lifted: it was started again and has no device", host)
+        notifications.host("unfence", host, fence)
 
 
 def _registration_refusal(host: str) -> str:

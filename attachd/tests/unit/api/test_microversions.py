@@ -43,7 +43,7 @@ class NegotiationTest(unittest.TestCase):
             "volume latest": ((3, 71), None),
             "compute 2.1,volume 3.44": ((3, 44), None),
             "volume 3.71, attachd 1.0": ((3, 71), (1, 0)),
-            "attachd latest": ((3, 0), (1, 0)),
+            "attachd latest": ((3, 0), (1, 1)),
             "volume 3.27, volume 3.44": ((3, 27), None),
             "volume 3.27,": ((3, 27), None),
         }
@@ -52,7 +52,7 @@ class NegotiationTest(unittest.TestCase):
                 self.assertEqual(expected, tuple(mv.negotiate(header)))
 
     def test_unknown_version_is_not_acceptable(self):
-        for header in ("volume 3.72", "volume 4.0", "volume 2.0", "volume 3.1,attachd 1.1"):
+        for header in ("volume 3.72", "volume 4.0", "volume 2.0", "volume 3.1,attachd 1.2"):
             with (
                 self.subTest(header),
                 self.assertRaisesRegex(

@@ -34,11 +34,11 @@ class ParametersTest(register.Case):
 
     def test_version_header_has_possible_values(self):
         endpoint.endpoint("GET", "/snacks")(lambda: None)
-        plain, own = "volume 3.71", "volume 3.71, attachd 1.0"
-        self.assertEqual([plain, own], list_parameters()[0][VERSION]["schema"]["enum"])
+        plain, *own = (f"volume 3.71{own}" for own in ("", ", attachd 1.0", ", attachd 1.1"))
+        self.assertEqual([plain, *own], list_parameters()[0][VERSION]["schema"]["enum"])
         endpoint.REGISTER.clear()
         endpoint.endpoint("GET", "/snacks", ext_since=mv.EXT_BASE)(lambda: None)
-        self.assertEqual([own], list_parameters()[0][VERSION]["schema"]["enum"])
+        self.assertEqual(own, list_parameters()[0][VERSION]["schema"]["enum"])
 
     def test_headers_are_described_where_they_are_read(self):
         endpoint.endpoint("PUT", "/snacks", doc=EndpointDoc(faults=(412,)))(

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that are fenced, in attachd 1.1: list, show, fence and unfence them."""
+
+from collections.abc import Mapping, Sequence
+import datetime
+from typing import Any, Final, TypedDict
+
+from oslo_log import log
+
+from attachd import exception, notifications
+from attachd.api import microversions as mv
+from attachd.api import validation
+from attachd.api.endpoint import EndpointDoc, endpoint
+from attachd.api.fencing import fence_attachments, policy
+from attachd.api.fencing.fence_attachments import FencedAttachment
+from attachd.context import RequestContext
+from attachd.db import host_fences
+from attachd.db.agents import store as agents
+from attachd.objects import Attachment
+
+LOG = log.getLogger(__name__)
+
+ITEM: Final = "/hosts/{host}"
+Body = dict[str, Any]
+Row = Mapping[str, Any]
+
+_FENCE_BODY: Final = validation.wrapped(
+    "fence",
+    validation.fields({"reason": validation.REASON}, "reason"),
+)
+_UNFENCE_BODY: Final = validation.wrapped(
+    "unfence", {"type": ["object", "null"], "additionalProperties": False}
+)
+
+
+class Host(TypedDict):
+    """A host, and its fence.
+
+    :ivar fenced: whether it is fenced: nothing is attached there
+    :ivar generation: how often it was fenced
+    :ivar fenced_at: since when; null: it is not fenced
+    :ivar reason: of the last fence
+    :ivar user_id: who fenced it last
+    :ivar agent_state: "up", "down", "new", or null if it has no agent
+    :ivar attachment_ids: of its attachments that may give it access to a volume
+    """
+
+    host: str
+    fenced: bool
+    generation: int
+    fenced_at: datetime.datetime | None
+    reason: str | None
+    user_id: str | None
+    agent_state: str | None
+    attachment_ids: list[str]
+
+
+class Fence(TypedDict):
+    """The result of fencing a host.
+
+    :ivar host: as Host
+    :ivar attachments: those by which it had access, each with the result
+    """
+
+    host: Host
+    attachments: list[FencedAttachment]
+
+
+@endpoint(
+    "GET",
+    "/hosts",
+    ext_since=mv.EXT_FENCING,
+    policy=policy.GET,
+    doc=EndpointDoc({"hosts": list[Host]}),
+)
+def index() -> Body:
+    """List the hosts that are fenced, sorted by name."""
+    fences = host_fences.list_fenced()
+    rows = host_fences.list_attachments([fence["host"] for fence in fences])
+    states = {row["host"]: agents.state(row) for row in agents.list_all()}
+    return {
+        "hosts": [_view(fence["host"], fence, states.get(fence["host"]), rows) for fence in fences]
+    }
+
+
+@endpoint(
+    "GET",
+    ITEM,
+    ext_since=mv.EXT_FENCING,
+    policy=policy.GET,
+    doc=EndpointDoc({"host": Host}),
+)
+def show(host: str) -> Body:
+    """Show whether a host is fenced, and what it has attached."""
+    return {"host": _show(host)}
+
+
+@endpoint(
+    "POST",
+    "/hosts/{host}/fence",
+    ext_since=mv.EXT_FENCING,
+    policy=policy.FENCE,
+    body=_FENCE_BODY,
+    doc=EndpointDoc({"fence": Fence}),
+)
+def fence(ctx: RequestContext, host: str, body: Body) -> Body:
+    """Fence a host: nothing is attached there, and its access to all volumes ends, with proof.
+
+    The host takes no part.  A fenced host stays fenced, and the attachments that are left are
+    tried again.  The answer comes within [rpc]attach_timeout, also if not all is done by then.
+    """
+    _show(host)  # Fencing a host with a misspelt name must not look like a success.
+    row, is_new = host_fences.fence(host, body["fence"]["reason"], ctx.user_id)
+    if is_new:
+        LOG.warning(
+            "Host %s: fenced by user %s of project %s. Reason: %s",
+            host,
+            ctx.user_id,
+            ctx.project_id,
+            row["reason"],
+        )
+        notifications.host("fence.start", host, row)
+    rows = host_fences.list_attachments([host])
+    results = fence_attachments.fence(ctx, [Attachment.from_row(ctx, row) for row in rows])
+    notifications.host("fence.end", host, row, attachments=results)
+    return {"fence": {"host": _show(host), "attachments": results}}
+
+
+@endpoint(
+    "POST",
+    "/hosts/{host}/unfence",
+    ext_since=mv.EXT_FENCING,
+    policy=policy.UNFENCE,
+    body=_UNFENCE_BODY,
+    doc=EndpointDoc({"host": Host}),
+)
+def unfence(ctx: RequestContext, host: str) -> Body:
+    """Lift the fence of a host that was checked: volumes can be attached there again."""
+    _show(host)
+    if host_fences.lift(host):
+        LOG.warning("Host %s: fence lifted by user %s", host, ctx.user_id)
+        notifications.host("unfence", host, host_fences.find(host) or {})
+    return {"host": _show(host)}
+
+
+def _show(host: str) -> Host:
+    """Return a host that has a fence, an agent or an attachment.
+
+    :raises NotFound: it has none of them
+    """
+    found = host_fences.find(host)
+    rows = host_fences.list_attachments([host])
+    try:
+        state = agents.state(agents.get(host))
+    except exception.AgentNotFound:
+        state = None
+    if found is None and state is None and not rows:
+        raise exception.NotFound(
+            f"Host {host} could not be found: it has no agent, and no attachment gives it access "
+            "to a volume. Check its name."
+        )
+    return _view(host, found, state, rows)
+
+
+def _view(host: str, fence: Row | None, agent_state: str | None, rows: Sequence[Row]) -> Host:
+    known = fence or {"generation": 0, "fenced_at": None, "reason": None, "user_id": None}
+    return {
+        "host": host,
+        "fenced": known["fenced_at"] is not None,
+        "generation": known["generation"],
+        "fenced_at": known["fenced_at"],
+        "reason": known["reason"],
+        "user_id": known["user_id"],
+        "agent_state": agent_state,
+        "attachment_ids": [row["id"] for row in rows if host in {row["host"], row["agent"]}],
+    }
