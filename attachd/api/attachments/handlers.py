@@ -32,6 +32,7 @@ from attachd.api.endpoint import (
     endpoint,
     is_dry_run,
 )
+from attachd.api.fencing import force_attach
 from attachd.context import RequestContext
 from attachd.db.attachments import queries as attachment_queries
 from attachd.db.engine.paging import Page
@@ -129,16 +130,19 @@ def create(
     """Reserve a volume; connect it if a connector is given, or attach it on a host by name.
 
     The answer shows the state before the connection, as the Block Storage API does.  The answer
-    for a host whose agent attaches shows the state after it.  With ``dry_run`` nothing is done,
-    and the answer says whether all this is possible now.
+    for a host whose agent attaches shows the state after it.  With ``instead_of`` another
+    attachment is fenced first.  With ``dry_run`` nothing is done, and the answer says whether all
+    this is possible now.
     """
     requested = body["attachment"]
     host = requested.get("connector")
     _check_fields(ctx, requested)
+    force_attach.check_field(ctx, requested, dry_run=is_dry_run(query))
     volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
     if is_dry_run(query):
         return dry_run.check(ctx, volume, requested)
     ctx.authorize(policy.CREATE, volume)
+    force_attach.replace(ctx, volume, requested)
     if async_response is not None and (host or agent_attach.HOST_FIELD in requested):
         lifecycle.check_backlog(volume.project_id)
     if agent_attach.HOST_FIELD in requested:

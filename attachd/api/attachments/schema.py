@@ -32,6 +32,8 @@ _CREATE: Final[dict[str, Schema]] = {
     "expires_in": {"type": "integer", "minimum": 1, "maximum": 10**9},
     # attachd 1.0; refused without it, see agent_attach.py
     "host": HOST,
+    # attachd 1.1; refused without it, see fencing/force_attach.py
+    "instead_of": _UUID,
 }
 _MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
 _CONNECT: Final[dict[str, Schema]] = {"connector": {"type": "object", "minProperties": 1}}

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Force-attach: fence the attachment that a new one is to replace, ``instead_of`` in attachd 1.1.
+
+The new attachment is made after the backend has proved that the old one's host has no access any
+more: at no moment may both write.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attachd import exception, notifications
+from attachd.api import microversions as mv
+from attachd.api.attachments import schema
+from attachd.api.fencing import fence_attachments, policy
+from attachd.context import RequestContext
+from attachd.db.attachments import events
+from attachd.db.attachments import queries as attachment_queries
+from attachd.objects import Attachment, Volume
+from attachd.rpc.manager_api import Fencing
+from attachd.states import AttachmentKind
+
+FIELD: Final = "instead_of"
+
+
+def check_field(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
+    """Check that the field may be used in a request.
+
+    :raises InvalidInput: the request is not under attachd 1.1, or is a dry run
+    """
+    if FIELD not in requested:
+        return
+    reason = ""
+    if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
+        reason = "It needs the header OpenStack-API-Version: attachd 1.1."
+    elif dry_run:
+        reason = "A dry run fences nothing: leave it out, and look at the holders in the answer."
+    if reason:
+        raise _invalid(requested, reason)
+
+
+def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> None:
+    """Fence the attachment that the request names, if it does; a repeated request goes on.
+
+    :param volume: of the request
+    :param requested: ``attachment`` of the body
+    :raises Forbidden: the caller may not, or may not without proof
+    :raises AttachmentNotFound: there is none, and none was fenced under this id
+    :raises InvalidInput: it is an attachment of another volume
+    :raises Conflict: its host may still have access; nothing is attached
+    """
+    if FIELD not in requested:
+        return
+    ctx.authorize(policy.FORCE_ATTACH, volume)
+    old = _find(ctx, volume, requested)
+    if old is None:
+        return  # It was fenced by an earlier run of the request.
+    fencing = fence_attachments.get_fencing().get(old.backend, Fencing.NONE)
+    if fencing == Fencing.NONE:
+        raise _not_fenced(old, f"Backend {old.backend} cannot end the access of a host.")
+    if fencing == Fencing.ASSERTED:
+        ctx.authorize(policy.FORCE_ATTACH_ASSERTED, volume)
+    (result,) = fence_attachments.fence(ctx, [old])
+    notifications.urgent_volume("detach.fence", volume.id, fence=result)
+    if result["result"] not in {Fencing.PROVED, Fencing.ASSERTED}:
+        raise _not_fenced(old, f"{result['reason']}")
+
+
+def _find(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> Attachment | None:
+    """Return the attachment that is to be replaced; None: it was fenced and is gone."""
+    attachment_id = schema.identity(requested, FIELD)
+    try:
+        old = Attachment.get(ctx, attachment_id)
+    except exception.AttachmentNotFound:
+        if attachment_id in events.list_proofs([attachment_id], volume.id):
+            return None
+        raise
+    if old.volume_id != volume.id:
+        raise _invalid(requested, f"It is an attachment of volume {old.volume_id}.")
+    if old.kind != AttachmentKind.ATTACHMENT:
+        raise _not_fenced(old, "It was made by os-attach: fence its host, or detach the volume.")
+    _check_alone_on_host(old)
+    return old
+
+
+def _check_alone_on_host(old: Attachment) -> None:
+    """Check that its host has no other attachment of the volume, whose access may be the same."""
+    rows = attachment_queries.list_of_volumes([old.volume_id])[old.volume_id]
+    others = [row["id"] for row in rows if row["host"] == old.host and row["id"] != old.id]
+    if old.host is not None and others:
+        raise _not_fenced(
+            old, f"Its host has another attachment of the volume, {others[0]}: fence the host."
+        )
+
+
+def _invalid(requested: Mapping[str, Any], reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(
+        field=f"attachment.{FIELD}", value=requested[FIELD], reason=reason
+    )
+
+
+def _not_fenced(attachment: Attachment, reason: str) -> exception.Conflict:
+    return exception.Conflict(
+        reason=f"Attachment {attachment.id} of host {attachment.host} is not fenced: {reason} "
+        "Nothing was attached instead of it. Repeat the request; or turn the host off, and delete "
+        "the attachment by force."
+    )
