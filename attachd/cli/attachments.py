@@ -64,6 +64,11 @@ _CREATE = (
         help="remove the reservation after 90s, 30m, 2h or 7d unless a host is connected by then",
     ),
     option(
+        "--instead-of",
+        metavar="ATTACHMENT",
+        help="first end the access of this attachment, with the backend's proof (admin only)",
+    ),
+    option(
         "--dry-run",
         action="store_true",
         help="only show whether all this is possible now, and why not",
@@ -126,6 +131,8 @@ class CreateAttachment(ShowOne):
             requested["connector"] = _connector(parsed_args)
         if parsed_args.expires_in is not None:
             requested["expires_in"] = int(parsed_args.expires_in.total_seconds())
+        if parsed_args.instead_of is not None:
+            requested["instead_of"] = parsed_args.instead_of
         if parsed_args.dry_run:
             return formatting.shown(storage.dry_run(requested))
         return formatting.shown(formatting.connection(storage.create(requested)))
@@ -141,6 +148,8 @@ class CreateAttachment(ShowOne):
             self.refuse(f"argument {given[0]}: only of use with --connect True")
         if parsed.expires_in is not None and (parsed.connect or parsed.on is not None):
             self.refuse("argument --expires-in: only a reservation expires")
+        if parsed.instead_of is not None and parsed.dry_run:
+            self.refuse("argument --instead-of: not allowed with --dry-run")
 
 
 class UpdateAttachment(ShowOne):

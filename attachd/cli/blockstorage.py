@@ -19,6 +19,8 @@ MODE = "3.54"
 """The microversion that introduced a mode at creation."""
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Requests attachd's own fields."""
+FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+"""Requests what attachd 1.1 has: fences of hosts, and attachments instead of others."""
 OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.0"}
 """Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
 
@@ -28,6 +30,7 @@ _OWN_REQUESTED = frozenset({"expires_in", "host"})
 
 Attachment = dict[str, Any]
 Agent = dict[str, Any]
+Host = dict[str, Any]
 Event = dict[str, Any]
 
 
@@ -58,7 +61,9 @@ class BlockStorage:
         asked: dict[str, Any] = {"microversion": MODE if "mode" in requested else ATTACHMENTS}
         # With a key, what is sent again after a broken connection is the same attachment.
         headers = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
-        if _OWN_REQUESTED & requested.keys():
+        if "instead_of" in requested:
+            asked, headers = {}, headers | FENCING
+        elif _OWN_REQUESTED & requested.keys():
             asked, headers = {}, headers | OWN
         body = {"attachment": dict(requested)}
         return self._one("POST", "/attachments", json=body, headers=headers, **asked)
@@ -151,6 +156,28 @@ class BlockStorage:
     def delete_agent(self, host: str) -> None:
         """Delete the agent of a host without attachments."""
         self._ask("DELETE", _path("agents", host), headers=OWN)
+
+    def hosts(self) -> list[Host]:
+        """Return the hosts that are fenced."""
+        hosts: list[Host] = self._ask("GET", "/hosts", headers=FENCING)["hosts"]
+        return hosts
+
+    def host(self, name: str) -> Host:
+        """Return a host, and whether it is fenced."""
+        host: Host = self._ask("GET", _path("hosts", name), headers=FENCING)["host"]
+        return host
+
+    def fence(self, name: str, reason: str) -> list[dict[str, Any]]:
+        """Fence a host; return its attachments, each with the result."""
+        body = {"fence": {"reason": reason}}
+        fence = self._ask("POST", _path("hosts", name, "fence"), json=body, headers=FENCING)
+        fenced: list[dict[str, Any]] = fence["fence"]["attachments"]
+        return fenced
+
+    def unfence(self, name: str) -> None:
+        """Lift the fence of a host."""
+        path = _path("hosts", name, "unfence")
+        self._ask("POST", path, json={"unfence": None}, headers=FENCING)
 
     def _one(self, method: str, path: str, **request: Any) -> Attachment:
         attachment: Attachment = self._ask(method, path, **request)["attachment"]

@@ -105,6 +105,24 @@ AGENT: dict[str, Any] = {
 }
 
 
+HOST: dict[str, Any] = {
+    "host": "h",
+    "fenced": True,
+    "generation": 1,
+    "fenced_at": "2026-01-01T00:00:00.000000",
+    "reason": "dead",
+    "user_id": "u",
+    "agent_state": None,
+    "attachment_ids": ["a1"],
+}
+FENCED: dict[str, Any] = {
+    "attachment_id": "a1",
+    "volume_id": "v1",
+    "instance_uuid": None,
+    "proof": None,
+}
+
+
 class Cloud:
     """Stands in for a connection; answers each request by its method and path."""
 
@@ -114,6 +132,7 @@ class Cloud:
         self.missing = set()
         self.refusals = []
         self.listed = [ONE]
+        self.fenced = []
 
     def find_volume(self, name, ignore_missing=True, all_projects=False):
         if self.refusals:
@@ -141,6 +160,9 @@ class Cloud:
             return {"attachments": [] if is_last_page else self.listed}
         if "dry_run" in request.get("params", {}):
             return {"dry_run": DRY_RUN}
+        if url.startswith("/hosts"):
+            fence = {"host": HOST, "attachments": self.fenced}
+            return {"hosts": [HOST], "host": HOST, "fence": fence}
         if url.startswith("/agents"):
             return {"agents": [AGENT], "agent": AGENT}
         return {"attachment": ONE}

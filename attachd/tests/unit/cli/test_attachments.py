@@ -215,7 +215,7 @@ class ListTest(Case):
 
     def test_abbreviated_option_is_not_cloud_option(self):
         # --insecure is one of the cloud's.
-        self.run_it("attachment-create", "data", "--connect", "--host", "node1", "--in", "iqn")
+        self.run_it("attachment-create", "data", "--connect", "--host", "node1", "--ini", "iqn")
         self.assertEqual("iqn", self.sent()["connector"]["initiator"])
 
     def test_list_long_shows_no_secret(self):
