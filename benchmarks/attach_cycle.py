@@ -11,10 +11,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 import contextlib
 from pathlib import Path
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,20 +29,8 @@ def main() -> int:
     :returns: the exit code: 0 if all went well, 1 if any cycle failed, 2 if nothing was measured
     """
     arguments = _parser().parse_args()
-    # SIGTERM must end the processes that the benchmark has started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        with _running(arguments) as running:
-            content = _measure(arguments, running)
-    except (
-        load.Unusable,
-        started.NotStarted,
-        OSError,
-        ValueError,
-        subprocess.SubprocessError,
-    ) as error:
-        print(f"attach_cycle.py: {error}", file=sys.stderr)
-        return 2
+    with started.exiting_on_errors(), _running(arguments) as running:
+        content = _measure(arguments, running)
     print(report.table(content), end="")
     if arguments.json is not None:
         report.write(arguments.json, content)
@@ -145,10 +130,7 @@ def _running(arguments: argparse.Namespace) -> Iterator[started.Running]:
         yield started.Running(arguments.endpoint)
         return
     with contextlib.ExitStack() as stack:
-        folder = arguments.keep
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attachd-")))
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = stack.enter_context(started.work_folder(arguments.keep))
         if arguments.start == "all-in-one":
             yield stack.enter_context(started.all_in_one(folder, arguments.driver))
         else:

@@ -15,13 +15,8 @@ import contextlib
 from dataclasses import dataclass, field
 import json
 from pathlib import Path
-import shutil
-import signal
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from typing import Any, Final
@@ -42,8 +37,6 @@ LIMITS: Final[Mapping[str, float]] = {GET: 3.0, HEALTHY: 2.0}
 GET_PAUSE: Final = 0.02
 RAMP_UP: Final = 3.0
 """Seconds between the start of the load and the start of the measurement."""
-
-TGT_TIMEOUT: Final = 10.0
 
 
 @dataclass
@@ -71,20 +64,22 @@ def main() -> int:
     :returns: the exit code: 0 if all ratios are permitted, 1 if not, 2 if nothing was measured
     """
     arguments = _parser().parse_args()
-    # SIGTERM must end the processes that the benchmark has started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        with _running(arguments) as running:
-            results = _measure(arguments, running.endpoint)
-    except (
-        load.Unusable,
-        started.NotStarted,
-        OSError,
-        ValueError,
-        subprocess.SubprocessError,
-    ) as error:
-        print(f"noisy_neighbour.py: {error}", file=sys.stderr)
-        return 2
+    backends = {
+        "healthy": {"driver": arguments.driver},
+        "slow": {"driver": "fake", "fake_delay": f"{arguments.delay}"},
+    }
+    shape = started.Shape(
+        database=arguments.db,
+        rabbit=arguments.rabbit,
+        api_processes=arguments.api_processes,
+        api_threads=arguments.api_threads,
+        manager_workers=arguments.manager_workers,
+    )
+    with (
+        started.exiting_on_errors(),
+        started.production_with_tgtd(backends, shape, arguments.keep) as running,
+    ):
+        results = _measure(arguments, running.endpoint)
     for result in results:
         print(_shown(result))
     if arguments.json is not None:
@@ -123,60 +118,6 @@ def _parser() -> argparse.ArgumentParser:
         "--json", type=Path, metavar="FILE", help="write the results there as well"
     )
     return parser
-
-
-@contextlib.contextmanager
-def _running(arguments: argparse.Namespace) -> Iterator[started.Running]:
-    shape = started.Shape(
-        database=arguments.db,
-        rabbit=arguments.rabbit,
-        api_processes=arguments.api_processes,
-        api_threads=arguments.api_threads,
-        manager_workers=arguments.manager_workers,
-    )
-    with contextlib.ExitStack() as stack:
-        folder = arguments.keep
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attachd-")))
-        folder.mkdir(parents=True, exist_ok=True)
-        healthy = {"driver": arguments.driver}
-        if arguments.driver == "tgt":
-            healthy |= stack.enter_context(_tgtd(folder))
-        backends = {
-            "healthy": healthy,
-            "slow": {"driver": "fake", "fake_delay": f"{arguments.delay}"},
-        }
-        yield stack.enter_context(started.production(folder, backends, shape))
-
-
-@contextlib.contextmanager
-def _tgtd(folder: Path) -> Iterator[dict[str, str]]:
-    """Run a private tgtd; yield the options of the driver that lead to it."""
-    command = shutil.which("tgtd") or "/usr/sbin/tgtd"
-    control = folder / "tgtd"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        portal = f"127.0.0.1:{free.getsockname()[1]}"
-    with (folder / "tgtd.out").open("wb") as out:
-        process = subprocess.Popen(  # noqa: S603  the benchmark's own command
-            [command, "--foreground", "--iscsi", f"portal={portal}"],
-            env={"TGT_IPC_SOCKET": f"{control}"},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + TGT_TIMEOUT
-        while not control.with_name("tgtd.0").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise started.NotStarted((folder / "tgtd.out").read_text(errors="replace"))
-            time.sleep(0.05)
-        yield {
-            "tgt_volumes_dir": f"{folder / 'tgt'}",
-            "tgt_portal": portal,
-            "tgt_control_socket": f"{control}",
-        }
-    finally:
-        process.kill()  # It ignores SIGTERM.
-        process.wait()
 
 
 def _headers(token: str, **more: str) -> dict[str, str]:

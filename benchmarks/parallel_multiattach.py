@@ -9,19 +9,12 @@ measurements of a number of clients follow each other, and are repeated in turns
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Mapping, Sequence
 import itertools
 import json
-import os
 from pathlib import Path
-import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from typing import Any
 
 from cycle import load, started
@@ -38,14 +31,22 @@ def main() -> int:
     :returns: the exit code: 0 if all went well, 1 if any cycle failed, 2 if nothing was measured
     """
     arguments = _parser().parse_args()
-    # SIGTERM must end the processes that the benchmark has started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        with _running(arguments) as running:
-            rows, errors = _measure(arguments, running.endpoint)
-    except (load.Unusable, started.NotStarted, OSError, ValueError) as error:
-        print(f"parallel_multiattach.py: {error}", file=sys.stderr)
-        return 2
+    options = {"driver": arguments.driver}
+    if arguments.driver == "fake":
+        options["fake_delay"] = str(arguments.fake_delay)
+    shape = started.Shape(
+        database=arguments.db,
+        rabbit=arguments.rabbit,
+        api_processes=2,
+        api_threads=24,
+        manager_workers=arguments.manager_workers,
+        groups={"rpc": dict.fromkeys(LIMITS, "64")},
+    )
+    with (
+        started.exiting_on_errors(),
+        started.production_with_tgtd({"measured": options}, shape) as running,
+    ):
+        rows, errors = _measure(arguments, running.endpoint)
     print(_table(rows), end="")
     for text, count in sorted(errors.items()):
         print(f"{count} x {text}")
@@ -77,55 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--manager-workers", type=int, default=1, help="%(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     return parser
-
-
-@contextlib.contextmanager
-def _running(arguments: argparse.Namespace) -> Iterator[started.Running]:
-    shape = started.Shape(
-        database=arguments.db,
-        rabbit=arguments.rabbit,
-        api_processes=2,
-        api_threads=24,
-        manager_workers=arguments.manager_workers,
-        groups={"rpc": dict.fromkeys(LIMITS, "64")},
-    )
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="attachd-")))
-        options = {"fake_delay": str(arguments.fake_delay)}
-        if arguments.driver == "tgt":
-            options = stack.enter_context(_tgtd(folder))
-        backends = {"measured": {"driver": arguments.driver, **options}}
-        yield stack.enter_context(started.production(folder, backends, shape))
-
-
-@contextlib.contextmanager
-def _tgtd(folder: Path) -> Iterator[dict[str, str]]:
-    """Run a tgtd; the result are the options of the driver that lead to it."""
-    program = shutil.which("tgtd")
-    if program is None:
-        raise started.NotStarted("tgtd is not installed.")
-    control, portal = folder / "tgtd", f"127.0.0.1:{started.free_port()}"
-    process = subprocess.Popen(  # noqa: S603  the command of the package tgt
-        [program, "--foreground", "--iscsi", f"portal={portal}"],
-        env=os.environ | {"TGT_IPC_SOCKET": str(control)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + started.TIMEOUT
-        while not (folder / "tgtd.0").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise started.NotStarted("tgtd did not start.")
-            time.sleep(0.05)
-        yield {
-            "tgt_volumes_dir": str(folder / "tgt"),
-            "tgt_portal": portal,
-            "tgt_control_socket": str(control),
-        }
-    finally:
-        process.kill()  # it ignores SIGTERM
-        process.wait()
 
 
 def _measure(

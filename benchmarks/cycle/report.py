@@ -65,7 +65,7 @@ def result(
         seconds=round(duration, 3),
         cycles_per_second=round(cycles / duration, 2),
         latency_ms={
-            name: _quantiles(values)
+            name: quantiles(values)
             for name, values in [*samples.calls.items(), ("cycle", samples.cycles)]
         },
         per_cycle={
@@ -86,7 +86,7 @@ def result(
 _COUNTS = (counters.STATEMENTS, counters.WRITES, counters.CALLS)
 
 
-def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+def quantiles(seconds: Sequence[float]) -> dict[str, float]:
     """Return the smallest value that so many per cent of all do not exceed."""
     ordered = sorted(seconds)
     if not ordered:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private processes of attachd to be measured; used by attach_cycle.py and noisy_neighbour.py.
+"""Private processes of attachd to be measured, and how the benchmarks end that start them.
 
 They use a directory of their own, listen on a free port of 127.0.0.1 and end with the
 benchmark.
@@ -12,13 +12,15 @@ import json
 import os
 from pathlib import Path
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
-from cycle import wire
+from cycle import load, wire
 
 TIMEOUT = 60.0
 """Seconds that the processes may take to begin, and then to end."""
@@ -97,6 +99,28 @@ class Running:
 
 
 @contextlib.contextmanager
+def exiting_on_errors() -> Iterator[None]:
+    """Exit with code 2 if the block can measure nothing, and end its processes on SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    except (load.Unusable, NotStarted, OSError, ValueError, subprocess.SubprocessError) as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@contextlib.contextmanager
+def work_folder(kept: Path | None = None) -> Iterator[Path]:
+    """Create the folder, or a temporary one."""
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="attachd-") as name:
+            yield Path(name)
+    else:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+
+
+@contextlib.contextmanager
 def all_in_one(folder: Path, driver: str) -> Iterator[Running]:
     """Run attachd-all-in-one."""
     settings = folder / "benchmark.conf"
@@ -144,6 +168,51 @@ def production(folder: Path, backends: Backends, shape: Shape) -> Iterator[Runni
         _wait_until_served(endpoint, folder / "api.out", api_process, len(backends))
         pids = {"api": api_process.pid, "manager": manager_process.pid}
         yield Running(endpoint, pids)
+
+
+@contextlib.contextmanager
+def production_with_tgtd(
+    backends: Backends, shape: Shape, kept: Path | None = None
+) -> Iterator[Running]:
+    """Run production() in a work folder, and a tgtd if a backend has the driver tgt."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(work_folder(kept))
+        if any(options["driver"] == "tgt" for options in backends.values()):
+            target = stack.enter_context(_tgtd(folder))
+            backends = {
+                name: {**options, **target} if options["driver"] == "tgt" else options
+                for name, options in backends.items()
+            }
+        yield stack.enter_context(production(folder, backends, shape))
+
+
+@contextlib.contextmanager
+def _tgtd(folder: Path) -> Iterator[dict[str, str]]:
+    """Run a tgtd; the result are the options of the driver that lead to it."""
+    program = shutil.which("tgtd") or "/usr/sbin/tgtd"
+    control, portal, log = folder / "tgtd", f"127.0.0.1:{free_port()}", folder / "tgtd.out"
+    with log.open("wb") as out:
+        process = subprocess.Popen(  # noqa: S603  the command of the package tgt
+            [program, "--foreground", "--iscsi", f"portal={portal}"],
+            env=os.environ | {"TGT_IPC_SOCKET": str(control)},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + TIMEOUT
+        while not control.with_name("tgtd.0").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NotStarted(f"tgtd did not start:\n{log.read_text(errors='replace')}")
+            time.sleep(0.05)
+        yield {
+            "tgt_volumes_dir": str(folder / "tgt"),
+            "tgt_portal": portal,
+            "tgt_control_socket": str(control),
+        }
+    finally:
+        process.kill()  # it ignores SIGTERM
+        process.wait()
 
 
 def _group(name: str, options: Mapping[str, str]) -> str:

@@ -204,6 +204,26 @@ class BenchmarkTest(unittest.TestCase):
             self.assertIn(name, out)
         self.assertIn(f" {content['median']:.2f}\n", out)
 
+    def test_driver_latency_shows_each_driver_or_why_not(self):
+        drivers = ("--drivers", "fake,file,lvm", "--seconds", "0.2", "--warmup", "0")
+        command = FOLDER / "driver_latency.py"
+        out = self._run(*drivers, "--json", str(self.json), command=command).stdout
+        content = json.loads(self.json.read_text(encoding="utf-8"))
+        shown = [(row["driver"], row["clients"]) for row in content["rows"]]
+        self.assertEqual([("fake", 1), ("fake", 16), ("file", 1), ("file", 16)], shown)
+        for row in content["rows"]:
+            # Each thread grants at least once, and is not counted before the others begin.
+            self.assertGreaterEqual(row["grant"]["samples"], row["clients"])
+            self.assertLessEqual(row["grant"]["p50"], row["grant"]["p95"])
+        self.assertRegex(out, r"file +16 +[\d.]+ +[\d.]+ +- +-\n")
+        self.assertIn("lvm: skipped, it needs a kernel", out)
+
+    def test_driver_latency_without_any_driver_exits_with_message(self):
+        command = FOLDER / "driver_latency.py"
+        self.assertIn("lvm", self._run("--drivers", "lvm", status=2, command=command).stderr)
+        error = self._run("--drivers", "unknown", status=2, command=command).stderr
+        self.assertIn("unknown is none of fake, file", error)
+
     def test_benchmark_median_without_samples_is_refused(self):
         done = self._run("--rounds", "0", status=2, command=FOLDER / "machine_speed.py")
         self.assertIn("must be 1 or more", done.stderr)
