@@ -36,7 +36,7 @@ GUIDE = ROOT / "doc/source/admin/install.rst"
 
 _FOLDERS = (
     "etc/attachd|etc/nginx|etc/ssl/attachd|etc/systemd/system|etc/sysusers.d|etc/tmpfiles.d"
-    "|etc/logrotate.d|opt/attachd|run/attachd[a-z-]*|var/lib/attachd|var/log/attachd|var/log/nginx"
+    "|etc/logrotate.d|opt/attachd|usr/local/bin|run/attachd[a-z-]*|var/lib/attachd|var/log/attachd|var/log/nginx"
 )
 
 SUBSTITUTIONS = yaml.safe_load((Path(__file__).parent / "install_guide.yaml").read_text("utf-8"))
@@ -104,7 +104,7 @@ class InstallGuideTest(unittest.TestCase):
         """Make what Debian and its packages bring along, and unpack the source."""
         for folder in ("etc/nginx/sites-available", "etc/nginx/sites-enabled", "run", "var/lib"):
             (self.root / folder).mkdir(parents=True)
-        for folder in ("etc/systemd/system", "etc/logrotate.d", "var/log/nginx"):
+        for folder in ("etc/systemd/system", "etc/logrotate.d", "var/log/nginx", "usr/local/bin"):
             (self.root / folder).mkdir(parents=True)
         etc = self.root / "etc"
         (etc / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")

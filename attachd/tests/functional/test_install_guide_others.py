@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import unittest
@@ -96,7 +97,12 @@ class LoopDevicesTest(unittest.TestCase):
         requirements.share_mounts(self)
         requirements.require_device(self, "/dev/loop-control")
         setpriv = requirements.require_tool(self, "setpriv")
-        unit = systemd_units.read_unit(UNIT)  # with the drop-in beside it
+        folder = lifetime.temp_dir(self)
+        drop_ins = folder / f"{UNIT.name}.d"
+        drop_ins.mkdir()
+        shutil.copy(UNIT, folder)
+        shutil.copy(UNIT.with_name(drop_ins.name) / "loop-devices.conf", drop_ins)
+        unit = systemd_units.read_unit(folder / UNIT.name)
         self.assertEqual(["root"], unit["User"][-1:])
         self.assertEqual(["CAP_SYS_ADMIN"], unit["CapabilityBoundingSet"])
         self.assertEqual("no", unit["PrivateDevices"][-1])
