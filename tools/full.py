@@ -51,8 +51,8 @@ def _tests(name: str, folder: str, *options: str, workers: int = WORKERS) -> Par
 
 
 def _long_tests(name: str, workers: int = WORKERS) -> Part:
-    """Return a run of the functional tests that are marked with ``@full_only(name)``."""
-    return _tests(name, "functional", rf"\[full,{name}\]", workers=workers)
+    """Return a run of the tests that are marked with ``@full_only(name)``."""
+    return _tests(name, "", rf"\[full,{name}\]", workers=workers)
 
 
 def _consumers() -> Part:
@@ -79,13 +79,15 @@ PARTS = (
     _check("docs"),
     _check("genconfig"),
     _check("genpolicy"),
-    # Contract and functional tests; each process starts a cluster.
-    _tests("storage", "", r"\[full,storage\]", workers=2),
+    _long_tests("databases"),
+    # Each process starts a cluster.
+    _long_tests("storage", workers=2),
     _long_tests("crash"),
     _long_tests("outages"),
     _long_tests("deployments"),
     _long_tests("clients"),
     _long_tests("agents"),
+    _long_tests("hosts"),
     _long_tests("keystone"),
     _long_tests("properties"),
     # PostgreSQL allows 100 connections, of which each test wants many.

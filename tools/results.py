@@ -13,6 +13,7 @@ from pathlib import Path
 import re
 import shlex
 import sys
+import textwrap
 from typing import IO, Any
 
 from stestr.repository import util
@@ -21,13 +22,14 @@ import subunit
 import testtools
 
 SHOWN_FAILURES = 50
+SHOWN_LINES = 30
 
 
 @dataclasses.dataclass
 class Results:
     """Results of tests and checks.
 
-    :ivar failed: the name of each failure
+    :ivar failed: the name of each failure; of a test, the end of its traceback in further lines
     :ivar reasons: how many tests were skipped for which reason
     """
 
@@ -80,7 +82,11 @@ def read_stream(source: IO[bytes], name: str) -> Results:
             reason = details["reason"].as_text() if "reason" in details else "no reason given"
             results.reasons[" ".join(reason.split())] += 1
         elif test["status"] != "exists":
-            results.failed.append(f"{test['id']} ({test['status']})")
+            failure = f"{test['id']} ({test['status']})"
+            if "traceback" in test["details"]:
+                lines = test["details"]["traceback"].as_text().splitlines()
+                failure = "\n    ".join([failure, *lines[-SHOWN_LINES:]])
+            results.failed.append(failure)
 
     stream = testtools.StreamToDict(note)
     stream.startTestRun()
@@ -123,8 +129,8 @@ def print_results(results: Results) -> None:
             print(f"{count:6}  {reason}")
     if results.failed:
         print(f"Failed: {len(results.failed)}")
-        for name in results.failed[:SHOWN_FAILURES]:
-            print(f"        {name}")
+        for failure in results.failed[:SHOWN_FAILURES]:
+            print(textwrap.indent(failure, " " * 8))
     print(results, flush=True)
 
 

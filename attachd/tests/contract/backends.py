@@ -258,6 +258,8 @@ class LoopDevices(Files):
 class NfsShare(Files):
     """A directory that takes the place of a mounted share: there is no server, and no mount."""
 
+    part = "storage"
+
     def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
         super()._setUp()
         # As in mountinfo; a server is in test_nfs.py.
@@ -540,6 +542,8 @@ class FakeLio(Backend):
 class FakeThickLio(FakeLio):
     """The same with thick volumes."""
 
+    part = "storage"
+
     def options(self) -> dict[str, Any]:
         """Return the options without a thin pool."""
         return {**super().options(), "lvm_thin_pool": "", "lvm_wipe": "zero"}
@@ -547,6 +551,8 @@ class FakeThickLio(FakeLio):
 
 class FakeLioPools(FakeLio):
     """The same with several pools."""
+
+    part = "storage"
 
     def options(self) -> dict[str, Any]:
         """Return the options for thick and thin volumes in one volume group, and for another."""

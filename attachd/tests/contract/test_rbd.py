@@ -11,9 +11,11 @@ from attachd.drivers import base
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.contract.backends import Ceph
 from attachd.tests.fixtures import initiators
+from attachd.tests.selection import full_only
 from attachd.tests.unit.drivers import configured
 
 
+@full_only("storage")
 class RbdTest(testtools.TestCase):
     """One cluster, two hosts."""
 

@@ -16,6 +16,7 @@ from attachd.context import RequestContext
 from attachd.objects import Volume
 from attachd.rpc import fair_dispatch, transport
 from attachd.tests.contract.transports import VERSION, Endpoint, InProcess, RabbitMQ
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 _MOMENT = datetime.datetime.fromisoformat("2026-01-02T03:04:05")
@@ -401,9 +402,11 @@ class TestDeliveryRabbitMQ(Delivery, RabbitMQ, unittest.TestCase):
     pass
 
 
+@full_only("outages")
 class TestTimeInProcess(Time, InProcess, unittest.TestCase):
     pass
 
 
+@full_only("outages")
 class TestTimeRabbitMQ(Time, RabbitMQ, unittest.TestCase):
     pass

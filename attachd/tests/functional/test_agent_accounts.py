@@ -100,6 +100,7 @@ def _failures(logs):
     return [record for record in logs.records if "incoming message" in record.getMessage()]
 
 
+@full_only("agents")
 class AccountTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

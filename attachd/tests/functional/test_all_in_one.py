@@ -44,6 +44,7 @@ def attach(api, volume):
     return api.request_json("POST", "/attachments", body)["attachment"]
 
 
+@full_only("deployments")
 class StateTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

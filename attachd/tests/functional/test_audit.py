@@ -28,6 +28,7 @@ from attachd.tests.fixtures import (
     initiators,
     tgtd,
 )
+from attachd.tests.selection import full_only
 from attachd.tests.unit.drivers import configured
 
 
@@ -332,6 +333,7 @@ class FileTest(AuditCase):
         self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
 
 
+@full_only("hosts")
 class LoopDevicesTest(FileTest):
     loops = "always"
 

@@ -18,6 +18,7 @@ from attachd.tests.fixtures import (
     requirements,
     tgtd,
 )
+from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
 MIB = 2**20
@@ -129,6 +130,7 @@ class LifeTest(IscsiCase):
         self.assert_nothing_is_exported()
 
 
+@full_only("deployments")
 class DeployedLifeTest(LifeTest):
     """The same with the API under uWSGI, a manager with two workers, RabbitMQ and MariaDB."""
 
@@ -192,6 +194,7 @@ class WhileAttachedTest(IscsiCase):
         return {target.name for target in self.tgtd.targets() if target.initiators}
 
 
+@full_only("hosts")
 class LoopDeviceTest(Case):
     """The file driver, and two hosts that are this machine."""
 

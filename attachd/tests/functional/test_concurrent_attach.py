@@ -18,6 +18,7 @@ MOST = 5
 CONNECTORS = [{"host": name, "ip": "127.0.0.1"} for name in ("host-a", "host-b")]
 
 
+@full_only("races")
 class OnSqliteTest(testtools.TestCase):
     """Everything in one process, with plain files for volumes."""
 
@@ -156,7 +157,6 @@ class OnMariadbTest(OnSqliteTest):
         return deployment.url
 
 
-@full_only("scale")
 class OnPostgresqlTest(OnMariadbTest):
     """The same, with PostgreSQL."""
 

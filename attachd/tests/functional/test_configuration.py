@@ -10,6 +10,7 @@ import threading
 import unittest
 
 from attachd.tests.fixtures import databases, lifetime, processes
+from attachd.tests.selection import full_only
 
 _SECRET = "in-no-log-" + "5" * 8
 
@@ -22,6 +23,7 @@ print(CONF.transport_url, CONF.rpc.attach_timeout)
 """
 
 
+@full_only("deployments")
 class ConfigurationTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

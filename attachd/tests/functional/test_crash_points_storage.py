@@ -27,6 +27,7 @@ class ConnectElsewhere(attachment_calls.Connect):
         yield from self._status_differs("attaching")
 
 
+@full_only("crash")
 class OneStepTest(unittest.TestCase):
     """One step of each operation that the backend does."""
 

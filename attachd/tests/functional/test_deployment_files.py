@@ -19,6 +19,7 @@ import testtools
 
 from attachd.tests.fixtures import guides, lifetime, processes, requirements, systemd_units
 from attachd.tests.fixtures.processes import ROOT
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 ETC = ROOT / "etc"
@@ -220,6 +221,7 @@ class Upstream(server.BaseHTTPRequestHandler):
         pass
 
 
+@full_only("deployments")
 class NginxTest(testtools.TestCase):
     def setUp(self):
         super().setUp()

@@ -16,6 +16,7 @@ TEMPLATE = processes.ROOT / "driver-template"
 CERTIFICATES = processes.ROOT / "doc" / "source" / "contributor" / "certificates"
 
 
+@full_only("guides")
 class TemplateTest(unittest.TestCase):
     """What an author of a driver does first."""
 

@@ -205,6 +205,7 @@ class ExpiryTest(unittest.TestCase):
         return wait_until(called)
 
 
+@full_only("keystone")
 class ServiceTokenTest(Case):
     def setUp(self):
         super().setUp()

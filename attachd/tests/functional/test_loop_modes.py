@@ -12,6 +12,7 @@ import uuid
 
 from attachd.tests.fixtures import initiators, requirements
 from attachd.tests.functional.multiattach_case import MultiattachCase, serve_backend
+from attachd.tests.selection import full_only
 
 _BLKROSET, _BLKROGET = 0x125D, 0x125E
 
@@ -21,6 +22,7 @@ def always(_lasting, folder):
     return {"file_loop_devices": "always", "file_devices_dir": f"{folder / 'names'}"}
 
 
+@full_only("hosts")
 class LoopDevicesTest(MultiattachCase):
     """The file driver, and two hosts that are this machine."""
 

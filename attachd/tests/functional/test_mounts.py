@@ -11,6 +11,7 @@ from attachd import exception
 from attachd.agent.mount import filesystems, mountinfo, mounts, open_handles
 from attachd.tests.fixtures import fake_host, requirements
 from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
+from attachd.tests.selection import full_only
 
 _MAPPER = """
 import mmap, os, signal, sys
@@ -22,6 +23,7 @@ signal.pause()
 """
 
 
+@full_only("hosts")
 class MountTest(LoopDeviceCase):
     """The way there."""
 
@@ -155,6 +157,7 @@ class MountTest(LoopDeviceCase):
         return [mount.mountpoint for mount in mountinfo.list_mounts()].count(path)
 
 
+@full_only("hosts")
 class DirtyTest(LoopDeviceCase):
     """A file system whose journal must be replayed, by a writer only."""
 
@@ -199,6 +202,7 @@ class DirtyTest(LoopDeviceCase):
         return copy
 
 
+@full_only("hosts")
 class UnmountTest(LoopDeviceCase):
     """Tests of unmounting devices that are in use."""
 

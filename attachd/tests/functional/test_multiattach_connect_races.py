@@ -21,6 +21,7 @@ from attachd.tests.selection import full_only
 SEVERAL = {"multiattach": "<is> True"}
 
 
+@full_only("races")
 class SharingOnSqlite(DatabaseRaceCase):
     def setUp(self):
         self.backend = backends.use(self)
@@ -161,6 +162,5 @@ class SharingOnMariadb(SharingOnSqlite):
     kind = "mariadb"
 
 
-@full_only("races")
 class SharingOnPostgresql(SharingOnSqlite):
     kind = "postgresql"

@@ -58,6 +58,7 @@ def _mount(scope, share, mount_point):
     return mount_point
 
 
+@full_only("storage")
 class ServedTest(multiattach_case.MultiattachCase):
     """The driver behind a served API."""
 
@@ -95,6 +96,7 @@ class ServedTest(multiattach_case.MultiattachCase):
         self.assertIn("NFS share", answer.message)
 
 
+@full_only("storage")
 class PoolsTest(testtools.TestCase):
     """A backend that gets a second share."""
 
@@ -158,6 +160,7 @@ class PoolsTest(testtools.TestCase):
         self.connected(api, volume, "second")
 
 
+@full_only("storage")
 class RightsTest(testtools.TestCase):
     """The drop-in for a manager that mounts shares."""
 
@@ -183,6 +186,7 @@ class RightsTest(testtools.TestCase):
         self.assertNotRegex(self.mount(*capabilities.split()), denied)
 
 
+@full_only("storage")
 class NfsTest(testtools.TestCase):
     def setUp(self):
         super().setUp()

@@ -161,6 +161,7 @@ class InProcessCase(ApiCase):
         return path
 
 
+@full_only("outages")
 class OutageTest(InProcessCase):
     def setUp(self):
         super().setUp()

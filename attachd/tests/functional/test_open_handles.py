@@ -10,6 +10,7 @@ from attachd import exception
 from attachd.agent.mount import device_nodes, mounts, open_handles
 from attachd.tests.fixtures import requirements
 from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
+from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
 _MAPPER = """
@@ -22,6 +23,7 @@ signal.pause()
 """
 
 
+@full_only("hosts")
 class UsersTest(LoopDeviceCase):
     """Each kind of user, and then none."""
 

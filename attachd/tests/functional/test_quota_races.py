@@ -22,6 +22,7 @@ def create(**values):
     return volumes.create({**VALUES, **values}, {})
 
 
+@full_only("races")
 class RacesOnSqlite(DatabaseRaceCase):
     def test_create_volume_100_at_once_with_quota_7_succeeds_7_times(self):
         quotas.set_limits(db_rows.PROJECT, {"volumes": 7})
@@ -108,6 +109,5 @@ class RacesOnMariadb(RacesOnSqlite):
     kind = "mariadb"
 
 
-@full_only("races")
 class RacesOnPostgresql(RacesOnSqlite):
     kind = "postgresql"

@@ -14,6 +14,7 @@ from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests.fixtures import initiators, processes, requirements, tgtd
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 MIB = 2**20
@@ -237,6 +238,7 @@ class ByDeviceTest(RealDataCase):
         self.assertEqual(b"mine" * 1024, self.b.read(info, 0, 4096))
 
 
+@full_only("outages")
 class TroubleTest(RealDataCase):
     """A tgtd that is gone, or does not answer."""
 

@@ -43,6 +43,7 @@ def retype(volume_id, kind):
     volume_updates.retype(volume_id, db_rows.PROJECT, wanted)
 
 
+@full_only("races")
 class RacesOnSqlite(DatabaseRaceCase):
     def race(self, kind, *others):
         """Have volumes get a type, created and retyped, and others do something to it."""
@@ -100,6 +101,7 @@ class RacesOnSqlite(DatabaseRaceCase):
             self.assertEqual((18, 0), (outcomes["VolumeTypeNotFound"], len(having)))
 
 
+@full_only("races")
 class WaitingOnMariadb(unittest.TestCase):
     """One at a time, in the order that matters."""
 
@@ -145,16 +147,13 @@ class WaitingOnMariadb(unittest.TestCase):
         self.assertRegex(str(refused), "currently in use")
 
 
-@full_only("races")
 class RacesOnMariadb(RacesOnSqlite):
     kind = "mariadb"
 
 
-@full_only("races")
 class RacesOnPostgresql(RacesOnSqlite):
     kind = "postgresql"
 
 
-@full_only("races")
 class WaitingOnPostgresql(WaitingOnMariadb):
     kind = "postgresql"

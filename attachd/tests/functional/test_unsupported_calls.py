@@ -11,6 +11,7 @@ from openstack import exceptions as sdk_exceptions
 
 from attachd.tests.fixtures import sdk
 from attachd.tests.functional import test_client_libraries as libraries
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 PROJECT = "a" * 32
@@ -20,6 +21,7 @@ class Case(libraries.Case):
     configuration = ""
 
 
+@full_only("clients")
 class SdkTest(Case):
     def setUp(self):
         super().setUp()

@@ -9,12 +9,14 @@ import urllib.parse
 import requests
 
 from attachd.tests.fixtures.deployments import Deployment
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 HEADERS = {"X-Auth-Token": "root:p", "OpenStack-API-Version": "volume 3.71"}
 TOKEN = "Bearer a-secret-token"
 
 
+@full_only("deployments")
 class UwsgiRequestsTest(unittest.TestCase):
     """An API without a manager."""
 

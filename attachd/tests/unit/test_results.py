@@ -81,7 +81,7 @@ class ResultsTest(testtools.TestCase):
         self.run_tests(
             "def test_a(self): pass\n"
             "def test_b(self): print('chatter')\n"
-            "def test_c(self): self.fail()\n"
+            "def test_c(self): self.fail('too hot')\n"
             "def test_d(self): self.skipTest('no tgtd in /tmp/1')\n"
             "def test_e(self): self.skipTest('no tgtd in /tmp/2')\n"
             "@unittest.expectedFailure\n"
@@ -91,6 +91,7 @@ class ResultsTest(testtools.TestCase):
         self.assertEqual(1, status)
         self.assertEqual("3 passed, 1 failed, 2 skipped", lines[-1])
         self.assertIn("        tests.test_x.T.test_c (fail)", lines)
+        self.assertIn("            AssertionError: too hot", lines)
         self.assertIn("     2  no tgtd in /tmp/1", lines)
 
     def test_good_runs_of_several_repositories_are_added(self):
