@@ -21,7 +21,8 @@ import results
 
 TOP = Path(__file__).resolve().parent.parent
 RECORDS = TOP / ".cache" / "full"
-WORKERS = int(os.environ.get("ATTACHD_TEST_WORKERS") or (os.cpu_count() or 1) + 2)
+# As in run_tests.sh.
+WORKERS = int(os.environ.get("ATTACHD_TEST_WORKERS") or min((os.cpu_count() or 1) + 2, 12))
 
 
 @dataclasses.dataclass
