@@ -136,13 +136,13 @@ def create(
     """
     requested = body["attachment"]
     host = requested.get("connector")
-    _check_fields(ctx, requested)
-    force_attach.check_field(ctx, requested, dry_run=is_dry_run(query))
+    _check_fields(ctx, requested, dry_run=is_dry_run(query))
     volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
     if is_dry_run(query):
         return dry_run.check(ctx, volume, requested)
     ctx.authorize(policy.CREATE, volume)
-    force_attach.replace(ctx, volume, requested)
+    if force_attach.FIELD in requested:
+        force_attach.replace(ctx, volume, requested)
     if async_response is not None and (host or agent_attach.HOST_FIELD in requested):
         lifecycle.check_backlog(volume.project_id)
     if agent_attach.HOST_FIELD in requested:
@@ -163,12 +163,14 @@ def create(
         raise
 
 
-def _check_fields(ctx: RequestContext, requested: Mapping[str, Any]) -> None:
+def _check_fields(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
     """Check what the schema of a creation does not."""
     if agent_attach.HOST_FIELD in requested:
         agent_attach.check_fields(ctx, requested)
     elif requested.get("connector"):
         schema.check_connector(requested["connector"])
+    if force_attach.FIELD in requested:
+        force_attach.check_field(ctx, requested, dry_run=dry_run)
 
 
 @endpoint(

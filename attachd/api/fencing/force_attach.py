@@ -23,12 +23,10 @@ FIELD: Final = "instead_of"
 
 
 def check_field(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
-    """Check that the field may be used in a request.
+    """Check that the field may be used in a request, which has it.
 
     :raises InvalidInput: the request is not under attachd 1.1, or is a dry run
     """
-    if FIELD not in requested:
-        return
     reason = ""
     if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
         reason = "It needs the header OpenStack-API-Version: attachd 1.1."
@@ -39,7 +37,7 @@ def check_field(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: b
 
 
 def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> None:
-    """Fence the attachment that the request names, if it does; a repeated request goes on.
+    """Fence the attachment that the request names; a repeated request goes on.
 
     :param volume: of the request
     :param requested: ``attachment`` of the body
@@ -48,8 +46,6 @@ def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -
     :raises InvalidInput: it is an attachment of another volume
     :raises Conflict: its host may still have access; nothing is attached
     """
-    if FIELD not in requested:
-        return
     ctx.authorize(policy.FORCE_ATTACH, volume)
     old = _find(ctx, volume, requested)
     if old is None:

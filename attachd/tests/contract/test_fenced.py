@@ -47,8 +47,10 @@ class FencedTest(DriverCase):
         # The state is read within the check, around which the driver may hold a lock of its own.
         self.observer = self.new_driver() if self.backend.knows_missing else self.driver
 
-    def refused(self, call: Callable[[], Any]) -> Iterator[int]:
+    def refused(self, call: Callable[[], Any]) -> Iterator[str]:
         """Refuse a call at each of its changes; yields after each refusal, to have it repeated.
+
+        It yields which change was refused, for messages.
 
         :returns: after a call that had no such change
         """
@@ -68,7 +70,7 @@ class FencedTest(DriverCase):
             if number == 1:
                 self.assertEqual(before, refusal.seen, "changed before the first check")
             self.assertEqual(refusal.seen, self.backend.seen(self.observer), f"change {number}")
-            yield number
+            yield f"change {number}"
         self.fail("it never ends")
 
     def test_fenced_create_can_be_repeated(self):

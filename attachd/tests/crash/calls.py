@@ -84,7 +84,7 @@ class Call:
         """Remove what is left of it, through the API."""
         for row in self.rows():
             if row["kind"] in {"attachment", "legacy"}:
-                self._request_json("DELETE", f"/attachments/{row['id']}")
+                self._delete_attachment(row["id"])
         for row in self.rows():
             if row["kind"] == "connection":
                 self._act("os-terminate_connection", {"connector": row["connector"]})
@@ -120,6 +120,16 @@ class Call:
 
     def _request_json(self, method: str, path: str, body: Any = None) -> Any:
         return self.deployment.client.request_json(method, path, body)
+
+    def _delete_attachment(self, attachment_id: str) -> None:
+        """Delete one; a manager may have yet to notice that its backend is back."""
+        path = f"/attachments/{attachment_id}"
+        answer = wait_for(
+            lambda: self.deployment.client.request("DELETE", path),
+            lambda answer: answer.status != http.SERVICE_UNAVAILABLE,
+            f"DELETE {path}",
+        )
+        assert answer.status in {http.OK, http.NOT_FOUND}, (path, answer)
 
     def _act(self, action: str, arguments: Any = None) -> Any:
         return self._request_json("POST", f"/volumes/{self.volume}/action", {action: arguments})

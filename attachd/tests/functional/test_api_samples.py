@@ -21,7 +21,7 @@ from attachd.db import messages
 from attachd.db.engine import paging
 from attachd.drivers import abilities
 from attachd.rpc import agent_api
-from attachd.tests.fixtures import fake_agent, response_validation, wsgi_api
+from attachd.tests.fixtures import db_rows, fake_agent, response_validation, wsgi_api
 from attachd.tests.wait import wait_for
 
 REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
@@ -138,7 +138,9 @@ def _is_available(body: Any) -> bool:
 
 
 def _has_object(body: Any) -> bool:
-    return any(item["safe_to_manage"] for item in body["manageable-volumes"])
+    # The backend has it before the volume is gone.
+    leaving = [volume for volume in db_rows.list_volumes() if volume["status"] == "unmanaging"]
+    return not leaving and any(item["safe_to_manage"] for item in body["manageable-volumes"])
 
 
 _AWAITED: dict[str, Callable[[Any], bool]] = {

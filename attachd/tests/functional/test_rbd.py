@@ -135,7 +135,16 @@ class OpenImageTest(RbdCase):
         self.addCleanup(image.close)
         self.assertEqual(BLOCK[:512], image.read(0, 512))
         self.driver.revoke(volume, export, [])
-        self.assertRaises(lib.rbd.Error, image.read, 0, 512)
+
+        def is_ended() -> bool:
+            try:
+                image.read(0, 512)
+            except lib.rbd.Error:
+                return True
+            return False
+
+        # Without a watch, nothing shows when the OSDs have learned of it.
+        wait_until(is_ended)
 
     def test_volume_is_copied_and_extended_while_it_is_written(self):
         volume, copy = self.volume(), base.VolumeRef(new_id(), 2)

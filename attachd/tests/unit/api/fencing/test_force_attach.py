@@ -37,11 +37,6 @@ class ForceAttachTest(api_context.ApiContextCase):
         ((_ctx, (attachment,)), _named) = self.fence.call_args
         self.assertEqual(self.row["id"], attachment.id)
 
-    def test_nothing_is_done_without_the_field(self):
-        self.requested = {}
-        self.replace()
-        self.fence.assert_not_called()
-
     def test_attachment_without_proof_stays_in_the_way(self):
         with self.assertRaisesRegex(exception.Conflict, "of host h .* It is still there. Nothing"):
             self.replace(FAILED)
