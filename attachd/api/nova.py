@@ -12,31 +12,25 @@ import json
 from typing import Any, Final, NamedTuple
 import urllib.parse
 
-from keystoneauth1 import adapter, loading, noauth, token_endpoint
 from keystoneauth1 import exceptions as auth_exceptions
+from keystoneauth1 import noauth, token_endpoint
 from keystoneauth1.identity import v3
 from oslo_log import log
 
-from attachd import exception
+from attachd import compute, exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 
 LOG = log.getLogger(__name__)
 
-MICROVERSION: Final = "2.89"
-"""The first one that has the id of the attachment."""
-
 _SERVICE: Final = "compute"
 _SHOWN: Final = 200
-_OK: Final = 200
-_FORBIDDEN: Final = 403
-_NOT_FOUND: Final = 404
 _HINT: Final = (
     "Check [nova] and [keystone_authtoken]: whether both services ask the same Identity."
 )
 _REFUSALS: Final[Mapping[int, str]] = {
     401: f"it does not accept the token of this request. {_HINT}",
-    406: f"it does not know its API version {MICROVERSION}, which is needed.",
+    406: f"it does not know its API version {compute.MICROVERSION}, which is needed.",
 }
 
 
@@ -113,35 +107,12 @@ class ComputeApi:
         """
         server, volume = (urllib.parse.quote(part, safe="") for part in (server_id, volume_id))
         try:
-            answer = self._get(f"/servers/{server}/os-volume_attachments/{volume}")
+            path = f"/servers/{server}/os-volume_attachments/{volume}"
+            answer = compute.get(compute.connect(self._plugin), path)
         except (auth_exceptions.ClientException, OSError) as error:
             LOG.warning("Nova cannot be asked: %s", error)  # The response has no such details.
             raise _unavailable(_explain(error)) from error
         return _read(answer.status_code, answer.content)
-
-    def _get(self, path: str) -> Any:
-        options = CONF.nova
-        session = loading.session.Session().load_from_options(
-            insecure=options.insecure,
-            cacert=options.cafile,
-            cert=options.certfile,
-            key=options.keyfile,
-            timeout=options.read_timeout,
-        )
-        asked = adapter.Adapter(
-            session,
-            auth=self._plugin,
-            service_type=_SERVICE,
-            interface=options.interface,
-            region_name=options.region_name,
-            default_microversion=MICROVERSION,
-        )
-        return asked.get(
-            path,
-            raise_exc=False,
-            redirect=False,
-            timeout=(options.connect_timeout, options.read_timeout),
-        )
 
 
 def _explain(error: Exception) -> str:
@@ -157,16 +128,16 @@ def _explain(error: Exception) -> str:
 
 def _read(status: int, content: bytes) -> VolumeUse:
     """Parse a response; a 404 may come from another server than Nova, and proves nothing then."""
-    if status == _FORBIDDEN:
+    if status == compute.FORBIDDEN:
         raise exception.Forbidden(
             "Compute does not answer this caller whether a server uses the volume, so the "
             "attachment cannot be deleted."
         )
-    if status not in {_OK, _NOT_FOUND}:
+    if status not in {compute.OK, compute.NOT_FOUND}:
         raise _unavailable(_REFUSALS.get(status, f"it answers with status {status}."))
     try:
         body = json.loads(content)
-        if status == _NOT_FOUND:
+        if status == compute.NOT_FOUND:
             return VolumeUse(None, " ".join(str(body["itemNotFound"]["message"]).split())[:_SHOWN])
         return VolumeUse(str(body["volumeAttachment"]["attachment_id"]))
     except (ValueError, KeyError, TypeError):

@@ -160,7 +160,8 @@ def find_unknown_options(
     """
     written = [*_in_files(conf), *_in_variables(environment)]
     sections = {value for _place, _group, name, value in written if name == "auth_section"}
-    foreign = _FOREIGN | set(conf.config_source) | sections
+    authenticating = {group for _place, group, name, _value in written if name == "auth_type"}
+    foreign = _FOREIGN | set(conf.config_source) | sections | authenticating
     written = [item for item in written if item[1] not in foreign]
     known: Known = {}
     for known in _known_by_library(_registered(conf)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the check with Compute; the [nova] group, read by the API's client of Compute.
+"""Options of the checks with Compute; the [nova] group, read by its clients in API and audit.
 
 Options that Cinder has too have the same names, so that a section can be copied.
 """
@@ -22,6 +22,29 @@ OPTIONS = [
         help="The Identity API, with its version, where the caller's token is exchanged for one "
         "with a service catalogue. Only needed where [keystone_authtoken] "
         "include_service_catalog is false and there is no endpoint_override. None: nowhere.",
+    ),
+    cfg.StrOpt(
+        "auth_type",
+        help="How an audit with --compute authenticates, for example password; its other options, "
+        "such as auth_url and username, are in this group too. Nothing else uses them. None: such "
+        "an audit is refused.",
+    ),
+    cfg.StrOpt(
+        "auth_section",
+        help="The group that has auth_type and its options, for example keystone_authtoken. None: "
+        "this one.",
+    ),
+    cfg.IntOpt(
+        "audit_requests",
+        default=10000,
+        min=1,
+        help="How many requests an audit sends to Compute; what is not compared then is named.",
+    ),
+    cfg.IntOpt(
+        "audit_timeout",
+        default=600,
+        min=1,
+        help="Seconds after which an audit sends no more requests to Compute.",
     ),
     cfg.StrOpt(
         "region_name",

@@ -205,6 +205,11 @@ class UnknownOptionsTest(CheckingTest):
         text = "[keystone_authtoken]\nauth_section = ours\n[ours]\nauth_url = http://k\n"
         self.assertEqual([], self.find_unknown_options(text))
 
+    def test_options_of_group_with_auth_type_are_known(self):
+        text = "[nova]\nauth_type = password\nauth_url = http://k\n"
+        self.assertEqual([], self.find_unknown_options(text))
+        self.assertEqual("auth_url", self.only("[nova]\nauth_url = http://k\n").name)
+
     def test_unknown_group_is_reported_once_with_suggestion(self):
         found = self.only("[mangaer]\nworkers = 2\nmessage_ttl = 3\n")
         self.assertEqual(("mangaer", None, "[manager]"), (found.group, found.name, found.nearest))

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP requests to the Compute API; used by api/nova.py and by the audit.
+
+A user's question is sent with the user's own token (api/nova.py).  An audit reads the servers of
+all projects with the credentials in [nova], one request after the other.
+
+Source: the Compute API, "List Servers Detailed", "List volume attachments for an instance" and
+"Handling Down Cells", 2.89.
+"""
+
+from collections.abc import Iterator, Mapping
+import json
+import time
+from typing import Any, Final, NamedTuple
+import urllib.parse
+
+from keystoneauth1 import adapter, loading
+from keystoneauth1 import exceptions as auth_exceptions
+
+from attachd import exception
+from attachd.conf import CONF
+
+MICROVERSION: Final = "2.89"
+"""The first one that has the id of the attachment."""
+
+OK: Final = 200
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+
+_GROUP: Final = "nova"
+_SERVICE: Final = "compute"
+_CELL_DOWN: Final = "UNKNOWN"
+"""The status of a server whose cell does not answer."""
+
+_BUILDING: Final = "BUILD"
+
+_VOLUMES: Final = "os-extended-volumes:volumes_attached"
+_HOST: Final = "OS-EXT-SRV-ATTR:host"
+_HOST_NAMES: Final = (_HOST, "OS-EXT-SRV-ATTR:hypervisor_hostname", "OS-EXT-SRV-ATTR:hostname")
+"""What a connector may name: the compute service, its node, or a bare-metal server itself."""
+
+_REFUSALS: Final[Mapping[int, str]] = {
+    401: "Compute does not accept the token of the credentials in [nova].",
+    FORBIDDEN: "Compute denies the user of the credentials in [nova] to list the servers of all "
+    "projects: give it the role of an administrator, or a reader role that Compute's policy "
+    "accepts.",
+    406: f"Compute does not know its API version {MICROVERSION}, which is needed.",
+}
+_NOT_COMPUTE: Final = (
+    "The answer is not one of Compute. Check [nova]: the URL of Compute ends in /v2.1."
+)
+
+
+class Failure(Exception):
+    """Compute gave no usable answer.
+
+    :ivar is_final: the next requests would fail as well
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = True) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+class Server(NamedTuple):
+    """What Compute says of one server.
+
+    :ivar hosts: names of its host; empty: it is on none; None: Compute does not show them
+    :ivar volume_ids: of its volumes
+    :ivar is_readable: whether its cell answers; the rest is empty if it does not
+    :ivar is_busy: whether Compute works on it: builds, migrates, resizes or deletes it
+    """
+
+    id: str
+    hosts: frozenset[str] | None
+    volume_ids: frozenset[str]
+    is_readable: bool
+    is_busy: bool
+
+
+class VolumeAttachment(NamedTuple):
+    """One volume of a server; without an id if the server has had it since before Nova 17."""
+
+    attachment_id: str | None
+    volume_id: str
+
+
+def connect(plugin: Any) -> adapter.Adapter:
+    """Return an adapter of keystoneauth to Compute, with the options of [nova].
+
+    :param plugin: of keystoneauth: a token, or credentials
+    """
+    options = CONF.nova
+    session = loading.session.Session().load_from_options(
+        insecure=options.insecure,
+        cacert=options.cafile,
+        cert=options.certfile,
+        key=options.keyfile,
+        timeout=options.read_timeout,
+    )
+    return adapter.Adapter(
+        session,
+        auth=plugin,
+        service_type=_SERVICE,
+        interface=options.interface,
+        region_name=options.region_name,
+        default_microversion=MICROVERSION,
+    )
+
+
+def get(compute: adapter.Adapter, path: str) -> Any:
+    """Send one request; return the response, whatever its status.
+
+    :raises ClientException, OSError: there is none
+    """
+    return compute.get(
+        path,
+        raise_exc=False,
+        redirect=False,
+        timeout=(CONF.nova.connect_timeout, CONF.nova.read_timeout),
+    )
+
+
+def load_credentials() -> Any:
+    """Return the plug-in of keystoneauth that [nova] configures for audits.
+
+    :raises ConfigurationError: it configures none, or not completely
+    """
+    group = CONF.nova.auth_section or _GROUP
+    if group != _GROUP:
+        loading.register_auth_conf_options(CONF, group)
+    try:
+        plugin = loading.load_auth_from_conf_options(CONF, group)
+    except auth_exceptions.ClientException as error:
+        raise exception.ConfigurationError(reason=f"[{group}] is invalid: {error}") from error
+    if plugin is None:
+        raise exception.ConfigurationError(
+            reason=f"[{group}] has no auth_type: set auth_type = password and a user who may list "
+            "the servers of all projects, or auth_section."
+        )
+    return plugin
+
+
+class ComputeReader:
+    """Reads the servers of all projects, within [nova]audit_requests and audit_timeout."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._adapter = connect(plugin)
+        self._adapter.endpoint_override = CONF.nova.endpoint_override
+        self._requests = 0
+        self._deadline = time.monotonic() + CONF.nova.audit_timeout
+
+    def list_servers(self) -> Iterator[Server]:
+        """Yield all servers, without those in cells that do not answer.
+
+        :raises Failure: the list ends here, and is not complete
+        """
+        marker, seen = "", set()
+        while True:
+            query = urllib.parse.urlencode(
+                {"all_tenants": "1", **({"marker": marker} if marker else {})}
+            )
+            page = self._get(f"/servers/detail?{query}")
+            servers = [_parse_server(body) for body in _field(page, "servers")]
+            yield from servers
+            if not servers or not page.get("servers_links"):
+                return
+            # The address of the next page may be one that only clients of a proxy reach.
+            marker = servers[-1].id
+            if marker in seen:
+                raise Failure("Compute returns the same page of servers again.")
+            seen.add(marker)
+
+    def find_server(self, server_id: str) -> Server | None:
+        """Return a server; None: Compute says that there is none.
+
+        :raises Failure: that cannot be determined
+        """
+        body = self._find(f"/servers/{_quoted(server_id)}")
+        return None if body is None else _parse_server(_field(body, "server"))
+
+    def list_attachments(self, server_id: str) -> list[VolumeAttachment] | None:
+        """Return the volumes of a server; None: Compute says that there is no such server.
+
+        :raises Failure: that cannot be determined
+        """
+        body = self._find(f"/servers/{_quoted(server_id)}/os-volume_attachments")
+        if body is None:
+            return None
+        return [
+            VolumeAttachment(_field(item, "attachment_id"), _field(item, "volumeId"))
+            for item in _field(body, "volumeAttachments")
+        ]
+
+    def _get(self, path: str) -> Any:
+        body = self._find(path)
+        if body is None:
+            raise Failure(_NOT_COMPUTE)
+        return body
+
+    def _find(self, path: str) -> Any:
+        """Return the body of a response; None if Compute has no such object."""
+        self._count()
+        try:
+            answer = get(self._adapter, path)
+        except auth_exceptions.ConnectTimeout as error:
+            raise Failure("Compute takes longer to answer than [nova] allows it to.") from error
+        except (auth_exceptions.ClientException, OSError) as error:
+            raise Failure(f"Compute cannot be asked: {error}") from error
+        status: int = answer.status_code
+        if status not in {OK, NOT_FOUND}:
+            reason = _REFUSALS.get(status, f"Compute answers GET {path} with status {status}.")
+            raise Failure(reason, is_final=status in _REFUSALS)
+        try:
+            body = json.loads(answer.content)
+        except ValueError:
+            raise Failure(_NOT_COMPUTE) from None
+        if status == OK:
+            return body
+        _field(body, "itemNotFound")  # A 404 may come from another server than Nova.
+        return None
+
+    def _count(self) -> None:
+        if self._requests >= CONF.nova.audit_requests:
+            raise Failure(
+                f"Compute was sent {self._requests} requests, the limit of [nova]audit_requests."
+            )
+        if time.monotonic() > self._deadline:
+            raise Failure(
+                f"The comparison with Compute takes longer than {CONF.nova.audit_timeout} "
+                "seconds, the limit of [nova]audit_timeout."
+            )
+        self._requests += 1
+
+
+def _quoted(part: str) -> str:
+    return urllib.parse.quote(part, safe="")
+
+
+def _field(body: Any, name: str) -> Any:
+    try:
+        return body[name]
+    except (KeyError, TypeError):
+        raise Failure(_NOT_COMPUTE) from None
+
+
+def _parse_server(body: Any) -> Server:
+    server_id, status = _field(body, "id"), _field(body, "status")
+    if status == _CELL_DOWN and _VOLUMES not in body:
+        return Server(server_id, None, frozenset(), is_readable=False, is_busy=False)
+    names = frozenset(str(body[name]) for name in _HOST_NAMES if body.get(name))
+    return Server(
+        server_id,
+        (names if body[_HOST] else frozenset()) if _HOST in body else None,
+        frozenset(_field(volume, "id") for volume in _field(body, _VOLUMES)),
+        is_readable=True,
+        is_busy=_field(body, "OS-EXT-STS:task_state") is not None or status == _BUILDING,
+    )
