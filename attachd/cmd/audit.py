@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage audit: compare database and backends, and print the differences."""
+"""attachd-manage audit: compare database, backends and Compute, and print the differences."""
 
 from collections.abc import Iterable, Iterator, Sequence
 import sys
 from typing import Final
 
-from attachd import exception
+from attachd import compute, exception
 from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.manager import backends
+from attachd.manager.audit import compute as compute_audit
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import REPAIRED, Difference
 from attachd.manager.audit.runner import AuditResult
@@ -31,7 +32,8 @@ def run() -> int:
 
 
 def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
-    """Audit the backends one by one, as a member whose leases count."""
+    """Audit the backends one by one, then Compute, as a member whose leases count."""
+    credentials = compute.load_credentials() if CONF.subject.compute else None
     membership = Membership()
     chosen = _chosen(backends.load(membership), names)
     audit = runner.repair if CONF.subject.repair else runner.compare
@@ -42,6 +44,12 @@ def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
         for backend in chosen:
             backend.setup()
             yield audit(backend)
+        if credentials is not None:
+            yield compute_audit.compare(
+                compute.ComputeReader(credentials),
+                chosen if CONF.subject.repair else (),
+                is_thorough=CONF.subject.compute == "all",
+            )
     finally:
         membership.stop()
 

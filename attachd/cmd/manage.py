@@ -111,7 +111,7 @@ def _add_commands(subjects: Any) -> None:
 
 def _add_audit(subjects: Any) -> None:
     parser: argparse.ArgumentParser = subjects.add_parser(
-        "audit", help="what database and backends do not agree about"
+        "audit", help="what database, backends and Compute do not agree about"
     )
     parser.add_argument(
         "--repair", action="store_true", help="do what is safe to do about it, data left alone"
@@ -122,6 +122,14 @@ def _add_audit(subjects: Any) -> None:
         default=[],
         metavar="NAME",
         help="only this one of enabled_backends; may be repeated",
+    )
+    parser.add_argument(
+        "--compute",
+        nargs="?",
+        choices=("differing", "all"),
+        const="differing",
+        help="compare attachments of servers with Compute, too; all: also the ids of attachments "
+        "of servers whose volumes do not differ",
     )
     output.add_format(parser)
     parser.set_defaults(action=_audit, failed=NOT_COMPARED)

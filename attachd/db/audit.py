@@ -11,11 +11,21 @@ from attachd.db.attachments import statements
 from attachd.db.cluster import members
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.states import AttachmentState, VolumeState, VolumeStatus
+from attachd.states import VISIBLE_KINDS, AttachmentState, VolumeState, VolumeStatus
 
 Row = dict[str, Any]
 _VOLUMES = models.volumes
 _ATTACHMENTS = models.attachments
+_SERVER_ATTACHMENTS = sa.select(
+    *(
+        _ATTACHMENTS.c[name]
+        for name in (
+            *("id", "volume_id", "project_id", "instance_uuid", "host", "state", "generation"),
+            *("by_service", "created_at", "updated_at"),
+        )
+    ),
+    _VOLUMES.c.host.label("volume_host"),
+).join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
 
 
 @retried
@@ -44,6 +54,31 @@ def list_attachments(backend: str) -> list[Row]:
 def list_attachments_of_volume(volume_id: str) -> list[Row]:
     """Return the attachments of a volume, secrets included."""
     return session.fetch_all(sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id))
+
+
+@retried
+def list_server_attachments(server_id: str | None = None) -> list[Row]:
+    """Return the attachments that Compute may have made for servers, of all backends.
+
+    Those that a host's agent connects are not among them, and no secrets.
+
+    :param server_id: only those of this server; None: all
+    """
+    server = _ATTACHMENTS.c.instance_uuid
+    statement = (
+        _SERVER_ATTACHMENTS.where(
+            server.is_not(None) if server_id is None else server == server_id
+        )
+        .where(_ATTACHMENTS.c.agent.is_(None), _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)))
+        .order_by(_ATTACHMENTS.c.id)
+    )
+    return session.fetch_all(statement)
+
+
+@retried
+def find_server_attachment(attachment_id: str) -> Row | None:
+    """Return an attachment of any kind, as of :func:`list_server_attachments`; None: none."""
+    return session.fetch_one(_SERVER_ATTACHMENTS.where(_ATTACHMENTS.c.id == attachment_id))
 
 
 def list_living_ids() -> set[str]:

@@ -32,6 +32,11 @@ class Kind(enum.StrEnum):
     ORPHAN_ACCOUNT = "orphan-account"
     MISSING_DEVICE = "missing-device"
     ORPHAN_DEVICE = "orphan-device"
+    SERVER_GONE = "server-gone"
+    UNLISTED_ATTACHMENT = "unlisted-attachment"
+    UNKNOWN_ATTACHMENT = "unknown-attachment"
+    WRONG_SERVER = "wrong-server"
+    WRONG_HOST = "wrong-host"
 
 
 class Meaning(NamedTuple):
@@ -128,6 +133,38 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "None: the agent tries with each report. Find out which process uses the device.",
             safe=False,
         ),
+        Kind.SERVER_GONE: Meaning(
+            "Compute deleted the server while attachd did not answer, or the attachment was not "
+            "made by Compute.",
+            "Delete the attachment, after its host has no device of the volume.",
+            safe=True,
+        ),
+        Kind.UNLISTED_ATTACHMENT: Meaning(
+            "Compute has not deleted it after a detach, a migration or an evacuation, or Compute "
+            "replaces a volume of the server at the moment.",
+            "If the server replaces no volume, and that host has no device of it, delete the "
+            "attachment through the Block Storage API.",
+            safe=False,
+        ),
+        Kind.UNKNOWN_ATTACHMENT: Meaning(
+            "The attachment was deleted without Compute, or the database is restored from a "
+            "backup, or Compute uses another block storage service.",
+            "The server may write to a volume that attachd takes for free: detach it through the "
+            "Compute API, or stop the server, before the volume is attached elsewhere.",
+            safe=False,
+        ),
+        Kind.WRONG_SERVER: Meaning(
+            "One of both databases was changed by hand, or is restored from a backup.",
+            "Find out which server uses the volume, and detach it from the other one through the "
+            "Compute API.",
+            safe=False,
+        ),
+        Kind.WRONG_HOST: Meaning(
+            "The server was migrated or evacuated, and its attachment was not.",
+            "Find out which host has the device. A hard reboot of the server through the Compute "
+            "API connects its volumes again.",
+            safe=False,
+        ),
     }
 )
 
@@ -136,7 +173,7 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
 class Difference:
     """One difference between database and backend.
 
-    :ivar backend: ``host@backend``
+    :ivar backend: ``host@backend``; compute.NAME for one with Compute
     :ivar volume_id: "" if it belongs to no known volume
     :ivar found: what differs, in one sentence
     :ivar action: what is safe to do about it

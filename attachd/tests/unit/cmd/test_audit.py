@@ -11,10 +11,10 @@ from attachd.cmd import audit
 from attachd.db import migration
 from attachd.manager.audit.rules import REPAIRED, Difference, Kind
 from attachd.manager.audit.runner import AuditResult
-from attachd.tests.fixtures import databases, forked_command, lifetime
+from attachd.tests.fixtures import databases, fake_nova, forked_command, lifetime
 
 
-class CommandTest(forked_command.ForkedCommandCase):
+class CommandCase(forked_command.ForkedCommandCase):
     def setUp(self):
         super().setUp()
         folder = lifetime.temp_dir(self)
@@ -35,6 +35,8 @@ class CommandTest(forked_command.ForkedCommandCase):
         self.assertNotIn("Traceback", done.stderr)
         return done.returncode, done.stdout, done.stderr
 
+
+class CommandTest(CommandCase):
     def test_audit_of_empty_deployment_is_clean_and_stray_file_is_reported(self):
         self.assertEqual((0, "", ""), self.run_audit())
         (self.volumes / "stray").write_bytes(b"data")
@@ -53,6 +55,37 @@ class CommandTest(forked_command.ForkedCommandCase):
             code, out, error = self.run_audit(*arguments, more=more)
             self.assertEqual((2, ""), (code, out), error)
             self.assertIn(text, error)
+
+
+class ComputeTest(CommandCase):
+    def setUp(self):
+        super().setUp()
+        self.nova = fake_nova.FakeNova(self)
+        self.more = f"[nova]\nendpoint_override = {self.nova.url}\nauth_type = none\n"
+
+    def test_audit_with_compute_reports_it_beside_backends(self):
+        out = self.run_audit("--compute", "--repair", "--format", "json", more=self.more)[1]
+        self.assertEqual(
+            ["files", "compute"],
+            [result["backend"].rpartition("@")[2] for result in json.loads(out)],
+        )
+        self.assertEqual((0, "", ""), self.run_audit("--compute=all", more=self.more))
+        self.assertEqual((0, "", ""), self.run_audit(more=self.more))
+        self.assertEqual(2, len(self.nova.requests))
+
+    def test_audit_with_compute_down_compares_the_rest(self):
+        self.assertEqual((0, "", ""), self.run_audit())
+        (self.volumes / "stray").write_bytes(b"data")
+        self.nova.close()
+        code, out, error = self.run_audit("--compute", more=self.more)
+        self.assertEqual(2, code)
+        self.assertIn("data-without-volume", out)
+        self.assertIn("Compute cannot be asked", error)
+
+    def test_audit_with_compute_without_credentials_exits_with_2(self):
+        code, out, error = self.run_audit("--compute")
+        self.assertEqual((2, ""), (code, out))
+        self.assertIn("[nova] has no auth_type", error)
 
 
 def findings(*outcomes, **more):

@@ -49,6 +49,19 @@ class AuditTest(databases.DatabaseCase):
         self.assertEqual(1, db_rows.get_volume(self.volume["id"])["pending_detaches"])
         audit_db.repair_status(str(uuid.uuid4()))
 
+    def test_list_server_attachments_excludes_agents_and_those_without_server(self):
+        server, other = (str(uuid.uuid4()) for _ in range(2))
+        row = db_rows.add_attachment(self.volume["id"], "attached", instance_uuid=server)
+        db_rows.add_attachment(self.volume["id"], "attached", instance_uuid=server, agent="h")
+        others = db_rows.add_attachment(self.other["id"], instance_uuid=other)
+        found = audit_db.list_server_attachments()
+        self.assertEqual({row["id"], others["id"]}, {item["id"] for item in found})
+        (found,) = audit_db.list_server_attachments(server)
+        self.assertEqual((row["id"], "here@fake#pool"), (found["id"], found["volume_host"]))
+        self.assertNotIn("secret", found)
+        self.assertEqual(found, audit_db.find_server_attachment(row["id"]))
+        self.assertIsNone(audit_db.find_server_attachment(other))
+
     def test_list_living_ids_returns_members(self):
         attachment = str(uuid.uuid4())
         self.assertNotIn(attachment, audit_db.list_living_ids())

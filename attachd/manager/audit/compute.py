@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare attachments with the volumes that Compute says its servers have.
+
+A list of all servers of all projects, without any lock, only finds suspects.  Each suspect server
+is then read twice, with its attachments and their rows, and a difference counts only if it is
+there both times, for an attachment that has not changed meanwhile.  While Compute builds, migrates
+or resizes a server, its attachments are not compared.
+
+One repair is safe: to delete the attachments of servers that Compute does not have any more.  A
+repair never deletes an attachment that Compute lists.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import itertools
+import time
+from typing import Final, NamedTuple
+
+from attachd import exception
+from attachd.compute import ComputeReader, Failure, Server, VolumeAttachment
+from attachd.conf import CONF
+from attachd.db import audit as db
+from attachd.db import models
+from attachd.manager import detach
+from attachd.manager.audit.rules import MEANINGS, REPAIRED, Difference, Finding, Kind
+from attachd.manager.audit.runner import AuditResult
+from attachd.manager.backends import Backend
+from attachd.states import AttachmentState
+
+NAME: Final = "compute"
+"""The name of this part of an audit, where others have the name of a backend."""
+
+_INTERVAL = 5.0
+"""Seconds between two reads of a server: Compute may be about to delete or store an attachment."""
+
+_BATCH = 200
+"""How many servers are read between two pauses."""
+
+_IN_PROGRESS: Final = frozenset(
+    {AttachmentState.CONNECTING, AttachmentState.WITHDRAWING, AttachmentState.DISCONNECTING}
+)
+
+
+class _Version(NamedTuple):
+    """An attachment as it was read; any change of it makes another one."""
+
+    attachment_id: str
+    state: str
+    generation: int
+
+
+class _Suspicion(NamedTuple):
+    """A possible difference; it is confirmed by an equal one.
+
+    :ivar version: None: attachd has no such attachment
+    """
+
+    server_id: str
+    volume_id: str
+    finding: Finding
+    version: _Version | None
+
+
+class _Comparison:
+    """One comparison; a failure that the next requests would have as well ends it."""
+
+    def __init__(self, reader: ComputeReader) -> None:
+        self._reader = reader
+        self.servers: dict[str, Server] = {}
+        self.rows: dict[str, list[db.Row]] = {}
+        self.result = AuditResult(NAME)
+        self._is_over = False
+
+    def list_suspects(self, *, is_thorough: bool) -> list[str]:
+        """Return the servers to read; with ``is_thorough`` all that have a volume."""
+        is_complete = False
+        try:
+            for server in self._reader.list_servers():
+                self.servers[server.id] = server
+            is_complete = True
+        except Failure as failure:
+            self._fail("The list of servers is not complete", failure)
+        for row in db.list_server_attachments():
+            self.rows.setdefault(row["instance_uuid"], []).append(row)
+        if any(server.is_readable and server.hosts is None for server in self.servers.values()):
+            self.result.not_compared.append(
+                "The hosts of servers: Compute does not show them to the user of [nova]."
+            )
+        listed = [
+            server.id
+            for server in self.servers.values()
+            if _is_suspect(server, self.rows.get(server.id, ()))
+            or (is_thorough and server.volume_ids)
+        ]
+        unlisted = [server_id for server_id in self.rows if server_id not in self.servers]
+        return sorted(listed + unlisted if is_complete else listed)
+
+    def confirm(self, server_ids: Sequence[str]) -> Iterator[_Suspicion]:
+        """Read each server twice; yield what differs both times."""
+        for batch in _batches(server_ids):
+            if first := self._read_all(batch):
+                time.sleep(_INTERVAL)
+                again = dict.fromkeys(suspicion.server_id for suspicion in first)
+                confirmed = first & self._read_all(again)
+                yield from sorted(confirmed, key=lambda suspicion: suspicion[:3])
+
+    def is_ours(self) -> bool:
+        """Return whether some server has a volume according to both databases."""
+        return any(
+            row["volume_id"] in self.servers[server_id].volume_ids
+            for server_id, rows in self.rows.items()
+            if server_id in self.servers
+            for row in rows
+        )
+
+    def _read_all(self, server_ids: Iterable[str]) -> set[_Suspicion]:
+        suspicions: set[_Suspicion] = set()
+        for server_id in server_ids:
+            if self._is_over:
+                break
+            try:
+                suspicions.update(self._read(server_id))
+            except Failure as failure:
+                others = " and those after it" if failure.is_final else ""
+                self._fail(f"Server {server_id}{others}", failure)
+        return suspicions
+
+    def _fail(self, subject: str, failure: Failure) -> None:
+        self._is_over = failure.is_final
+        self.result.not_compared.append(f"{subject}: {failure}")
+
+    def _read(self, server_id: str) -> Iterator[_Suspicion]:
+        rows = db.list_server_attachments(server_id)
+        server = self._reader.find_server(server_id)
+        if server is None:
+            for row in filter(_is_settled, rows):
+                yield _suspicion(Kind.SERVER_GONE, row, _describe_gone(row))
+            return
+        if not server.is_readable:
+            raise Failure("its cell does not answer Compute.", is_final=False)
+        listed = None if server.is_busy else self._reader.list_attachments(server_id)
+        if listed is not None:
+            for row in filter(_is_settled, rows):
+                yield from _compare_row(row, server, listed)
+            yield from _find_unknown(server_id, rows, listed)
+
+
+def compare(
+    reader: ComputeReader, backends: Iterable[Backend] = (), *, is_thorough: bool = False
+) -> AuditResult:
+    """Compare all attachments of servers with Compute.
+
+    :param backends: those on which attachments of servers that are gone are deleted
+    :param is_thorough: also compare the attachments of servers whose volumes do not differ
+    :raises Unavailable: the database does not answer
+    """
+    comparison = _Comparison(reader)
+    suspects = comparison.list_suspects(is_thorough=is_thorough)
+    by_host = {backend.host: backend for backend in backends}
+    for suspicion in comparison.confirm(suspects):
+        outcome = ""
+        if by_host and suspicion.version and MEANINGS[suspicion.finding[0]].safe:
+            outcome = _repair(suspicion.version, by_host, is_ours=comparison.is_ours())
+        kind, text = suspicion.finding
+        comparison.result.differences.append(
+            Difference(kind, NAME, suspicion.volume_id, text, MEANINGS[kind].action, outcome)
+        )
+    return comparison.result
+
+
+def _is_suspect(server: Server, rows: Collection[db.Row]) -> bool:
+    """Return whether a server seems to have other volumes than its rows, or another host."""
+    if server.is_busy or not server.is_readable:
+        return bool(rows) and not server.is_busy
+    volume_ids = [row["volume_id"] for row in rows]
+    return sorted(volume_ids) != sorted(server.volume_ids) or any(
+        _is_elsewhere(row, server) for row in rows
+    )
+
+
+def _is_elsewhere(row: db.Row, server: Server) -> bool:
+    return bool(row["host"] and server.hosts and row["host"] not in server.hosts)
+
+
+def _is_settled(row: db.Row) -> bool:
+    """Return whether a request for an attachment can have nothing more to store."""
+    is_old = db.seconds_unchanged(row) > CONF.rpc.attach_timeout
+    return is_old and row["state"] not in _IN_PROGRESS
+
+
+def _compare_row(
+    row: db.Row, server: Server, listed: Sequence[VolumeAttachment]
+) -> Iterator[_Suspicion]:
+    by_volume = {item.volume_id: item for item in listed}
+    by_id = {item.attachment_id: item for item in listed}
+    current = by_volume.get(row["volume_id"])
+    named = by_id.get(row["id"])
+    subject = f"{_subject(row)} of server {server.id}"
+    if named is not None and named.volume_id != row["volume_id"]:
+        text = f"{subject}: Compute lists it with volume {named.volume_id}."
+        yield _suspicion(Kind.WRONG_SERVER, row, text)
+    elif current is None:
+        text = f"{subject}: Compute lists no such volume of the server."
+        yield _suspicion(Kind.UNLISTED_ATTACHMENT, row, text)
+    elif current.attachment_id not in {None, row["id"]}:
+        text = f"{subject}: Compute lists attachment {current.attachment_id} instead."
+        yield _suspicion(Kind.UNLISTED_ATTACHMENT, row, text)
+    elif _is_elsewhere(row, server):
+        text = (
+            f"{subject}: Compute has the server on host {', '.join(sorted(server.hosts or ()))}."
+        )
+        yield _suspicion(Kind.WRONG_HOST, row, text)
+
+
+def _find_unknown(
+    server_id: str, rows: Sequence[db.Row], listed: Iterable[VolumeAttachment]
+) -> Iterator[_Suspicion]:
+    """Find what Compute lists without an attachment of this server."""
+    ids, volume_ids = ({row[name] for row in rows} for name in ("id", "volume_id"))
+    for attachment_id, volume_id in listed:
+        if attachment_id in ids or (attachment_id is None and volume_id in volume_ids):
+            continue
+        row = db.find_server_attachment(attachment_id) if attachment_id else None
+        if row is None:
+            name = f"attachment {attachment_id}" if attachment_id else "an attachment without id"
+            missing = "volume" if db.find_volume(volume_id) is None else "attachment"
+            text = f"Compute lists {name} of server {server_id}: there is no such {missing}."
+            finding = Kind.UNKNOWN_ATTACHMENT, text
+            yield _Suspicion(server_id, volume_id, finding, None)
+        elif row["instance_uuid"] != server_id:
+            owner = f"server {row['instance_uuid']}" if row["instance_uuid"] else "no server"
+            text = f"{_subject(row)} of {owner}: Compute lists it of server {server_id}."
+            suspicion = _suspicion(Kind.WRONG_SERVER, row, text)
+            yield suspicion._replace(server_id=server_id)
+
+
+def _describe_gone(row: db.Row) -> str:
+    return f"{_subject(row)}: Compute has no server {row['instance_uuid']}."
+
+
+def _subject(row: db.Row) -> str:
+    """Return a name that tells people what there is to look at."""
+    status = AttachmentState(row["state"]).wire
+    return f"Attachment {row['id']} ({status}, host {row['host']}, project {row['project_id']})"
+
+
+def _suspicion(kind: Kind, row: db.Row, text: str) -> _Suspicion:
+    version = _Version(row["id"], row["state"], row["generation"])
+    return _Suspicion(row["instance_uuid"], row["volume_id"], (kind, text), version)
+
+
+def _repair(version: _Version, backends: Mapping[str, Backend], *, is_ours: bool) -> str:
+    """Delete the attachment of a server that is gone; return REPAIRED, or why not."""
+    row = db.find_server_attachment(version.attachment_id)
+    if row is None:
+        return REPAIRED
+    backend = backends.get(models.backend_of(row["volume_host"]) or "")
+    if backend is None:
+        return f"Kept: repeat this with the managers of {row['volume_host']}."
+    if reason := _reason_to_keep(row, is_ours=is_ours):
+        return f"Kept: {reason}, delete the attachment through the Block Storage API."
+    try:
+        detach.finish_detach(backend, {**row, **version._asdict()})
+    except exception.AttachmentNotFound:
+        return REPAIRED
+    except exception.AttachdError as error:
+        return str(error)
+    return REPAIRED
+
+
+def _reason_to_keep(row: db.Row, *, is_ours: bool) -> str:
+    """Return why the answer of Compute does not suffice to delete an attachment; "": it does."""
+    if not is_ours:
+        return "Compute has no volume of this database. If it is the right Compute"
+    if CONF.nova.unknown_to_compute != "any" or not row["by_service"]:
+        return "it may have been made by another client than Compute. If it was not"
+    return ""
+
+
+def _batches(server_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    iterator = iter(server_ids)
+    while batch := tuple(itertools.islice(iterator, _BATCH)):
+        yield batch
