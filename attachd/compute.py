@@ -65,21 +65,26 @@ class Failure(Exception):
 class Server(NamedTuple):
     """What Compute says of one server.
 
-    :ivar hosts: names of its host; empty: it is on none; None: Compute does not show them
+    :ivar host: its compute service; None: it is on none, or Compute does not show it
+    :ivar host_names: what the connector of its host may name; None: Compute does not show it
     :ivar volume_ids: of its volumes
     :ivar is_readable: whether its cell answers; the rest is empty if it does not
     :ivar is_busy: whether Compute works on it: builds, migrates, resizes or deletes it
     """
 
     id: str
-    hosts: frozenset[str] | None
+    host: str | None
+    host_names: frozenset[str] | None
     volume_ids: frozenset[str]
     is_readable: bool
     is_busy: bool
 
 
 class VolumeAttachment(NamedTuple):
-    """One volume of a server; without an id if the server has had it since before Nova 17."""
+    """One volume of a server.
+
+    :ivar attachment_id: None: it is not known
+    """
 
     attachment_id: str | None
     volume_id: str
@@ -182,6 +187,9 @@ class ComputeReader:
     def list_attachments(self, server_id: str) -> list[VolumeAttachment] | None:
         """Return the volumes of a server; None: Compute says that there is no such server.
 
+        Nova leaves out volumes without the id of an attachment, which a server has had since
+        before Nova 17; find_server() has these as well.
+
         :raises Failure: that cannot be determined
         """
         body = self._find(f"/servers/{_quoted(server_id)}/os-volume_attachments")
@@ -247,12 +255,19 @@ def _field(body: Any, name: str) -> Any:
 def _parse_server(body: Any) -> Server:
     server_id, status = _field(body, "id"), _field(body, "status")
     if status == _CELL_DOWN and _VOLUMES not in body:
-        return Server(server_id, None, frozenset(), is_readable=False, is_busy=False)
-    names = frozenset(str(body[name]) for name in _HOST_NAMES if body.get(name))
+        return Server(server_id, None, None, frozenset(), is_readable=False, is_busy=False)
     return Server(
         server_id,
-        (names if body[_HOST] else frozenset()) if _HOST in body else None,
+        body.get(_HOST),
+        frozenset(_host_names(body)) if _HOST in body else None,
         frozenset(_field(volume, "id") for volume in _field(body, _VOLUMES)),
         is_readable=True,
         is_busy=_field(body, "OS-EXT-STS:task_state") is not None or status == _BUILDING,
     )
+
+
+def _host_names(body: Mapping[str, Any]) -> Iterator[str]:
+    yield from (body[name] for name in _HOST_NAMES if body.get(name))
+    # Nova's driver of Ironic names the address of the server.
+    for addresses in body.get("addresses", {}).values():
+        yield from (_field(address, "addr") for address in addresses)

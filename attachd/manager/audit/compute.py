@@ -81,7 +81,9 @@ class _Comparison:
             self._fail("The list of servers is not complete", failure)
         for row in db.list_server_attachments():
             self.rows.setdefault(row["instance_uuid"], []).append(row)
-        if any(server.is_readable and server.hosts is None for server in self.servers.values()):
+        if any(
+            server.is_readable and server.host_names is None for server in self.servers.values()
+        ):
             self.result.not_compared.append(
                 "The hosts of servers: Compute does not show them to the user of [nova]."
             )
@@ -139,6 +141,8 @@ class _Comparison:
             raise Failure("its cell does not answer Compute.", is_final=False)
         listed = None if server.is_busy else self._reader.list_attachments(server_id)
         if listed is not None:
+            without_id = server.volume_ids - {item.volume_id for item in listed}
+            listed += [VolumeAttachment(None, volume_id) for volume_id in without_id]
             for row in filter(_is_settled, rows):
                 yield from _compare_row(row, server, listed)
             yield from _find_unknown(server_id, rows, listed)
@@ -178,7 +182,9 @@ def _is_suspect(server: Server, rows: Collection[db.Row]) -> bool:
 
 
 def _is_elsewhere(row: db.Row, server: Server) -> bool:
-    return bool(row["host"] and server.hosts and row["host"] not in server.hosts)
+    if not (row["host"] and server.host and server.host_names):
+        return False
+    return row["host"] not in server.host_names
 
 
 def _is_settled(row: db.Row) -> bool:
@@ -205,9 +211,7 @@ def _compare_row(
         text = f"{subject}: Compute lists attachment {current.attachment_id} instead."
         yield _suspicion(Kind.UNLISTED_ATTACHMENT, row, text)
     elif _is_elsewhere(row, server):
-        text = (
-            f"{subject}: Compute has the server on host {', '.join(sorted(server.hosts or ()))}."
-        )
+        text = f"{subject}: Compute has the server on host {server.host}."
         yield _suspicion(Kind.WRONG_HOST, row, text)
 
 

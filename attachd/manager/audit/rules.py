@@ -149,20 +149,21 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
         Kind.UNKNOWN_ATTACHMENT: Meaning(
             "The attachment was deleted without Compute, or the database is restored from a "
             "backup, or Compute uses another block storage service.",
-            "The server may write to a volume that attachd takes for free: detach it through the "
-            "Compute API, or stop the server, before the volume is attached elsewhere.",
+            "The server may write to a volume that attachd takes for free: stop the server before "
+            "the volume is attached elsewhere. nova-manage volume_attachment refresh gives it a "
+            "new attachment.",
             safe=False,
         ),
         Kind.WRONG_SERVER: Meaning(
             "One of both databases was changed by hand, or is restored from a backup.",
-            "Find out which server uses the volume, and detach it from the other one through the "
-            "Compute API.",
+            "Detach it from neither server, which would delete this attachment: stop both. "
+            "nova-manage volume_attachment refresh gives one of them a new attachment.",
             safe=False,
         ),
         Kind.WRONG_HOST: Meaning(
             "The server was migrated or evacuated, and its attachment was not.",
-            "Find out which host has the device. A hard reboot of the server through the Compute "
-            "API connects its volumes again.",
+            "Stop the server. nova-manage volume_attachment refresh gives it a new attachment on "
+            "its present host.",
             safe=False,
         ),
     }

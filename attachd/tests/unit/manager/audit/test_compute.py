@@ -82,7 +82,10 @@ class CompareTest(ComputeCase):
     def test_compare_server_in_down_cell_is_not_compared(self):
         self.attach(OTHER)
         self.nova.servers[OTHER] = None
-        result = self.result()
+        for self.nova.unlisted in (set(), {OTHER}):
+            self.assert_cell_down(self.result())
+
+    def assert_cell_down(self, result):
         self.assertEqual([], result.differences)
         self.assertRegex(result.not_compared[0], f"Server {OTHER}: its cell does not answer")
 
@@ -159,7 +162,11 @@ class CompareTest(ComputeCase):
         self.nova.servers[SERVER] = {"host": "compute-2"}
         (difference,) = self.result().differences
         self.assertEqual(Kind.WRONG_HOST, difference.kind)
-        self.assertRegex(difference.found, "host compute-1,.* on host compute-1.example.org, comp")
+        self.assertRegex(difference.found, "host compute-1,.* on host compute-2.$")
+
+    def test_compare_bare_metal_server_by_its_address_finds_no_difference(self):
+        db_rows.change_attachment(self.own["id"], host="192.0.2.7", updated_at=LONG_AGO)
+        self.assertEqual([], self.found(is_thorough=True))
 
     def test_compare_server_without_host_finds_no_difference(self):
         self.nova.servers[SERVER] = {"host": None}
