@@ -23,7 +23,7 @@ from attachd.agent.journal import Owner
 from attachd.cli import formatting, options
 from attachd.cli.commands import Command, Lister, ShowOne
 from attachd.cli.progress import Progress
-from attachd.client import Client, doctor
+from attachd.client import Client, doctor, strays
 from attachd.client.service import Service
 
 COLUMNS: Final = {
@@ -40,6 +40,14 @@ COLUMNS: Final = {
 }
 """Columns of a list of this host's attachments, and their fields."""
 _CHECKS: Final = {"Check": "name", "Result": "result", "Missing": "remedy"}
+_STRAYS: Final = {
+    "Device": "device",
+    "Kind": "kind",
+    "Target": "target",
+    "Reason": "reason",
+    "State": "state",
+    "Error": "error",
+}
 _WATCH_INTERVAL: Final = 2.0
 """Seconds between two checks of local-list --watch."""
 OWNER: Final = {"Owner": "owner"}
@@ -146,10 +154,15 @@ def client(cloud: connection.Connection, parsed: argparse.Namespace, progress: P
     :raises MissingRequirements: the caller is not root, which attaching and listing need
     """
     host = host_of(parsed)
+    check_root(host)
+    return Client(cloud, host, progress=progress)
+
+
+def check_root(host: Host) -> None:
+    """Check the rights of the caller; raises MissingRequirements."""
     if os.geteuid() != 0:
         what = "the rights of root (run it with sudo)"
         raise exception.MissingRequirements(host=host.identity.name, what=what)
-    return Client(cloud, host, progress=progress)
 
 
 def host_of(parsed: argparse.Namespace) -> Host:
@@ -248,6 +261,54 @@ class HostDoctor(Lister):
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Print the list; return the exit code."""
         return super().run(parsed_args) or int(self._failed)
+
+
+class HostStrays(Lister):
+    """List devices of this host whose target attachd exports, and that no attachment wants.
+
+    Such as after a fence, a forced detach, or the loss of the journal. It takes root, and a user
+    that may see hosts. --clean disconnects those that are not in use. Error names the users of a
+    device, or the reason of a failure; the exit code is 1 if strays are left.
+    """
+
+    _left = False
+
+    arguments = options.STRAYS
+
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
+        """Return the strays, after they are removed if that is asked for."""
+        if (parsed_args.devices or parsed_args.force) and not parsed_args.clean:
+            self.refuse("argument --clean: DEVICE and --force are only allowed with it")
+        host = host_of(parsed_args)
+        check_root(host)
+        finder = strays.StrayFinder(
+            host,
+            Service(self.connection),
+            parsed_args.prefix,
+            is_named=parsed_args.hostname is not None,
+        )
+        if parsed_args.clean:
+            found = finder.clean(parsed_args.devices, force=parsed_args.force)
+        else:
+            found = finder.find()
+        self._left = any(stray.state not in strays.CLEANED for stray in found)
+        return formatting.listed(map(_stray_values, found), _STRAYS)
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Print the list; return the exit code."""
+        return super().run(parsed_args) or int(self._left)
+
+
+def _stray_values(stray: strays.Stray) -> dict[str, Any]:
+    device = stray.device
+    return {
+        "kind": f"{device.kind}",
+        "device": " ".join(device.devices) or None,
+        "target": device.target,
+        "reason": stray.reason,
+        "state": f"{stray.state}",
+        "error": stray.error,
+    }
 
 
 class LocalRestore(Lister):

@@ -221,3 +221,34 @@ LIST = (
     ),
     *HOST,
 )
+STRAYS = (
+    Option(
+        ("devices",),
+        {
+            "metavar": "DEVICE",
+            "nargs": "*",
+            "help": "with --clean: remove only these, each by a device or a target of the list; "
+            "default: all",
+        },
+    ),
+    Option(
+        ("--clean",),
+        {"action": "store_true", "help": "flush and disconnect the strays that are not in use"},
+    ),
+    Option(
+        ("--force",),
+        {
+            "action": "store_true",
+            "help": "with --clean: also those in use, or whose data cannot be saved",
+        },
+    ),
+    option(
+        "--prefix",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="what the names of further targets of attachd begin with, up to the id of the "
+        "volume, such as iqn.2030-01.org.example:volume-; may be repeated",
+    ),
+    *HOST,
+)

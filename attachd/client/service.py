@@ -11,6 +11,7 @@ import functools
 import http
 import re
 from typing import Any, Final
+from urllib import parse
 import uuid
 
 from keystoneauth1 import exceptions as transport
@@ -24,6 +25,7 @@ MICROVERSION: Final = "3.54"
 
 # attachd answers with the host of an attachment; other services read their own part only.
 _OWN: Final = {"OpenStack-API-Version": f"volume {MICROVERSION}, attachd 1.0"}
+_FENCING: Final = {"OpenStack-API-Version": f"volume {MICROVERSION}, attachd 1.1"}
 _KEY: Final = "Idempotency-Key"
 _REPLAYED: Final = "Idempotent-Replayed"
 
@@ -236,6 +238,27 @@ class Service:
             match if match.host else dataclasses.replace(match, host=volume.hosts.get(match.id))
             for match in found
         ]
+
+    def has_volume(self, volume_id: str) -> bool:
+        """Return whether there is a volume, as far as the user may see it."""
+        try:
+            self._ask("GET", f"/volumes/{volume_id}")
+        except exceptions.NotFoundException:
+            return False
+        return True
+
+    def host_attachments(self, host: str) -> list[str]:
+        """Return the ids of the attachments that may give a host access, of all projects.
+
+        :raises NotFoundException: it has none, and is not known otherwise
+        :raises ForbiddenException: the user may not see it
+        """
+        answer = self._ask("GET", f"/hosts/{parse.quote(host, safe='')}", headers=_FENCING)
+        return [*answer["host"]["attachment_ids"]]
+
+    def check_hosts(self) -> None:
+        """Check that the service has hosts, and that this user may see them."""
+        self._ask("GET", "/hosts", headers=_FENCING)
 
     def _ask(
         self,

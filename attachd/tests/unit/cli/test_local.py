@@ -9,8 +9,9 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.connectors.base import Options
+from attachd.agent.strays import ExportedDevice, Kind
 from attachd.cli import local
-from attachd.client import Attached, LocalAttachment
+from attachd.client import Attached, LocalAttachment, strays
 from attachd.tests.fixtures import lifetime
 from attachd.tests.unit.cli import programs
 
@@ -185,6 +186,52 @@ class RestoreTest(Case):
         self.assertIn("no route to host", self.run_it("local-restore"))
 
 
+class StraysTest(Case):
+    def setUp(self):
+        super().setUp()
+        made = self.enterContext(mock.patch.object(strays, "StrayFinder", autospec=True))
+        self.made, self.finder = made, made.return_value
+        device = ExportedDevice(Kind.RBD, "volumes/attachd-1", ("/dev/rbd0",))
+        self.stray = strays.Stray(device, "no attachment, not in the journal")
+
+    def test_host_strays_lists_and_exits_with_1(self):
+        self.finder.find.return_value = [self.stray]
+        (row,) = json.loads(self.run_it("host-strays", "-f", "json", code=1))
+        self.assertEqual(
+            {
+                "Device": "/dev/rbd0",
+                "Kind": "rbd",
+                "Target": "volumes/attachd-1",
+                "Reason": "no attachment, not in the journal",
+                "State": "unused",
+                "Error": None,
+            },
+            row,
+        )
+        self.finder.clean.assert_not_called()
+
+    def test_host_strays_without_strays_exits_with_0(self):
+        self.finder.find.return_value = []
+        self.assertEqual("", self.run_it("host-strays", "-f", "value"))
+        self.assertEqual({"is_named": False}, self.made.call_args.kwargs)
+
+    def test_host_strays_passes_options_to_finder(self):
+        removed = dataclasses.replace(self.stray, state=strays.State.REMOVED)
+        self.finder.clean.return_value = [removed]
+        self.run_it(
+            *("host-strays", "--clean", "--force", "/dev/rbd0", "--prefix", "volumes/own-"),
+            *("--hostname", "node1"),
+        )
+        self.finder.clean.assert_called_once_with(["/dev/rbd0"], force=True)
+        self.assertEqual(["volumes/own-"], self.made.call_args.args[2])
+        self.assertEqual({"is_named": True}, self.made.call_args.kwargs)
+
+    def test_host_strays_options_need_clean(self):
+        for word in ("/dev/rbd0", "--force"):
+            self.run_it("host-strays", word, code=2)
+            self.assertIn("argument --clean", self.said)
+
+
 class RootTest(Case):
     def test_local_commands_without_root_are_refused_before_first_action(self):
         self.become(65534)
@@ -193,6 +240,7 @@ class RootTest(Case):
             ["local-detach", "v"],
             ["local-list"],
             ["get-connector"],
+            ["host-strays"],
         ):
             with self.subTest(words=words):
                 self.run_it(*words, code=1)

@@ -120,6 +120,21 @@ class ServiceTest(unittest.TestCase):
         with self.assertRaises(exceptions.SDKException):
             other.reserve(self.volume, "rw", "key")
 
+    def test_attachments_of_host_are_for_admins_and_of_all_projects(self):
+        made = self.service.reserve(self.volume, "rw", "key")
+        self.service.connect(made, {"host": "somewhere"})
+        admin = type(self.service)(self.deployment.connection(wsgi_api.ADMIN))
+        admin.check_hosts()
+        self.assertEqual([made], admin.host_attachments("somewhere"))
+        with self.assertRaises(exceptions.NotFoundException):
+            admin.host_attachments("elsewhere")
+        for call in (self.service.check_hosts, lambda: self.service.host_attachments("somewhere")):
+            self.assertRaises(exceptions.ForbiddenException, call)
+
+    def test_has_volume_by_id(self):
+        self.assertTrue(self.service.has_volume(self.volume))
+        self.assertFalse(self.service.has_volume(f"{uuid.uuid4()}"))
+
     def test_refusal_is_final_by_status_and_headers(self):
         replayed = {"Idempotent-Replayed": "true"}
         for status, headers, final in (
