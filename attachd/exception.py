@@ -278,6 +278,15 @@ class HostFenced(Conflict):
     )
 
 
+class HostDrained(HostFenced):
+    """The host is out of service: attach elsewhere, or have an administrator end the drain."""
+
+    msg_fmt = (
+        "Host %(host)s is drained since %(since)s by user %(user_id)s, because: %(reason)s. "
+        "Attach elsewhere, or have an administrator run: openstack volume host resume %(host)s"
+    )
+
+
 class AttachmentInUse(Conflict):
     """A server of Compute uses the volume: detach it there."""
 
@@ -538,37 +547,21 @@ class LocalConflict(HostError):
 
 
 class AttachFailed(HostError):
-    """A volume could not be attached, and the attempt could not be undone completely.
-
-    :ivar cause: why it could not be attached
-    """
+    """A volume could not be attached, and the attempt could not be undone completely."""
 
     msg_fmt = (
         "Volume %(volume_id)s could not be attached (%(cause)s), and this could not be undone: "
         "%(left)s. Finish it with: %(finish)s"
     )
 
-    @property
-    def cause(self) -> Any:
-        """Return the error that ended the attempt."""
-        return self.details.get("cause")
-
 
 class DetachFailed(HostError):
-    """A volume is gone from this host, and its attachment could not be deleted.
-
-    :ivar cause: why the attachment could not be deleted
-    """
+    """A volume is gone from this host, and its attachment could not be deleted."""
 
     msg_fmt = (
         "The device of volume %(volume_id)s is gone, but its attachment could not be deleted "
         "(%(cause)s). Repeat: %(finish)s"
     )
-
-    @property
-    def cause(self) -> Any:
-        """Return the error of the service."""
-        return self.details.get("cause")
 
 
 class AgentUnavailable(Conflict):

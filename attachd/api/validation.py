@@ -31,7 +31,7 @@ NAME: Final[Schema] = {
 }
 
 REASON: Final[Schema] = {**TEXT, "pattern": r"\S", "description": "a reason that can be read"}
-"""Why an administrator overrides a check or fences a host."""
+"""Why an administrator overrides a check, or fences or drains a host."""
 
 BOOLEAN: Final[Schema] = {
     "enum": [

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fences of hosts: where nothing may be attached, since when and why.
+"""The fences and drains of hosts: where nothing may be attached, since when and why.
 
-A fence is stored before the attachments of its host are listed, and a manager reads the fence
-after it has stored that an attachment is connecting, and before it calls the driver.  So each
-connect is either refused or listed.
+Both are stored before the attachments of the host are listed, and a manager reads them after it
+has stored that an attachment is connecting, and before it calls the driver.  So each connect is
+either refused or listed.
+
+A host may be fenced and drained: a fence is lifted when the host was started again, and a drain
+only by an administrator.
 """
 
 from collections.abc import Mapping, Sequence
+import datetime
 from typing import Any, Final
 
 from oslo_db import exception as db_exception
@@ -26,8 +30,10 @@ _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 
 _IS_FENCED = _FENCES.c.fenced_at.is_not(None)
-_GET_FENCED: Final = CompiledStatement(
-    sa.select(_FENCES).where(_FENCES.c.host == sa.bindparam("match_host"), _IS_FENCED)
+_IS_DRAINED = _FENCES.c.drained_at.is_not(None)
+_IS_CLOSED = sa.or_(_IS_FENCED, _IS_DRAINED)
+_GET_CLOSED: Final = CompiledStatement(
+    sa.select(_FENCES).where(_FENCES.c.host == sa.bindparam("match_host"), _IS_CLOSED)
 )
 
 
@@ -43,23 +49,80 @@ def fence(host: str, reason: str, user_id: str | None) -> tuple[Row, bool]:
         "reason": reason,
         "user_id": user_id,
         "boot_id": seen,
-        "updated_at": models.now(),
     }
-    raised = (
-        sa.update(_FENCES)
-        .where(_FENCES.c.host == host, ~_IS_FENCED)
-        .values(generation=_FENCES.c.generation + 1, **values)
+    raised = {"generation": _FENCES.c.generation + 1, **values}
+    return _set(host, "fenced_at", raised, {"generation": 1, **values})
+
+
+@retried
+def drain(host: str, reason: str | None, user_id: str | None) -> tuple[Row, bool]:
+    """Take a host out of service; a host that is drained stays as it is.
+
+    :returns: the row, and whether the host was not drained before
+    """
+    values: Row = {
+        "drained_at": models.now(),
+        "drain_reason": reason,
+        "drain_user_id": user_id,
+        "drain_detach": {},
+    }
+    return _set(host, "drained_at", values, {"generation": 0, **values})
+
+
+def _set(
+    host: str, column: str, changed: Mapping[str, Any], added: Mapping[str, Any]
+) -> tuple[Row, bool]:
+    """Store values in the row of a host unless a column has a value there.
+
+    :param changed: of a row that is there
+    :param added: of a new row
+    :returns: the row, and whether the values were stored
+    """
+    update = sa.update(_FENCES).where(_FENCES.c.host == host, _FENCES.c[column].is_(None))
+    while True:
+        is_set = session.write(update.values(updated_at=models.now(), **changed)) == 1
+        is_set = is_set or _insert(host, added)
+        row = _find(host)
+        # Another request may have stored the other one of fence and drain meanwhile.
+        if row is not None and (is_set or row[column] is not None):
+            return row, is_set
+
+
+def _insert(host: str, values: Mapping[str, Any]) -> bool:
+    try:
+        session.write(sa.insert(_FENCES).values(host=host, **values))
+    except db_exception.DBDuplicateEntry:
+        return False
+    return True
+
+
+@retried
+def add_detaches(drained: Mapping[str, Any], volume_ids: Mapping[str, str]) -> bool:
+    """Store that attachments are to be detached from a drained host; False: it is not any more.
+
+    :param drained: the row, as of :func:`drain`
+    :param volume_ids: of the attachments, by their ids
+    """
+    this = sa.and_(
+        _FENCES.c.host == drained["host"], _FENCES.c.drained_at == drained["drained_at"]
     )
-    is_new = session.write(raised) == 1
-    if not is_new and _find(host) is None:
-        try:
-            session.write(sa.insert(_FENCES).values(host=host, generation=1, **values))
-            is_new = True
-        except db_exception.DBDuplicateEntry:
-            pass  # Another request has fenced it meanwhile.
-    row = _find(host)
-    assert row is not None, "a fence is never deleted"
-    return row, is_new
+    with session.writer() as connection:
+        asked = connection.execute(
+            sa.select(_FENCES.c.drain_detach).where(this).with_for_update()
+        ).first()
+        if asked is None:
+            return False
+        values = {"drain_detach": {**asked.drain_detach, **volume_ids}}
+        connection.execute(sa.update(_FENCES).where(this).values(values))
+    return True
+
+
+@retried
+def resume(host: str) -> bool:
+    """End the drain of a host; return whether it was drained."""
+    ended = sa.update(_FENCES).where(_FENCES.c.host == host, _IS_DRAINED)
+    values = {"drained_at": None, "drain_detach": None, "updated_at": models.now()}
+    return session.write(ended.values(values)) == 1
 
 
 @retried
@@ -76,7 +139,7 @@ def lift(host: str, *, generation: int | None = None) -> bool:
 
 @retried
 def find(host: str) -> Row | None:
-    """Return the fence of a host, also one that has ended; None: it was never fenced."""
+    """Return the row of a host, also if all has ended; None: it was never fenced or drained."""
     return _find(host)
 
 
@@ -85,31 +148,44 @@ def _find(host: str) -> Row | None:
 
 
 @retried
-def list_fenced() -> list[Row]:
-    """Return the fences of all hosts that are fenced, by name."""
-    return session.fetch_all(sa.select(_FENCES).where(_IS_FENCED).order_by(_FENCES.c.host))
+def list_closed() -> list[Row]:
+    """Return the rows of all hosts that are fenced or drained, by name."""
+    return session.fetch_all(sa.select(_FENCES).where(_IS_CLOSED).order_by(_FENCES.c.host))
 
 
 @retried
 def check(host: str | None) -> None:
-    """Check that a host is not fenced.
+    """Check that a host is neither fenced nor drained.
 
-    :raises HostFenced: it is
+    :raises HostFenced: it is fenced, or drained (HostDrained)
     """
     with session.reader() as connection:
         check_in(connection, host)
 
 
-def check_in(connection: sa.Connection, host: str | None) -> None:
-    """Do as :func:`check`, as a part of a transaction."""
-    row = _GET_FENCED.fetch_one(connection, {"match_host": host}) if host else None
-    if row is not None:
-        raise _error(row)
+def check_in(connection: sa.Connection, host: str | None, *, is_new: bool = True) -> None:
+    """Do as :func:`check`, as a part of a transaction.
+
+    :param is_new: whether it is for a new connection: a drain does not concern the others
+    """
+    row = _GET_CLOSED.fetch_one(connection, {"match_host": host}) if host else None
+    if row is None:
+        return
+    if row["fenced_at"] is not None:
+        raise exception.HostFenced(
+            host=host, since=_moment(row["fenced_at"]), reason=row["reason"]
+        )
+    if is_new:
+        raise exception.HostDrained(
+            host=host,
+            since=_moment(row["drained_at"]),
+            user_id=row["drain_user_id"],
+            reason=row["drain_reason"] or "no reason was given",
+        )
 
 
-def _error(row: Mapping[str, Any]) -> exception.HostFenced:
-    since = f"{row['fenced_at']:%Y-%m-%d %H:%M:%S} UTC"
-    return exception.HostFenced(host=row["host"], since=since, reason=row["reason"])
+def _moment(value: datetime.datetime) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @retried

@@ -419,7 +419,7 @@ agents = sa.Table(
     **MARIADB_OPTIONS,
 )
 
-# The hosts that were ever fenced; while they are, nothing is attached there.
+# The hosts that were ever fenced or drained; while they are, nothing is attached there.
 host_fences = sa.Table(
     "host_fences",
     METADATA,
@@ -433,7 +433,14 @@ host_fences = sa.Table(
     # of the host's agent when it was fenced; NULL: not known
     sa.Column("boot_id", sa.String(64)),
     *timestamps(),
+    # since when the host is drained, why and by whom; NULL: it is not
+    sa.Column("drained_at", Moment),
+    sa.Column("drain_reason", sa.String(255)),
+    sa.Column("drain_user_id", sa.String(64)),
+    # the attachments that are to be detached from it: the ids of their volumes, by their own ids
+    sa.Column("drain_detach", Json),
     sa.Index(None, "fenced_at"),
+    sa.Index(None, "drained_at"),
     **MARIADB_OPTIONS,
 )
 

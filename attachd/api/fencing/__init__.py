@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fencing: ending the access of hosts and of single attachments, with the backend's proof."""
+"""Fencing, which ends the access of hosts and of single attachments with the backend's proof; and
+draining of hosts.
+"""

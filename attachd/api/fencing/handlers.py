@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that are fenced, in attachd 1.1: list, show, fence and unfence them."""
+"""Hosts that are fenced or drained, in attachd 1.1: list and show them, and begin and end both."""
 
 from collections.abc import Mapping, Sequence
 import datetime
@@ -11,7 +11,8 @@ from attachd import exception, notifications
 from attachd.api import microversions as mv
 from attachd.api import validation
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.fencing import fence_attachments, policy
+from attachd.api.fencing import detach_attachments, fence_attachments, policy
+from attachd.api.fencing.detach_attachments import Drain
 from attachd.api.fencing.fence_attachments import FencedAttachment
 from attachd.context import RequestContext
 from attachd.db import host_fences
@@ -28,13 +29,28 @@ _FENCE_BODY: Final = validation.wrapped(
     "fence",
     validation.fields({"reason": validation.REASON}, "reason"),
 )
-_UNFENCE_BODY: Final = validation.wrapped(
-    "unfence", {"type": ["object", "null"], "additionalProperties": False}
+_EMPTY: Final = {"type": ["object", "null"], "additionalProperties": False}
+_UNFENCE_BODY: Final = validation.wrapped("unfence", _EMPTY)
+_DRAIN_BODY: Final = validation.wrapped(
+    "drain",
+    validation.fields(
+        {
+            "reason": validation.REASON,
+            "detach": {
+                "type": ["string", "array"],
+                "pattern": r"\Aall\Z",
+                "description": "'all', or a list of ids of attachments",
+                "items": {"type": "string", "format": "uuid"},
+                "maxItems": 1000,
+            },
+        }
+    ),
 )
+_RESUME_BODY: Final = validation.wrapped("resume", _EMPTY)
 
 
 class Host(TypedDict):
-    """A host, and its fence.
+    """A host, its fence and its drain.
 
     :ivar fenced: whether it is fenced: nothing is attached there
     :ivar generation: how often it was fenced
@@ -43,6 +59,7 @@ class Host(TypedDict):
     :ivar user_id: who fenced it last
     :ivar agent_state: "up", "down", "new", or null if it has no agent
     :ivar attachment_ids: of its attachments that may give it access to a volume
+    :ivar drain: null: it is not drained
     """
 
     host: str
@@ -53,6 +70,7 @@ class Host(TypedDict):
     user_id: str | None
     agent_state: str | None
     attachment_ids: list[str]
+    drain: Drain | None
 
 
 class Fence(TypedDict):
@@ -74,8 +92,8 @@ class Fence(TypedDict):
     doc=EndpointDoc({"hosts": list[Host]}),
 )
 def index() -> Body:
-    """List the hosts that are fenced, sorted by name."""
-    fences = host_fences.list_fenced()
+    """List the hosts that are fenced or drained, sorted by name."""
+    fences = host_fences.list_closed()
     rows = host_fences.list_attachments([fence["host"] for fence in fences])
     states = {row["host"]: agents.state(row) for row in agents.list_all()}
     return {
@@ -91,7 +109,7 @@ def index() -> Body:
     doc=EndpointDoc({"host": Host}),
 )
 def show(host: str) -> Body:
-    """Show whether a host is fenced, and what it has attached."""
+    """Show whether a host is fenced or drained, and what it has attached."""
     return {"host": _show(host)}
 
 
@@ -143,9 +161,67 @@ def unfence(ctx: RequestContext, host: str) -> Body:
     return {"host": _show(host)}
 
 
-def _show(host: str) -> Host:
-    """Return a host that has a fence, an agent or an attachment.
+@endpoint(
+    "POST",
+    "/hosts/{host}/drain",
+    ext_since=mv.EXT_FENCING,
+    policy=policy.DRAIN,
+    body=_DRAIN_BODY,
+    doc=EndpointDoc({"host": Host}, faults=(409,)),
+)
+def drain(ctx: RequestContext, host: str, body: Body) -> Body:
+    """Take a host out of service: nothing new is attached there, and what is asked is detached.
 
+    A drained host keeps its reason, and goes on with what it was asked before.  No detach begins
+    after [rpc]attach_timeout; the answer says what is left, and the request is repeated for it.
+    """
+    _show(host)
+    requested = body["drain"]
+    asked = requested.get("detach", [])
+    if asked != detach_attachments.ALL:
+        asked = [validation.canonical(item) for item in asked]
+        rows = host_fences.list_attachments([host])
+        detach_attachments.check_ids(host, host_fences.find(host), rows, asked)
+    row, is_new = host_fences.drain(host, requested.get("reason"), ctx.user_id)
+    about = {**row, "reason": row["drain_reason"], "user_id": row["drain_user_id"]}
+    if is_new:
+        LOG.warning(
+            "Host %s: drained by user %s of project %s. Reason: %s",
+            host,
+            ctx.user_id,
+            ctx.project_id,
+            about["reason"],
+        )
+        notifications.host("drain.start", host, about)
+    detach_attachments.request(row, host_fences.list_attachments([host]), asked)
+    errors = detach_attachments.detach(ctx, row)
+    shown = _show(host, errors)
+    detach_attachments.notify_end(host, about, shown["drain"])
+    return {"host": shown}
+
+
+@endpoint(
+    "POST",
+    "/hosts/{host}/resume",
+    ext_since=mv.EXT_FENCING,
+    policy=policy.RESUME,
+    body=_RESUME_BODY,
+    doc=EndpointDoc({"host": Host}),
+)
+def resume(ctx: RequestContext, host: str) -> Body:
+    """End the drain of a host: volumes can be attached there again, unless it is fenced."""
+    _show(host)
+    if host_fences.resume(host):
+        LOG.warning("Host %s: drain ended by user %s", host, ctx.user_id)
+        about = {**(host_fences.find(host) or {}), "reason": None, "user_id": ctx.user_id}
+        notifications.host("resume", host, about)
+    return {"host": _show(host)}
+
+
+def _show(host: str, errors: Mapping[str, str] | None = None) -> Host:
+    """Return a host that has a fence, a drain, an agent or an attachment.
+
+    :param errors: of a request that detaches
     :raises NotFound: it has none of them
     """
     found = host_fences.find(host)
@@ -159,11 +235,18 @@ def _show(host: str) -> Host:
             f"Host {host} could not be found: it has no agent, and no attachment gives it access "
             "to a volume. Check its name."
         )
-    return _view(host, found, state, rows)
+    return _view(host, found, state, rows, errors)
 
 
-def _view(host: str, fence: Row | None, agent_state: str | None, rows: Sequence[Row]) -> Host:
+def _view(
+    host: str,
+    fence: Row | None,
+    agent_state: str | None,
+    rows: Sequence[Row],
+    errors: Mapping[str, str] | None = None,
+) -> Host:
     known = fence or {"generation": 0, "fenced_at": None, "reason": None, "user_id": None}
+    own = [row for row in rows if host in {row["host"], row["agent"]}]
     return {
         "host": host,
         "fenced": known["fenced_at"] is not None,
@@ -172,5 +255,6 @@ def _view(host: str, fence: Row | None, agent_state: str | None, rows: Sequence[
         "reason": known["reason"],
         "user_id": known["user_id"],
         "agent_state": agent_state,
-        "attachment_ids": [row["id"] for row in rows if host in {row["host"], row["agent"]}],
+        "attachment_ids": [row["id"] for row in own],
+        "drain": detach_attachments.show(fence, own, errors),
     }

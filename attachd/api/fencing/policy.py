@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy of fencing."""
+"""Policy of fencing and draining."""
 
 from attachd.api import policy
 
 GET = "volume:host_get"
 FENCE = "volume:host_fence"
 UNFENCE = "volume:host_unfence"
+DRAIN = "volume:host_drain"
+RESUME = "volume:host_resume"
 FORCE_ATTACH = "volume:attachment_force_attach"
 FORCE_ATTACH_ASSERTED = "volume:attachment_force_attach_asserted"
 
@@ -13,7 +15,7 @@ RULES = [
     policy.rule(
         GET,
         policy.ADMIN,
-        "List the hosts that are fenced, and show whether a host is.",
+        "List the hosts that are fenced or drained, and show whether a host is.",
         "GET /hosts",
         "GET /hosts/{host}",
     ),
@@ -28,6 +30,18 @@ RULES = [
         policy.ADMIN,
         "Lift the fence of a host.",
         "POST /hosts/{host}/unfence",
+    ),
+    policy.rule(
+        DRAIN,
+        policy.ADMIN,
+        "Take a host out of service, and detach attachments of any project from it.",
+        "POST /hosts/{host}/drain",
+    ),
+    policy.rule(
+        RESUME,
+        policy.ADMIN,
+        "Put a host back into service.",
+        "POST /hosts/{host}/resume",
     ),
     policy.rule(
         FORCE_ATTACH,

@@ -110,14 +110,14 @@ class Decision(NamedTuple):
 def decide(locked: LockedVolume, request: Request) -> Decision:
     """Decide whether a row may hold its volume or connect it, beside the volume's other rows.
 
-    The first check that fails decides the error: the host's fence; the same connect again; other
-    holders, unless the volume is multiattach; the volume's status; policy on sharing; the access
-    mode; the limits.  Recovery finishes what was decided before, so it skips holders, status and
-    policy.
+    The first check that fails decides the error: the host's fence, and its drain if the row has no
+    connection yet; the same connect again; other holders, unless the volume is multiattach; the
+    volume's status; policy on sharing; the access mode; the limits.  Recovery finishes what was
+    decided before, so it skips holders, status and policy.
 
     :param locked: with ``type_specs`` of the volume; ``attachment`` is the row as it is, or as it
         is going to be stored
-    :raises HostFenced: an administrator has fenced the host
+    :raises HostFenced: an administrator has fenced the host, or drained it (HostDrained)
     :raises AlreadyConnected: the same host is connected already
     :raises ConnectorConflict: the attachment connects another host
     :raises VolumeNotAvailable, NotMultiattach, InvalidVolume: the volume has another holder; the
@@ -130,8 +130,9 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     connector = _reuse_connector(locked.attachment, request)
     parent: Mapping[str, Any] = {}
     if connector is not None:
-        if locked.volume["any_host_fenced"]:
-            host_fences.check_in(locked.connection, connector.get("host"))
+        if locked.volume["any_host_closed"]:
+            is_new = AttachmentState(locked.attachment["state"]) not in states.CONNECTOR_FIXED
+            host_fences.check_in(locked.connection, connector.get("host"), is_new=is_new)
         duplicates.check_connector(locked.attachment, connector)
     if request.action is Action.INITIALIZE:
         host, user_id = (connector or {}).get("host"), locked.attachment["user_id"]

@@ -72,9 +72,12 @@ _TYPE_SPECS = (
     .label("type_specs")
 )
 
-# Whether any host is fenced; if so, the host in question is looked up.
-_ANY_FENCED = (
-    sa.exists().where(models.host_fences.c.fenced_at.is_not(None)).label("any_host_fenced")
+# Whether any host is fenced or drained; if so, the host in question is looked up.
+_FENCES = models.host_fences
+_ANY_CLOSED = (
+    sa.exists()
+    .where(sa.or_(_FENCES.c.fenced_at.is_not(None), _FENCES.c.drained_at.is_not(None)))
+    .label("any_host_closed")
 )
 
 TYPE_COLUMNS: Final = (_TYPE_SPECS, _BACK_END_QOS)
@@ -93,11 +96,11 @@ _LOCK = (
 LOCK_VOLUME: Final = CompiledStatement(_LOCK)
 LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(
     _LOCK.add_columns(
-        _TYPE_SPECS, _ANY_FENCED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
+        _TYPE_SPECS, _ANY_CLOSED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
     )
 )
 LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(
-    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS, _ANY_FENCED)
+    _LOCK.add_columns(*_DRIVER_COLUMNS, _FRONT_END_QOS, _ANY_CLOSED)
 )
 LOCK_VOLUME_TO_DISCONNECT: Final = CompiledStatement(_LOCK.add_columns(*_DRIVER_COLUMNS))
 UPDATE_VOLUME: Final = CompiledStatement(

@@ -84,6 +84,7 @@ CODES = {
     "TakenOver": 503,
     "ManagerTimeout": 504,
     "AttachmentInUse": 409,
+    "HostDrained": 409,
     "HostFenced": 409,
     "DefaultTypeMissing": 503,
     "DefaultTypeNotFound": 404,

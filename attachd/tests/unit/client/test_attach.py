@@ -156,7 +156,7 @@ class UndoTest(AttachCase):
             self.log.fail(line)
         with self.assertRaises(exception.AttachFailed) as caught:
             self.attach()
-        self.assertEqual("mount broke.", f"{caught.exception.cause}")
+        self.assertEqual("mount broke.", f"{caught.exception.details['cause']}")
         entry = self.entry()
         for part in ("/mnt/disk (unmount", f"volume {self.volume} (connector", "local-detach"):
             self.assertIn(part, f"{caught.exception}")

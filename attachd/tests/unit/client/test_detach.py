@@ -115,7 +115,7 @@ class DetachTest(AttachCase):
             self.log.fail("DELETE", late=late)
             with self.assertRaisesRegex(exception.DetachFailed, "local-detach") as caught:
                 self.detach()
-            self.assertIsInstance(caught.exception.cause, exceptions.HttpException)
+            self.assertIsInstance(caught.exception.details["cause"], exceptions.HttpException)
             self.assertIn(self.attached.attachment_id, f"{caught.exception}")
             entry = self.entry()
             self.assertEqual((Step.DELETING, None), (entry.step, entry.connection_info))

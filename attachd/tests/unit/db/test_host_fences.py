@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the table of fenced hosts."""
+"""Tests of the table of fenced and drained hosts."""
 
 import unittest
+from unittest import mock
 
 from attachd import exception
 from attachd.db import host_fences
+from attachd.db.engine import session
 from attachd.tests.fixtures import databases, db_rows
 
 
@@ -20,10 +22,10 @@ class HostFencesTest(unittest.TestCase):
             (1, "dead", "u"), (first["generation"], first["reason"], first["user_id"])
         )
         self.assertEqual((first, False), host_fences.fence("h", "again", "v"))
-        self.assertEqual([first], host_fences.list_fenced())
+        self.assertEqual([first], host_fences.list_closed())
         self.assertTrue(host_fences.lift("h"))
         self.assertFalse(host_fences.lift("h"))
-        self.assertEqual([], host_fences.list_fenced())
+        self.assertEqual([], host_fences.list_closed())
         second, is_new = host_fences.fence("h", "again", "v")
         self.assertEqual((2, "again", True), (second["generation"], second["reason"], is_new))
 
@@ -41,6 +43,70 @@ class HostFencesTest(unittest.TestCase):
         host_fences.check("H")
         host_fences.lift("h")
         host_fences.check("h")
+
+    def test_drain_is_stored_once_until_the_host_is_resumed(self):
+        first, is_new = host_fences.drain("h", "repair", "u")
+        self.assertEqual(
+            (True, 0, "repair", "u", {}),
+            (
+                is_new,
+                first["generation"],
+                first["drain_reason"],
+                first["drain_user_id"],
+                first["drain_detach"],
+            ),
+        )
+        self.assertEqual((first, False), host_fences.drain("h", "again", "v"))
+        self.assertEqual([first], host_fences.list_closed())
+        self.assertTrue(host_fences.resume("h"))
+        self.assertFalse(host_fences.resume("h"))
+        self.assertEqual([], host_fences.list_closed())
+        self.assertTrue(host_fences.drain("h", None, "v")[1])
+
+    def test_fence_and_drain_end_independently(self):
+        host_fences.drain("h", "repair", "u")
+        row, is_new = host_fences.fence("h", "dead", "v")
+        self.assertEqual(
+            (True, 1, "repair", "dead"),
+            (is_new, row["generation"], row["drain_reason"], row["reason"]),
+        )
+        with self.assertRaisesRegex(exception.HostFenced, "is fenced since .* because: dead"):
+            host_fences.check("h")
+        host_fences.lift("h")
+        with self.assertRaisesRegex(exception.HostDrained, "by user u, because: repair"):
+            host_fences.check("h")
+        host_fences.fence("h", "dead", "v")
+        host_fences.resume("h")
+        self.assertRaises(exception.HostFenced, host_fences.check, "h")
+
+    def test_fence_that_meets_a_new_drain_is_stored(self):
+        real = host_fences._insert
+
+        def drain_first(host, values):
+            with mock.patch.object(host_fences, "_insert", real):
+                host_fences.drain(host, "repair", "u")
+            return real(host, values)
+
+        with mock.patch.object(host_fences, "_insert", drain_first):
+            row, is_new = host_fences.fence("h", "dead", "v")
+        self.assertEqual((True, "dead", "repair"), (is_new, row["reason"], row["drain_reason"]))
+
+    def test_drain_does_not_concern_existing_connections(self):
+        host_fences.drain("h", "repair", "u")
+        with session.reader() as connection:
+            host_fences.check_in(connection, "h", is_new=False)
+            self.assertRaises(exception.HostDrained, host_fences.check_in, connection, "h")
+
+    def test_detaches_are_added_until_the_host_is_resumed(self):
+        row, _is_new = host_fences.drain("h", "repair", "u")
+        self.assertTrue(host_fences.add_detaches(row, {"a": "v"}))
+        self.assertTrue(host_fences.add_detaches(row, {"b": "w"}))
+        self.assertEqual({"a": "v", "b": "w"}, host_fences.find("h")["drain_detach"])
+        host_fences.resume("h")
+        self.assertFalse(host_fences.add_detaches(row, {"c": "x"}))
+        host_fences.drain("h", "repair", "u")
+        self.assertFalse(host_fences.add_detaches(row, {"c": "x"}))
+        self.assertEqual({}, host_fences.find("h")["drain_detach"])
 
     def test_attachments_of_host_and_of_its_agent_are_listed(self):
         volume = db_rows.add_volume()["id"]

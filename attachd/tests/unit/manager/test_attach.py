@@ -438,7 +438,7 @@ class SecretTest(ModeCase):
                 other = db_rows.add_attachment(self.volume_id)["id"]
                 request = Request(Action.RESUME, CONNECTOR)
                 guard = attach.attach_guard(self.backend, request)
-                volume = {**audit_db.find_volume(self.volume_id), "any_host_fenced": False}
+                volume = {**audit_db.find_volume(self.volume_id), "any_host_closed": False}
                 row, beside = map(db_rows.get_attachment, (other, attachment_id))
                 values = guard(LockedVolume(None, volume, row, [beside]))
                 self.assertEqual(known, values["secret"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications of fenced hosts."""
+"""Notifications of fenced and drained hosts."""
 
 from attachd.notifications import hosts
 from attachd.tests.fixtures import api_context, captured_notifications

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the handlers of fenced hosts."""
+"""Tests of the handlers of fenced and drained hosts."""
 
 from unittest import mock
 
 from attachd import exception
-from attachd.api.fencing import fence_attachments, handlers
+from attachd.api.fencing import detach_attachments, fence_attachments, handlers
 from attachd.tests.fixtures import api_context, db_rows, fake_agent
 
 HOST = "node-1"
@@ -51,3 +51,31 @@ class HandlersTest(api_context.ApiContextCase):
             handlers.fence(self.ctx, "node-3", {"fence": {"reason": "dead"}})
         with self.assertRaisesRegex(exception.NotFound, "node-3"):
             handlers.show("node-3")
+        with self.assertRaisesRegex(exception.NotFound, "node-3"):
+            handlers.drain(self.ctx, "node-3", {"drain": {}})
+
+    def drain(self, **requested):
+        with mock.patch.object(detach_attachments, "detach", return_value={}) as detach:
+            host = handlers.drain(self.ctx, HOST, {"drain": requested})["host"]
+        ((_ctx, row), _named) = detach.call_args
+        return host["drain"], row["drain_reason"]
+
+    def test_host_is_drained_and_listed_until_it_is_resumed(self):
+        self.assertIsNone(handlers.show(HOST)["host"]["drain"])
+        drain, reason = self.drain(reason="repair")
+        self.assertEqual(("repair", {"attached": 1}), (reason, drain["counts"]))
+        (host,) = handlers.index()["hosts"]
+        self.assertEqual((False, drain), (host["fenced"], host["drain"]))
+        self.assertIsNone(handlers.resume(self.ctx, HOST)["host"]["drain"])
+        self.assertEqual({"hosts": []}, handlers.index())
+
+    def test_what_is_to_be_detached_is_stored(self):
+        drain, _reason = self.drain(detach=[self.row["id"].upper()])
+        self.assertEqual({"waiting": 1}, drain["counts"])
+        self.assertEqual({"waiting": 1}, self.drain()[0]["counts"])
+
+    def test_attachment_of_another_host_is_refused(self):
+        wrong = "11111111-2222-4333-8444-555555555555"
+        with self.assertRaisesRegex(exception.InvalidInput, f"drain.detach.1|{wrong}"):
+            handlers.drain(self.ctx, HOST, {"drain": {"detach": [self.row["id"], wrong]}})
+        self.assertEqual({"hosts": []}, handlers.index())

@@ -25,7 +25,7 @@ VOLUME = {
     "multiattach": False,
     "admin_metadata": {},
     "type_specs": None,
-    "any_host_fenced": False,
+    "any_host_closed": False,
 }
 
 

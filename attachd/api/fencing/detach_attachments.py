@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detach the attachments of a host that is drained, one after another, and show how far that is.
+
+What is to be detached is stored first.  How far it is follows from the attachments: an attachment
+that is to be detached and is not there any more is detached.  A request that ends early, for any
+reason, is repeated.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+import copy
+import datetime
+import time
+from typing import Any, Final, Literal, TypedDict
+
+from oslo_log import log
+
+from attachd import exception, notifications
+from attachd.api.attachments import agent_detach
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.db import host_fences
+from attachd.objects import Attachment
+from attachd.states import AttachmentKind, AttachmentState
+
+LOG = log.getLogger(__name__)
+
+ALL: Final = "all"
+Row = Mapping[str, Any]
+Status = Literal["attached", "waiting", "detaching", "detached", "failed", "left"]
+
+_DETACHING: Final = frozenset({AttachmentState.WITHDRAWING, AttachmentState.DISCONNECTING})
+
+
+class Detach(TypedDict):
+    """An attachment of a host that is drained.
+
+    :ivar status: "attached": it is not asked to go; "waiting": it is, and that has not begun;
+        "detaching"; "detached": it is gone; "failed": it is still there; "left": only another
+        service or its user can detach it
+    :ivar reason: why it has failed, is not done yet, or is left, and what to do; null
+    """
+
+    attachment_id: str
+    volume_id: str
+    instance_uuid: str | None
+    status: Status
+    reason: str | None
+
+
+class Drain(TypedDict):
+    """The drain of a host.
+
+    :ivar drained_at: since when nothing new is attached there
+    :ivar user_id: who drained it
+    :ivar counts: how many attachments there are of each status that occurs
+    :ivar attachments: those that are asked to go, and all that give the host access
+    """
+
+    drained_at: datetime.datetime
+    reason: str | None
+    user_id: str | None
+    counts: dict[str, int]
+    attachments: list[Detach]
+
+
+def request(host_row: Row, rows: Sequence[Row], asked: str | Sequence[str]) -> None:
+    """Store which attachments of a drained host are to be detached, beside those stored before.
+
+    :param host_row: of db.host_fences
+    :param rows: the attachments of the host
+    :param asked: ALL, or ids that :func:`check_ids` has checked
+    :raises Conflict: the host was resumed meanwhile
+    """
+    volume_ids = {
+        row["id"]: row["volume_id"] for row in rows if asked == ALL or row["id"] in asked
+    }
+    if volume_ids and not host_fences.add_detaches(host_row, volume_ids):
+        raise exception.Conflict(
+            reason=f"Host {host_row['host']} was resumed by another request: nothing is detached. "
+            "Drain it again if it is to go."
+        )
+
+
+def check_ids(host: str, host_row: Row | None, rows: Sequence[Row], ids: Sequence[str]) -> None:
+    """Check that these are attachments of a host, or were detached by its drain.
+
+    :raises InvalidInput: one is not
+    """
+    known = {row["id"] for row in rows} | {*((host_row or {}).get("drain_detach") or {})}
+    for number, attachment_id in enumerate(ids):
+        if attachment_id not in known:
+            raise exception.InvalidInput(
+                field=f"drain.detach.{number}",
+                value=attachment_id,
+                reason=f"Host {host} has no access to a volume by such an attachment. Show the "
+                "host to see its attachments.",
+            )
+
+
+def detach(ctx: RequestContext, host_row: Row) -> dict[str, str]:
+    """Detach what is asked, until it is done, [rpc]attach_timeout is over, or the host resumed.
+
+    Those that have failed before come last.
+
+    :returns: errors by the ids of attachments
+    """
+    # The rule of the drain decides, also for attachments of other projects.
+    ctx = copy.copy(ctx)
+    ctx.is_admin = True
+    host, errors = host_row["host"], dict[str, str]()
+    deadline = time.monotonic() + CONF.rpc.attach_timeout
+    rows = host_fences.list_attachments([host])
+    for row in sorted(rows, key=lambda row: bool(row["error"]) or row["state"] in _DETACHING):
+        current = host_fences.find(host) or {}
+        is_drained = current.get("drained_at") == host_row["drained_at"]
+        if not is_drained or time.monotonic() > deadline:
+            break
+        if row["id"] not in current["drain_detach"] or _left_reason(row):
+            continue
+        try:
+            agent_detach.disconnect(ctx, Attachment.from_row(ctx, row), None)
+        except exception.NotFound:
+            LOG.info("Attachment %s: another request has detached it", row["id"])
+        except exception.TooManyCalls as error:
+            LOG.info("Host %s: the drain waits: %s", host, error)
+            break
+        except exception.AttachdError as error:
+            LOG.warning("Attachment %s: not detached by the drain: %s", row["id"], error)
+            errors[row["id"]] = f"{error}"
+        except Exception:
+            LOG.exception("Attachment %s: detaching failed", row["id"])
+            errors[row["id"]] = "An unforeseen error; the log of the API has more."
+    return errors
+
+
+def show(
+    host_row: Row | None, rows: Sequence[Row], errors: Mapping[str, str] | None = None
+) -> Drain | None:
+    """Return the drain of a host; None: it is not drained.
+
+    :param rows: the attachments of the host
+    :param errors: as of :func:`detach`; else those that the attachments have
+    """
+    if host_row is None or host_row["drained_at"] is None:
+        return None
+    asked, present = host_row["drain_detach"], {row["id"] for row in rows}
+    attachments = [
+        *(_gone(name, volume_id) for name, volume_id in asked.items() if name not in present),
+        *(_show(row, asked, (errors or {}).get(row["id"])) for row in rows),
+    ]
+    statuses = [item["status"] for item in attachments]
+    return {
+        "drained_at": host_row["drained_at"],
+        "reason": host_row["drain_reason"],
+        "user_id": host_row["drain_user_id"],
+        "counts": {status: statuses.count(status) for status in sorted({*statuses})},
+        "attachments": attachments,
+    }
+
+
+def notify_end(host: str, about: Row, drain: Drain | None) -> None:
+    """Notify that a drain has detached what it could, if nothing is still to be waited for.
+
+    :param about: as notifications.host() needs it
+    """
+    if drain is not None and not drain["counts"].keys() & {"waiting", "detaching"}:
+        notifications.host("drain.end", host, about, attachments=drain["attachments"])
+
+
+def _gone(attachment_id: str, volume_id: str) -> Detach:
+    return {
+        "attachment_id": attachment_id,
+        "volume_id": volume_id,
+        "instance_uuid": None,
+        "status": "detached",
+        "reason": None,
+    }
+
+
+def _show(row: Row, asked: Container[str], error: str | None) -> Detach:
+    status, reason = _status(row, asked, error or row["error"])
+    return {
+        "attachment_id": row["id"],
+        "volume_id": row["volume_id"],
+        "instance_uuid": row["instance_uuid"],
+        "status": status,
+        "reason": reason,
+    }
+
+
+def _status(row: Row, asked: Container[str], error: str | None) -> tuple[Status, str | None]:
+    if row["id"] not in asked:
+        return "attached", None
+    if left := _left_reason(row):
+        return "left", left
+    if row["state"] in _DETACHING:
+        return "detaching", error
+    if error or row["state"] == AttachmentState.DISCONNECT_FAILED:
+        return "failed", error
+    return "waiting", None
+
+
+def _left_reason(row: Row) -> str | None:
+    """Return why the drain must not detach an attachment, and what to do; None: it may."""
+    if row["instance_uuid"] is not None:
+        return (
+            f"Server {row['instance_uuid']} has it: migrate the server to another host, or detach "
+            "the volume from it, through the Compute API."
+        )
+    if row["kind"] != AttachmentKind.ATTACHMENT:
+        return (
+            "It was made by os-initialize_connection or os-attach: the service that made it "
+            f"detaches volume {row['volume_id']}."
+        )
+    return None
