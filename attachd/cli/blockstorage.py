@@ -20,7 +20,7 @@ MODE = "3.54"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Requests attachd's own fields."""
 FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
-"""Requests what attachd 1.1 has: fences of hosts, and attachments instead of others."""
+"""Requests what attachd 1.1 has: fences and drains of hosts, and attachments instead of others."""
 OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.0"}
 """Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
 
@@ -157,13 +157,27 @@ class BlockStorage:
         """Delete the agent of a host without attachments."""
         self._ask("DELETE", _path("agents", host), headers=OWN)
 
+    def _one(self, method: str, path: str, **request: Any) -> Attachment:
+        attachment: Attachment = self._ask(method, path, **request)["attachment"]
+        return attachment
+
+    def _ask(self, method: str, path: str, **request: Any) -> Any:
+        with readable_errors():
+            answer = self._proxy.request(path, method, raise_exc=False, **request)
+            exceptions.raise_from_response(answer)
+        return answer.json() if answer.content else None
+
+
+class HostControl(BlockStorage):
+    """The calls that fence and drain hosts."""
+
     def hosts(self) -> list[Host]:
-        """Return the hosts that are fenced."""
+        """Return the hosts that are fenced or drained."""
         hosts: list[Host] = self._ask("GET", "/hosts", headers=FENCING)["hosts"]
         return hosts
 
     def host(self, name: str) -> Host:
-        """Return a host, and whether it is fenced."""
+        """Return a host, and whether it is fenced or drained."""
         host: Host = self._ask("GET", _path("hosts", name), headers=FENCING)["host"]
         return host
 
@@ -179,15 +193,20 @@ class BlockStorage:
         path = _path("hosts", name, "unfence")
         self._ask("POST", path, json={"unfence": None}, headers=FENCING)
 
-    def _one(self, method: str, path: str, **request: Any) -> Attachment:
-        attachment: Attachment = self._ask(method, path, **request)["attachment"]
-        return attachment
+    def drain(self, name: str, requested: Mapping[str, Any]) -> Host:
+        """Take a host out of service; return it, with the progress.
 
-    def _ask(self, method: str, path: str, **request: Any) -> Any:
-        with readable_errors():
-            answer = self._proxy.request(path, method, raise_exc=False, **request)
-            exceptions.raise_from_response(answer)
-        return answer.json() if answer.content else None
+        :param requested: ``drain`` of the body
+        """
+        path = _path("hosts", name, "drain")
+        body = {"drain": dict(requested)}
+        host: Host = self._ask("POST", path, json=body, headers=FENCING)["host"]
+        return host
+
+    def resume(self, name: str) -> None:
+        """Put a host back into service."""
+        path = _path("hosts", name, "resume")
+        self._ask("POST", path, json={"resume": None}, headers=FENCING)
 
 
 def _path(*parts: str) -> str:

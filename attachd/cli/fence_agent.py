@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from keystoneauth1 import exceptions as transport
 from openstack import config, connection, exceptions
 
-from attachd.cli.blockstorage import BlockStorage
+from attachd.cli.blockstorage import HostControl
 
 OK, FAILED, OFF = 0, 1, 2
 """Exit codes: done, or the host is not fenced; failed; the host is fenced."""
@@ -98,7 +98,7 @@ def _act(parameters: Mapping[str, str]) -> int:
         raise ValueError(f"There is no action {action!r}. Possible are: {', '.join(ACTIONS)}.")
     if action in _OF_A_HOST and not host:
         raise ValueError(f"The action {action} needs the name of a host: plug.")
-    storage = BlockStorage(_connect(parameters["cloud"]))
+    storage = HostControl(_connect(parameters["cloud"]))
     if action == "off":
         return _fence(storage, host, parameters)
     if action == "on":
@@ -118,7 +118,7 @@ def _connect(cloud: str) -> connection.Connection:
     return connection.Connection(config=config.OpenStackConfig().get_one(cloud=cloud or None))
 
 
-def _fence(storage: BlockStorage, host: str, parameters: Mapping[str, str]) -> int:
+def _fence(storage: HostControl, host: str, parameters: Mapping[str, str]) -> int:
     """Fence a host until nothing is pending; say what has failed."""
     deadline = time.monotonic() + float(parameters["power_timeout"])
     while True:
@@ -136,13 +136,13 @@ def _fence(storage: BlockStorage, host: str, parameters: Mapping[str, str]) -> i
     return FAILED if left else OK
 
 
-def _unfence(storage: BlockStorage, host: str) -> int:
+def _unfence(storage: HostControl, host: str) -> int:
     with contextlib.suppress(exceptions.NotFoundException):  # An unknown host is not fenced.
         storage.unfence(host)
     return OK
 
 
-def _is_fenced(storage: BlockStorage, host: str) -> bool:
+def _is_fenced(storage: HostControl, host: str) -> bool:
     try:
         return bool(storage.host(host)["fenced"])
     except exceptions.NotFoundException:

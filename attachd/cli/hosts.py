@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for fencing hosts: ending their access to all volumes, with the backend's proof."""
+"""Commands for hosts: fence them, which ends their access to all volumes with the backend's proof,
+and drain them, which takes them out of service in the usual way.
+"""
 
 import argparse
+import time
 from typing import Final
 
 from attachd.cli import formatting
-from attachd.cli.blockstorage import BlockStorage
+from attachd.cli.blockstorage import Host, HostControl
 from attachd.cli.commands import BatchCommand, Lister, ShowOne
 from attachd.cli.options import Option, option
 
@@ -14,6 +17,7 @@ _HOSTS: Final = Option(("hosts",), {"metavar": "HOST", "nargs": "+", "help": "na
 _COLUMNS: Final = {
     "Host": "host",
     "Fenced At": "fenced_at",
+    "Drained At": "drained_at",
     "Reason": "reason",
     "Agent State": "agent_state",
     "Attachments": "attachment_ids",
@@ -26,6 +30,17 @@ _RESULTS: Final = {
     "Error": "reason",
 }
 _DONE: Final = frozenset({"proved", "asserted"})
+_DETACHES: Final = {
+    "Attachment ID": "attachment_id",
+    "Volume ID": "volume_id",
+    "Instance ID": "instance_uuid",
+    "Status": "status",
+    "Error": "reason",
+}
+_UNDER_WAY: Final = frozenset({"waiting", "detaching"})
+_UNFINISHED: Final = _UNDER_WAY | {"failed", "left"}
+_PAUSE: Final = 1.0
+"""Seconds until a drain is continued whose request has ended."""
 
 
 class FenceHost(Lister):
@@ -44,7 +59,7 @@ class FenceHost(Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Fence the host."""
-        results = BlockStorage(self.connection).fence(parsed_args.host, parsed_args.reason)
+        results = HostControl(self.connection).fence(parsed_args.host, parsed_args.reason)
         self._unfinished = any(item["result"] not in _DONE for item in results)
         return formatting.listed(results, _RESULTS)
 
@@ -60,25 +75,84 @@ class UnfenceHosts(BatchCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Lift each fence."""
-        return self.run_each(parsed_args.hosts, BlockStorage(self.connection).unfence)
+        return self.run_each(parsed_args.hosts, HostControl(self.connection).unfence)
+
+
+class DrainHost(Lister):
+    """Take a host out of service: nothing new is attached there, and what is asked is detached.
+
+    Its attachments are shown, each with its status: "attached", if it is not asked to go;
+    "waiting", "detaching" or "detached"; "failed"; or "left", if only another service can detach
+    it, such as Compute from a server. The exit code is 1 as long as some that are asked to go are
+    still there: run the command again. A drained host stays out of service until it is resumed.
+    """
+
+    arguments = (
+        _HOST,
+        option("--reason", metavar="TEXT", help="why; it is shown to users who attach there"),
+        option("--detach-all", action="store_true", help="detach all attachments of the host"),
+        option(
+            "--detach", metavar="ID", action="append", help="detach this attachment; repeatable"
+        ),
+        option("--wait", action="store_true", help="continue until all are detached or failed"),
+    )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
+        """Drain the host."""
+        if parsed_args.detach_all and parsed_args.detach:
+            self.refuse("give either --detach-all or --detach")
+        asked = {
+            "reason": parsed_args.reason,
+            "detach": "all" if parsed_args.detach_all else parsed_args.detach,
+        }
+        requested = {name: value for name, value in asked.items() if value}
+        storage = HostControl(self.connection)
+        while True:
+            drain = storage.drain(parsed_args.host, requested)["drain"] or {}
+            if not parsed_args.wait or not _UNDER_WAY & drain.get("counts", {}).keys():
+                break
+            time.sleep(_PAUSE)
+        self._unfinished = bool(_UNFINISHED & drain.get("counts", {}).keys())
+        return formatting.listed(drain.get("attachments", ()), _DETACHES)
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Drain the host and return the exit code."""
+        return int(super().run(parsed_args) or self._unfinished)
+
+
+class ResumeHosts(BatchCommand):
+    """Put drained hosts back into service: volumes can be attached there again."""
+
+    arguments = (_HOSTS,)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Resume each host."""
+        return self.run_each(parsed_args.hosts, HostControl(self.connection).resume)
 
 
 class ListHosts(Lister):
-    """List the hosts that are fenced."""
+    """List the hosts that are fenced or drained."""
 
     def take_action(
         self,
         parsed_args: argparse.Namespace,  # noqa: ARG002 (cliff gives it to every command)
     ) -> formatting.Listed:
         """Return the hosts."""
-        return formatting.listed(BlockStorage(self.connection).hosts(), _COLUMNS)
+        return formatting.listed(map(_flat, HostControl(self.connection).hosts()), _COLUMNS)
 
 
 class ShowHost(ShowOne):
-    """Show whether a host is fenced, and its attachments that give it access to volumes."""
+    """Show whether a host is fenced or drained, and its attachments that give it access."""
 
     arguments = (_HOST,)
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Return the host."""
-        return formatting.shown(BlockStorage(self.connection).host(parsed_args.host))
+        return formatting.shown(HostControl(self.connection).host(parsed_args.host))
+
+
+def _flat(host: Host) -> Host:
+    """Return a host with the time and the reason of its drain, unless it is fenced as well."""
+    drain = host["drain"] or {}
+    reason = host["reason"] if host["fenced"] else drain.get("reason")
+    return {**host, "drained_at": drain.get("drained_at"), "reason": reason}

@@ -114,6 +114,7 @@ HOST: dict[str, Any] = {
     "user_id": "u",
     "agent_state": None,
     "attachment_ids": ["a1"],
+    "drain": None,
 }
 FENCED: dict[str, Any] = {
     "attachment_id": "a1",
@@ -133,6 +134,7 @@ class Cloud:
         self.refusals = []
         self.listed = [ONE]
         self.fenced = []
+        self.drains = [None]
 
     def find_volume(self, name, ignore_missing=True, all_projects=False):
         if self.refusals:
@@ -162,7 +164,8 @@ class Cloud:
             return {"dry_run": DRY_RUN}
         if url.startswith("/hosts"):
             fence = {"host": HOST, "attachments": self.fenced}
-            return {"hosts": [HOST], "host": HOST, "fence": fence}
+            host = {**HOST, "drain": self.drains.pop(0) if self.drains[1:] else self.drains[0]}
+            return {"hosts": [host], "host": host, "fence": fence}
         if url.startswith("/agents"):
             return {"agents": [AGENT], "agent": AGENT}
         return {"attachment": ONE}

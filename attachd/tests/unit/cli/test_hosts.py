@@ -1,9 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands on fenced hosts."""
+"""The commands on fenced and drained hosts."""
 
 import json
+from unittest import mock
 
 from attachd.tests.unit.cli.programs import FENCED, HOST, Case
+
+
+def make_drain(*statuses):
+    reasons = {"failed": "It is busy."}
+    attachments = [
+        {
+            "attachment_id": f"a{number}",
+            "volume_id": f"v{number}",
+            "instance_uuid": None,
+            "status": status,
+            "reason": reasons.get(status),
+        }
+        for number, status in enumerate(statuses, 1)
+    ]
+    return {
+        "drained_at": "2026-01-02T00:00:00.000000",
+        "reason": "repair",
+        "user_id": "u",
+        "counts": {status: statuses.count(status) for status in statuses},
+        "attachments": attachments,
+    }
 
 
 class HostsTest(Case):
@@ -34,3 +56,46 @@ class HostsTest(Case):
         self.assertEqual(
             ["/hosts/h/unfence", "/hosts/i/unfence"], [asked[1] for asked in self.cloud.asked]
         )
+
+    def test_host_drain_shows_statuses_and_fails_until_all_are_detached(self):
+        self.cloud.drains = [make_drain("detached", "attached")]
+        rows = json.loads(self.run_it("host-drain", "h", "--detach", "a1", "-f", "json"))
+        self.assertEqual(
+            [("a1", "detached"), ("a2", "attached")],
+            [(row["Attachment ID"], row["Status"]) for row in rows],
+        )
+        ((method, url, request),) = self.cloud.asked
+        self.assertEqual(("POST", "/hosts/h/drain"), (method, url))
+        self.assertEqual({"drain": {"detach": ["a1"]}}, request["json"])
+        for status in ("waiting", "detaching", "failed", "left"):
+            self.cloud.drains = [make_drain(status)]
+            printed = self.run_it("host-drain", "h", "--detach-all", "--reason", "repair", code=1)
+            body = {"reason": "repair", "detach": "all"}
+            self.assertEqual({"drain": body}, self.cloud.asked[-1][2]["json"])
+        self.assertIn("left", printed)
+
+    def test_host_drain_waits_until_nothing_is_under_way(self):
+        self.cloud.drains = [make_drain("waiting"), make_drain("detaching"), make_drain("failed")]
+        with mock.patch("attachd.cli.hosts.time.sleep") as sleep:
+            printed = self.run_it("host-drain", "h", "--detach-all", "--wait", code=1)
+        self.assertIn("a1: It is busy.", printed)
+        self.assertEqual((3, 2), (len(self.cloud.asked), sleep.call_count))
+
+    def test_host_drain_refuses_both_ways_to_detach(self):
+        self.run_it("host-drain", "h", "--detach-all", "--detach", "a1", code=2)
+        self.assertEqual([], self.cloud.asked)
+
+    def test_host_that_another_administrator_resumes_is_shown_without_attachments(self):
+        self.assertEqual([], json.loads(self.run_it("host-drain", "h", "-f", "json")))
+
+    def test_list_shows_drain(self):
+        self.cloud.drains = [make_drain()]
+        (row,) = json.loads(self.run_it("host-list", "-f", "json"))
+        self.assertEqual("2026-01-02T00:00:00.000000", row["Drained At"])
+
+    def test_host_resume_continues_after_unknown_host(self):
+        self.cloud.missing = {"/hosts/h/resume"}
+        self.run_it("host-resume", "h", "i", code=1)
+        self.assertIn("h: ", self.said)
+        (_first, (_method, url, request)) = self.cloud.asked
+        self.assertEqual(("/hosts/i/resume", {"resume": None}), (url, request["json"]))
