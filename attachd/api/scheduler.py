@@ -19,7 +19,7 @@ from typing import Any, Final
 from oslo_log import log
 from oslo_utils import strutils
 
-from attachd import exception, multiattach
+from attachd import exception, lost_agents, multiattach
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.db.volumes import queries as volume_queries
@@ -389,9 +389,10 @@ def _filter_capabilities(
 
 def _required_capabilities(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
     sharing = multiattach.parse(extra_specs)
+    known = multiattach.KEYS | lost_agents.KEYS
     for key, spec in extra_specs.items():
         name = key.removeprefix(_SCOPE)
-        if ":" not in name and name not in multiattach.KEYS and spec is not None:
+        if ":" not in name and name not in known and spec is not None:
             yield name, spec
     if sharing.multiattach:
         yield multiattach.MULTIATTACH, _TRUE

@@ -5,12 +5,42 @@ from oslo_config import cfg
 
 GROUP = "manager"
 
+MIN_LEASE = 10
+"""Seconds: a message queue may need some to connect again."""
+MAX_LEASE = 86400
+DEFAULT_LEASE = 60
+
 DRIVER = cfg.StrOpt(
     "driver",
     help="The driver of this backend: a name under the entry point attachd.drivers. None: the "
     "manager does not start.",
 )
-"""The one option that every backend's own group has; the driver brings the others."""
+
+BACKEND_OPTIONS = [
+    DRIVER,
+    cfg.StrOpt(
+        "on_lost_agent",
+        default="nothing",
+        choices=[
+            ("nothing", "as without leases"),
+            ("mark", "show and report that the host is lost"),
+            ("fence", "fence the host, so that its volumes can be attached elsewhere"),
+        ],
+        help="What managers do about a host with a volume of this backend whose agent is silent "
+        "for `lost_agent_timeout`. A host is fenced with all its volumes if one of them asks for "
+        "it. The extra spec of the same name of a volume's type wins.",
+    ),
+    cfg.IntOpt(
+        "lost_agent_timeout",
+        default=DEFAULT_LEASE,
+        min=MIN_LEASE,
+        max=MAX_LEASE,
+        help="Seconds without a heartbeat of a host's agent after which `on_lost_agent` is done; "
+        "with fence, the length of the lease: the agent stops writers after two thirds of it "
+        "without a renewal. The extra spec of the same name of a volume's type wins.",
+    ),
+]
+"""The options that every backend's own group has; the driver brings the others."""
 
 OPTIONS = [
     cfg.IntOpt(

@@ -33,7 +33,7 @@ def _backend_examples() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
                 help=f"A backend with the driver {driver.name}; the group may have any name that "
                 "enabled_backends has.",
             ),
-            [conf.manager.DRIVER, *driver.plugin.OPTIONS],
+            [*conf.manager.BACKEND_OPTIONS, *driver.plugin.OPTIONS],
         )
         for driver in sorted(drivers, key=lambda found: found.name)
     ]

@@ -10,6 +10,7 @@ only by an administrator.
 """
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import datetime
 from typing import Any, Final
 
@@ -43,15 +44,41 @@ def fence(host: str, reason: str, user_id: str | None) -> tuple[Row, bool]:
 
     :returns: the row, and whether the host was not fenced before
     """
-    seen = sa.select(_AGENTS.c.boot_id).where(_AGENTS.c.host == host).scalar_subquery()
+    while True:
+        # Else another process has fenced or drained it meanwhile, for the first time.
+        with contextlib.suppress(db_exception.DBDuplicateEntry):
+            with session.writer() as connection:
+                is_new = fence_in(connection, host, reason, user_id)
+            row = _find(host)
+            assert row is not None, "a fence is never deleted"
+            return row, is_new
+
+
+def fence_in(
+    connection: sa.Connection, host: str, reason: str, user_id: str | None = None
+) -> bool:
+    """Do as :func:`fence`, as a part of a transaction; return whether the host was not fenced.
+
+    :raises DBDuplicateEntry: another process has stored the host for the first time meanwhile
+    """
+    boot_id = sa.select(_AGENTS.c.boot_id).where(_AGENTS.c.host == host).scalar_subquery()
     values = {
         "fenced_at": models.now(),
         "reason": reason,
         "user_id": user_id,
-        "boot_id": seen,
+        "boot_id": boot_id,
     }
-    raised = {"generation": _FENCES.c.generation + 1, **values}
-    return _set(host, "fenced_at", raised, {"generation": 1, **values})
+    raised = (
+        sa.update(_FENCES)
+        .where(_FENCES.c.host == host, ~_IS_FENCED)
+        .values(generation=_FENCES.c.generation + 1, updated_at=models.now(), **values)
+    )
+    if connection.execute(raised).rowcount == 1:
+        return True
+    if connection.execute(sa.select(_FENCES.c.host).where(_FENCES.c.host == host)).first():
+        return False
+    connection.execute(sa.insert(_FENCES).values(host=host, generation=1, **values))
+    return True
 
 
 @retried
@@ -66,26 +93,14 @@ def drain(host: str, reason: str | None, user_id: str | None) -> tuple[Row, bool
         "drain_user_id": user_id,
         "drain_detach": {},
     }
-    return _set(host, "drained_at", values, {"generation": 0, **values})
-
-
-def _set(
-    host: str, column: str, changed: Mapping[str, Any], added: Mapping[str, Any]
-) -> tuple[Row, bool]:
-    """Store values in the row of a host unless a column has a value there.
-
-    :param changed: of a row that is there
-    :param added: of a new row
-    :returns: the row, and whether the values were stored
-    """
-    update = sa.update(_FENCES).where(_FENCES.c.host == host, _FENCES.c[column].is_(None))
+    update = sa.update(_FENCES).where(_FENCES.c.host == host, ~_IS_DRAINED)
     while True:
-        is_set = session.write(update.values(updated_at=models.now(), **changed)) == 1
-        is_set = is_set or _insert(host, added)
+        is_new = session.write(update.values(updated_at=models.now(), **values)) == 1
+        is_new = is_new or _insert(host, {"generation": 0, **values})
         row = _find(host)
-        # Another request may have stored the other one of fence and drain meanwhile.
-        if row is not None and (is_set or row[column] is not None):
-            return row, is_set
+        # Another process may have fenced it meanwhile, for the first time.
+        if row is not None and (is_new or row["drained_at"] is not None):
+            return row, is_new
 
 
 def _insert(host: str, values: Mapping[str, Any]) -> bool:

@@ -416,6 +416,13 @@ agents = sa.Table(
     sa.Column("orphan_devices", Json),
     # of the operating system, drawn at each start; NULL: the agent does not report it
     sa.Column("boot_id", sa.String(64)),
+    # when its lease was renewed, by the database's clock; NULL: by no release that has leases
+    sa.Column("heartbeat_at", Moment),
+    # the seconds that the agent knows that it lasts; NULL: it was given none
+    sa.Column("lease", sa.Integer),
+    # since when the host counts as lost, and what was done; NULL: it does not
+    sa.Column("lost_at", Moment),
+    sa.Column("lost_action", sa.String(16)),
     **MARIADB_OPTIONS,
 )
 

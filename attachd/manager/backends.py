@@ -24,6 +24,7 @@ from attachd.db.cluster import leases as leases_db
 from attachd.db.secrets import encryption
 from attachd.drivers import base
 from attachd.drivers.base import ConnectionInfo, Export, VolumeRef, WithSecrets
+from attachd.lost_agents import NO_RULE, Action, Rule
 from attachd.manager import flow_runner
 from attachd.manager.background_tasks import BackgroundTasks
 from attachd.manager.ha import joint_work, volume_lease
@@ -44,12 +45,18 @@ class Backend:
     :ivar boot_id: of its present start, as far as it was read
     :ivar membership: of this process, in the group of managers
     :ivar background_tasks: its long operations in this process
+    :ivar lost_agent_rule: what is done about a host with one of its volumes
     """
 
     def __init__(
-        self, name: str, driver: base.Driver, membership: Membership | None = None
+        self,
+        name: str,
+        driver: base.Driver,
+        membership: Membership | None = None,
+        lost_agent_rule: Rule = NO_RULE,
     ) -> None:
         self.name = name
+        self.lost_agent_rule = lost_agent_rule
         self.membership = membership or Membership()
         self.host = f"{CONF.host}@{name}"
         self.driver = driver
@@ -153,11 +160,19 @@ def load(membership: Membership | None = None) -> list[Backend]:
     :raises ConfigurationError: a backend has no ``driver``, or one that is not installed
     """
     pathlib.Path(_locks_dir()).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [Backend(name, _driver(name), membership) for name in CONF.enabled_backends]
+    return [
+        Backend(name, _driver(name), membership, _lost_agent_rule(name))
+        for name in CONF.enabled_backends
+    ]
+
+
+def _lost_agent_rule(name: str) -> Rule:
+    options = CONF[name]
+    return Rule(Action(options.on_lost_agent), options.lost_agent_timeout)
 
 
 def _driver(name: str) -> base.Driver:
-    CONF.register_opt(conf.manager.DRIVER, group=name)
+    CONF.register_opts(conf.manager.BACKEND_OPTIONS, group=name)
     entry = CONF[name].driver
     if not entry:
         raise exception.ConfigurationError(

@@ -10,6 +10,7 @@ from oslo_service import service as oslo_service
 from attachd import notifications
 from attachd.conf import CONF
 from attachd.manager import telemetry
+from attachd.manager.agents.lost_agents import LostAgents
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.backends import Backend
 from attachd.manager.endpoint import Endpoint
@@ -104,6 +105,7 @@ class ManagerService(oslo_service.Service):
         super().__init__()
         self._workers: list[BackendWorker] = []
         self._agent_server: AgentRpcServer | None = None
+        self._lost_agents = LostAgents()
         self._membership: Membership | None = None
 
     def start(self) -> None:
@@ -117,6 +119,7 @@ class ManagerService(oslo_service.Service):
         if CONF.agent.enabled:
             self._agent_server = AgentRpcServer()
             self._agent_server.start()
+            self._lost_agents.start()
 
     def wait_until_reported(self, timeout: float) -> bool:
         """Wait until all backends have reported, each at most ``timeout`` seconds."""
@@ -128,6 +131,7 @@ class ManagerService(oslo_service.Service):
         Another process also repeats what takes longer than ``graceful_shutdown_timeout``, and what
         is done beside the calls.
         """
+        self._lost_agents.stop()
         agent_servers = [self._agent_server] if self._agent_server else []
         stopping: list[BackendWorker | AgentRpcServer] = [*self._workers, *agent_servers]
         threads = [threading.Thread(target=server.stop, daemon=True) for server in stopping]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications about hosts that are fenced or drained."""
+"""Notifications about hosts that are lost, fenced or drained."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from attachd.notifications import sender
 
 
 def host(event: str, name: str, row: Mapping[str, Any], **more: Any) -> None:
-    """Notify of a fence or a drain, with priority "warn".
+    """Notify of a host that is lost, fenced or drained, with priority "warn".
 
-    :param event: what follows "host.": fence.start, fence.end, unfence, drain.start, drain.end or
-        resume
+    :param event: what follows "host.": lost, found, fence.start, fence.end, unfence, drain.start,
+        drain.end or resume
     :param row: the generation of the host's fences, and reason and user_id of the step
     :param more: additional fields of the payload
     """

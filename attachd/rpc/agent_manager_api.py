@@ -10,6 +10,8 @@ Version history of the contract:
 * 2.0: the same, in the virtual host of the agents; each host gets the secrets of a connection
   until it has reported the device
 * 2.1: a report may have the boot id of the host
+* 2.2: a report may say that the agent stops writers without a lease; it gets the lease, or the
+  answer that its host is fenced
 """
 
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ import oslo_messaging as messaging
 from attachd import context, exception
 from attachd.rpc import agent_transport
 
-VERSION = "2.1"
+VERSION = "2.2"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
@@ -53,6 +55,7 @@ class Report(TypedDict):
     :ivar version: of attachd
     :ivar error: a problem of the host, such as why nothing can be attached; None: none
     :ivar boot_id: of the operating system, drawn at each start
+    :ivar stops_writers: whether the agent stops writers when its lease is over
     """
 
     connector: dict[str, Any] | None
@@ -61,6 +64,7 @@ class Report(TypedDict):
     version: str
     error: str | None
     boot_id: NotRequired[str]
+    stops_writers: NotRequired[bool]
 
 
 class DesiredState(TypedDict):
@@ -72,6 +76,8 @@ class DesiredState(TypedDict):
     :ivar secrets_withheld: whether secrets are missing in it: the host has got them before
     :ivar size_gib: of the volume, in GiB (2**30 bytes)
     :ivar generation: fencing token: reports about an older generation are refused
+    :ivar lease: seconds from the moment when the report was sent, after which another host may
+        get the volume; absent: without limit, or in another answer than that to a report
     :ivar shared_targets: of the volume, with ``service_uuid``: as os-brick's guard of shared
         connections needs them
     """
@@ -87,6 +93,7 @@ class DesiredState(TypedDict):
     generation: int
     shared_targets: bool | None
     service_uuid: str | None
+    lease: NotRequired[int]
 
 
 class AgentCredentials(NamedTuple):
@@ -100,6 +107,7 @@ def report(credentials: AgentCredentials, said: Report) -> list[DesiredState]:
     """Report the condition of a host, and return the desired state of all its attachments.
 
     :raises Forbidden: the host has another agent, or is unknown
+    :raises HostFenced: it was not started again since it was fenced; if the agent stops writers
     :raises Unavailable: no manager answers
     """
     desired: list[DesiredState] = _call(credentials, "report", report=said)

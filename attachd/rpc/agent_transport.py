@@ -252,3 +252,19 @@ def get_registry_server(endpoint: Any, caller_timeout: float) -> Any:
     if not transport.is_broker_used(transport.agent_transport_url()):
         return make()
     return path_check.CheckedServer(make, connection, target, probes)
+
+
+def check_registry() -> None:
+    """Check that the message queue has a receiver for the calls of agents.
+
+    :raises Unavailable: none of the managers can get them now
+    """
+    if not transport.is_broker_used(transport.agent_transport_url()):
+        return
+    target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic)
+    try:
+        path_check.send_probe(transport.get_agent_transport(), target)
+    except (path_check.PathCut, messaging.MessageDeliveryFailure) as error:
+        raise exception.Unavailable(
+            reason=f"The message queue does not deliver the reports of agents: {error}."
+        ) from error

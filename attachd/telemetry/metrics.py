@@ -153,6 +153,11 @@ PATHS_RESTORED: Final = _counter(
     "Times that a server declared its exchange, queues and bindings again.",
     ("server",),
 )
+LOST_AGENTS: Final = _counter(
+    "attachd_lost_agents_total",
+    "Hosts whose agents were lost, by what was done: mark or fence.",
+    ("action",),
+)
 STATEMENTS: Final = _counter(
     "attachd_database_statements_total", "SQL statements, without those that end transactions."
 )

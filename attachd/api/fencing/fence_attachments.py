@@ -14,7 +14,6 @@ from oslo_log import log
 import tenacity
 
 from attachd import exception
-from attachd.api import scheduler
 from attachd.api.events.view import Proof
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -74,12 +73,7 @@ def get_fencing() -> dict[str, str]:
 
     Those that have not reported it are left out.
     """
-    reports = {row["host"]: row["report"] for row in services.page({"binary": scheduler.BINARY})}
-    return {
-        host: report["capabilities"][manager_api.FENCING]
-        for host, report in reports.items()
-        if report and manager_api.FENCING in report["capabilities"]
-    }
+    return services.list_capability(manager_api.FENCING)
 
 
 def _start(attachment: Attachment) -> bool:

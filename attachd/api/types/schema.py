@@ -3,7 +3,7 @@
 
 from typing import Final
 
-from attachd import multiattach
+from attachd import lost_agents, multiattach
 from attachd.api.validation import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, fields, wrapped
 
 _SPECS: Final[Schema] = {
@@ -42,8 +42,9 @@ SPEC: Final[Schema] = {**_SPECS, "minProperties": 1, "maxProperties": 1}
 
 
 def check_specs(specs: multiattach.Specs) -> None:
-    """Check extra specs; see multiattach.check()."""
+    """Check extra specs; see multiattach.check() and lost_agents.check()."""
     multiattach.check(specs)
+    lost_agents.check(specs)
 
 
 PROJECT: Final[Schema] = {

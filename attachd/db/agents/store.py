@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import models
-from attachd.db.attachments import duplicates
+from attachd.db.agents import leases
+from attachd.db.attachments import duplicates, statements
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 from attachd.states import CONNECTOR_FIXED, WITH_ACCESS
@@ -123,9 +124,13 @@ def check_key(host: str, key: str) -> None:
 
 @retried
 def record_report(
-    host: str, values: Mapping[str, Any], assigned: Collection[str] = frozenset()
-) -> None:
-    """Store the report of a registered host.
+    host: str,
+    values: Mapping[str, Any],
+    assigned: Collection[str] = frozenset(),
+    *,
+    lease: int | None = None,
+) -> bool:
+    """Store the report of a registered host, and renew its lease, unless its end was stored.
 
     A backend distinguishes hosts by their initiators.  A connector with one of another host is not
     stored, so that nothing can be attached there, and the stored error names that host.  A report
@@ -133,6 +138,8 @@ def record_report(
 
     :param values: connector, devices, connector_type, version, error
     :param assigned: the ids of the attachments of the host, as of :func:`list_assigned`
+    :param lease: how many seconds it lasts; None: the agent is not given any
+    :returns: whether the host counted as lost, and does not any more
     """
     devices = values.get("devices") or ()
     orphans = [item for item in devices if item["attachment_id"] not in assigned]
@@ -153,7 +160,7 @@ def record_report(
         if stored.get("connector"):
             stored["initiators"] = sorted(reported)
         stored["error"] = models.truncate_error(stored.get("error"))
-        connection.execute(sa.update(_AGENTS).where(_AGENTS.c.host == host).values(stored))
+        return leases.renew(connection, host, stored, lease)
 
 
 @retried
@@ -208,12 +215,12 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
 
     :param attachment_id: only this one
     :returns: rows of attachments, oldest first, with secrets, and ``volume_size_gib``,
-        ``volume_shared_targets``, ``volume_host``, ``volume_multiattach``
+        ``volume_shared_targets``, ``volume_host``, ``volume_multiattach``, ``type_specs``
     """
     names = ("size_gib", "shared_targets", "host", "multiattach")
     columns = (_VOLUMES.c[name].label(f"volume_{name}") for name in names)
     statement = (
-        sa.select(_ATTACHMENTS, *columns)
+        sa.select(_ATTACHMENTS, *columns, statements.TYPE_SPECS)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(_ATTACHMENTS.c.agent == host, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)

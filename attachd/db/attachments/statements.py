@@ -63,14 +63,14 @@ _BACK_END_QOS = (
     .label("back_end_qos")
 )
 
-# The extra specs that say how the volume may be shared.
-_TYPE_SPECS = (
+TYPE_SPECS: Final = (
     sa.select(_VOLUME_TYPES.c.extra_specs)
     .where(_VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id)
     .correlate(_VOLUMES)
     .scalar_subquery()
     .label("type_specs")
 )
+"""The extra specs of a volume's type, such as how the volume may be shared."""
 
 # Whether any host is fenced or drained; if so, the host in question is looked up.
 _FENCES = models.host_fences
@@ -80,7 +80,7 @@ _ANY_CLOSED = (
     .label("any_host_closed")
 )
 
-TYPE_COLUMNS: Final = (_TYPE_SPECS, _BACK_END_QOS)
+TYPE_COLUMNS: Final = (TYPE_SPECS, _BACK_END_QOS)
 """What a driver gets of a volume's type: its extra specs, and the QoS specs for the backend."""
 
 _DRIVER_COLUMNS = (
@@ -96,7 +96,7 @@ _LOCK = (
 LOCK_VOLUME: Final = CompiledStatement(_LOCK)
 LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(
     _LOCK.add_columns(
-        _TYPE_SPECS, _ANY_CLOSED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
+        TYPE_SPECS, _ANY_CLOSED, quotas.SET_FOR_ATTACHMENTS.label("attachments_quota")
     )
 )
 LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(

@@ -139,6 +139,19 @@ def page(filters: Filters) -> list[Row]:
     return [{**row, "alive": row["seen_at"] >= alive_since()} for row in rows]
 
 
+def list_capability(name: str) -> dict[str, Any]:
+    """Return what each backend reports as one of its capabilities, by ``host@backend``.
+
+    Those that have not reported it are left out.
+    """
+    reports = {row["host"]: row["report"] for row in page({})}
+    return {
+        host: report["capabilities"][name]
+        for host, report in reports.items()
+        if report and name in report["capabilities"]
+    }
+
+
 def alive_since() -> datetime.datetime:
     """Return the moment since when a service must have reported to count as alive."""
     return models.now() - datetime.timedelta(seconds=CONF.manager.service_down_time)

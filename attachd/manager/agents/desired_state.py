@@ -9,9 +9,9 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import exception, notifications
+from attachd import exception, lost_agents, notifications
 from attachd.context import RequestContext
-from attachd.db.agents import orphan_devices
+from attachd.db.agents import leases, orphan_devices
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment, flat_connection, redact, service_uuid
@@ -22,9 +22,15 @@ from attachd.states import AttachmentState
 LOG = log.getLogger(__name__)
 
 
-def list_desired(host: str) -> list[DesiredState]:
-    """Return what the agent of a host has to bring about, oldest first, without connections."""
-    return [_desired_state(row, {}, secrets_withheld=True) for row in agents.list_assigned(host)]
+def list_desired(host: str) -> tuple[list[DesiredState], int | None]:
+    """Return what the agent of a host has to bring about, oldest first, without connections.
+
+    :returns: the desired states; and how many seconds the lease of the host lasts, None: it is
+        not fenced when its agent is lost
+    """
+    rows = agents.list_assigned(host)
+    lease = lost_agents.get_timeout(leases.rules_of(rows), lost_agents.Action.FENCE)
+    return [_desired_state(row, {}, secrets_withheld=True) for row in rows], lease
 
 
 def get_desired(host: str, attachment_id: str) -> DesiredState | None:

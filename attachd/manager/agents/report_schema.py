@@ -58,6 +58,7 @@ _REPORT: Final = {
         "version": _SHORT,
         "error": {"type": ["string", "null"]},
         "boot_id": {**_ID, "maxLength": 64},
+        "stops_writers": {"type": "boolean"},
     },
     "required": ["connector", "devices", "connector_type", "version", "error"],
     "additionalProperties": False,

@@ -6,6 +6,7 @@ results.  What it reports changes attachments of that host alone.
 """
 
 import threading
+from typing import Final
 
 from oslo_log import log
 import oslo_messaging as messaging
@@ -21,6 +22,8 @@ from attachd.rpc import agent_manager_api, agent_transport
 from attachd.rpc.transport import expected_errors
 
 LOG = log.getLogger(__name__)
+
+_NOT_FENCED: Final = {"generation": None, "reason": None, "user_id": None}
 
 POOL_SIZE = 4
 """How many agents one process answers at the same time, each with few rows."""
@@ -72,9 +75,20 @@ class AgentEndpoint:
         report_schema.check_credentials(host, key)
         report_schema.check_report(report)
         _check_or_register(host, key)
-        desired = desired_state.list_desired(host)
-        agents.record_report(host, report, {item["attachment_id"] for item in desired})
+        desired, lease = desired_state.list_desired(host)
+        stops_writers = report.get("stops_writers", False)
+        lease = lease if stops_writers else None
+        stored = {name: value for name, value in report.items() if name != "stops_writers"}
+        assigned = {item["attachment_id"] for item in desired}
+        if agents.record_report(host, stored, assigned, lease=lease):
+            LOG.warning("Host %s: its agent was lost, and reports again", host)
+            notifications.host("found", host, _NOT_FENCED)
         _lift_fence(host, report)
+        if stops_writers:
+            _check_not_fenced(host, report)
+        if lease is not None:
+            for item in desired:
+                item["lease"] = lease
         return desired
 
     @expected_errors
@@ -180,6 +194,18 @@ def _lift_fence(host: str, report: agent_manager_api.Report) -> None:
     if host_fences.lift(host, generation=fence["generation"]):
         LOG.warning("Host %s: fence lifted: it was started again and has no device", host)
         notifications.host("unfence", host, fence)
+
+
+def _check_not_fenced(host: str, report: agent_manager_api.Report) -> None:
+    """Check that a host is not fenced, or was started again since.
+
+    :raises HostFenced: it may have writers of the time before the fence
+    """
+    fence = host_fences.find(host)
+    if fence is None or fence["fenced_at"] is None:
+        return
+    if fence["boot_id"] in {None, report.get("boot_id")}:
+        host_fences.check(host)
 
 
 def _registration_refusal(host: str) -> str:

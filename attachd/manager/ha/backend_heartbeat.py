@@ -9,7 +9,7 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import objects
+from attachd import lost_agents, objects
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.db.volumes import updates as volume_updates
@@ -88,7 +88,10 @@ class BackendHeartbeat(PeriodicTask):
             return None
         try:
             self._backend.driver.boot_id()
-            return _to_json(self._backend.driver)
+            return {
+                **_to_json(self._backend.driver),
+                **dict(zip(lost_agents.FIELDS, self._backend.lost_agent_rule, strict=True)),
+            }
         except Exception as error:  # noqa: BLE001  logged there
             self._backend.take_down(error)
             return None

@@ -138,6 +138,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         "1.0": "fac3a33f65b97d7a349fef6baa17d318",
         "2.0": "ea829f4656183b34fdafdcc08c45f45b",
         "2.1": "ddccf7a551f937c78ca022d6b2f4ab56",
+        "2.2": "03e97a38408ce7e4b338275ad2411427",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

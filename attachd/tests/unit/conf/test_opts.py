@@ -30,7 +30,8 @@ class ListTest(unittest.TestCase):
         drivers = extension.ExtensionManager("attachd.drivers")
         self.assertLessEqual({"fake", "file", "tgt"}, set(drivers.names()))
         for driver in drivers:
-            self.assertEqual([conf.manager.DRIVER, *driver.plugin.OPTIONS], listed[driver.name])
+            expected = [*conf.manager.BACKEND_OPTIONS, *driver.plugin.OPTIONS]
+            self.assertEqual(expected, listed[driver.name])
 
     def test_groups_have_help(self):
         for group, _options in opts.list_opts():

@@ -10,7 +10,7 @@ from oslo_messaging._drivers import amqpdriver, impl_rabbit
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.rpc import agent_transport, transport
+from attachd.rpc import agent_transport, path_check, transport
 from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -236,6 +236,25 @@ class NamesTest(unittest.TestCase):
         self.assertEqual(("t.h", "t.h", "agent"), _place(server))
         server = agent_transport.get_registry_server(Endpoint(), 5)
         self.assertEqual(("amq.topic", CONF.agent.manager_topic, CONF.host), _place(server))
+
+    def test_check_registry_without_broker_sends_nothing(self):
+        with mock.patch.object(path_check, "send_probe") as sent:
+            agent_transport.check_registry()
+        sent.assert_not_called()
+
+    def test_check_registry_raises_where_reports_get_lost(self):
+        for error in (path_check.PathCut("gone"), messaging.MessageDeliveryFailure("down")):
+            with (
+                mock.patch.object(transport, "is_broker_used", return_value=True),
+                mock.patch.object(transport, "get_agent_transport"),
+                mock.patch.object(path_check, "send_probe", side_effect=error) as sent,
+                self.assertRaisesRegex(exception.Unavailable, f"reports of agents: {error}"),
+            ):
+                agent_transport.check_registry()
+            target = sent.call_args.args[1]
+            self.assertEqual(
+                ("amq.topic", CONF.agent.manager_topic), (target.exchange, target.topic)
+            )
 
 
 def _place(server):

@@ -50,7 +50,7 @@ class ListDesiredTest(_Case):
         }
         self.assertEqual(expected, desired)
         self.assertEqual("s", desired["connection_info"]["auth_password"])
-        (listed,) = desired_state.list_desired(HOST)
+        ((listed,), _lease) = desired_state.list_desired(HOST)
         self.assertEqual({**expected, "connection_info": {}, "secrets_withheld": True}, listed)
 
     def test_get_desired_after_report_of_device_withholds_secrets(self):
@@ -78,7 +78,7 @@ class ListDesiredTest(_Case):
 
     def test_list_desired_of_other_host_is_empty(self):
         self.add("connected", agent="compute-2")
-        self.assertEqual([], desired_state.list_desired(HOST))
+        self.assertEqual(([], None), desired_state.list_desired(HOST))
         attachment_id = self.add("connected", agent="compute-2")
         self.assertIsNone(desired_state.get_desired(HOST, attachment_id))
 
@@ -107,7 +107,7 @@ class LostKeyTest(_Case):
         self.kept = self.add("connected")
 
     def test_list_desired_with_lost_key_has_all(self):
-        result = [item["attachment_id"] for item in desired_state.list_desired(HOST)]
+        result = [item["attachment_id"] for item in desired_state.list_desired(HOST)[0]]
         self.assertEqual({*self.lost.values(), self.kept}, set(result))
 
     def test_get_desired_with_lost_key_raises(self):

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leases of agents: each report renews the lease of a host's attachments.
+
+The clock is the database's alone.  A host whose lease is over is lost: that is stored by a
+comparison with the last renewal, so that of a renewal and the end of a lease one fails.  Of
+several managers one succeeds.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+import datetime
+from typing import Any, Final, NamedTuple
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import lost_agents
+from attachd.db import host_fences, models
+from attachd.db.attachments import statements
+from attachd.db.cluster import services
+from attachd.db.engine import clock_skew, session
+from attachd.db.engine.retry import retried
+from attachd.lost_agents import Action, Rule
+from attachd.states import WITH_ACCESS
+
+Row = dict[str, Any]
+_AGENTS = models.agents
+_ATTACHMENTS = models.attachments
+_VOLUMES = models.volumes
+_FENCES = models.host_fences
+
+LOST: Final = "The agent of its host is lost since "
+"""The begin of the error of attachments."""
+
+
+class Lease(NamedTuple):
+    """The lease of a host.
+
+    :ivar heartbeat_at: when it was renewed
+    :ivar age: seconds since then
+    :ivar length: in seconds, as its agent knows it; None: it was given none
+    :ivar lost_action: what was done because it was over; None: nothing
+    """
+
+    host: str
+    heartbeat_at: datetime.datetime
+    age: float
+    length: int | None
+    lost_action: str | None
+
+
+@retried
+def list_all() -> list[Lease]:
+    """Return the leases of all hosts whose agents have reported."""
+    with session.reader() as connection:
+        columns = (
+            _AGENTS.c.host,
+            _AGENTS.c.heartbeat_at,
+            _AGENTS.c.lease,
+            _AGENTS.c.lost_action,
+            clock_skew.database_now(connection).label("now"),
+        )
+        rows = connection.execute(
+            sa.select(*columns).where(_AGENTS.c.heartbeat_at.is_not(None))
+        ).all()
+    return [
+        Lease(
+            row.host,
+            row.heartbeat_at,
+            (row.now - row.heartbeat_at).total_seconds(),
+            row.lease,
+            row.lost_action,
+        )
+        for row in rows
+    ]
+
+
+@retried
+def list_rules(hosts: Collection[str]) -> dict[str, list[Rule]]:
+    """Return what the attachments of the agents of these hosts ask for, by host."""
+    statement = (
+        sa.select(
+            _ATTACHMENTS.c.agent, _VOLUMES.c.host.label("volume_host"), statements.TYPE_SPECS
+        )
+        .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
+        .where(_ATTACHMENTS.c.agent.in_(hosts), _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
+    )
+    rows = session.fetch_all(statement) if hosts else []
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["agent"], []).append(row)
+    return {host: rules_of(rows) for host, rows in found.items()}
+
+
+def rules_of(rows: Iterable[Mapping[str, Any]]) -> list[Rule]:
+    """Return what attachments ask for, each different rule once.
+
+    :param rows: with ``volume_host`` and ``type_specs``
+    """
+    pairs = [
+        (
+            (row["volume_host"] or "").partition("#")[0],
+            {key: value for key, value in (row["type_specs"] or {}).items()
+             if key in lost_agents.KEYS and value},
+        )
+        for row in rows
+    ]  # fmt: skip
+    needed = any(len(specs) < len(lost_agents.KEYS) for _backend, specs in pairs)
+    reports = {row["host"]: row["report"] for row in services.page({})} if needed else {}
+    rules = (_rule(specs, reports.get(backend)) for backend, specs in pairs)
+    return list(dict.fromkeys(rules))
+
+
+def _rule(specs: Mapping[str, str], report: Mapping[str, Any] | None) -> Rule:
+    backend = {key: report[key] for key in lost_agents.KEYS if key in report} if report else {}
+    return lost_agents.parse(specs, backend)
+
+
+def renew(
+    connection: sa.Connection, host: str, values: Mapping[str, Any], length: int | None
+) -> bool:
+    """Store the report of a host, and renew its lease, unless the host was fenced as lost.
+
+    :param length: of the lease, in seconds, which the answer tells the agent
+    :returns: whether the host counted as lost, and does not any more
+    """
+    renewed = {
+        **values,
+        "heartbeat_at": clock_skew.database_now(connection),
+        "lease": length,
+        "lost_at": None,
+        "lost_action": None,
+    }
+    changed = sa.update(_AGENTS).where(_AGENTS.c.host == host)
+    if connection.execute(changed.where(_AGENTS.c.lost_at.is_(None)).values(renewed)).rowcount:
+        return False
+    lost_at = connection.execute(sa.select(_AGENTS.c.lost_at).where(_AGENTS.c.host == host))
+    same = _AGENTS.c.lost_at == lost_at.scalar()
+    if not _is_fenced(connection, host) and (
+        connection.execute(changed.where(same).values(renewed)).rowcount
+    ):
+        _store_error(connection, host, None)
+        return True
+    connection.execute(changed.values(**values))
+    return False
+
+
+def _is_fenced(connection: sa.Connection, host: str) -> bool:
+    fenced = sa.select(_FENCES.c.host).where(
+        _FENCES.c.host == host, _FENCES.c.fenced_at.is_not(None)
+    )
+    return connection.execute(fenced).first() is not None
+
+
+@retried
+def mark(lease: Lease) -> bool:
+    """Store that a host is lost, and show that at its attachments.
+
+    :returns: False: its lease was renewed meanwhile, or another process has done it
+    """
+    with session.writer() as connection:
+        if not _end(connection, lease, Action.MARK):
+            return False
+        _store_error(connection, lease.host, describe(lease))
+    return True
+
+
+@retried
+def fence(lease: Lease) -> bool:
+    """Fence a host because it is lost, unless its lease was renewed meanwhile.
+
+    :returns: False: it was renewed, the host is fenced already, or another process has done it
+    """
+    reason = f"agent lost since {lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        with session.writer() as connection:
+            ended = _end(connection, lease, Action.FENCE)
+            return ended and host_fences.fence_in(connection, lease.host, reason)
+    except db_exception.DBDuplicateEntry:
+        return False  # An administrator fences it for the first time at this moment.
+
+
+def _end(connection: sa.Connection, lease: Lease, action: Action) -> bool:
+    """Store the end of a lease; False: it was renewed, or its end was stored, meanwhile."""
+    same = _AGENTS.c.lost_action == lease.lost_action
+    ended = (
+        sa.update(_AGENTS)
+        .where(
+            _AGENTS.c.host == lease.host,
+            _AGENTS.c.heartbeat_at == lease.heartbeat_at,
+            _AGENTS.c.lost_action.is_(None) if lease.lost_action is None else same,
+        )
+        .values(lost_at=clock_skew.database_now(connection), lost_action=action.value)
+    )
+    return connection.execute(ended).rowcount == 1
+
+
+def _store_error(connection: sa.Connection, host: str, error: str | None) -> None:
+    """Store the error of a lost host with its attachments that have no other one."""
+    known = _ATTACHMENTS.c.error.is_(None) if error else _ATTACHMENTS.c.error.startswith(LOST)
+    connection.execute(
+        sa.update(_ATTACHMENTS)
+        .where(_ATTACHMENTS.c.agent == host, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)), known)
+        .values(error=models.truncate_error(error))
+    )
+
+
+def describe(lease: Lease) -> str:
+    """Return the error of the attachments of a lost host."""
+    return (
+        f"{LOST}{lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC: it may be dead, hang or be cut off. "
+        f"To attach its volumes elsewhere, fence it: openstack volume host fence {lease.host}"
+    )
+
+
+def list_unfenced(hosts: Collection[str]) -> list[Row]:
+    """Return the attachments of fenced hosts for which the fence has not begun yet.
+
+    :returns: rows as of attachments.store.get()
+    """
+    closed = host_fences.list_closed()
+    fenced = {row["host"] for row in closed if row["fenced_at"] is not None} & {*hosts}
+    rows = host_fences.list_attachments(sorted(fenced)) if fenced else []
+    return [row for row in rows if not row["fenced"]]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find hosts whose agents are silent, and mark or fence them, as their attachments ask for.
+
+A lease is over if it was not renewed for its length by the database's clock, and if this process
+has seen no renewal for as long by its own clock, which is never set, while reports could have
+been stored.  So neither a database whose clock jumps, nor an outage of the database, of the
+message queue or of all managers fences hosts: each begins all leases anew.
+"""
+
+from collections.abc import Iterable, Mapping
+import datetime
+from typing import Any, Final, NamedTuple
+
+from oslo_log import log
+
+from attachd import context, exception, lost_agents, notifications
+from attachd.conf import CONF
+from attachd.conf.manager import MIN_LEASE
+from attachd.db import host_fences
+from attachd.db.agents import leases
+from attachd.db.agents.leases import Lease
+from attachd.db.attachments import async_requests
+from attachd.db.cluster import services
+from attachd.db.models import boot_clock
+from attachd.lost_agents import Action, Rule
+from attachd.objects import Attachment
+from attachd.periodics import PeriodicThread
+from attachd.rpc import agent_transport, manager_api
+from attachd.telemetry import metrics
+
+LOG = log.getLogger(__name__)
+
+INTERVAL: Final = 3.0
+FAST_INTERVAL: Final = 0.5
+"""Seconds between two runs, without and with a lease that may end."""
+
+
+class _Renewal(NamedTuple):
+    """The last renewal of a lease, and since when, by our clock, it is the last."""
+
+    heartbeat_at: datetime.datetime
+    since: float
+
+
+class LostAgents(PeriodicThread):
+    """The search for lost agents in one process; every manager process has one."""
+
+    def __init__(self) -> None:
+        super().__init__("lost-agents", self.run_once, self.interval, self._handle_failure)
+        self._renewals: dict[str, _Renewal] = {}
+        self._pause = INTERVAL
+        self._is_failing = False
+
+    def interval(self) -> float:
+        """Return the seconds between two runs."""
+        return self._pause
+
+    def _handle_failure(self, error: Exception) -> None:
+        """Begin all leases anew: reports may not have been stored."""
+        self._renewals.clear()
+        if not self._is_failing:
+            unforeseen = not isinstance(error, exception.Unavailable)
+            LOG.error(
+                "The search for lost agents failed, trying again: %s",
+                error,
+                exc_info=error if unforeseen else None,
+            )
+        self._is_failing = True
+
+    def run_once(self) -> None:
+        """Mark or fence each host whose lease is over, and continue fences that have begun.
+
+        :raises Unavailable: the database or the message queue does not answer
+        """
+        known = leases.list_all()
+        silent = self._find_silent(known)
+        rules = leases.list_rules([lease.host for lease, _age in silent])
+        has_leases = any(lease.length for lease in known)
+        self._pause = FAST_INTERVAL if has_leases or rules else INTERVAL
+        if any(age > _limit(lease, rules) / 2 for lease, age in silent if lease.host in rules):
+            agent_transport.check_registry()
+        for lease, age in silent:
+            self._end_lease(lease, age, rules.get(lease.host, ()))
+        lost = [item.host for item in known if item.lost_action == Action.FENCE]
+        if lost:
+            fence_attachments(lost)
+        self._is_failing = False
+
+    def _find_silent(self, known: Iterable[Lease]) -> list[tuple[Lease, float]]:
+        """Return the leases that may be over, and for how many seconds none was renewed."""
+        now, renewals = boot_clock(), {}
+        for lease in known:
+            last = self._renewals.get(lease.host)
+            if last is None or last.heartbeat_at != lease.heartbeat_at:
+                last = _Renewal(lease.heartbeat_at, now)
+            renewals[lease.host] = last
+        self._renewals = renewals
+        ages = ((lease, min(lease.age, now - renewals[lease.host].since)) for lease in known)
+        return [
+            (lease, age)
+            for lease, age in ages
+            if age >= MIN_LEASE / 2 and lease.lost_action != Action.FENCE
+        ]
+
+    @staticmethod
+    def _end_lease(lease: Lease, age: float, rules: Iterable[Rule]) -> None:
+        rules = [*rules]
+        if _is_over(age, get_fence_limit(lease, rules)):
+            _fence(lease)
+        elif lease.lost_action is None and _is_over(
+            age, lost_agents.get_timeout(rules, Action.MARK)
+        ):
+            _mark(lease)
+
+
+def get_fence_limit(lease: Lease, rules: Iterable[Rule]) -> int | None:
+    """Return after how many seconds without a heartbeat a host is fenced; None: never.
+
+    Not before the end of the lease that its agent knows: by then it has stopped writers.  An
+    agent that knows of no lease reports less often.
+    """
+    timeout = lost_agents.get_timeout(rules, Action.FENCE)
+    if timeout is None:
+        return None
+    return max(timeout, lease.length or CONF.agent.down_time)
+
+
+def _limit(lease: Lease, rules: Mapping[str, list[Rule]]) -> float:
+    limits = (
+        get_fence_limit(lease, rules[lease.host]),
+        lost_agents.get_timeout(rules[lease.host], Action.MARK),
+    )
+    return min((float(limit) for limit in limits if limit is not None), default=float("inf"))
+
+
+def _is_over(age: float, limit: int | None) -> bool:
+    return limit is not None and age >= limit
+
+
+def _mark(lease: Lease) -> None:
+    if not leases.mark(lease):
+        return
+    LOG.warning("Host %s: its agent is lost since %s UTC", lease.host, lease.heartbeat_at)
+    metrics.count(metrics.LOST_AGENTS, Action.MARK.value)
+    notifications.host("lost", lease.host, describe(lease))
+
+
+def describe(lease: Lease) -> dict[str, Any]:
+    """Return the fields of a notification about a host that is not fenced."""
+    reason = f"agent lost since {lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    return {"generation": None, "reason": reason, "user_id": None}
+
+
+def _fence(lease: Lease) -> None:
+    if not leases.fence(lease):
+        return
+    LOG.warning("Host %s: fenced, as its agent is lost since %s", lease.host, lease.heartbeat_at)
+    metrics.count(metrics.LOST_AGENTS, Action.FENCE.value)
+    notifications.host("fence.start", lease.host, host_fences.find(lease.host) or {})
+    fence_attachments([lease.host])
+
+
+def fence_attachments(hosts: Iterable[str]) -> None:
+    """Begin to fence those attachments of fenced hosts for which that has not begun.
+
+    Their managers prove it, as after a command; those of backends that cannot end the access of a
+    host stay as they are.
+    """
+    rows = leases.list_unfenced([*hosts])
+    if not rows:
+        return
+    abilities = services.list_capability(manager_api.FENCING)
+    admin = context.get_admin_context()
+    for row in rows:
+        attachment = Attachment.from_row(admin, row)
+        if abilities.get(attachment.backend) == manager_api.Fencing.NONE:
+            continue
+        try:
+            async_requests.fence(attachment.id, attachment.volume_id)
+            manager_api.process_pending(admin, attachment)
+        except exception.NotFound:
+            continue  # It was deleted meanwhile.
+        except exception.AttachdError as error:
+            LOG.warning("Attachment %s: fencing is left to recovery: %s", attachment.id, error)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of hosts whose agents are silent, with a manager whose backend is fake."""
+
+import datetime
+from unittest import mock
+
+from oslo_messaging.rpc.dispatcher import ExpectedException
+
+from attachd import exception
+from attachd.db import host_fences
+from attachd.db.agents import store as agents
+from attachd.lost_agents import Action, Rule
+from attachd.manager.agents import lost_agents, rpc_server
+from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.tests.fixtures import conf_fixture, db_rows, fake_agent, wsgi_api
+from attachd.tests.functional.host_attach_case import HOST, HostAttachCase
+from attachd.tests.wait import wait_until
+
+VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
+OTHER = "node-2"
+SAID = {
+    "connector": {"host": HOST, "initiator": f"iqn.2026-01.org.example:{HOST}"},
+    "devices": [],
+    "connector_type": "kernel",
+    "version": "1.0",
+    "error": None,
+    "boot_id": "first",
+    "stops_writers": True,
+}
+
+
+class LostAgentTest(HostAttachCase):
+    action = Action.FENCE
+
+    def setUp(self):
+        super().setUp()
+        self.elapsed = 0.0
+        self.enterContext(mock.patch.object(lost_agents, "boot_clock", lambda: self.elapsed))
+        self.api.backend.lost_agent_rule = Rule(self.action, 20)
+        BackendHeartbeat(self.api.backend).run_once()
+        self.agent.is_silent = False
+        self.search = lost_agents.LostAgents()
+
+    def report(self, **values):
+        """Report as the agent of the host; raise what the agent would get."""
+        try:
+            return rpc_server.AgentEndpoint().report(
+                None, HOST, fake_agent.KEY, {**SAID, **values}
+            )
+        except ExpectedException as answer:
+            raise answer.exc_info[1] from None
+
+    def pass_time(self, seconds):
+        """Have the clocks of the database and of the manager go on, and search twice."""
+        self.search.run_once()
+        passed = datetime.timedelta(seconds=seconds)
+        heartbeat = agents.get(HOST)["heartbeat_at"] - passed
+        db_rows.change_agent(HOST, heartbeat_at=heartbeat)
+        self.search.run_once()
+        self.elapsed += seconds
+        self.search.run_once()
+
+    def own(self, method, path, body=None):
+        answer = self.api.request(method, path, body, token=wsgi_api.ADMIN, version=VERSION)
+        return answer.status, answer.body
+
+    def is_fenced(self):
+        return self.own("GET", f"/hosts/{HOST}")[1]["host"]["fenced"]
+
+
+class FenceTest(LostAgentTest):
+    def test_volume_of_lost_host_is_given_to_another_with_proof(self):
+        attachment = self.attached()
+        (state,) = self.report()
+        self.assertEqual(20, state["lease"])
+        self.pass_time(19)
+        self.assertFalse(self.is_fenced())
+        self.assertEqual({attachment}, self.driver.granted())
+        self.pass_time(21)
+        self.assertTrue(self.is_fenced())
+        recovery = RecoveryLoop(self.api.backend)
+        wait_until(lambda: recovery.run_once() or not db_rows.list_attachments())
+        self.assertEqual(set(), self.driver.granted())
+        _status, body = self.own("GET", f"/attachments/{attachment}/timeline")
+        self.assertEqual(["fenced", "deleted"], [item["type"] for item in body["timeline"]][-2:])
+        self.assertEqual("proved", body["timeline"][-2]["proof"]["result"])
+        fake_agent.FakeAgent(self, OTHER)
+        fields = {"volume_uuid": self.volume, "host": OTHER}
+        status, _body = self.own("POST", "/attachments", {"attachment": fields})
+        self.assertEqual(200, status)
+
+    def test_heartbeat_of_fenced_host_is_answered_with_fence_until_new_start(self):
+        self.attached()
+        self.report()
+        self.pass_time(21)
+        for _ in range(2):
+            with self.assertRaisesRegex(exception.HostFenced, "because: agent lost since"):
+                self.report()
+        self.assertEqual([], self.report(stops_writers=False))
+        self.assertTrue(self.is_fenced())
+        self.assertEqual(409, self.post().status)
+        self.assertEqual([], self.report(boot_id="second"))
+        self.assertFalse(self.is_fenced())
+        self.report()
+
+    def test_heartbeat_in_time_renews_the_lease(self):
+        self.attached()
+        for _ in range(5):
+            self.report()
+            self.pass_time(15)
+        self.assertFalse(self.is_fenced())
+
+    def test_heartbeat_after_fence_by_administrator_is_answered_with_it(self):
+        self.attached()
+        self.report()
+        body = {"fence": {"reason": "by hand"}}
+        self.assertEqual(200, self.own("POST", f"/hosts/{HOST}/fence", body)[0])
+        with self.assertRaisesRegex(exception.HostFenced, "because: by hand"):
+            self.report()
+
+    def test_agent_without_leases_is_fenced_after_down_time(self):
+        conf_fixture.override(self, "down_time", 60, group="agent")
+        self.attached()
+        (state,) = self.report(stops_writers=False)
+        self.assertNotIn("lease", state)
+        self.pass_time(50)
+        self.assertFalse(self.is_fenced())
+        self.pass_time(61)
+        self.assertTrue(self.is_fenced())
+
+
+class MarkTest(LostAgentTest):
+    action = Action.MARK
+
+    def test_marked_host_keeps_access_and_shows_it_until_next_heartbeat(self):
+        attachment = self.attached()
+        (state,) = self.report()
+        self.assertNotIn("lease", state)
+        self.pass_time(21)
+        self.assertIsNone(host_fences.find(HOST))
+        self.assertEqual({attachment}, self.driver.granted())
+        shown = self.own("GET", f"/attachments/{attachment}")[1]["attachment"]
+        self.assertEqual("attached", shown["status"])
+        self.assertIn("is lost since", shown["error"])
+        with mock.patch("attachd.notifications.host") as notified:
+            self.report()
+        self.assertEqual("found", notified.call_args.args[0])
+        shown = self.own("GET", f"/attachments/{attachment}")[1]["attachment"]
+        self.assertIsNone(shown["error"])
+
+
+class NothingTest(LostAgentTest):
+    action = Action.NOTHING
+
+    def test_nothing_is_done_by_default(self):
+        attachment = self.attached()
+        self.report()
+        self.pass_time(100000)
+        self.assertIsNone(host_fences.find(HOST))
+        shown = self.own("GET", f"/attachments/{attachment}")[1]["attachment"]
+        self.assertEqual(("attached", None), (shown["status"], shown["error"]))

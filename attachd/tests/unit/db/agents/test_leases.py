@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leases of agents in the database."""
+
+import datetime
+from unittest import mock
+
+from attachd.db import host_fences, models
+from attachd.db.agents import leases
+from attachd.db.agents import store as agents
+from attachd.db.cluster import services
+from attachd.db.types import store as types
+from attachd.lost_agents import Action, Rule
+from attachd.tests.fixtures import databases, db_rows, fake_agent
+
+HOST = "compute-1"
+
+
+class LeaseCase(databases.DatabaseCase):
+    def setUp(self):
+        super().setUp()
+        fake_agent.report_agent(HOST, boot_id="b")
+
+    def report(self, lease=None):
+        said = {"connector": None, "devices": [], "connector_type": "k", "version": "1"}
+        return agents.record_report(HOST, {**said, "error": None}, lease=lease)
+
+    def lease(self):
+        (lease,) = leases.list_all()
+        return lease
+
+    def attach(self, specs=None, **columns):
+        type_id = types.create({"name": models.new_id(), "extra_specs": specs or {}})["id"]
+        volume = db_rows.add_volume(volume_type_id=type_id)["id"]
+        return db_rows.add_attachment(volume, "attached", agent=HOST, **columns)["id"]
+
+
+class LeasesTest(LeaseCase):
+    def test_report_renews_lease_with_its_length(self):
+        first = self.lease()
+        self.assertFalse(self.report(lease=30))
+        second = self.lease()
+        self.assertGreater(second.heartbeat_at, first.heartbeat_at)
+        self.assertEqual((HOST, 30, None), (second.host, second.length, second.lost_action))
+
+    def test_age_is_by_clock_of_database(self):
+        past = models.now() - datetime.timedelta(seconds=100)
+        db_rows.change_agent(HOST, heartbeat_at=past)
+        self.assertAlmostEqual(100, self.lease().age, delta=50)
+
+    def test_agent_that_never_reported_has_no_lease(self):
+        agents.create("compute-2", fake_agent.KEY)
+        self.assertEqual([HOST], [lease.host for lease in leases.list_all()])
+
+    def test_fence_after_renewal_does_nothing(self):
+        old = self.lease()
+        self.report()
+        self.assertFalse(leases.fence(old))
+        self.assertFalse(leases.mark(old))
+        self.assertIsNone(host_fences.find(HOST))
+        self.assertIsNone(self.lease().lost_action)
+
+    def test_of_several_managers_one_fences(self):
+        lease = self.lease()
+        self.assertTrue(leases.fence(lease))
+        self.assertFalse(leases.fence(lease))
+        fence = host_fences.find(HOST)
+        self.assertRegex(fence["reason"], "^agent lost since 20.* UTC$")
+        self.assertEqual((1, "b", None), (fence["generation"], fence["boot_id"], fence["user_id"]))
+
+    def test_late_heartbeat_does_not_renew_lease_of_fenced_host(self):
+        leases.fence(self.lease())
+        before = self.lease()
+        self.assertFalse(self.report(lease=30))
+        after = self.lease()
+        self.assertEqual(before._replace(age=after.age), after)
+        self.assertIsNotNone(agents.get(HOST)["seen_at"])
+        host_fences.lift(HOST)
+        self.assertTrue(self.report())
+        self.assertIsNone(self.lease().lost_action)
+
+    def test_heartbeat_loses_against_fence_after_it_read_that_host_is_lost(self):
+        leases.mark(self.lease())
+        lost = self.lease()
+
+        def fence_first(_connection, _host):
+            # SQLite has one writer at a time: the effect of another transaction.
+            later = models.now() + datetime.timedelta(seconds=1)
+            _connection.execute(models.agents.update().values(lost_at=later, lost_action="fence"))
+            return False
+
+        with self.patched(fence_first):
+            self.assertFalse(self.report())
+        self.assertEqual((lost.heartbeat_at, "fence"), (self.lease()[1], self.lease().lost_action))
+
+    def patched(self, function):
+        return mock.patch.object(leases, "_is_fenced", function)
+
+    def test_mark_shows_at_attachments_until_next_heartbeat(self):
+        shown, own = self.attach(), self.attach(error="its own")
+        self.assertTrue(leases.mark(self.lease()))
+        self.assertFalse(leases.mark(self.lease()._replace(lost_action=None)))
+        error = db_rows.get_attachment(shown)["error"]
+        self.assertRegex(error, "^The agent of its host is lost since .* host fence compute-1$")
+        self.assertEqual("its own", db_rows.get_attachment(own)["error"])
+        self.assertTrue(self.report())
+        self.assertIsNone(db_rows.get_attachment(shown)["error"])
+        self.assertEqual("its own", db_rows.get_attachment(own)["error"])
+
+    def test_marked_host_can_be_fenced_later(self):
+        leases.mark(self.lease())
+        self.assertTrue(leases.fence(self.lease()))
+        self.assertEqual("fence", self.lease().lost_action)
+
+    def test_host_that_an_administrator_fenced_keeps_that_fence(self):
+        host_fences.fence(HOST, "by hand", "u")
+        self.assertFalse(leases.fence(self.lease()))
+        self.assertEqual("by hand", host_fences.find(HOST)["reason"])
+
+    def test_list_unfenced_is_of_fenced_hosts_without_begun_ones(self):
+        connector = {"host": HOST}
+        waiting = self.attach(connector=connector)
+        self.attach(connector=connector, fenced=True)
+        self.assertEqual([], leases.list_unfenced([HOST]))
+        host_fences.fence(HOST, "r", None)
+        self.assertEqual([waiting], [row["id"] for row in leases.list_unfenced([HOST])])
+        self.assertEqual([], leases.list_unfenced(["another"]))
+
+
+class RulesTest(LeaseCase):
+    def test_rules_are_those_of_types_and_backends(self):
+        report = {"on_lost_agent": "mark", "lost_agent_timeout": 20, "capabilities": {}}
+        services.report(
+            binary="attachd-manager", host="here@fake", availability_zone="z", up=True,
+            error=None, report=report,
+        )  # fmt: skip
+        self.attach()
+        self.attach()
+        self.attach({"on_lost_agent": "fence"})
+        rules = leases.list_rules([HOST, "another"])
+        expected = {Rule(Action.MARK, 20), Rule(Action.FENCE, 20)}
+        self.assertEqual({HOST}, rules.keys())
+        self.assertEqual((2, expected), (len(rules[HOST]), {*rules[HOST]}))
+
+    def test_rule_of_backend_that_reports_none_is_nothing(self):
+        self.attach()
+        self.assertEqual({HOST: [Rule()]}, leases.list_rules([HOST]))
+
+    def test_attachment_without_access_does_not_count(self):
+        volume = db_rows.add_volume()["id"]
+        db_rows.add_attachment(volume, "reserved", agent=HOST)
+        self.assertEqual({}, leases.list_rules([HOST]))
+        self.assertEqual({}, leases.list_rules([]))

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for lost agents, with clocks that the tests set."""
+
+import datetime
+from unittest import mock
+
+from attachd import exception
+from attachd.db import host_fences, models
+from attachd.db.agents import leases
+from attachd.db.agents import store as agents
+from attachd.db.types import store as types
+from attachd.lost_agents import Action, Rule
+from attachd.manager.agents import lost_agents
+from attachd.manager.agents.lost_agents import LostAgents, get_fence_limit
+from attachd.rpc import agent_transport, manager_api
+from attachd.telemetry import metrics
+from attachd.tests.fixtures import databases, db_rows, fake_agent
+
+HOST = "compute-1"
+SAID = {"connector": None, "devices": [], "connector_type": "k", "version": "1", "error": None}
+
+
+class LimitTest(databases.DatabaseCase):
+    def limit(self, length, *rules):
+        return get_fence_limit(leases.Lease(HOST, models.now(), 0.0, length, None), rules)
+
+    def test_fence_limit_is_never_before_the_lease_that_the_agent_knows(self):
+        self.assertIsNone(self.limit(30, Rule(Action.MARK, 10)))
+        self.assertEqual(30, self.limit(30, Rule(Action.FENCE, 30), Rule(Action.FENCE, 60)))
+        self.assertEqual(30, self.limit(30, Rule(Action.FENCE, 10)))
+        self.assertEqual(50, self.limit(30, Rule(Action.FENCE, 50)))
+
+    def test_fence_limit_of_agent_without_lease_is_not_below_down_time(self):
+        self.assertEqual(60, self.limit(None, Rule(Action.FENCE, 10)))
+        self.assertEqual(90, self.limit(None, Rule(Action.FENCE, 90)))
+
+
+class LostAgentsTest(databases.DatabaseCase):
+    def setUp(self):
+        super().setUp()
+        self.elapsed = 0.0
+        self.enterContext(mock.patch.object(lost_agents, "boot_clock", lambda: self.elapsed))
+        self.sent = self.enterContext(mock.patch.object(manager_api, "process_pending"))
+        self.enterContext(mock.patch.object(agent_transport, "check_registry"))
+        self.notified = self.enterContext(mock.patch("attachd.notifications.host"))
+        self.counted = self.enterContext(mock.patch.object(metrics, "count"))
+        agents.create(HOST, fake_agent.KEY)
+        self.search = LostAgents()
+
+    def report(self, lease=20):
+        agents.record_report(HOST, SAID, lease=lease)
+
+    def attach(self, action="fence", timeout=20, **columns):
+        specs = {"on_lost_agent": action, "lost_agent_timeout": f"{timeout}"}
+        type_id = types.create({"name": models.new_id(), "extra_specs": specs})["id"]
+        volume = db_rows.add_volume(volume_type_id=type_id)["id"]
+        values = {"agent": HOST, "host": HOST, "connector": {"host": HOST}, **columns}
+        return db_rows.add_attachment(volume, "attached", **values)["id"]
+
+    def pass_time(self, seconds, *, database=True, process=True):
+        """Have both clocks go on, or one of them, and search."""
+        if database:
+            passed = datetime.timedelta(seconds=seconds)
+            heartbeat = agents.get(HOST)["heartbeat_at"] - passed
+            db_rows.change_agent(HOST, heartbeat_at=heartbeat)
+            known = self.search._renewals.get(HOST)
+            if known:
+                self.search._renewals[HOST] = known._replace(heartbeat_at=heartbeat)
+        self.elapsed += seconds if process else 0
+        self.search.run_once()
+
+    def fence(self):
+        return host_fences.find(HOST)
+
+    def test_host_is_fenced_when_its_lease_is_over(self):
+        attachment = self.attach()
+        self.report()
+        self.search.run_once()
+        self.pass_time(19)
+        self.assertIsNone(self.fence())
+        self.pass_time(1.5)
+        self.assertRegex(self.fence()["reason"], "^agent lost since ")
+        row = db_rows.get_attachment(attachment)
+        self.assertEqual(("disconnecting", True), (row["state"], row["fenced"]))
+        self.assertEqual([attachment], [call.args[1].id for call in self.sent.call_args_list])
+        self.assertEqual("fence.start", self.notified.call_args.args[0])
+        self.counted.assert_called_once_with(metrics.LOST_AGENTS, "fence")
+
+    def test_second_manager_does_not_fence_again(self):
+        self.attach()
+        self.report()
+        other = LostAgents()
+        for search in (self.search, other):
+            search.run_once()
+        self.pass_time(21)
+        other.run_once()
+        self.assertEqual(1, self.fence()["generation"])
+        self.notified.assert_called_once()
+        self.sent.assert_called_once()
+
+    def test_all_attachments_of_host_are_fenced_if_one_asks_for_it(self):
+        asking, other = self.attach(), self.attach("nothing")
+        plain = self.attach("nothing", agent=None)
+        self.report()
+        self.search.run_once()
+        self.pass_time(21)
+        fenced = {row["id"] for row in db_rows.list_attachments() if row["fenced"]}
+        self.assertEqual({asking, other, plain}, fenced)
+
+    def test_mark_changes_no_access(self):
+        attachment = self.attach("mark")
+        self.report(lease=None)
+        self.search.run_once()
+        for _ in range(2):
+            self.pass_time(21)
+        self.assertIsNone(self.fence())
+        row = db_rows.get_attachment(attachment)
+        self.assertEqual("attached", row["state"])
+        self.assertIn("is lost since", row["error"])
+        self.notified.assert_called_once()
+        self.assertEqual("lost", self.notified.call_args.args[0])
+        self.counted.assert_called_once_with(metrics.LOST_AGENTS, "mark")
+
+    def test_host_is_marked_first_and_fenced_later(self):
+        self.attach("mark", 20)
+        self.attach("fence", 40)
+        self.report(lease=40)
+        self.search.run_once()
+        self.pass_time(21)
+        self.assertIsNone(self.fence())
+        self.pass_time(20)
+        self.assertEqual(1, self.fence()["generation"])
+
+    def test_nothing_is_done_by_default(self):
+        self.attach("nothing")
+        self.report(lease=None)
+        self.search.run_once()
+        self.pass_time(100000)
+        self.assertIsNone(self.fence())
+        self.assertIsNone(agents.get(HOST)["lost_at"])
+        self.assertEqual(lost_agents.INTERVAL, LostAgents().interval())
+
+    def test_clock_of_database_that_jumps_fences_no_host(self):
+        self.attach()
+        self.report()
+        self.search.run_once()
+        self.pass_time(1000, process=False)
+        self.assertIsNone(self.fence())
+
+    def test_process_that_has_just_started_fences_no_host(self):
+        self.attach()
+        self.report()
+        self.elapsed = 5000.0
+        self.pass_time(1000, process=False)
+        self.assertIsNone(self.fence())
+        self.pass_time(21)
+        self.assertIsNotNone(self.fence())
+
+    def test_outage_of_message_queue_begins_all_leases_anew(self):
+        self.attach()
+        self.report()
+        self.search.run_once()
+        down = exception.Unavailable(reason="no broker")
+        with (
+            mock.patch.object(agent_transport, "check_registry", side_effect=down),
+            self.assertRaises(exception.Unavailable) as raised,
+        ):
+            self.pass_time(100)
+        with self.assertLogs("attachd.manager.agents.lost_agents", "ERROR") as logged:
+            self.search._handle_failure(raised.exception)
+            self.search._handle_failure(raised.exception)
+        self.assertEqual(1, len(logged.output))
+        self.pass_time(0)
+        self.assertIsNone(self.fence())
+        self.pass_time(21)
+        self.assertIsNotNone(self.fence())
+
+    def test_fence_of_process_that_died_is_continued_by_another(self):
+        attachment = self.attach()
+        self.report()
+        (lease,) = leases.list_all()
+        leases.fence(lease)
+        self.search.run_once()
+        self.assertTrue(db_rows.get_attachment(attachment)["fenced"])
+        self.sent.assert_called_once()
+        self.search.run_once()
+        self.sent.assert_called_once()
+
+    def test_lifted_fence_is_not_repeated(self):
+        self.attach()
+        self.report()
+        self.search.run_once()
+        self.pass_time(21)
+        host_fences.lift(HOST)
+        self.attach()
+        self.pass_time(100)
+        self.assertIsNone(self.fence()["fenced_at"])
+
+    def test_backend_that_cannot_end_access_keeps_attachment(self):
+        attachment = self.attach()
+        self.report()
+        self.search.run_once()
+        abilities = {"here@fake": manager_api.Fencing.NONE.value}
+        with mock.patch("attachd.db.cluster.services.list_capability", return_value=abilities):
+            self.pass_time(21)
+        self.assertIsNotNone(self.fence())
+        self.assertEqual("attached", db_rows.get_attachment(attachment)["state"])
+
+    def test_leases_that_may_end_are_looked_at_more_often(self):
+        self.search.run_once()
+        self.assertEqual(lost_agents.INTERVAL, self.search.interval())
+        self.report(lease=20)
+        self.search.run_once()
+        self.assertEqual(lost_agents.FAST_INTERVAL, self.search.interval())
