@@ -13,6 +13,7 @@ _BLOCK = Path("/sys/class/block")
 _SECTOR = 512
 # The prefix of multipathd's devices, in contrast to those of LVM.
 _MULTIPATH = "mpath-"
+_OFFLINE = "offline"
 
 
 def size(path: str) -> int:
@@ -41,6 +42,31 @@ def make_read_only(path: str) -> None:
         raise exception.HostError(
             reason=f"{path} cannot be made read-only, which the attachment asks for."
         )
+
+
+def is_offline(path: str) -> bool:
+    """Return whether a SCSI disk is offline; other devices never are."""
+    try:
+        return _state_file(path).read_text().strip() == _OFFLINE
+    except OSError:
+        return False
+
+
+def set_offline(path: str) -> bool:
+    """Let a SCSI disk refuse all requests from now on; False: it is no SCSI disk, or gone.
+
+    Source: the kernel's drivers/scsi/scsi_sysfs.c, store_state_field()
+    """
+    try:
+        _state_file(path).write_text(_OFFLINE)
+    except OSError:
+        return False
+    return is_offline(path)
+
+
+def _state_file(path: str) -> Path:
+    # NVMe controllers have a file of the same name with other states.
+    return _BLOCK / Path(path).resolve().name / "device" / "scsi_device" / ".." / "state"
 
 
 def flush(path: str, timeout: float = commands.DEFAULT_TIMEOUT) -> None:

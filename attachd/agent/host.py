@@ -212,6 +212,15 @@ class Host:
         if entry.connection_info is not None:
             self._connector_of(entry).cut(entry.connection_info)
 
+    def stop_writers(self, entry: Entry) -> None:
+        """Keep all that was not written yet to a device from reaching its backend.
+
+        :raises HostError: something may still be written
+        """
+        if entry.connection_info is not None:
+            stop = self._connector_of(entry).stop_writers
+            stop(entry.connection_info, entry.options, entry.device)
+
     def extend(self, entry: Entry) -> int:
         """Let a device grow with its volume; returns its size in bytes; raises HostError."""
         assert entry.connection_info is not None

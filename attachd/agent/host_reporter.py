@@ -57,6 +57,7 @@ class HostReporter:
             "version": version(),
             "error": None,
             "boot_id": self._boot_id,
+            "stops_writers": True,
         }
 
     def _build(self) -> Report:

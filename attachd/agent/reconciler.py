@@ -6,7 +6,7 @@ one.  Each step is stored in the journal before it is taken: after a crash or a 
 call finds what may be there, and continues.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import contextlib
 import dataclasses
 from typing import Any
@@ -49,6 +49,7 @@ class Reconciler:
     :param options: how to connect
     :param slots: how many volumes are worked on at the same time
     :param lock_timeout: seconds to wait for the lock of a volume
+    :param check_lease: raises HostError where no device may be made
     :ivar limiter: limits the concurrency
     """
 
@@ -59,12 +60,14 @@ class Reconciler:
         options: Options,
         slots: int,
         lock_timeout: float = _LOCK_TIMEOUT,
+        check_lease: Callable[[], object] = lambda: None,
     ) -> None:
         self._host = host
         self._journal = host.journal
         self._credentials = credentials
         self._options = options
         self._lock_timeout = lock_timeout
+        self._check_lease = check_lease
         self._long_locked: set[str] = set()
         self._list_call: TimeboxedCall[list[str]] = TimeboxedCall()
         self.limiter = ConcurrencyLimiter(slots)
@@ -214,6 +217,7 @@ class Reconciler:
         self, desired: DesiredState, entry: Entry | None, others: list[Entry]
     ) -> Entry:
         """Return an entry with a device."""
+        self._check_lease()
         self._check_conflicts(desired, others)
         info = _with_secrets(self._credentials.host, desired, entry)
         self._host.check(info.get("driver_volume_type"))

@@ -17,11 +17,13 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.host_reporter import HostReporter
+from attachd.agent.lease import Lease, LeaseGuard
 from attachd.agent.reconciler import Reconciler
 from attachd.agent.worker_pool import WorkerPool
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import agent_api, agent_manager_api, agent_transport
+from attachd.rpc.agent_manager_api import DesiredState
 
 LOG = log.getLogger(__name__)
 
@@ -60,8 +62,15 @@ class Agent:
         options = Options(CONF.agent.multipath, CONF.agent.enforce_multipath, CONF.agent.nic)
         self._host = host
         self._credentials = agent_manager_api.AgentCredentials(host.identity.name, key)
+        self._lease = Lease(host.journal.state_path)
+        self._guard = LeaseGuard(host, self._lease)
         self._reconciler = Reconciler(
-            host, self._credentials, options, CONF.agent.threads, CONF.agent.work_timeout
+            host,
+            self._credentials,
+            options,
+            CONF.agent.threads,
+            CONF.agent.work_timeout,
+            self._lease.check,
         )
         self._reporter = HostReporter(host, options)
         self._workers = WorkerPool(self._reconciler.reconcile, CONF.agent.threads)
@@ -77,12 +86,14 @@ class Agent:
 
     def start(self) -> None:
         """Start to report; after the first report that a manager accepts, serve RPC."""
+        self._guard.start()
         self._thread.start()
 
     def stop(self) -> bool:
         """Accept no more work, and finish what is in progress; False: the timeout has passed."""
         deadline = monotonic() + SHUTDOWN_TIMEOUT
         self._stopping.set()
+        self._guard.stop()
         closing = threading.Thread(target=self._close, daemon=True)
         closing.start()
         finished = self._workers.stop(SHUTDOWN_TIMEOUT)
@@ -106,22 +117,38 @@ class Agent:
             else:
                 self._log_recovery()
                 self._serve()
-            if self._stopping.wait(CONF.agent.report_interval):
+            if self._stopping.wait(self._lease.shorten(CONF.agent.report_interval)):
                 return
 
     def report(self) -> None:
-        """Send a report, and reconcile the attachments that it shows to need it.
+        """Send a report, which renews the lease, and reconcile the attachments that need it.
 
         :raises Unavailable: no manager answers
+        :raises HostFenced: the host was fenced since it was started
         :raises Forbidden: another process is the agent of this host
         :raises HostError: the journal cannot be read, or the host hangs; that is reported as well
         """
         report = self._reporter.report()
         report = self._reconciler.limiter.add_to_report(report, CONF.agent.work_timeout)
-        desired_states = agent_manager_api.report(self._credentials, report)
+        fenced: exception.HostFenced | None = None
+        desired_states: list[DesiredState] = []
+        sent_at = self._lease.now()
+        timeout = self._lease.get_timeout(agent_manager_api.TIMEOUT)
+        try:
+            desired_states = agent_manager_api.report(self._credentials, report, timeout)
+        except exception.HostFenced as error:
+            # Its devices are removed, as far as they are not in use.
+            self._lease.end()
+            fenced = error
+        else:
+            lengths = [state["lease"] for state in desired_states if "lease" in state]
+            self._lease.renew(sent_at, min(lengths, default=None))
+        self._guard.wake()
         pending = self._reconciler.list_pending(desired_states)
         self._workers.reset_others(pending)
         self._workers.submit(pending)
+        if fenced is not None:
+            raise fenced
 
     def _serve(self) -> None:
         with self._lock:

@@ -103,14 +103,17 @@ class AgentCredentials(NamedTuple):
     key: str
 
 
-def report(credentials: AgentCredentials, said: Report) -> list[DesiredState]:
+def report(
+    credentials: AgentCredentials, said: Report, timeout: float = TIMEOUT
+) -> list[DesiredState]:
     """Report the condition of a host, and return the desired state of all its attachments.
 
+    :param timeout: seconds to wait for the answer
     :raises Forbidden: the host has another agent, or is unknown
     :raises HostFenced: it was not started again since it was fenced; if the agent stops writers
     :raises Unavailable: no manager answers
     """
-    desired: list[DesiredState] = _call(credentials, "report", report=said)
+    desired: list[DesiredState] = _call(credentials, "report", timeout, report=said)
     return desired
 
 
@@ -163,9 +166,11 @@ def detach_refused(
     )
 
 
-def _call(credentials: AgentCredentials, method: str, **arguments: Any) -> Any:
+def _call(
+    credentials: AgentCredentials, method: str, timeout: float = TIMEOUT, **arguments: Any
+) -> Any:
     with _map_errors():
-        client = agent_transport.get_registry_client(credentials.host, TIMEOUT, VERSION)
+        client = agent_transport.get_registry_client(credentials.host, timeout, VERSION)
         return client.call(
             context.get_admin_context(),
             method,

@@ -120,6 +120,22 @@ class HostConnector(abc.ABC):
         """
         return
 
+    def stop_writers(
+        self,
+        info: ConnectionInfo,
+        options: Options,  # noqa: ARG002
+        device: Device | None,  # noqa: ARG002
+    ) -> None:
+        """Keep all that was not written yet from reaching the backend; users get errors.
+
+        Nothing is flushed.  The device may stay, and is_present() does not return it then.  It is
+        called without a lock, while other methods may be in progress, and again if it is over.
+
+        :param device: as connect() has returned it; None: it is unknown whether there is one
+        :raises HostError: something may still be written
+        """
+        self.cut(info)
+
     def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:  # noqa: ARG002
         """Return the paths of the devices of a connection, also of one that has lost its volume.
 

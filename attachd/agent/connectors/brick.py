@@ -43,6 +43,7 @@ _REQUIREMENTS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
 }
 """By protocol: commands with their packages, a directory of /sys/class, and what it stands for."""
 
+_SCSI: Final = frozenset({"iscsi", "iser", "fibre_channel"})
 _MODULES: Final = {"nvmeof": "nvme_fabrics", "nfs": "nfs", "rbd": "rbd"}
 """By protocol: the kernel's module, which the command loads if it is not there."""
 
@@ -116,6 +117,8 @@ class BrickConnector(HostConnector):
         if local.is_local(info):
             return local.connect(info)
         connector = self._connector(info, options)
+        if any(map(block_device.is_offline, self._find_scsi_disks(info))):
+            self.disconnect(info, options, None, force=True)  # Its writers were stopped.
         with self._shared_target_guard(info), _host_errors(info, "Connect failed"):
             answer = connector.connect_volume(dict(info))
         if remote_file.is_remote_file(info):
@@ -169,7 +172,25 @@ class BrickConnector(HostConnector):
             return False
         volume_paths = {Path(path).resolve() for path in self._volume_paths(info)}
         components = block_device.list_components(device.path)
-        return bool(volume_paths & {Path(device.path).resolve(), *components})
+        disks = volume_paths & {Path(device.path).resolve(), *components}
+        return bool(disks) and not any(block_device.is_offline(f"{disk}") for disk in disks)
+
+    def stop_writers(self, info: ConnectionInfo, options: Options, device: Device | None) -> None:
+        """Take SCSI disks offline, which needs no answer of the backend; remove other devices."""
+        if local.is_local(info):
+            return
+        disks = self._find_scsi_disks(info)
+        if disks and device is not None:
+            disks += [f"{path}" for path in block_device.list_components(device.path)]
+        if disks and all(map(block_device.set_offline, disks)):
+            return
+        self.disconnect(info, options, device, force=True)
+
+    def _find_scsi_disks(self, info: ConnectionInfo) -> list[str]:
+        """Return the existing paths of a volume, if they are SCSI disks."""
+        if str(info.get("driver_volume_type")).lower() not in _SCSI:
+            return []
+        return [path for path in self._volume_paths(info) if block_device.exists(path)]
 
     def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:
         """Return the paths that os-brick knows: it removes a device also while it is in use."""

@@ -33,10 +33,15 @@ LOG = log.getLogger(__name__)
 INTERVAL: Final = 3.0
 FAST_INTERVAL: Final = 0.5
 """Seconds between two runs, without and with a lease that may end."""
+MAX_PAUSE: Final = MIN_LEASE / 2
+"""Seconds between two runs after which all leases begin anew."""
 
 
 class _Renewal(NamedTuple):
-    """The last renewal of a lease, and since when, by our clock, it is the last."""
+    """The last renewal of a lease, and since when, by our clock, it is the last.
+
+    That is at least the time of the run before the one that has seen it first.
+    """
 
     heartbeat_at: datetime.datetime
     since: float
@@ -48,6 +53,7 @@ class LostAgents(PeriodicThread):
     def __init__(self) -> None:
         super().__init__("lost-agents", self.run_once, self.interval, self._handle_failure)
         self._renewals: dict[str, _Renewal] = {}
+        self._last_run: float | None = None
         self._pause = INTERVAL
         self._is_failing = False
 
@@ -58,6 +64,7 @@ class LostAgents(PeriodicThread):
     def _handle_failure(self, error: Exception) -> None:
         """Begin all leases anew: reports may not have been stored."""
         self._renewals.clear()
+        self._last_run = None
         if not self._is_failing:
             unforeseen = not isinstance(error, exception.Unavailable)
             LOG.error(
@@ -89,12 +96,16 @@ class LostAgents(PeriodicThread):
     def _find_silent(self, known: Iterable[Lease]) -> list[tuple[Lease, float]]:
         """Return the leases that may be over, and for how many seconds none was renewed."""
         now, renewals = boot_clock(), {}
+        earliest = self._last_run
+        if earliest is None or now - earliest > MAX_PAUSE:
+            # This process, or its machine, may have been suspended, and reports wait for it.
+            self._renewals, earliest = {}, now
         for lease in known:
             last = self._renewals.get(lease.host)
             if last is None or last.heartbeat_at != lease.heartbeat_at:
-                last = _Renewal(lease.heartbeat_at, now)
+                last = _Renewal(lease.heartbeat_at, max(earliest, now - lease.age))
             renewals[lease.host] = last
-        self._renewals = renewals
+        self._renewals, self._last_run = renewals, now
         ages = ((lease, min(lease.age, now - renewals[lease.host].since)) for lease in known)
         return [
             (lease, age)

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of hosts whose agents are silent, with a manager whose backend is fake."""
 
-import datetime
+from typing import Any
 from unittest import mock
 
 from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
 from attachd.db import host_fences
-from attachd.db.agents import store as agents
 from attachd.lost_agents import Action, Rule
 from attachd.manager.agents import lost_agents, rpc_server
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop
-from attachd.tests.fixtures import conf_fixture, db_rows, fake_agent, wsgi_api
+from attachd.tests.fixtures import conf_fixture, db_rows, fake_agent, fake_clocks, wsgi_api
 from attachd.tests.functional.host_attach_case import HOST, HostAttachCase
 from attachd.tests.wait import wait_until
 
 VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
 OTHER = "node-2"
-SAID = {
+SAID: dict[str, Any] = {
     "connector": {"host": HOST, "initiator": f"iqn.2026-01.org.example:{HOST}"},
     "devices": [],
     "connector_type": "kernel",
@@ -31,13 +30,12 @@ SAID = {
 
 
 class LostAgentTest(HostAttachCase):
-    action = Action.FENCE
+    lost_action = Action.FENCE
 
     def setUp(self):
         super().setUp()
-        self.elapsed = 0.0
-        self.enterContext(mock.patch.object(lost_agents, "boot_clock", lambda: self.elapsed))
-        self.api.backend.lost_agent_rule = Rule(self.action, 20)
+        self.clocks = fake_clocks.use(self)
+        self.api.backend.lost_agent_rule = Rule(self.lost_action, 20)
         BackendHeartbeat(self.api.backend).run_once()
         self.agent.is_silent = False
         self.search = lost_agents.LostAgents()
@@ -52,14 +50,8 @@ class LostAgentTest(HostAttachCase):
             raise answer.exc_info[1] from None
 
     def pass_time(self, seconds):
-        """Have the clocks of the database and of the manager go on, and search twice."""
-        self.search.run_once()
-        passed = datetime.timedelta(seconds=seconds)
-        heartbeat = agents.get(HOST)["heartbeat_at"] - passed
-        db_rows.change_agent(HOST, heartbeat_at=heartbeat)
-        self.search.run_once()
-        self.elapsed += seconds
-        self.search.run_once()
+        """Have the clocks of the database and of the manager go on, with searches in between."""
+        self.clocks.pass_time(seconds, self.search.run_once)
 
     def own(self, method, path, body=None):
         answer = self.api.request(method, path, body, token=wsgi_api.ADMIN, version=VERSION)
@@ -77,7 +69,7 @@ class FenceTest(LostAgentTest):
         self.pass_time(19)
         self.assertFalse(self.is_fenced())
         self.assertEqual({attachment}, self.driver.granted())
-        self.pass_time(21)
+        self.pass_time(2)
         self.assertTrue(self.is_fenced())
         recovery = RecoveryLoop(self.api.backend)
         wait_until(lambda: recovery.run_once() or not db_rows.list_attachments())
@@ -124,14 +116,14 @@ class FenceTest(LostAgentTest):
         self.attached()
         (state,) = self.report(stops_writers=False)
         self.assertNotIn("lease", state)
-        self.pass_time(50)
+        self.pass_time(59)
         self.assertFalse(self.is_fenced())
-        self.pass_time(61)
+        self.pass_time(2)
         self.assertTrue(self.is_fenced())
 
 
 class MarkTest(LostAgentTest):
-    action = Action.MARK
+    lost_action = Action.MARK
 
     def test_marked_host_keeps_access_and_shows_it_until_next_heartbeat(self):
         attachment = self.attached()
@@ -151,12 +143,12 @@ class MarkTest(LostAgentTest):
 
 
 class NothingTest(LostAgentTest):
-    action = Action.NOTHING
+    lost_action = Action.NOTHING
 
     def test_nothing_is_done_by_default(self):
         attachment = self.attached()
         self.report()
-        self.pass_time(100000)
+        self.pass_time(200)
         self.assertIsNone(host_fences.find(HOST))
         shown = self.own("GET", f"/attachments/{attachment}")[1]["attachment"]
         self.assertEqual(("attached", None), (shown["status"], shown["error"]))

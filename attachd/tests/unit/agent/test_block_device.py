@@ -2,6 +2,8 @@
 """Properties of block devices and files that the kernel reports."""
 
 from pathlib import Path
+import unittest
+from unittest import mock
 
 import fixtures
 
@@ -9,6 +11,7 @@ from attachd import commands, exception
 from attachd.agent import block_device
 from attachd.agent.connectors.qemu import loop_devices
 from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures.lifetime import temp_dir
 
 
 class FileTest(fixtures.TestWithFixtures):
@@ -86,3 +89,24 @@ class DeviceTest(fixtures.TestWithFixtures):
         block_device.flush(path)
         block_device.check_written(path)
         self.assertEqual([], block_device.list_components(path))
+
+
+class OfflineTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = temp_dir(self)
+        self.enterContext(mock.patch.object(block_device, "_BLOCK", self.folder))
+        for name, directory in (("sda", "scsi_device"), ("nvme0n1", "nvme")):
+            (self.folder / name / "device" / directory).mkdir(parents=True)
+            (self.folder / name / "device" / "state").write_text("running\n")
+
+    def test_scsi_disk_is_set_offline(self):
+        self.assertFalse(block_device.is_offline("/dev/sda"))
+        self.assertTrue(block_device.set_offline("/dev/sda"))
+        self.assertTrue(block_device.is_offline("/dev/sda"))
+
+    def test_other_device_is_not_touched(self):
+        for name in ("nvme0n1", "loop0"):
+            self.assertFalse(block_device.set_offline(f"/dev/{name}"))
+            self.assertFalse(block_device.is_offline(f"/dev/{name}"))
+        self.assertEqual("running\n", (self.folder / "nvme0n1/device/state").read_text())

@@ -43,6 +43,7 @@ class ReportTest(fake_host.FakeHostCase):
             "version": service.version(),
             "error": None,
             "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
+            "stops_writers": True,
         }
         self.assertEqual(expected, self.report())
 

@@ -43,6 +43,8 @@ class Standing:
         print("in", flush=True)
         sys.stdin.readline()
         return {"path": "/dev/null"}
+    def get_volume_paths(self, info):
+        return []
 
 connector.InitiatorConnector.factory = lambda *_, **__: Standing()
 shared = {"None": None, "True": True, "False": False}[sys.argv[2]]
@@ -202,6 +204,44 @@ class ConnectTest(Case):
             for name in ("disk", "link", "other", "nothing")
         }
         self.assertEqual({"disk": True, "link": True, "other": False, "nothing": False}, present)
+
+    def scsi_disk(self, state="running"):
+        """Let the device of the connection be a SCSI disk, and return its device."""
+        (self.folder / "disk").touch()
+        self.useFixture(
+            fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", self.folder / "b")
+        )
+        (self.folder / "b" / "disk" / "device" / "scsi_device").mkdir(parents=True)
+        self.state = self.folder / "b" / "disk" / "device" / "state"
+        self.state.write_text(f"{state}\n")
+        return Device(f"{self.folder / 'disk'}", {})
+
+    def test_stop_writers_takes_scsi_disk_offline_without_a_flush(self):
+        standing = self.stand(path=f"{self.folder / 'disk'}".encode())
+        device = self.scsi_disk()
+        self.assertTrue(self.connector.is_present(INFO, device))
+        self.connector.stop_writers(INFO, OPTIONS, device)
+        self.assertEqual("offline", self.state.read_text())
+        self.assertFalse(self.connector.is_present(INFO, device))
+        self.assertNotIn("disconnect", [call[0] for call in standing.calls])
+
+    def test_connect_removes_disk_whose_writers_were_stopped_first(self):
+        standing = self.stand(path=f"{self.folder / 'disk'}".encode())
+        self.scsi_disk("offline")
+        self.connector.connect(INFO, OPTIONS)
+        self.assertEqual(
+            [("disconnect", {}, True, True), "connect"],
+            [call if call[0] == "disconnect" else call[0] for call in standing.calls],
+        )
+
+    def test_stop_writers_removes_device_that_is_no_scsi_disk(self):
+        standing = self.stand(path=f"{self.folder / 'disk'}".encode())
+        device = Device(f"{self.folder / 'disk'}", {})
+        self.connector.stop_writers(INFO, OPTIONS, device)
+        self.assertEqual([("disconnect", {}, True, True)], standing.calls)
+
+    def test_stop_writers_leaves_local_device_alone(self):
+        self.connector.stop_writers({"driver_volume_type": "local"}, OPTIONS, None)
 
     def test_rbd_device_is_present_by_image_name(self):
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._RBD", self.folder))

@@ -116,7 +116,7 @@ class LeasesTest(LeaseCase):
         self.assertFalse(leases.fence(self.lease()))
         self.assertEqual("by hand", host_fences.find(HOST)["reason"])
 
-    def test_list_unfenced_is_of_fenced_hosts_without_begun_ones(self):
+    def test_list_unfenced_is_of_fenced_hosts_without_started_ones(self):
         connector = {"host": HOST}
         waiting = self.attach(connector=connector)
         self.attach(connector=connector, fenced=True)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search for lost agents, with clocks that the tests set."""
 
-import datetime
 from unittest import mock
 
 from attachd import exception
@@ -14,7 +13,7 @@ from attachd.manager.agents import lost_agents
 from attachd.manager.agents.lost_agents import LostAgents, get_fence_limit
 from attachd.rpc import agent_transport, manager_api
 from attachd.telemetry import metrics
-from attachd.tests.fixtures import databases, db_rows, fake_agent
+from attachd.tests.fixtures import databases, db_rows, fake_agent, fake_clocks
 
 HOST = "compute-1"
 SAID = {"connector": None, "devices": [], "connector_type": "k", "version": "1", "error": None}
@@ -38,8 +37,7 @@ class LimitTest(databases.DatabaseCase):
 class LostAgentsTest(databases.DatabaseCase):
     def setUp(self):
         super().setUp()
-        self.elapsed = 0.0
-        self.enterContext(mock.patch.object(lost_agents, "boot_clock", lambda: self.elapsed))
+        self.clocks = fake_clocks.use(self)
         self.sent = self.enterContext(mock.patch.object(manager_api, "process_pending"))
         self.enterContext(mock.patch.object(agent_transport, "check_registry"))
         self.notified = self.enterContext(mock.patch("attachd.notifications.host"))
@@ -57,17 +55,9 @@ class LostAgentsTest(databases.DatabaseCase):
         values = {"agent": HOST, "host": HOST, "connector": {"host": HOST}, **columns}
         return db_rows.add_attachment(volume, "attached", **values)["id"]
 
-    def pass_time(self, seconds, *, database=True, process=True):
-        """Have both clocks go on, or one of them, and search."""
-        if database:
-            passed = datetime.timedelta(seconds=seconds)
-            heartbeat = agents.get(HOST)["heartbeat_at"] - passed
-            db_rows.change_agent(HOST, heartbeat_at=heartbeat)
-            known = self.search._renewals.get(HOST)
-            if known:
-                self.search._renewals[HOST] = known._replace(heartbeat_at=heartbeat)
-        self.elapsed += seconds if process else 0
-        self.search.run_once()
+    def pass_time(self, seconds):
+        """Have both clocks go on, with searches in between."""
+        self.clocks.pass_time(seconds, self.search.run_once)
 
     def fence(self):
         return host_fences.find(HOST)
@@ -90,10 +80,12 @@ class LostAgentsTest(databases.DatabaseCase):
         self.attach()
         self.report()
         other = LostAgents()
-        for search in (self.search, other):
-            search.run_once()
-        self.pass_time(21)
-        other.run_once()
+
+        def run_both():
+            self.search.run_once()
+            other.run_once()
+
+        self.clocks.pass_time(21, run_both)
         self.assertEqual(1, self.fence()["generation"])
         self.notified.assert_called_once()
         self.sent.assert_called_once()
@@ -135,7 +127,7 @@ class LostAgentsTest(databases.DatabaseCase):
         self.attach("nothing")
         self.report(lease=None)
         self.search.run_once()
-        self.pass_time(100000)
+        self.pass_time(200)
         self.assertIsNone(self.fence())
         self.assertIsNone(agents.get(HOST)["lost_at"])
         self.assertEqual(lost_agents.INTERVAL, LostAgents().interval())
@@ -144,17 +136,32 @@ class LostAgentsTest(databases.DatabaseCase):
         self.attach()
         self.report()
         self.search.run_once()
-        self.pass_time(1000, process=False)
-        self.assertIsNone(self.fence())
-
-    def test_process_that_has_just_started_fences_no_host(self):
-        self.attach()
-        self.report()
-        self.elapsed = 5000.0
-        self.pass_time(1000, process=False)
+        self.clocks.database += 1000
+        self.search.run_once()
         self.assertIsNone(self.fence())
         self.pass_time(21)
         self.assertIsNotNone(self.fence())
+
+    def test_process_that_has_just_started_or_was_suspended_begins_leases_anew(self):
+        self.attach()
+        self.report()
+        for _ in range(2):
+            self.clocks.process += 1000
+            self.clocks.database += 1000
+            self.search.run_once()
+            self.assertIsNone(self.fence())
+        self.pass_time(21)
+        self.assertIsNotNone(self.fence())
+
+    def test_other_manager_that_goes_on_fences_while_one_is_suspended(self):
+        self.attach()
+        self.report()
+        self.search.run_once()
+        other = LostAgents()
+        self.clocks.pass_time(30, other.run_once)
+        self.assertIsNotNone(self.fence())
+        self.search.run_once()
+        self.assertEqual(1, self.fence()["generation"])
 
     def test_outage_of_message_queue_begins_all_leases_anew(self):
         self.attach()
@@ -165,14 +172,14 @@ class LostAgentsTest(databases.DatabaseCase):
             mock.patch.object(agent_transport, "check_registry", side_effect=down),
             self.assertRaises(exception.Unavailable) as raised,
         ):
-            self.pass_time(100)
+            self.pass_time(15)
         with self.assertLogs("attachd.manager.agents.lost_agents", "ERROR") as logged:
             self.search._handle_failure(raised.exception)
             self.search._handle_failure(raised.exception)
         self.assertEqual(1, len(logged.output))
-        self.pass_time(0)
+        self.pass_time(15)
         self.assertIsNone(self.fence())
-        self.pass_time(21)
+        self.pass_time(6)
         self.assertIsNotNone(self.fence())
 
     def test_fence_of_process_that_died_is_continued_by_another(self):
