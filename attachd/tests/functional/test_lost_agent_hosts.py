@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 
 from attachd.tests.fixtures import agent_deployment, tcp_proxy
 from attachd.tests.functional.test_agents import BYTES, AgentCase
@@ -35,7 +36,7 @@ class LeaseCase(AgentCase):
     def create_volume(self):
         """Create a volume whose host is fenced when its agent is lost."""
         specs = {"on_lost_agent": "fence", "lost_agent_timeout": f"{LEASE}"}
-        body = {"volume_type": {"name": f"leased-{self.id()}", "extra_specs": specs}}
+        body = {"volume_type": {"name": f"leased-{uuid.uuid4()}", "extra_specs": specs}}
         answer = self.deployment.request("POST", "/types", body)
         assert answer.status_code == 200, answer.text
         type_id = answer.json()["volume_type"]["id"]

@@ -18,6 +18,7 @@ from attachd.db.types import qos_specs
 from attachd.db.types import store as types
 from attachd.drivers import fake, file
 from attachd.drivers.base import VolumeRef, WithSecrets
+from attachd.lost_agents import Action, Rule
 from attachd.manager import attach, backends, detach, volumes
 from attachd.manager.audit import runner
 from attachd.manager.ha import ensure_exports
@@ -62,6 +63,16 @@ class LoadTest(unittest.TestCase):
         override(self, "fake_delay", 0.5, group="slow")
         delays = (slow.driver.options.fake_delay, quick.driver.options.fake_delay)
         self.assertEqual((0.5, 0.0), delays)
+
+    def test_load_reads_what_is_done_about_lost_agents_per_backend(self):
+        self._enable(slow="fake", quick="fake")
+        backends.load()
+        override(self, "on_lost_agent", "fence", group="slow")
+        override(self, "lost_agent_timeout", 30, group="slow")
+        self.assertEqual(
+            [Rule(Action.FENCE, 30), Rule(Action.NOTHING, 60)],
+            [item.lost_agent_rule for item in backends.load()],
+        )
 
     def test_load_backend_without_driver_names_backend(self):
         self._enable(nameless=None)
@@ -114,6 +125,7 @@ class ReadyTest(unittest.TestCase):
 _HOLDER = """
 import sys
 from attachd.conf import CONF
+from attachd.lost_agents import Action, Rule
 from attachd.manager import backends
 CONF.set_override("state_path", sys.argv[1])
 CONF.set_override("connection", sys.argv[2], group="database")

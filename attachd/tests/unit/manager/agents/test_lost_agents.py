@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search for lost agents, with clocks that the tests set."""
 
+from typing import Any
 from unittest import mock
 
 from attachd import exception
@@ -16,7 +17,13 @@ from attachd.telemetry import metrics
 from attachd.tests.fixtures import databases, db_rows, fake_agent, fake_clocks
 
 HOST = "compute-1"
-SAID = {"connector": None, "devices": [], "connector_type": "k", "version": "1", "error": None}
+SAID: dict[str, Any] = {
+    "connector": None,
+    "devices": [],
+    "connector_type": "k",
+    "version": "1",
+    "error": None,
+}
 
 
 class LimitTest(databases.DatabaseCase):

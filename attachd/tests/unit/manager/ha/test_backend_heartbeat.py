@@ -7,6 +7,7 @@ from unittest import mock
 from attachd import exception
 from attachd.db.cluster import services
 from attachd.drivers.base import BackendStats, PoolStats
+from attachd.lost_agents import Action, Rule
 from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
 from attachd.tests.fixtures import backends, conf_fixture, db_rows
 from attachd.tests.wait import TIMEOUT
@@ -42,6 +43,12 @@ class BackendHeartbeatTest(backends.BackendCase):
         offered = self._reported()["report"]["capabilities"]
         expected = {"clone": False, "manage_existing": False, "read_only_enforced": False}
         self.assertEqual(expected, {name: offered[name] for name in expected})
+
+    def test_run_once_reports_what_is_done_about_lost_agents(self):
+        self.backend.lost_agent_rule = Rule(Action.MARK, 30)
+        self.heartbeat.run_once()
+        report = self._reported()["report"]
+        self.assertEqual(("mark", 30), (report["on_lost_agent"], report["lost_agent_timeout"]))
 
     def test_run_once_corrects_shared_targets_of_volumes(self):
         old = db_rows.add_volume(shared_targets=None)["id"]
