@@ -82,8 +82,8 @@ class LostAgents(PeriodicThread):
         known = leases.list_all()
         silent = self._find_silent(known)
         rules = leases.list_rules([lease.host for lease, _age in silent])
-        has_leases = any(lease.length for lease in known)
-        self._pause = FAST_INTERVAL if has_leases or rules else INTERVAL
+        may_end = any(item.length and item.lost_action != Action.FENCE for item in known)
+        self._pause = FAST_INTERVAL if may_end else INTERVAL
         if any(age > _limit(lease, rules) / 2 for lease, age in silent if lease.host in rules):
             agent_transport.check_registry()
         for lease, age in silent:

@@ -226,3 +226,7 @@ class LostAgentsTest(databases.DatabaseCase):
         self.report(lease=20)
         self.search.run_once()
         self.assertEqual(lost_agents.FAST_INTERVAL, self.search.interval())
+        self.attach()
+        self.pass_time(21)
+        self.search.run_once()
+        self.assertEqual(lost_agents.INTERVAL, self.search.interval(), "it is fenced")
