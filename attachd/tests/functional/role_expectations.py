@@ -52,8 +52,8 @@ BODIES: Final[Mapping[str, Any]] = {
 }
 """Bodies of actions that no sample calls and that require a body."""
 
-LEAST_ROLE: Final[Mapping[str, str]] = {"own-attachment-create-on-host": "admin"}
-"""Who is the least that may make a call of the samples which asks more than one rule."""
+ATTACH_ON_HOST: Final = "admin"
+"""Who is the least that may attach on a host by its name: that asks more than one rule."""
 
 IN_ALL_PROJECTS: Final = frozenset({"admin", "service"})
 """Roles that apply to resources of all projects, where they are allowed."""

@@ -4,6 +4,8 @@
 import threading
 from unittest import mock
 
+import oslo_messaging as messaging
+
 from attachd import exception
 from attachd.api.fencing import detach_attachments
 from attachd.db import host_fences
@@ -407,19 +409,32 @@ class AgentTest(Calls, HostAttachCase):
         agent_transitions.complete(attachment, HOST, generation, "/dev/sdb")
         self.assert_attached(attachment)
 
-    def test_new_start_lifts_the_fence_and_not_the_drain(self):
-        fake_agent.report_agent(HOST, boot_id="first")
-        self.drain()
-        self.fence()
+    def report(self, boot_id):
         report = {
             "connector": None,
             "devices": [],
             "connector_type": "kernel",
             "version": "1.0",
             "error": None,
-            "boot_id": "second",
+            "boot_id": boot_id,
+            "stops_writers": True,
         }
         rpc_server.AgentEndpoint().report(None, HOST, fake_agent.KEY, report)
+
+    def test_agent_of_drained_host_may_report(self):
+        fake_agent.report_agent(HOST, boot_id="first")
+        self.drain()
+        self.report("first")
+        self.fence()
+        with self.assertRaises(messaging.ExpectedException) as refused:
+            self.report("first")
+        self.assertIsInstance(refused.exception.exc_info[1], exception.HostFenced)
+
+    def test_new_start_lifts_the_fence_and_not_the_drain(self):
+        fake_agent.report_agent(HOST, boot_id="first")
+        self.drain()
+        self.fence()
+        self.report("second")
         host = self.shown()
         self.assertEqual((False, REASON), (host["fenced"], host["drain"]["reason"]))
         self.assertRaises(exception.HostDrained, host_fences.check, HOST)

@@ -4,6 +4,8 @@
 import unittest
 from unittest import mock
 
+from oslo_db import exception as db_exception
+
 from attachd import exception
 from attachd.db import host_fences
 from attachd.db.engine import session
@@ -80,14 +82,16 @@ class HostFencesTest(unittest.TestCase):
         self.assertRaises(exception.HostFenced, host_fences.check, "h")
 
     def test_fence_that_meets_a_new_drain_is_stored(self):
-        real = host_fences._insert
+        real, tries = host_fences.fence_in, []
 
-        def drain_first(host, values):
-            with mock.patch.object(host_fences, "_insert", real):
-                host_fences.drain(host, "repair", "u")
-            return real(host, values)
+        def drain_first(*arguments):
+            tries.append(arguments)
+            if len(tries) == 1:
+                raise db_exception.DBDuplicateEntry
+            return real(*arguments)
 
-        with mock.patch.object(host_fences, "_insert", drain_first):
+        host_fences.drain("h", "repair", "u")
+        with mock.patch.object(host_fences, "fence_in", drain_first):
             row, is_new = host_fences.fence("h", "dead", "v")
         self.assertEqual((True, "dead", "repair"), (is_new, row["reason"], row["drain_reason"]))
 
