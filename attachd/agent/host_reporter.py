@@ -36,17 +36,26 @@ class HostReporter:
         self._connector_read_at = -math.inf
         self._call: TimeboxedCall[Report] = TimeboxedCall()
         self._last: Report | None = None
+        self._asked_at: float | None = None
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
 
-    def report(self) -> Report:
+    def report(self, timeout: float | None = None) -> Report:
         """Return a report; a problem of the host is a part of it.
 
         If a command of the host hangs, the report has an error and the devices of the last one.
+        Until that is sure, after the usual timeout, the last report is repeated.
+
+        :param timeout: seconds to wait for the host, if that is less than usual
         """
+        if self._asked_at is None:
+            self._asked_at = monotonic()
         try:
-            self._last = self._call.run(self._build)
+            self._last = self._call.run(self._build, timeout)
         except CallTimeout as error:
+            if self._last is not None and monotonic() - self._asked_at < self._call.timeout:
+                return self._last
             return {**(self._last or self._empty()), "connector": None, "error": f"{error}"}
+        self._asked_at = None
         return self._last
 
     def _empty(self) -> Report:

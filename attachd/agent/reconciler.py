@@ -105,15 +105,18 @@ class Reconciler:
                 self._long_locked.add(volume_id)
                 raise
 
-    def list_pending(self, desired_states: Iterable[DesiredState]) -> list[str]:
+    def list_pending(
+        self, desired_states: Iterable[DesiredState], timeout: float | None = None
+    ) -> list[str]:
         """Return the attachments that do not seem to be in their desired state.
 
         Used by one thread only.
 
         :param desired_states: all of this host
+        :param timeout: seconds to wait for the host, if that is less than usual
         :raises HostError: the journal cannot be read, or a command of the host hangs
         """
-        return self._list_call.run(lambda: self._list_pending(desired_states))
+        return self._list_call.run(lambda: self._list_pending(desired_states), timeout)
 
     def _list_pending(self, desired_states: Iterable[DesiredState]) -> list[str]:
         entries = {

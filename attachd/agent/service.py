@@ -19,7 +19,7 @@ from attachd.agent.host import Host
 from attachd.agent.host_reporter import HostReporter
 from attachd.agent.lease import Lease, LeaseGuard
 from attachd.agent.reconciler import Reconciler
-from attachd.agent.worker_pool import WorkerPool
+from attachd.agent.worker_pool import DEFAULT_TIMEOUT, WorkerPool
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import agent_api, agent_manager_api, agent_transport
@@ -128,7 +128,7 @@ class Agent:
         :raises Forbidden: another process is the agent of this host
         :raises HostError: the journal cannot be read, or the host hangs; that is reported as well
         """
-        report = self._reporter.report()
+        report = self._reporter.report(self._host_timeout())
         report = self._reconciler.limiter.add_to_report(report, CONF.agent.work_timeout)
         fenced: exception.HostFenced | None = None
         desired_states: list[DesiredState] = []
@@ -144,11 +144,18 @@ class Agent:
             lengths = [state["lease"] for state in desired_states if "lease" in state]
             self._lease.renew(sent_at, min(lengths, default=None))
         self._guard.wake()
-        pending = self._reconciler.list_pending(desired_states)
+        pending = self._reconciler.list_pending(desired_states, self._host_timeout())
         self._workers.reset_others(pending)
         self._workers.submit(pending)
         if fenced is not None:
             raise fenced
+
+    def _host_timeout(self) -> float:
+        """Return how long a report may wait for commands of the host, which may hang.
+
+        They must not use up the lease of a host that reports.
+        """
+        return self._lease.shorten(DEFAULT_TIMEOUT)
 
     def _serve(self) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ from concurrent import futures
 import contextlib
 import dataclasses
 import datetime
+import math
 import threading
 from time import monotonic
 from typing import Generic, TypeVar
@@ -176,17 +177,19 @@ class TimeboxedCall(Generic[T]):
     """A call in a thread of its own, with a timeout; it starts anew only after its last end.
 
     :param timeout: in seconds; None: :data:`DEFAULT_TIMEOUT`
+    :ivar timeout: the usual one, in seconds
     """
 
     def __init__(self, timeout: float | None = None) -> None:
-        self._timeout = DEFAULT_TIMEOUT if timeout is None else timeout
+        self.timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self._started: futures.Future[T] | None = None
 
-    def run(self, function: Callable[[], T]) -> T:
+    def run(self, function: Callable[[], T], timeout: float | None = None) -> T:
         """Return the result of this call, or of an earlier one that was still in progress.
 
         Used by one thread only.
 
+        :param timeout: a shorter one for this call; None: the usual one
         :raises CallTimeout: the call goes on
         :raises: what the call raises
         """
@@ -194,8 +197,9 @@ class TimeboxedCall(Generic[T]):
             self._started = futures.Future()
             # A daemon thread: the process can end while the call hangs.
             threading.Thread(target=_call, args=(function, self._started), daemon=True).start()
-        if not futures.wait([self._started], self._timeout).done:
-            raise CallTimeout(seconds=self._timeout)
+        seconds = self.timeout if timeout is None else min(timeout, self.timeout)
+        if not futures.wait([self._started], seconds).done:
+            raise CallTimeout(seconds=math.ceil(seconds))
         ended, self._started = self._started, None
         return ended.result()
 

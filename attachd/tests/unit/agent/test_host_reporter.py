@@ -2,6 +2,7 @@
 """The report of an agent describes its host, and the manager accepts it."""
 
 from pathlib import Path
+import threading
 from unittest import mock
 
 from attachd import service
@@ -10,8 +11,10 @@ from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host_reporter import CONNECTOR_TTL, HostReporter
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount.mountinfo import Mount
+from attachd.agent.worker_pool import DEFAULT_TIMEOUT
 from attachd.manager.agents import report_schema
 from attachd.tests.fixtures import fake_host
+from attachd.tests.wait import TIMEOUT
 
 
 class ReportTest(fake_host.FakeHostCase):
@@ -66,6 +69,18 @@ class ReportTest(fake_host.FakeHostCase):
         self.clock += CONNECTOR_TTL + 1
         self.report()
         self.assertEqual(["connector"] * 2, self.connector.calls)
+
+    def test_slow_host_repeats_its_last_report_until_the_usual_timeout(self):
+        first, gate = self.report(), threading.Event()
+        self.addCleanup(gate.set)
+        with mock.patch.object(self.host, "check", lambda: gate.wait(TIMEOUT)):
+            self.assertEqual(first, self.reporter.report(0.01))
+            self.clock += DEFAULT_TIMEOUT
+            said = self.reporter.report(0.01)
+            self.assertIn("a command of it hangs", said["error"])
+            self.assertIsNone(said["connector"])
+            gate.set()
+            self.assertEqual(first, self.report())
 
     def test_report_with_unreadable_journal_has_error(self):
         broken = self.top / "attachments" / "x.json"

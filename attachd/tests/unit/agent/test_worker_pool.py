@@ -219,7 +219,15 @@ class TimeboxedCallTest(unittest.TestCase):
         for _ in range(3):
             self.assertRaises(CallTimeout, call.run, hang)
         gate.set()
-        call._timeout = TIMEOUT
+        call.timeout = TIMEOUT
         self.assertEqual("late", call.run(hang))
         self.assertEqual([1], started)
         self.assertEqual("new", call.run(lambda: "new"))
+
+    def test_timeout_of_one_call_may_be_shorter(self):
+        call, gate = TimeboxedCall(TIMEOUT), threading.Event()
+        self.addCleanup(gate.set)
+        with self.assertRaisesRegex(CallTimeout, "within 1 s"):
+            call.run(lambda: gate.wait(TIMEOUT), 0.01)
+        gate.set()
+        self.assertTrue(call.run(lambda: False))
