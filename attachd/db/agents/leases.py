@@ -6,7 +6,7 @@ comparison with the last renewal, so that of a renewal and the end of a lease on
 several managers one succeeds.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 import datetime
 from typing import Any, Final, NamedTuple
 
@@ -165,16 +165,20 @@ def mark(lease: Lease) -> bool:
 
 
 @retried
-def fence(lease: Lease) -> bool:
+def fence(lease: Lease, check: Callable[[], object] = lambda: None) -> bool:
     """Fence a host because it is lost, unless its lease was renewed meanwhile.
 
+    :param check: is called before the commit; raises an exception if that was long in coming: a
+        database that stores nothing for a while has reports wait as well
     :returns: False: it was renewed, the host is fenced already, or another process has done it
     """
     reason = f"agent lost since {lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
     try:
         with session.writer() as connection:
             ended = _end(connection, lease, Action.FENCE)
-            return ended and host_fences.fence_in(connection, lease.host, reason)
+            is_new = ended and host_fences.fence_in(connection, lease.host, reason)
+            check()
+            return is_new
     except db_exception.DBDuplicateEntry:
         return False  # An administrator fences it for the first time at this moment.
 

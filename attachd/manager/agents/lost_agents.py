@@ -9,6 +9,7 @@ message queue or of all managers fences hosts: each begins all leases anew.
 
 from collections.abc import Iterable, Mapping
 import datetime
+import functools
 from typing import Any, Final, NamedTuple
 
 from oslo_log import log
@@ -86,6 +87,8 @@ class LostAgents(PeriodicThread):
         self._pause = FAST_INTERVAL if may_end else INTERVAL
         if any(age > _limit(lease, rules) / 2 for lease, age in silent if lease.host in rules):
             agent_transport.check_registry()
+        assert self._last_run is not None
+        _check_pause(self._last_run)
         for lease, age in silent:
             self._end_lease(lease, age, rules.get(lease.host, ()))
         lost = [item.host for item in known if item.lost_action == Action.FENCE]
@@ -162,8 +165,19 @@ def describe(lease: Lease) -> dict[str, Any]:
     return {"generation": None, "reason": reason, "user_id": None}
 
 
+def _check_pause(since: float) -> None:
+    """Check that a step was not so long that reports may have waited as well.
+
+    :raises Unavailable: it was
+    """
+    if boot_clock() - since > MAX_PAUSE:
+        raise exception.Unavailable(
+            reason=f"The database or the message queue took more than {MAX_PAUSE:.0f} s."
+        )
+
+
 def _fence(lease: Lease) -> None:
-    if not leases.fence(lease):
+    if not leases.fence(lease, functools.partial(_check_pause, boot_clock())):
         return
     LOG.warning("Host %s: fenced, as its agent is lost since %s", lease.host, lease.heartbeat_at)
     metrics.count(metrics.LOST_AGENTS, Action.FENCE.value)

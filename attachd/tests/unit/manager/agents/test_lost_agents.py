@@ -189,6 +189,38 @@ class LostAgentsTest(databases.DatabaseCase):
         self.pass_time(6)
         self.assertIsNotNone(self.fence())
 
+    def test_slow_step_begins_all_leases_anew(self):
+        self.attach()
+        self.report()
+        self.search.run_once()
+        self.pass_time(19)
+        real = host_fences.fence_in
+
+        def block(*args):
+            self.clocks.process += 30
+            self.clocks.database += 30
+            return real(*args)
+
+        def hang():
+            self.clocks.process += 30
+
+        for target, name, slow in (
+            (agent_transport, "check_registry", hang),
+            (host_fences, "fence_in", block),
+        ):
+            with (
+                mock.patch.object(target, name, slow),
+                self.assertRaisesRegex(exception.Unavailable, "more than 5 s") as raised,
+            ):
+                self.pass_time(30)
+            self.assertIsNone(self.fence(), name)
+            with self.assertLogs("attachd.manager.agents.lost_agents", "ERROR"):
+                self.search._handle_failure(raised.exception)
+            self.search.run_once()
+            self.assertIsNone(self.fence(), name)
+        self.pass_time(21)
+        self.assertIsNotNone(self.fence())
+
     def test_fence_of_process_that_died_is_continued_by_another(self):
         attachment = self.attach()
         self.report()
