@@ -134,6 +134,10 @@ class _Comparison:
         rows = db.list_server_attachments(server_id)
         server = self._reader.find_server(server_id)
         if server is None:
+            if server_id in self.servers:
+                # It was deleted since, or the user may list servers that it may not see.
+                text = "Compute has listed it, and now says that there is no such server."
+                raise Failure(text, is_final=False)
             for row in filter(_is_settled, rows):
                 yield _suspicion(Kind.SERVER_GONE, row, _describe_gone(row))
             return

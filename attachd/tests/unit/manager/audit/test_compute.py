@@ -79,6 +79,12 @@ class CompareTest(ComputeCase):
         self.nova.unlisted.add(OTHER)
         self.assertEqual([], self.found())
 
+    def test_compare_server_that_is_listed_but_not_shown_is_not_compared(self):
+        with mock.patch.object(compute.ComputeReader, "find_server", return_value=None):
+            result = self.result(is_thorough=True)
+        self.assertEqual([], result.differences)
+        self.assertRegex(result.not_compared[0], f"^Server {SERVER}: Compute has listed it")
+
     def test_compare_server_in_down_cell_is_not_compared(self):
         self.attach(OTHER)
         self.nova.servers[OTHER] = None
