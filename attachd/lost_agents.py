@@ -58,14 +58,22 @@ NO_RULE: Final = Rule()
 def parse(specs: Specs, backend: Mapping[str, Any] | None) -> Rule:
     """Return the rule of a volume.
 
-    :param specs: extra specs of its type, which :func:`check` has validated
+    :param specs: extra specs of its type; what :func:`check` refuses, stored before there was this
+        check, is ignored
     :param backend: the options of its backend, as it reports them; None: it reports none
     """
-    values = {**(backend or {}), **{key: specs[key] for key in KEYS if specs.get(key)}}
+    values = {**(backend or {}), **{key: specs[key] for key in KEYS if _is_valid(key, specs)}}
     return Rule(
         Action(values.get(ON_LOST_AGENT) or Action.NOTHING),
         int(values.get(LOST_AGENT_TIMEOUT) or DEFAULT_LEASE),
     )
+
+
+def _is_valid(key: str, specs: Specs) -> bool:
+    value = specs.get(key)
+    if value is None:
+        return False
+    return value in set(Action) if key == ON_LOST_AGENT else _is_timeout(value)
 
 
 def get_timeout(rules: Iterable[Rule], action: Action) -> int | None:

@@ -6,6 +6,7 @@ import datetime
 from typing import Any
 
 from attachd import exception
+from attachd.db import host_fences
 from attachd.db.agents import store as agents
 
 Row = Mapping[str, Any]
@@ -17,11 +18,13 @@ def connector(host: str) -> dict[str, Any]:
     :returns: a connector, as of os-brick's get_connector_properties(), with the name of the host
         that callers use and without a mountpoint
     :raises AgentNotFound: the host is unknown
+    :raises HostFenced: its agent does not report, and it is fenced or drained
     :raises AgentUnavailable: its agent does not report
     :raises Conflict: the agent reports that nothing can be attached there
     """
     row = agents.get(host)
     if not row["alive"]:
+        host_fences.check(host)
         raise exception.AgentUnavailable(host=host, since=since(row))
     reported = row["connector"]
     if not reported:

@@ -18,6 +18,7 @@ class ParseTest(unittest.TestCase):
             ({"on_lost_agent": "fence"}, Rule(Action.FENCE, 30)),
             ({"lost_agent_timeout": "90"}, Rule(Action.MARK, 90)),
             ({"on_lost_agent": "nothing", "lost_agent_timeout": None}, Rule(Action.NOTHING, 30)),
+            ({"on_lost_agent": "bogus", "lost_agent_timeout": "soon"}, Rule(Action.MARK, 30)),
         ):
             with self.subTest(specs):
                 self.assertEqual(expected, lost_agents.parse(specs, backend))

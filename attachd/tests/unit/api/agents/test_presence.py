@@ -3,6 +3,7 @@
 
 from attachd import exception
 from attachd.api.agents import presence
+from attachd.db import host_fences
 from attachd.db.agents import store as db
 from attachd.tests.fixtures import api_context, fake_agent
 
@@ -29,6 +30,13 @@ class PresenceTest(api_context.ApiContextCase):
                 exception.AgentUnavailable, r"since 2\d\d\d-\d\d-\d\d .* UTC"
             ):
                 ask()
+
+    def test_silent_agent_of_fenced_host_raises_host_fenced(self):
+        fake_agent.report_agent(HOST)
+        fake_agent.expire_heartbeat(HOST)
+        host_fences.fence(HOST, "burnt down", "u")
+        with self.assertRaisesRegex(exception.HostFenced, "burnt down"):
+            presence.connector(HOST)
 
     def test_new_agent_raises_agent_unavailable(self):
         db.create(HOST, fake_agent.KEY)
