@@ -90,7 +90,11 @@ class DrainHost(Lister):
     arguments = (
         _HOST,
         option("--reason", metavar="TEXT", help="why; it is shown to users who attach there"),
-        option("--detach-all", action="store_true", help="detach all attachments of the host"),
+        option(
+            "--detach-all",
+            action="store_true",
+            help="detach all that the agent of the host has attached",
+        ),
         option(
             "--detach", metavar="ID", action="append", help="detach this attachment; repeatable"
         ),

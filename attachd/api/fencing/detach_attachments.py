@@ -25,6 +25,10 @@ from attachd.states import AttachmentKind, AttachmentState
 LOG = log.getLogger(__name__)
 
 ALL: Final = "all"
+_NOT_REMOVED: Final = (
+    "No agent has made it, and its device may be in use: detach it on the host, or by name in a "
+    "drain (--detach), which ends the access at once."
+)
 Row = Mapping[str, Any]
 Status = Literal["attached", "waiting", "detaching", "detached", "failed", "left"]
 
@@ -68,11 +72,14 @@ def request(host_row: Row, rows: Sequence[Row], asked: str | Sequence[str]) -> N
 
     :param host_row: of db.host_fences
     :param rows: the attachments of the host
-    :param asked: ALL, or ids that :func:`check_ids` has checked
+    :param asked: ALL, or ids that :func:`check_ids` has checked; what no agent has made must be
+        named, as nobody removes the device before the access ends
     :raises Conflict: the host was resumed meanwhile
     """
     volume_ids = {
-        row["id"]: row["volume_id"] for row in rows if asked == ALL or row["id"] in asked
+        row["id"]: row["volume_id"]
+        for row in rows
+        if (_has_agent(row) or _left_reason(row) if asked == ALL else row["id"] in asked)
     }
     if volume_ids and not host_fences.add_detaches(host_row, volume_ids):
         raise exception.Conflict(
@@ -190,7 +197,7 @@ def _show(row: Row, asked: Container[str], error: str | None) -> Detach:
 
 def _status(row: Row, asked: Container[str], error: str | None) -> tuple[Status, str | None]:
     if row["id"] not in asked:
-        return "attached", None
+        return "attached", None if _has_agent(row) else _NOT_REMOVED
     if left := _left_reason(row):
         return "left", left
     if row["state"] in _DETACHING:
@@ -198,6 +205,10 @@ def _status(row: Row, asked: Container[str], error: str | None) -> tuple[Status,
     if error or row["state"] == AttachmentState.DISCONNECT_FAILED:
         return "failed", error
     return "waiting", None
+
+
+def _has_agent(row: Row) -> bool:
+    return row["agent"] is not None
 
 
 def _left_reason(row: Row) -> str | None:

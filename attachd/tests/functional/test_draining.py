@@ -50,6 +50,9 @@ class Calls:
         path = f"/hosts/{host or self.host}/drain"
         return self.own("POST", path, {"drain": {"reason": REASON, **requested}}, status)
 
+    def drain_each(self):
+        return self.drain(detach=self.shown()["attachment_ids"])
+
     def resume(self):
         return self.own("POST", f"/hosts/{self.host}/resume", {"resume": None})
 
@@ -112,7 +115,7 @@ class RefusalTest(Case):
 
     def test_resumed_host_attaches_again(self):
         self.attach()
-        self.drain(detach="all")
+        self.drain_each()
         host = self.resume()
         self.assertIsNone(host["drain"])
         self.attach()
@@ -180,7 +183,7 @@ class RefusalTest(Case):
         self.assertEqual({reserved: "attached"}, self.statuses(self.drain()))
         go.set()
         connect.join(30)
-        self.assertEqual({reserved: "detached"}, self.statuses(self.drain(detach="all")))
+        self.assertEqual({reserved: "detached"}, self.statuses(self.drain_each()))
         self.assertEqual(set(), self.driver.granted())
 
     def test_interrupted_connect_of_drained_host_is_undone_by_recovery(self):
@@ -202,7 +205,7 @@ class DetachTest(Case):
         attachments = [self.attach() for _ in range(3)]
         other = self.attach(OTHER)
         sent = captured_notifications.use(self)
-        host = self.drain(detach="all")
+        host = self.drain_each()
         self.assertEqual({"detached": 3}, host["drain"]["counts"])
         self.assertEqual(dict.fromkeys(attachments, "detached"), self.statuses(host))
         revoked = [call.attachment for call in self.driver.calls if call.method == "revoke"]
@@ -236,10 +239,18 @@ class DetachTest(Case):
         self.assertIsNone(self.shown()["drain"])
         self.assertEqual({own, other}, self.driver.granted())
 
+    def test_attachment_without_agent_stays_unless_it_is_named(self):
+        kept = self.attach()
+        host = self.drain(detach="all")
+        self.assertEqual({kept: "attached"}, self.statuses(host))
+        self.assertIn("No agent has made it", self.reasons(host)[kept])
+        self.assertEqual({kept}, self.driver.granted())
+        self.assertEqual({kept: "detached"}, self.statuses(self.drain(detach=[kept])))
+
     def test_attachment_of_server_is_left_to_compute(self):
         of_server = self.attach(instance_uuid=SERVER)
         free = self.attach()
-        host = self.drain(detach="all")
+        host = self.drain_each()
         self.assertEqual({free: "detached", of_server: "left"}, self.statuses(host))
         self.assertIn(f"Server {SERVER} has it: migrate", self.reasons(host)[of_server])
         self.assertEqual({of_server}, self.driver.granted())
@@ -262,7 +273,7 @@ class DetachTest(Case):
 
         self.driver.script = fail_once
         self.addCleanup(setattr, self.driver, "script", None)
-        host = self.drain(detach="all")
+        host = self.drain_each()
         self.assertEqual({failing: "failed", other: "detached"}, self.statuses(host))
         self.assertIn("The backend failed", self.reasons(host)[failing])
         self.assertEqual({failing: "failed", other: "detached"}, self.statuses(self.shown()))
@@ -272,7 +283,7 @@ class DetachTest(Case):
     def test_drain_continues_where_a_dead_process_ended(self):
         first, second = self.attach(), self.attach()
         with mock.patch.object(detach_attachments, "detach", side_effect=SystemExit):
-            self.assertRaises(SystemExit, self.drain, detach="all")
+            self.assertRaises(SystemExit, self.drain_each)
         self.assertEqual({first: "waiting", second: "waiting"}, self.statuses(self.shown()))
         self.assertEqual({"detached": 2}, self.drain()["drain"]["counts"])
 
@@ -282,14 +293,14 @@ class DetachTest(Case):
         moments = iter((0.0, 0.5, 2.0))
         with mock.patch.object(detach_attachments, "time") as clock:
             clock.monotonic.side_effect = lambda: next(moments)
-            host = self.drain(detach="all")
+            host = self.drain_each()
         self.assertEqual({first: "detached", second: "waiting"}, self.statuses(host))
 
     def test_resume_ends_the_drain_in_progress(self):
         first, second = self.attach(), self.attach()
         self.driver.script = lambda call: call.method == "revoke" and host_fences.resume(OLD)
         self.addCleanup(setattr, self.driver, "script", None)
-        self.assertIsNone(self.drain(detach="all")["drain"])
+        self.assertIsNone(self.drain_each()["drain"])
         self.assertEqual({second}, self.driver.granted())
         self.assertEqual([second], [row["id"] for row in db_rows.list_attachments()])
         self.assertNotEqual(first, second)
@@ -322,7 +333,7 @@ class FenceTest(Case):
         host = self.drain()
         self.assertEqual((True, "no heartbeat"), (host["fenced"], host["reason"]))
         self.assertEqual({attachment: "attached"}, self.statuses(host))
-        host = self.drain(detach="all")
+        host = self.drain_each()
         self.assertEqual({attachment: "detached"}, self.statuses(host))
         self.assertEqual(set(), self.driver.granted())
         self.assertTrue(self.resume()["fenced"])
@@ -341,7 +352,7 @@ class FenceTest(Case):
 
         self.driver.script = fence_second
         self.addCleanup(setattr, self.driver, "script", None)
-        host = self.drain(detach="all")
+        host = self.drain_each()
         self.assertTrue(host["fenced"])
         self.assertEqual({first: "detached", second: "detached"}, self.statuses(host))
         self.assertEqual(set(), self.driver.granted())

@@ -21,7 +21,12 @@ class DetachAttachmentsTest(api_context.ApiContextCase):
 
     def add(self, state="attached", **columns):
         return db_rows.add_attachment(
-            db_rows.add_volume()["id"], state, host=HOST, connector={"host": HOST}, **columns
+            db_rows.add_volume()["id"],
+            state,
+            host=HOST,
+            agent=HOST,
+            connector={"host": HOST},
+            **columns,
         )["id"]
 
     def rows(self):
