@@ -16,6 +16,7 @@ import threading
 import testtools
 
 from attachd.tests.fixtures import initiators, tgtd
+from attachd.tests.fixtures.api_context import new_id
 from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.fixtures.processes import child_pids
 from attachd.tests.selection import full_only
@@ -69,18 +70,24 @@ class FrozenWriterTest(testtools.TestCase):
         self.frozen = self.useFixture(initiators.IscsiHost(self, "frozen"))
         self.other = self.useFixture(initiators.IscsiHost(self, "other"))
         self.random = random.Random(20)
+        # A request whose answer is lost may have attached: it is repeated under its key.
+        self.key = new_id()
         self.volume = self.api.create_volume()
         self.file = Path(self.tgtd.options["tgt_volumes_dir"]) / self.volume
 
     def attach(self, host, **more):
         """Attach the volume to a host; return id and connection, or None: repeat the request."""
         body = {"attachment": {"volume_uuid": self.volume, "connector": host.connector, **more}}
+        headers = FENCING | {"Idempotency-Key": self.key}
         with contextlib.suppress(http.client.HTTPException, OSError):
-            answer = self.deployment.api.request("POST", "/attachments", body, headers=FENCING)
+            answer = self.deployment.api.request("POST", "/attachments", body, headers=headers)
             if answer.status == 200:
+                self.key = new_id()
                 made = answer.body["attachment"]
                 return made["id"], {"data": made["connection_info"]}
             self.assertIn(answer.status, {409, 500, 503, 504}, answer.body)
+            if answer.status == 409:
+                self.key = new_id()  # This refusal is the final answer to its key.
         return None
 
     def kill_manager(self):
