@@ -290,7 +290,7 @@ class LioTest(Case):
 
     def test_existing_thin_lv_becomes_volume_and_lv_again(self):
         make = f"--type thin --thinpool {POOL} --virtualsize 1032m"
-        self.check_existing_lv_becomes_volume_and_lv_again(make)
+        self.check_existing_lv_becomes_volume_and_lv_again(make, lvm_thin_pool=POOL)
 
     def test_revoked_writer_fails_and_other_goes_on(self):
         leaving = self.check_other_host_writes_after_revoke()
