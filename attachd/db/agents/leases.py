@@ -115,6 +115,18 @@ def _rule(specs: Mapping[str, str], report: Mapping[str, Any] | None) -> Rule:
     return lost_agents.parse(specs, backend)
 
 
+@retried
+def check_writable(hosts: Collection[str]) -> None:
+    """Write to the rows of hosts, as their reports do.
+
+    :raises Unavailable: reports cannot be stored either
+    """
+    with session.writer() as connection:
+        present = clock_skew.database_now(connection)
+        rows = sa.update(_AGENTS).where(_AGENTS.c.host.in_(hosts))
+        connection.execute(rows.values(updated_at=present))
+
+
 def renew(
     connection: sa.Connection, host: str, values: Mapping[str, Any], length: int | None
 ) -> bool:

@@ -3,8 +3,9 @@
 
 A lease is over if it was not renewed for its length by the database's clock, and if this process
 has seen no renewal for as long by its own clock, which is never set, while reports could have
-been stored.  So neither a database whose clock jumps, nor an outage of the database, of the
-message queue or of all managers fences hosts: each begins all leases anew.
+been stored: from the half of a lease on, each run writes to the rows of the silent hosts.  So
+neither a database whose clock jumps, nor one that refuses writes, nor an outage of the database,
+of the message queue or of all managers fences hosts: each begins all leases anew.
 """
 
 from collections.abc import Iterable, Mapping
@@ -85,7 +86,15 @@ class LostAgents(PeriodicThread):
         rules = leases.list_rules([lease.host for lease, _age in silent])
         may_end = any(item.length and item.lost_action != Action.FENCE for item in known)
         self._pause = FAST_INTERVAL if may_end else INTERVAL
-        if any(age > _limit(lease, rules) / 2 for lease, age in silent if lease.host in rules):
+        ending = [
+            lease.host
+            for lease, age in silent
+            if lease.host in rules and age > _limit(lease, rules) / 2
+        ]
+        if self._is_failing:
+            ending = [lease.host for lease in known]  # Until reports can be stored again.
+        if ending:
+            leases.check_writable(ending)
             agent_transport.check_registry()
         assert self._last_run is not None
         _check_pause(self._last_run)

@@ -7,17 +7,27 @@ from unittest import mock
 from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
+from attachd.conf import CONF
 from attachd.db import host_fences
+from attachd.db.engine import session
 from attachd.lost_agents import Action, Rule
 from attachd.manager.agents import lost_agents, rpc_server
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop
-from attachd.tests.fixtures import conf_fixture, db_rows, fake_agent, fake_clocks, wsgi_api
+from attachd.tests.fixtures import (
+    conf_fixture,
+    db_rows,
+    fake_agent,
+    fake_clocks,
+    requirements,
+    wsgi_api,
+)
 from attachd.tests.functional.host_attach_case import HOST, HostAttachCase
 from attachd.tests.wait import wait_until
 
 VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
 OTHER = "node-2"
+ALL = "SELECT, INSERT, UPDATE, DELETE"
 SAID: dict[str, Any] = {
     "connector": {"host": HOST, "initiator": f"iqn.2026-01.org.example:{HOST}"},
     "devices": [],
@@ -152,3 +162,41 @@ class NothingTest(LostAgentTest):
         self.assertIsNone(host_fences.find(HOST))
         shown = self.own("GET", f"/attachments/{attachment}")[1]["attachment"]
         self.assertEqual(("attached", None), (shown["status"], shown["error"]))
+
+
+class UnwritableDatabaseTest(LostAgentTest):
+    """A database that refuses writes, as a server that is set read-only does."""
+
+    kind = "mariadb"
+
+    def setUp(self):
+        super().setUp()
+        url, self.grant = requirements.create_database_user(self, CONF.database.connection)
+        self.grant(ALL)
+        conf_fixture.override(self, "connection", url, "database")
+        session.dispose()
+        self.addCleanup(session.dispose)
+
+    def search_once(self):
+        """Search as the thread of a manager does."""
+        try:
+            self.search.run_once()
+        except exception.Unavailable as error:
+            self.search._handle_failure(error)
+
+    def test_host_whose_reports_could_not_be_stored_is_not_fenced(self):
+        self.attached()
+        self.report()
+        self.pass_time(9)
+        self.grant("SELECT")
+        self.assertRaises(exception.Unavailable, self.report)
+        self.clocks.pass_time(10.9, self.search_once)
+        self.grant(ALL)
+        # The lease is over, and its host is about to report again.
+        self.clocks.pass_time(19, self.search_once)
+        self.assertFalse(self.is_fenced())
+        self.report()
+        self.clocks.pass_time(19, self.search_once)
+        self.assertFalse(self.is_fenced())
+        self.clocks.pass_time(2, self.search_once)
+        self.assertTrue(self.is_fenced())

@@ -47,6 +47,12 @@ class LeasesTest(LeaseCase):
         db_rows.change_agent(HOST, heartbeat_at=past)
         self.assertAlmostEqual(100, self.lease().age, delta=50)
 
+    def test_check_whether_reports_can_be_stored_changes_the_row_and_renews_nothing(self):
+        before, lease = agents.get(HOST)["updated_at"], self.lease()
+        leases.check_writable([HOST, "another"])
+        self.assertGreater(agents.get(HOST)["updated_at"], before)
+        self.assertEqual(lease.heartbeat_at, self.lease().heartbeat_at)
+
     def test_agent_that_never_reported_has_no_lease(self):
         agents.create("compute-2", fake_agent.KEY)
         self.assertEqual([HOST], [lease.host for lease in leases.list_all()])

@@ -189,6 +189,16 @@ class LostAgentsTest(databases.DatabaseCase):
         self.pass_time(6)
         self.assertIsNotNone(self.fence())
 
+    def test_silent_hosts_are_written_from_the_half_of_the_lease_on(self):
+        self.attach()
+        self.report()
+        with mock.patch.object(leases, "check_writable") as check:
+            self.search.run_once()
+            self.pass_time(10)
+            check.assert_not_called()
+            self.pass_time(1)
+        check.assert_called_with([HOST])
+
     def test_slow_step_begins_all_leases_anew(self):
         self.attach()
         self.report()
