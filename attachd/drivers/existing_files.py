@@ -5,26 +5,20 @@ The files are in the directory ``manageable`` among the volumes of sparse.py, so
 moves them: a file is at any moment either there or a volume.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 import contextlib
 import fcntl
 import os
 from pathlib import Path
 import signal
 import stat
-from typing import Any, Final
 
 from attachd import exception
-from attachd.drivers import base, loop, sparse
-from attachd.drivers.abilities import ManageableObject, ManageExisting
-
-_KEY: Final = "source-name"
-_PREFIX: Final = "volume-"
-"""Of the names of volumes, as with the Block Storage service."""
-_MANAGED: Final = "already managed"
+from attachd.drivers import base, existing, loop, sparse
+from attachd.drivers.abilities import ManageableObject
 
 
-class ExistingFiles:
+class ExistingFiles(existing.ExistingObjects):
     """The files that can become volumes of one backend.
 
     :param volumes: the volumes
@@ -49,7 +43,8 @@ class ExistingFiles:
 
     def list(self) -> list[ManageableObject]:
         """List the volumes, and the files in the directory; hidden files are left out."""
-        found = [_managed(name, size) for name, size in self._volumes.sizes().items()]
+        sizes = self._volumes.sizes()
+        found = [existing.managed(_name(key), size, key) for key, size in sizes.items()]
         with sparse.map_os_errors(f"The directory {self.folder} could not be listed"):
             for file in sorted(self.folder.iterdir()):
                 # It may become a volume meanwhile.
@@ -60,22 +55,21 @@ class ExistingFiles:
         return found
 
     def get(self, reference: Mapping[str, str]) -> ManageableObject:
-        """Return one of them, by the name of its file.
-
-        :raises InvalidInput: of the field "ref": there is none
-        """
-        name = reference.get(_KEY)
+        """Return one of them, by the name of its file; see ExistingObjects.get()."""
+        name = reference.get(existing.KEY)
         if not isinstance(name, str) or not _is_file_name(name):
-            raise _invalid(reference, f"It must have the key {_KEY} with the name of a file.")
+            raise existing.invalid(
+                reference, f"It must have the key {existing.KEY} with the name of a file."
+            )
         with sparse.map_os_errors(f"The file {name} could not be read"):
-            volume_id = name.removeprefix(_PREFIX)
+            volume_id = name.removeprefix(existing.RELEASED_PREFIX)
             size = self._volumes.sizes().get(volume_id) if volume_id != name else None
             if size is not None:
-                return _managed(volume_id, size)
+                return existing.managed(name, size, volume_id)
             try:
                 return self._describe(self.folder / name, (self.folder / name).lstat())
             except FileNotFoundError:
-                raise _invalid(
+                raise existing.invalid(
                     reference, "The backend has no such file in its directory 'manageable'."
                 ) from None
 
@@ -96,17 +90,11 @@ class ExistingFiles:
             ) from error
 
     def _rename(self, volume: base.VolumeRef, reference: Mapping[str, str], path: Path) -> None:
-        try:
+        with existing.missing_is_final():
             found = self.get(reference)
-        except exception.InvalidInput as error:
-            raise exception.BackendError(f"{error}", final=True) from error
         size = volume.size_gib * sparse.GIB
-        refusal = found.refusal or ("It has grown meanwhile." if found.size_bytes > size else "")
-        if refusal:
-            raise exception.BackendError(
-                f"The file {reference[_KEY]} cannot be managed. {refusal}", final=True
-            )
-        file = self.folder / reference[_KEY]
+        existing.check_usable("file", found, size)
+        file = self.folder / reference[existing.KEY]
         sparse.grow(file, size)
         base.check_fencing()
         file.rename(path)
@@ -114,7 +102,7 @@ class ExistingFiles:
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Make a file of a volume, ``volume-<its id>``; see ManageExisting.unmanage()."""
         self._check_unused(volume)
-        path, file = self._volumes.path(volume.id), self.folder / f"{_PREFIX}{volume.id}"
+        path, file = self._volumes.path(volume.id), self.folder / _name(volume.id)
         with sparse.map_os_errors(f"Volume {volume.id} could not be unmanaged"):
             if path.exists():
                 if os.path.lexists(file):
@@ -126,33 +114,7 @@ class ExistingFiles:
 
     def _describe(self, file: Path, status: os.stat_result) -> ManageableObject:
         refusal = _refusal(file, status) or self._describe_use(file)
-        return ManageableObject({_KEY: file.name}, status.st_size, refusal)
-
-
-class ManageFiles(ManageExisting):
-    """The ability to manage existing files, for drivers whose volumes are sparse files.
-
-    :ivar existing_files: set by the driver
-    """
-
-    existing_files: ExistingFiles
-
-    def list_manageable(self) -> Iterable[ManageableObject]:
-        """List the volumes, and the files in the directory ``manageable``."""
-        return self.existing_files.list()
-
-    def get_manageable(self, reference: Mapping[str, str]) -> ManageableObject:
-        """Return one of them, by the name of its file: ``source-name``."""
-        return self.existing_files.get(reference)
-
-    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
-        """Rename a file to a volume."""
-        self.existing_files.manage(volume, reference)
-        return {}
-
-    def unmanage(self, volume: base.VolumeRef) -> None:
-        """Move the volume's file to the directory ``manageable``; refused while exported."""
-        self.existing_files.unmanage(volume)
+        return ManageableObject({existing.KEY: file.name}, status.st_size, refusal)
 
 
 def is_open(file: Path) -> bool | None:
@@ -194,12 +156,9 @@ def _is_file_name(text: str) -> bool:
     return bool(text) and not text.startswith(".") and "/" not in text and "\0" not in text
 
 
-def _invalid(reference: Mapping[str, str], reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field="ref", value=dict(reference), reason=reason)
-
-
-def _managed(volume_id: str, size: int) -> ManageableObject:
-    return ManageableObject({_KEY: f"{_PREFIX}{volume_id}"}, size, _MANAGED, volume_id)
+def _name(volume_id: str) -> str:
+    """Return the name of the file of an unmanaged volume."""
+    return f"{existing.RELEASED_PREFIX}{volume_id}"
 
 
 def _refusal(file: Path, status: os.stat_result) -> str:

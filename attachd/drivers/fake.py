@@ -15,7 +15,7 @@ import uuid
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base
+from attachd.drivers import abilities, base, existing
 
 _CALLS_KEPT = 10_000
 
@@ -44,9 +44,12 @@ class _Objects(abilities.ManageExisting):
     def list_manageable(self) -> Iterable[abilities.ManageableObject]:
         """List the volumes and the objects."""
         self._perform(Call("list_manageable"))
-        volumes = [_managed(name, size * 2**30) for name, size in list(self._sizes.items())]
+        volumes = [
+            existing.managed(_object_name(key), size * 2**30, key)
+            for key, size in list(self._sizes.items())
+        ]
         return volumes + [
-            abilities.ManageableObject({"source-name": name}, size)
+            abilities.ManageableObject({existing.KEY: name}, size)
             for name, size in list(self.existing.items())
         ]
 
@@ -55,15 +58,13 @@ class _Objects(abilities.ManageExisting):
         for found in self.list_manageable():
             if found.reference == reference:
                 return found
-        raise exception.InvalidInput(
-            field="ref", value=dict(reference), reason="There is no object of this source-name."
-        )
+        raise existing.invalid(reference, "There is no object of this source-name.")
 
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
         """Make a volume of an object."""
         self._perform(Call("manage", volume.id))
         base.check_fencing()
-        if volume.id not in self._sizes and self.existing.pop(reference["source-name"], 0) == 0:
+        if volume.id not in self._sizes and self.existing.pop(reference[existing.KEY], 0) == 0:
             raise exception.BackendError("There is no such object.", final=True)
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
@@ -75,7 +76,7 @@ class _Objects(abilities.ManageExisting):
             raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
         base.check_fencing()
         if size := self._sizes.pop(volume.id, 0):
-            self.existing[f"volume-{volume.id}"] = size * 2**30
+            self.existing[_object_name(volume.id)] = size * 2**30
 
 
 class FakeDriver(
@@ -273,10 +274,8 @@ class FakeDriver(
             )
 
 
-def _managed(volume_id: str, size: int) -> abilities.ManageableObject:
-    return abilities.ManageableObject(
-        {"source-name": f"volume-{volume_id}"}, size, "already managed", volume_id
-    )
+def _object_name(volume_id: str) -> str:
+    return f"{existing.RELEASED_PREFIX}{volume_id}"
 
 
 def _listed(volume_id: str, modes: Mapping[str, base.AccessMode]) -> list[base.BackendExport]:

@@ -22,7 +22,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from attachd import exception
-from attachd.drivers import abilities, base, existing_files, linked_files, loop, sparse
+from attachd.drivers import abilities, base, existing, existing_files, linked_files, loop, sparse
 
 LOG = log.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class FileDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
-    existing_files.ManageFiles,
+    existing.ManageByName,
 ):
     """Sparse files, as loop devices or as plain files, for hosts that are this machine.
 
@@ -59,6 +59,7 @@ class FileDriver(
     "ro" is refused, and ``read_only_enforced`` is False.
     """
 
+    existing: existing_files.ExistingFiles
     SHARED_TARGETS = False
     OPTIONS = (
         cfg.StrOpt(
@@ -96,7 +97,7 @@ class FileDriver(
         super().__init__(name, conf)
         folder = Path(self.options.file_folder).absolute()
         self._volumes = linked_files.LinkedFiles(folder)
-        self.existing_files = existing_files.ExistingFiles(
+        self.existing = existing_files.ExistingFiles(
             self._volumes, lambda volume: self._volumes.remove_links(volume.id)
         )
         self._devices = Path(self.options.file_devices_dir).absolute()
@@ -105,7 +106,7 @@ class FileDriver(
     def setup(self) -> None:
         """Create the directories and check whether loop devices can be used."""
         self._volumes.prepare()
-        self.existing_files.prepare()
+        self.existing.prepare()
         setting = self.options.file_loop_devices
         lacking = "" if setting == "never" else loop.unavailable()
         if lacking and setting == "always":

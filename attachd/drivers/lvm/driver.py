@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base, sparse
+from attachd.drivers import abilities, base, existing, sparse
 from attachd.drivers.lvm import configfs
-from attachd.drivers.lvm.existing import ExistingLvs, ManageLvs
+from attachd.drivers.lvm.existing import ExistingLvs
 from attachd.drivers.lvm.lio import Lio
 from attachd.drivers.lvm.nvmet import Nvmet
 from attachd.drivers.lvm.pools import Pools
@@ -25,7 +25,13 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TARGETS: Final[dict[str, type[Target]]] = {"lio": Lio, "nvmet": Nvmet}
 
 
-class LvmDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.Evict, ManageLvs):
+class LvmDriver(
+    base.Driver,
+    abilities.Clone,
+    abilities.OnlineExtend,
+    abilities.Evict,
+    existing.ManageByName,
+):
     """Thin or thick logical volumes, over iSCSI or over NVMe/TCP.
 
     With LIO it is a :class:`LioDriver`.
@@ -94,7 +100,7 @@ class LvmDriver(base.Driver, abilities.Clone, abilities.OnlineExtend, abilities.
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
         self._pools = Pools(self.options)
-        self.existing_lvs = ExistingLvs(self._pools, self._check_unused)
+        self.existing = ExistingLvs(self._pools, self._check_unused)
         kind = _TARGETS[self.options.lvm_target]
         self.target: Target = kind(configfs.Tree(configfs.ROOT), name)
         self.promises = kind.PROMISES

@@ -4,20 +4,15 @@
 A rename does it: an LV has at any moment either its own name or that of a volume.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from attachd import exception
-from attachd.drivers import base
-from attachd.drivers.abilities import ManageableObject, ManageExisting
+from attachd.drivers import base, existing
+from attachd.drivers.abilities import ManageableObject
 from attachd.drivers.lvm import lvm2
 from attachd.drivers.lvm.pools import Pools
 from attachd.drivers.lvm.volumes import GIB, LogicalVolumes, volume_id_of
 
-_KEY: Final = "source-name"
-_PREFIX: Final = "volume-"
-"""Of the names of released volumes, as with the Block Storage service."""
-_MANAGED: Final = "already managed"
 _PRIVATE: Final = "private"
 _LAYOUTS: Final = frozenset({"thin,sparse", "linear"})
 
@@ -28,7 +23,7 @@ _REFUSED_ROLES: Final = {
 }
 
 
-class ExistingLvs:
+class ExistingLvs(existing.ExistingObjects):
     """The LVs that can become volumes of one backend.
 
     :param pools: of the volumes
@@ -49,34 +44,37 @@ class ExistingLvs:
         ]
 
     def get(self, reference: Mapping[str, str]) -> ManageableObject:
-        """Return one of them, by the names of the volume group and of the LV.
-
-        :raises InvalidInput: of the field "ref": there is none
-        """
+        """Return one of them, by the names of group and LV; see ExistingObjects.get()."""
         return self._describe(*self._find(reference))
 
     def _find(self, reference: Mapping[str, str]) -> tuple[LogicalVolumes, lvm2.Row]:
-        text = reference.get(_KEY)
+        text = reference.get(existing.KEY)
         name, _slash, lv = text.rpartition("/") if isinstance(text, str) else ("", "", "")
         if not lv:
-            raise _invalid(reference, f"It must have the key {_KEY} with GROUP/LV.")
+            raise existing.invalid(
+                reference, f"It must have the key {existing.KEY} with GROUP/LV."
+            )
         groups = {item.group: item for item in self._pools.in_groups()}
         if not name and len(groups) == 1:
             (name,) = groups
         for row in groups[name].list_details() if name in groups else ():
             if row["lv_name"] == lv:
                 return groups[name], row
-        raise _invalid(reference, f"The backend has no such GROUP/LV in {', '.join(groups)}.")
+        raise existing.invalid(
+            reference, f"The backend has no such GROUP/LV in {', '.join(groups)}."
+        )
 
     def _describe(self, group: LogicalVolumes, row: lvm2.Row) -> ManageableObject:
-        reference = {_KEY: f"{group.group}/{row['lv_name']}"}
+        name = f"{group.group}/{row['lv_name']}"
         size, volume_id = int(row["lv_size"]), volume_id_of(row["lv_name"])
         pool = self._pools.find_name(group.group, row["pool_lv"])
-        refusal = _MANAGED if volume_id else _refusal(row)
+        if volume_id:
+            return existing.managed(name, size, volume_id, pool or "")
+        refusal = _refusal(row)
         if pool is None and not refusal:
             kind = f"in the thin pool {row['pool_lv']}" if row["pool_lv"] else "thick"
             refusal = f"It is {kind}, and the backend has no such pool in {group.group}."
-        return ManageableObject(reference, size, refusal, volume_id, pool or "")
+        return ManageableObject({existing.KEY: name}, size, refusal, pool=pool or "")
 
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
         """Make a volume of an LV, unless it is one already; see ManageExisting.manage().
@@ -85,52 +83,15 @@ class ExistingLvs:
         """
         if volume.id in self._pools.sizes():
             return
-        try:
+        with existing.missing_is_final():
             group, row = self._find(reference)
-        except exception.InvalidInput as error:
-            raise exception.BackendError(f"{error}", final=True) from error
-        found = self._describe(group, row)
-        grown = found.size_bytes > volume.size_gib * GIB
-        if refusal := found.refusal or ("It has grown meanwhile." if grown else ""):
-            raise exception.BackendError(
-                f"The LV {found.reference[_KEY]} cannot be managed. {refusal}", final=True
-            )
+        existing.check_usable("LV", self._describe(group, row), volume.size_gib * GIB)
         group.adopt(volume, row)
 
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Rename a volume to ``volume-<its id>``; see ManageExisting.unmanage()."""
         self._check_unused(volume)
-        self._pools.holding(volume).release(volume.id, f"{_PREFIX}{volume.id}")
-
-
-class ManageLvs(ManageExisting):
-    """The ability to manage existing LVs.
-
-    :ivar existing_lvs: set by the driver
-    """
-
-    existing_lvs: ExistingLvs
-
-    def list_manageable(self) -> Iterable[ManageableObject]:
-        """List the volumes and the other LVs of the volume groups."""
-        return self.existing_lvs.list()
-
-    def get_manageable(self, reference: Mapping[str, str]) -> ManageableObject:
-        """Return one of them, by the name of its LV: ``source-name``."""
-        return self.existing_lvs.get(reference)
-
-    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
-        """Rename an LV to a volume."""
-        self.existing_lvs.manage(volume, reference)
-        return {}
-
-    def unmanage(self, volume: base.VolumeRef) -> None:
-        """Rename the volume's LV; refused while exported."""
-        self.existing_lvs.unmanage(volume)
-
-
-def _invalid(reference: Mapping[str, str], reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field="ref", value=dict(reference), reason=reason)
+        self._pools.holding(volume).release(volume.id, f"{existing.RELEASED_PREFIX}{volume.id}")
 
 
 def _refusal(row: lvm2.Row) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base, linked_files
-from attachd.drivers.nfs.pools import Pools
+from attachd.drivers import abilities, base, existing, linked_files
+from attachd.drivers.nfs.pools import ExistingFiles, Pools
 
 
 class NfsDriver(
@@ -24,7 +24,7 @@ class NfsDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
-    abilities.ManageExisting,
+    existing.ManageByName,
 ):
     """Sparse files on one share, or on several as pools.
 
@@ -97,6 +97,7 @@ class NfsDriver(
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
         self._pools = Pools(name, self.options)
+        self.existing = ExistingFiles(self._pools)
 
     def setup(self) -> None:
         """Mount the shares, and create their directories."""
@@ -206,23 +207,6 @@ class NfsDriver(
     def list_volumes(self) -> Mapping[str, int]:
         """List the volumes' files."""
         return dict(itertools.chain(*(sizes.items() for sizes in self._pools.call_each("sizes"))))
-
-    def list_manageable(self) -> Iterable[abilities.ManageableObject]:
-        """List the volumes, and the files in the directory ``volumes/manageable``."""
-        return self._pools.list_manageable()
-
-    def get_manageable(self, reference: Mapping[str, str]) -> abilities.ManageableObject:
-        """Return one of them, by the name of its file: ``source-name``."""
-        return self._pools.get_manageable(reference)
-
-    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
-        """Rename a file to a volume; one that a host has open without a lock is not detected."""
-        self._pools.manage(volume, reference)
-        return {}
-
-    def unmanage(self, volume: base.VolumeRef) -> None:
-        """Move the volume's file to the directory ``manageable``; refused while exported."""
-        self._pools.share_of(volume).call("unmanage", volume.id)
 
 
 def _listed(found: Iterable[Iterable[Sequence[str]]]) -> list[base.BackendExport]:

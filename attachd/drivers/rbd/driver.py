@@ -19,10 +19,10 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base
+from attachd.drivers import abilities, base, existing
 from attachd.drivers.rbd import users
 from attachd.drivers.rbd.cluster import Cluster
-from attachd.drivers.rbd.existing import ExistingImages, ManageImages
+from attachd.drivers.rbd.existing import ExistingImages
 from attachd.drivers.rbd.images import GIB, WATCH_TIMEOUT, Images, Pools
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
@@ -38,7 +38,7 @@ class RbdDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
-    ManageImages,
+    existing.ManageByName,
 ):
     """Images of some pools whose names have one prefix.
 
@@ -107,7 +107,9 @@ class RbdDriver(
         self._naming = users.Naming(self.options.rbd_pools, self.options.rbd_prefix)
         self._cluster = Cluster(self.options)
         self._pools = Pools(name, self._cluster, self._naming)
-        self.existing_images = ExistingImages(self._cluster, self._naming, self._pools)
+        self.existing = ExistingImages(
+            self._cluster, self._naming, self._pools, self._check_not_exported
+        )
 
     def setup(self) -> None:
         """Check the options, the packages, the cluster, the pools and the rights."""
@@ -157,7 +159,7 @@ class RbdDriver(
 
     def delete(self, volume: base.VolumeRef) -> None:
         """Delete the image; refused while it has users, or a client has it open."""
-        self.check_not_exported(volume)
+        self._check_not_exported(volume)
         self._pools.find(volume).delete(volume.id)
 
     def extend(
@@ -255,7 +257,7 @@ class RbdDriver(
         """List the images with the prefix."""
         return self._pools.sizes()
 
-    def check_not_exported(self, volume: base.VolumeRef) -> None:
+    def _check_not_exported(self, volume: base.VolumeRef) -> None:
         """Refuse a volume whose attachments have users."""
         if exported := self._users(volume.id):
             raise exception.BackendError(

@@ -4,34 +4,40 @@
 An image is renamed: it keeps its id, by which its data is found, and its snapshots.
 """
 
-import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from attachd import exception
-from attachd.drivers import base
-from attachd.drivers.abilities import ManageableObject, ManageExisting
+from attachd.drivers import base, existing
+from attachd.drivers.abilities import ManageableObject
 from attachd.drivers.rbd import bindings, images, users
 from attachd.drivers.rbd.cluster import Cluster
 
-_KEY: Final = "source-name"
-_MANAGED: Final = "already managed"
 _FEATURES: Final = (
     *("LAYERING", "STRIPINGV2", "EXCLUSIVE_LOCK", "OBJECT_MAP", "FAST_DIFF", "DEEP_FLATTEN"),
 )
 """The features of images whose objects the users of attachments reach."""
 
 
-class ExistingImages:
+class ExistingImages(existing.ExistingObjects):
     """The images that can become volumes.
 
     They are named "IMAGE" if the backend has one pool, and "POOL/IMAGE" in any case.
+
+    :param check_unused: raises BackendError if a volume is exported
     """
 
-    def __init__(self, cluster: Cluster, naming: users.Naming, pools: images.Pools) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        naming: users.Naming,
+        pools: images.Pools,
+        check_unused: Callable[[base.VolumeRef], None],
+    ) -> None:
         self._cluster = cluster
         self._naming = naming
         self._pools = pools
+        self._check_unused = check_unused
 
     def list(self) -> list[ManageableObject]:
         """List the volumes, and the other images of the pools, without incomplete copies."""
@@ -47,10 +53,7 @@ class ExistingImages:
         return volumes + [item for item in items if item]
 
     def get(self, reference: Mapping[str, str]) -> ManageableObject:
-        """Return one of them, by the name of its image.
-
-        :raises InvalidInput: of the field "ref": there is none
-        """
+        """Return one of them, by the name of its image; see ExistingObjects.get()."""
         found, name = self._parse(reference)
         with found.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
             ids = images.list_ids(pool)
@@ -59,8 +62,7 @@ class ExistingImages:
                 return self._managed(found, volume_id, found.sizes().get(volume_id, 0))
             if item := self._describe(found, pool, ids, name):
                 return item
-        reason = f"Pool {found.pool} has no such image."
-        raise exception.InvalidInput(field="ref", value=dict(reference), reason=reason)
+        raise existing.invalid(reference, f"Pool {found.pool} has no such image.")
 
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
         """Make a volume of an image, unless it is one already; see ManageExisting.manage()."""
@@ -70,47 +72,38 @@ class ExistingImages:
             raise exception.BackendError(f"{doing}: its pool is {volume.pool}.", final=True)
         with found.open_pool() as pool, self._errors(doing):
             if target not in images.list_ids(pool):
-                self._check(volume, reference)
+                with existing.missing_is_final():
+                    item = self.get(reference)
+                existing.check_usable("image", item, volume.size_gib * images.GIB)
                 found.check_unused(pool, name)
                 with images.open_image(pool, name) as image:
                     images.grow(image, volume.size_gib)
             images.rename(pool, name, target)
 
     def unmanage(self, volume: base.VolumeRef) -> None:
-        """Make an image of a volume again; see ManageExisting.unmanage()."""
+        """Rename a volume's image to ``PREFIXunmanaged.ID``; see ManageExisting.unmanage()."""
+        self._check_unused(volume)
         name = f"{self._naming.prefix}unmanaged.{volume.id}"
         self._pools.find(volume).release(volume.id, name)
 
-    def _check(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
-        try:
-            found = self.get(reference)
-        except exception.InvalidInput as error:
-            raise exception.BackendError(f"{error}", final=True) from error
-        size = volume.size_gib * images.GIB
-        refusal = found.refusal or ("It has grown meanwhile." if found.size_bytes > size else "")
-        if refusal:
-            raise exception.BackendError(
-                f"The image {found.reference[_KEY]} cannot be managed. {refusal}", final=True
-            )
-
     def _parse(self, reference: Mapping[str, str]) -> tuple[images.Images, str]:
         """Return the images of the pool that a reference names, and the name of the image."""
-        text = reference.get(_KEY)
+        text = reference.get(existing.KEY)
         pool, slash, name = text.rpartition("/") if isinstance(text, str) else ("", "", "")
         if not slash and len(self._pools) == 1:
             pool = self._naming.pools[0]
         found = self._pools.get(pool)
         if found and name:
             return found, name
-        raise exception.InvalidInput(
-            field="ref",
-            value=dict(reference),
-            reason=f"It must have the key {_KEY} with the name of an image, as POOL/IMAGE, and "
+        raise existing.invalid(
+            reference,
+            f"It must have the key {existing.KEY} with the name of an image, as POOL/IMAGE, and "
             f"the pool must be {' or '.join(self._naming.pools)}.",
         )
 
-    def _reference(self, found: images.Images, name: str) -> Mapping[str, str]:
-        return {_KEY: f"{found.pool}/{name}" if len(self._pools) > 1 else name}
+    def _name(self, found: images.Images, name: str) -> str:
+        """Return the name of an image in references."""
+        return f"{found.pool}/{name}" if len(self._pools) > 1 else name
 
     def _pool(self, found: images.Images) -> str:
         return found.pool if len(self._pools) > 1 else ""
@@ -119,8 +112,8 @@ class ExistingImages:
         return self._naming.volume_id(name) or ""
 
     def _managed(self, found: images.Images, volume_id: str, size: int) -> ManageableObject:
-        reference = self._reference(found, self._naming.image(volume_id))
-        return ManageableObject(reference, size, _MANAGED, volume_id, self._pool(found))
+        name = self._name(found, self._naming.image(volume_id))
+        return existing.managed(name, size, volume_id, self._pool(found))
 
     def _describe(
         self, found: images.Images, pool: Any, ids: Mapping[str, str], name: str
@@ -129,7 +122,8 @@ class ExistingImages:
         try:
             with images.open_image(pool, name, read_only=True) as image:
                 refusal = self._refusal(found, pool, image, ids, name)
-                reference, where = self._reference(found, name), self._pool(found)
+                reference = {existing.KEY: self._name(found, name)}
+                where = self._pool(found)
                 return ManageableObject(reference, image.size(), refusal, pool=where)
         except bindings.load().rbd.ImageNotFound:
             return None
@@ -157,37 +151,6 @@ class ExistingImages:
 
     def _errors(self, doing: str) -> Any:
         return self._cluster.errors(doing)
-
-
-class ManageImages(ManageExisting):
-    """The ability to manage existing images.
-
-    :ivar existing_images: set by the driver
-    """
-
-    existing_images: ExistingImages
-
-    @abc.abstractmethod
-    def check_not_exported(self, volume: base.VolumeRef) -> None:
-        """Refuse a volume that is exported."""
-
-    def list_manageable(self) -> Iterable[ManageableObject]:
-        """List the volumes, and the other images."""
-        return self.existing_images.list()
-
-    def get_manageable(self, reference: Mapping[str, str]) -> ManageableObject:
-        """Return one of them, by the name of its image: ``source-name``."""
-        return self.existing_images.get(reference)
-
-    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
-        """Rename an image to a volume."""
-        self.existing_images.manage(volume, reference)
-        return {}
-
-    def unmanage(self, volume: base.VolumeRef) -> None:
-        """Rename the volume's image to ``PREFIXunmanaged.ID``; refused while it has users."""
-        self.check_not_exported(volume)
-        self.existing_images.unmanage(volume)
 
 
 def _unusable(image: Any, ids: Mapping[str, str], name: str) -> str:

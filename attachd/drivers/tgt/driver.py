@@ -22,7 +22,7 @@ import weakref
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base, existing_files, sparse
+from attachd.drivers import abilities, base, existing, existing_files, sparse
 from attachd.drivers.tgt import client, listing, names, parser
 from attachd.drivers.tgt.targets import TargetManager
 
@@ -59,7 +59,7 @@ class TgtDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
-    existing_files.ManageFiles,
+    existing.ManageByName,
 ):
     """iSCSI targets of one tgtd, which must run as the same user and group as the manager.
 
@@ -68,6 +68,7 @@ class TgtDriver(
     CHAP, and its name changes with each start of tgtd: it is the boot id.
     """
 
+    existing: existing_files.ExistingFiles
     # Each volume has a target of its own, and sessions of its own.
     SHARED_TARGETS = False
     PARALLEL_GRANTS = True
@@ -125,7 +126,7 @@ class TgtDriver(
         options = self.options
         self._locks = VolumeLocks()
         self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
-        self.existing_files = existing_files.ExistingFiles(
+        self.existing = existing_files.ExistingFiles(
             self._volumes, lambda volume: _check_not_exported(volume, self._targets(volume))
         )
         self._tgtd = client.Tgtd(
@@ -144,7 +145,7 @@ class TgtDriver(
         """Create the directory, and check that tgtd answers and accepts secrets."""
         _check_options(self.options)
         self._volumes.prepare()
-        self.existing_files.prepare()
+        self.existing.prepare()
         self._tgtd.check()
         self._target_manager.ensure_sentinel()
 

@@ -151,7 +151,7 @@ class _Careless(file.FileDriver):
     """Takes what is in use, and what is a volume."""
 
     def manage(self, volume, reference):
-        path = self.existing_files.folder / reference["source-name"]
+        path = self.existing.folder / reference["source-name"]
         if path.exists():
             base.check_fencing()
             path.rename(self._volumes.path(volume.id))

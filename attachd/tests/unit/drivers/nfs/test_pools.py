@@ -44,6 +44,9 @@ class PoolsTest(unittest.TestCase):
         given = {"nfs_share": "s:/own", "nfs_pools": {"fast": "s:/fast"}, **options}
         return pools.Pools(OWN, configured.driver(nfs.NfsDriver, **given).options)
 
+    def files(self, **options):
+        return pools.ExistingFiles(self.pools(**options))
+
     def assert_refused(self, says, **options):
         with self.assertRaisesRegex(exception.BackendError, says) as raised:
             self.pools(**options).check()
@@ -90,25 +93,25 @@ class PoolsTest(unittest.TestCase):
     def test_files_of_further_pools_are_named_after_them(self):
         for name in ("own", "fast"):
             self.answers[f"s:/{name}", "list_manageable"] = [listed("disk")]
-        found = [(it.reference["source-name"], it.pool) for it in self.pools().list_manageable()]
+        found = [(it.reference["source-name"], it.pool) for it in self.files().list()]
         self.assertEqual([("disk", OWN), ("fast/disk", "fast")], found)
-        (alone,) = self.pools(nfs_pools={}).list_manageable()
+        (alone,) = self.files(nfs_pools={}).list()
         self.assertEqual(("disk", ""), (alone.reference["source-name"], alone.pool))
 
     def test_file_is_found_in_pool_of_its_name(self):
         self.answers["s:/fast", "get_manageable"] = listed("disk")
-        found = self.pools().get_manageable({"source-name": "fast/disk"})
+        found = self.files().get({"source-name": "fast/disk"})
         expected = ({"source-name": "fast/disk"}, "fast")
         self.assertEqual(expected, (found.reference, found.pool))
         self.assertEqual([("s:/fast", "get_manageable", {"source-name": "disk"})], self.calls)
         for name in ("slow/disk", "/disk", "../disk", "fast/a/disk"):
             with self.assertRaisesRegex(exception.InvalidInput, "no pool"):
-                self.pools().get_manageable({"source-name": name})
+                self.files().get({"source-name": name})
 
     def test_file_of_another_pool_is_not_managed(self):
-        self.pools().manage(FAST, {"source-name": "fast/disk"})
+        self.files().manage(FAST, {"source-name": "fast/disk"})
         self.assertEqual([("s:/fast", "manage", FAST.id, 1, {"source-name": "disk"})], self.calls)
         with self.assertRaisesRegex(exception.BackendError, "another pool") as raised:
-            self.pools().manage(FAST, {"source-name": "disk"})
+            self.files().manage(FAST, {"source-name": "disk"})
         self.assertTrue(raised.exception.final)
         self.assertEqual(1, len(self.calls))
