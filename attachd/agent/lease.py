@@ -96,6 +96,10 @@ class Lease:
             except OSError as error:
                 LOG.warning("%s cannot be written: %s", self._path, error.strerror)
 
+    def get_length(self) -> int | None:
+        """Return how many seconds it lasts; None: there is none."""
+        return None if self._length is None else int(self._length)
+
     def exists(self) -> bool:
         """Return whether there is a limit for writers."""
         return self._until is not None

@@ -81,6 +81,7 @@ class Agent:
         self._serving = False
         self._stopping = threading.Event()
         self._last_error: str | None = None
+        self._must_confirm = False
         # Apart from other work: an agent without reports counts as down.
         self._thread = threading.Thread(target=self._run_reports, name="report", daemon=True)
 
@@ -117,11 +118,15 @@ class Agent:
             else:
                 self._log_recovery()
                 self._serve()
-            if self._stopping.wait(self._lease.shorten(CONF.agent.report_interval)):
+            pause = 0.0 if self._must_confirm else CONF.agent.report_interval
+            if self._stopping.wait(self._lease.shorten(pause)):
                 return
 
     def report(self) -> None:
         """Send a report, which renews the lease, and reconcile the attachments that need it.
+
+        A lease of another length than before is confirmed by the next report, which follows at
+        once: until then managers wait for the longer one.
 
         :raises Unavailable: no manager answers
         :raises HostFenced: the host was fenced since it was started
@@ -130,6 +135,9 @@ class Agent:
         """
         report = self._reporter.report(self._host_timeout())
         report = self._reconciler.limiter.add_to_report(report, CONF.agent.work_timeout)
+        held = self._lease.get_length()
+        report = {**report, "lease": held}
+        self._must_confirm = False
         fenced: exception.HostFenced | None = None
         desired_states: list[DesiredState] = []
         sent_at = self._lease.now()
@@ -143,6 +151,7 @@ class Agent:
         else:
             lengths = [state["lease"] for state in desired_states if "lease" in state]
             self._lease.renew(sent_at, min(lengths, default=None))
+            self._must_confirm = self._lease.get_length() != held
         self._guard.wake()
         pending = self._reconciler.list_pending(desired_states, self._host_timeout())
         self._workers.reset_others(pending)

@@ -418,7 +418,7 @@ agents = sa.Table(
     sa.Column("boot_id", sa.String(64)),
     # when its lease was renewed, by the database's clock; NULL: by no release that has leases
     sa.Column("heartbeat_at", Moment),
-    # the seconds that the agent knows that it lasts; NULL: it was given none
+    # the most seconds that it lasts, as far as the agent may know; NULL: it was given none
     sa.Column("lease", sa.Integer),
     # since when the host counts as lost, and what was done; NULL: it does not
     sa.Column("lost_at", Moment),

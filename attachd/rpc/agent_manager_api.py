@@ -12,6 +12,7 @@ Version history of the contract:
 * 2.1: a report may have the boot id of the host
 * 2.2: a report may say that the agent stops writers without a lease; it gets the lease, or the
   answer that its host is fenced
+* 2.3: a report may have the lease that the agent holds
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ import oslo_messaging as messaging
 from attachd import context, exception
 from attachd.rpc import agent_transport
 
-VERSION = "2.2"
+VERSION = "2.3"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
@@ -56,6 +57,7 @@ class Report(TypedDict):
     :ivar error: a problem of the host, such as why nothing can be attached; None: none
     :ivar boot_id: of the operating system, drawn at each start
     :ivar stops_writers: whether the agent stops writers when its lease is over
+    :ivar lease: the length of the lease that it holds, in seconds; None: it holds none
     """
 
     connector: dict[str, Any] | None
@@ -65,6 +67,7 @@ class Report(TypedDict):
     error: str | None
     boot_id: NotRequired[str]
     stops_writers: NotRequired[bool]
+    lease: NotRequired[int | None]
 
 
 class DesiredState(TypedDict):

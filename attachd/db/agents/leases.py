@@ -37,7 +37,7 @@ class Lease(NamedTuple):
 
     :ivar heartbeat_at: when it was renewed
     :ivar age: seconds since then
-    :ivar length: in seconds, as its agent knows it; None: it was given none
+    :ivar length: the longest that its agent may know, in seconds; None: it was given none
     :ivar lost_action: what was done because it was over; None: nothing
     """
 
@@ -132,7 +132,7 @@ def renew(
 ) -> bool:
     """Store the report of a host, and renew its lease, unless the host was fenced as lost.
 
-    :param length: of the lease, in seconds, which the answer tells the agent
+    :param length: the longest that its agent may know, in seconds
     :returns: whether the host counted as lost, and does not any more
     """
     renewed = {

@@ -138,7 +138,8 @@ def record_report(
 
     :param values: connector, devices, connector_type, version, error
     :param assigned: the ids of the attachments of the host, as of :func:`list_assigned`
-    :param lease: how many seconds it lasts; None: the agent is not given any
+    :param lease: how many seconds it lasts, as leases.renew() takes it; None: the agent is given
+        none
     :returns: whether the host counted as lost, and does not any more
     """
     devices = values.get("devices") or ()

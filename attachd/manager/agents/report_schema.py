@@ -14,6 +14,7 @@ from jsonschema import exceptions
 
 from attachd import exception, objects
 from attachd.conf import CONF
+from attachd.conf.manager import MAX_LEASE
 
 MAX_DEVICES: Final = 4096
 """How many devices one host may report."""
@@ -59,6 +60,7 @@ _REPORT: Final = {
         "error": {"type": ["string", "null"]},
         "boot_id": {**_ID, "maxLength": 64},
         "stops_writers": {"type": "boolean"},
+        "lease": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_LEASE},
     },
     "required": ["connector", "devices", "connector_type", "version", "error"],
     "additionalProperties": False,

@@ -25,6 +25,9 @@ LOG = log.getLogger(__name__)
 
 _NOT_FENCED: Final = {"generation": None, "reason": None, "user_id": None}
 
+_OF_LEASES: Final = frozenset({"stops_writers", "lease"})
+"""The fields of a report that are not stored as they are."""
+
 POOL_SIZE = 4
 """How many agents one process answers at the same time, each with few rows."""
 
@@ -78,9 +81,10 @@ class AgentEndpoint:
         desired, lease = desired_state.list_desired(host)
         stops_writers = report.get("stops_writers", False)
         lease = lease if stops_writers else None
-        stored = {name: value for name, value in report.items() if name != "stops_writers"}
+        stored = {name: value for name, value in report.items() if name not in _OF_LEASES}
         assigned = {item["attachment_id"] for item in desired}
-        if agents.record_report(host, stored, assigned, lease=lease):
+        longest = _longest_lease(report, lease)
+        if agents.record_report(host, stored, assigned, lease=longest):
             LOG.warning("Host %s: its agent was lost, and reports again", host)
             notifications.host("found", host, _NOT_FENCED)
         _lift_fence(host, report)
@@ -181,6 +185,18 @@ def _check_or_register(host: str, key: str) -> None:
         if agents.create(host, key):
             LOG.info("Host %s: registered a new agent", host)
         agents.check_key(host, key)  # another caller may have registered first
+
+
+def _longest_lease(report: agent_manager_api.Report, lease: int | None) -> int | None:
+    """Return the longest lease that an agent may go on by: it may not get the answer.
+
+    One that may go on by none counts as lost when an agent without leases does.
+
+    :param lease: that of the answer
+    """
+    if "lease" not in report or report["lease"] == lease:
+        return lease
+    return max(length or CONF.agent.down_time for length in (report["lease"], lease))
 
 
 def _lift_fence(host: str, report: agent_manager_api.Report) -> None:

@@ -139,6 +139,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         "2.0": "ea829f4656183b34fdafdcc08c45f45b",
         "2.1": "ddccf7a551f937c78ca022d6b2f4ab56",
         "2.2": "03e97a38408ce7e4b338275ad2411427",
+        "2.3": "af9154a333f7a91ff677f4a8b199c000",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

@@ -54,9 +54,12 @@ class LeaseCase(AgentCase):
         return host if host["fenced"] else None
 
     def wait_until_leased(self):
-        """Wait until the agent knows its lease."""
-        path = self.host.folder / "agent.lease"
-        wait_until(lambda: path.exists() and f'"length": {LEASE}' in path.read_text())
+        """Wait until the agent knows its lease, and the managers know that."""
+        wait_until(lambda: self.stored_lease() == LEASE)
+
+    def stored_lease(self):
+        rows = self.deployment.read_rows()["agents"]
+        return next(row["lease"] for row in rows if row["host"] == self.host.name)
 
     def give_to_another_host(self, began):
         """Attach the volume to another host as soon as possible; return the seconds until then.

@@ -131,6 +131,61 @@ class FenceTest(LostAgentTest):
         self.pass_time(2)
         self.assertTrue(self.is_fenced())
 
+    def rule(self, timeout):
+        self.api.backend.lost_agent_rule = Rule(self.lost_action, timeout)
+        BackendHeartbeat(self.api.backend).run_once()
+
+    def test_first_lease_counts_when_the_agent_holds_it(self):
+        conf_fixture.override(self, "down_time", 60, group="agent")
+        self.attached()
+        (state,) = self.report(lease=None)
+        self.assertEqual(20, state["lease"])
+        self.pass_time(59)  # The answer was lost: the agent stops no writers.
+        self.assertFalse(self.is_fenced())
+        self.report(lease=None)
+        self.pass_time(30)
+        self.report(lease=20)
+        self.pass_time(21)
+        self.assertTrue(self.is_fenced())
+
+    def test_shorter_lease_counts_when_the_agent_holds_it(self):
+        self.attached()
+        self.rule(90)
+        self.report(lease=90)
+        self.rule(20)
+        (state,) = self.report(lease=90)
+        self.assertEqual(20, state["lease"])
+        self.pass_time(89)  # The answer was lost: the agent stops writers after 60 s.
+        self.assertFalse(self.is_fenced())
+        self.report(lease=90)
+        self.report(lease=20)
+        self.pass_time(21)
+        self.assertTrue(self.is_fenced())
+
+    def test_longer_lease_counts_from_its_answer_on(self):
+        self.attached()
+        self.rule(90)
+        self.report(lease=20)
+        self.pass_time(89)
+        self.assertFalse(self.is_fenced())
+        self.pass_time(2)
+        self.assertTrue(self.is_fenced())
+
+    def test_lease_that_no_attachment_asks_for_any_more_counts_until_it_is_given_up(self):
+        self.attached()
+        self.report(lease=90)
+        self.rule(90)
+        self.api.backend.lost_agent_rule = Rule()
+        BackendHeartbeat(self.api.backend).run_once()
+        conf_fixture.override(self, "down_time", 30, group="agent")
+        (state,) = self.report(lease=90)
+        self.assertNotIn("lease", state)
+        self.rule(20)
+        self.pass_time(89)
+        self.assertFalse(self.is_fenced())
+        self.pass_time(2)
+        self.assertTrue(self.is_fenced())
+
 
 class MarkTest(LostAgentTest):
     lost_action = Action.MARK

@@ -211,6 +211,25 @@ class AgentLeaseTest(fake_host.FakeHostCase):
         for thread in [*self.agent._guard._stopping.values()]:
             thread.join(TIMEOUT)
 
+    def test_agent_reports_the_lease_that_it_holds_and_confirms_another_at_once(self):
+        sent, answers = [], iter([60, 30, 30, 30])
+
+        def report(_credentials, said, *_):
+            sent.append(said["lease"])
+            return [{"lease": next(answers)}]
+
+        self.agent._lease.renew(self.time, None)
+        with (
+            mock.patch.object(agent_manager_api, "report", report),
+            mock.patch.object(self.agent._reconciler, "list_pending", return_value=[]),
+            mock.patch.object(self.agent, "_serve"),
+            mock.patch.object(self.agent._stopping, "wait") as wait,
+        ):
+            wait.side_effect = lambda _seconds: len(sent) == 4
+            self.agent._run_reports()
+        self.assertEqual([None, 60, 30, 30], sent)
+        self.assertEqual([0, 0, 5, 5], [call.args[0] for call in wait.call_args_list])
+
     def test_agent_that_is_cut_off_stops_writers_and_makes_no_device(self):
         down = exception.Unavailable(reason="No manager answers.")
         with mock.patch.object(agent_manager_api, "report", side_effect=down):
