@@ -42,13 +42,15 @@ class DeathInRecoveryTest(unittest.TestCase):
         outcome, points = runner.crash_in_recovery(self.deployment, kind, first, None)
         self.assertEqual([], outcome.left, f"{first}")
         self.assertTrue([point for point in points if " > driver " in point.name], f"{first}")
-        looped = {point.name for point in points if point.number > 1}
         tried = points if REQUESTED == "all" else chance.sample(points, min(_TRIED, len(points)))
+        died = []
         for second in tried:
             with self.subTest(first=f"{first}", second=f"{second}"):
                 outcome, _points = runner.crash_in_recovery(self.deployment, kind, first, second)
-                self.assertTrue(outcome.died or second.name in looped)
+                died.append(outcome.died)
                 self.assertEqual([], outcome.left)
+        # A recovery that is put off does not pass all points, nor a loop each as often.
+        self.assertIn(True, died)
 
     def test_connect_with_manager_killed_in_recovery_is_recovered(self):
         self.check(attachment_calls.Connect)
