@@ -26,6 +26,22 @@ from attachd.tests.wait import wait_until
 BLOCK = b"\5" * 4096
 
 
+class HostsTest(RbdCase):
+    """Two hosts with QEMU; what is needed for more is in the part "storage"."""
+
+    def test_data_written_by_one_host_is_read_by_the_next(self):
+        a, b = (self.useFixture(initiators.RbdHost(self, name)) for name in ("a", "b"))
+        volume = self.volume()
+        first, info = self.granted(volume)
+        a.write(info, 500 * 2**20, BLOCK)
+        self.driver.revoke(volume, first, [])
+        self.assertRaises(initiators.Refused, a.read, info, 0, 512)
+        second, info = self.granted(volume)
+        self.assertEqual(BLOCK, b.read(info, 500 * 2**20, len(BLOCK)))
+        (export,) = self.driver.list_volume_exports(volume)
+        self.assertEqual({second.attachment_id}, export.holders)
+
+
 @full_only("storage")
 class OpenImageTest(RbdCase):
     """Hosts with an open image: storage daemons of QEMU, and a reader."""
