@@ -35,8 +35,11 @@ WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 # Runs in an environment that has the tests' libraries; prints one file a line.
 _REQUEST = """
 import sys, threading, unittest
+from attachd.api import policy
 from attachd.tests.fixtures import db_rows, wsgi_api
 case = unittest.TestCase()
+# On a slow machine the request would be the one that looks for changes of the policy files.
+policy._CHECK_INTERVAL = 3600.0
 api = wsgi_api.use(case)
 volume = db_rows.add_volume()["id"]
 connector = {"host": "node", "initiator": "iqn.2026-01.org.example:node", "ip": "127.0.0.1"}
