@@ -214,6 +214,8 @@ class Promises:
         from ``session_end``
     :ivar frozen_host_cut_off: the same as ``session_end`` and ``complete_listing`` together, but
         only of hosts whose software is not manipulated; they may hang, or be out of reach
+    :ivar session_listing: ``abilities.Audit.list_exports`` lists a session of each host that has
+        the volume open, unless its software is manipulated, and none of a host that has closed it
     """
 
     per_host_access: bool = False
@@ -222,6 +224,7 @@ class Promises:
     complete_listing: bool = False
     detach_proof: bool = False
     frozen_host_cut_off: bool = False
+    session_listing: bool = False
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class Lio(Target):
         session_end=True,
         complete_listing=True,
         detach_proof=True,
+        session_listing=True,
     )
 
     @property

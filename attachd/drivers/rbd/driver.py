@@ -129,7 +129,10 @@ class RbdDriver(
             if entity.startswith("client.") and entity != self._cluster.entity
         )
         self.promises = base.Promises(
-            per_host_access=own, read_only_enforced=True, frozen_host_cut_off=True
+            per_host_access=own,
+            read_only_enforced=True,
+            frozen_host_cut_off=True,
+            session_listing=True,
         )
 
     def close(self) -> None:

@@ -78,6 +78,7 @@ class TgtDriver(
         session_end=True,
         complete_listing=True,
         detach_proof=True,
+        session_listing=True,
     )
 
     OPTIONS = (

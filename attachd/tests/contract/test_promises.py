@@ -10,6 +10,7 @@ from attachd import exception
 from attachd.drivers import abilities
 from attachd.tests.contract import backends
 from attachd.tests.contract.driving import DriverCase
+from attachd.tests.wait import wait_until
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -27,7 +28,7 @@ class PromisesTest(DriverCase):
         self.assertEqual(promises, self.new_driver().promises)
         if promises.session_end:
             self.assertTrue(promises.detach_proof, "session_end implies detach_proof")
-        if promises.complete_listing or promises.frozen_host_cut_off:
+        if promises.complete_listing or promises.frozen_host_cut_off or promises.session_listing:
             self.assertIsInstance(self.driver, abilities.Audit)
 
     def test_host_with_export_of_other_volume_does_not_reach_this_one(self):
@@ -65,6 +66,23 @@ class PromisesTest(DriverCase):
         self.assertNotIn(
             name, {holder for item in self.listed(volume) for holder in item.sessions}
         )
+
+    def test_host_that_has_volume_open_is_listed_with_session(self):
+        self.require_promise("session_listing")
+        self.host()
+        volume, export, other = self.volume(), self.export("a"), self.export("b")
+        info = self.granted(volume, export)
+        self.granted(volume, other)
+        names = self.expected_holders(volume, export)
+        self.assertEqual(frozenset(), self.sessions(volume))
+        opened = self.backend.open("a", info)
+        opened.write(0, b"1" * BLOCK)
+        self.assertEqual(names, self.sessions(volume))
+        opened.close()
+        wait_until(lambda: not self.sessions(volume), lambda: self.listed(volume))
+
+    def sessions(self, volume):
+        return frozenset().union(*(item.sessions for item in self.listed(volume)))
 
     def expected_holders(self, volume, export):
         expected = self.driver.expected_exports(volume, [export])
