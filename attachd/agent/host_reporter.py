@@ -9,6 +9,7 @@ from typing import Final
 from attachd import exception
 from attachd.agent import block_device
 from attachd.agent.connectors.base import ConnectorProperties, Options
+from attachd.agent.device_condition import DeviceCondition, DeviceObserver
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount import device_nodes, mountinfo
@@ -37,6 +38,7 @@ class HostReporter:
         self._call: TimeboxedCall[Report] = TimeboxedCall()
         self._last: Report | None = None
         self._asked_at: float | None = None
+        self._observers: dict[str, DeviceObserver] = {}
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
 
     def report(self, timeout: float | None = None) -> Report:
@@ -73,8 +75,12 @@ class HostReporter:
         connector, devices, message = None, [], None
         try:
             self._host.check()
-            entries = self._host.journal.list_entries()
-            devices = [self._device(entry) for entry in entries if entry.owner is Owner.AGENT]
+            known = self._host.journal.list_entries()
+            entries = [entry for entry in known if entry.owner is Owner.AGENT]
+            self._observers = {
+                entry.id: self._observers.get(entry.id) or DeviceObserver() for entry in entries
+            }
+            devices = [self._device(entry) for entry in entries]
             connector = self._current_connector()
         except exception.HostError as error:
             message = f"{error}"
@@ -91,10 +97,12 @@ class HostReporter:
 
     def _device(self, entry: Entry) -> DeviceReport:
         path, size = None, None
+        condition = DeviceCondition([], None)
         try:
             if entry.device is not None and self._host.is_present(entry):
                 size = block_device.size(entry.device.path)
                 path = entry.device.path
+                condition = self._observers[entry.id].read(path)
         except exception.HostError:
             pass  # The device is gone, or not complete yet.
         return {
@@ -103,6 +111,8 @@ class HostReporter:
             "path": path,
             "size_bytes": size,
             "mountpoint": path and _first_mountpoint(path),
+            "paths": condition.paths,
+            "last_io_error": condition.last_io_error,
         }
 
 

@@ -13,6 +13,7 @@ Version history of the contract:
 * 2.2: a report may say that the agent stops writers without a lease; it gets the lease, or the
   answer that its host is fenced
 * 2.3: a report may have the lease that the agent holds
+* 2.4: a device of a report may have its paths and its last I/O error
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ import oslo_messaging as messaging
 from attachd import context, exception
 from attachd.rpc import agent_transport
 
-VERSION = "2.3"
+VERSION = "2.4"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
@@ -33,12 +34,32 @@ A report whose answer is lost must not make its agent count as away, see [agent]
 """
 
 
+MAX_PATHS = 64
+"""How many paths one device may have in a report."""
+
+MAX_LINE = 255
+"""How many characters a text of a report may have."""
+
+
+class PathReport(TypedDict):
+    """A path from a host to a volume.
+
+    :ivar name: of the SCSI disk or NVMe controller
+    :ivar state: "active" or "failed"
+    """
+
+    name: str
+    state: str
+
+
 class DeviceReport(TypedDict):
     """A device of a host, as its agent found it.
 
     :ivar attachment_id: of the attachment it was made for
     :ivar path: of the device; None: it is missing
     :ivar size_bytes: of the device; None: it is missing
+    :ivar paths: to the volume; none of a missing device, and where the kernel shows none
+    :ivar last_io_error: in words; None: none is known
     """
 
     attachment_id: str
@@ -46,6 +67,8 @@ class DeviceReport(TypedDict):
     path: str | None
     size_bytes: int | None
     mountpoint: NotRequired[str | None]
+    paths: NotRequired[list[PathReport]]
+    last_io_error: NotRequired[str | None]
 
 
 class Report(TypedDict):

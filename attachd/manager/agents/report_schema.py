@@ -15,11 +15,12 @@ from jsonschema import exceptions
 from attachd import exception, objects
 from attachd.conf import CONF
 from attachd.conf.manager import MAX_LEASE
+from attachd.rpc.agent_manager_api import MAX_LINE, MAX_PATHS
 
 MAX_DEVICES: Final = 4096
 """How many devices one host may report."""
 
-_LINE: Final = {"maxLength": 255, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
+_LINE: Final = {"maxLength": MAX_LINE, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
 _ID: Final = {"type": "string", "minLength": 1, **_LINE}
 _SHORT: Final = {"type": "string", "maxLength": 32, "pattern": _LINE["pattern"]}
 
@@ -38,6 +39,12 @@ _CONNECTOR: Final = {
     "properties": {"host": {"type": "string", "minLength": 1, **_LINE}},
     "required": ["host"],
 }
+_PATH: Final = {
+    "type": "object",
+    "properties": {"name": _SHORT, "state": {"enum": ["active", "failed"]}},
+    "required": ["name", "state"],
+    "additionalProperties": False,
+}
 _DEVICE: Final = {
     "type": "object",
     "properties": {
@@ -46,6 +53,8 @@ _DEVICE: Final = {
         "path": {"type": ["string", "null"], **_LINE},
         "size_bytes": {"type": ["integer", "null"], "minimum": 0},
         "mountpoint": {"type": ["string", "null"], "maxLength": 4096},
+        "paths": {"type": "array", "items": _PATH, "maxItems": MAX_PATHS},
+        "last_io_error": {"type": ["string", "null"], **_LINE},
     },
     "required": ["attachment_id", "volume_id", "path", "size_bytes"],
     "additionalProperties": False,

@@ -131,6 +131,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
     ENDPOINT: ClassVar = AgentEndpoint
     VALUES: ClassVar = (
         agent_manager_api.DeviceReport,
+        agent_manager_api.PathReport,
         agent_manager_api.Report,
         agent_manager_api.DesiredState,
     )
@@ -140,6 +141,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         "2.1": "ddccf7a551f937c78ca022d6b2f4ab56",
         "2.2": "03e97a38408ce7e4b338275ad2411427",
         "2.3": "af9154a333f7a91ff677f4a8b199c000",
+        "2.4": "41c7f895bdb875f440ea1b65161e9bb4",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

@@ -93,7 +93,13 @@ class ReportTest(fake_host.FakeHostCase):
     def test_report_has_device_with_size(self):
         (device,) = self.report(self.entry())["devices"]
         path = str(self.connector.path("t1"))
-        expected = {"attachment_id": "a", "volume_id": "v", "mountpoint": None}
+        expected = {
+            "attachment_id": "a",
+            "volume_id": "v",
+            "mountpoint": None,
+            "paths": [],
+            "last_io_error": None,
+        }
         self.assertEqual({**expected, "path": path, "size_bytes": fake_host.GIB}, device)
 
     def test_report_of_missing_device_has_no_path(self):
