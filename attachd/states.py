@@ -101,6 +101,15 @@ VISIBLE_KINDS = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.LEGACY})
 """The kinds that clients see as attachments."""
 
 
+class ConditionState(enum.StrEnum):
+    """How well an attached host reaches its volume, as managers observe it."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
 class VolumeState(enum.StrEnum):
     """State of a volume itself; stored in ``volumes.state``."""
 

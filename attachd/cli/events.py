@@ -37,6 +37,7 @@ TYPES: Final = (
     "connect_failed",
     "connect_unknown",
     "disconnect_failed",
+    "condition_changed",
 )
 """Types of events."""
 TIMED_OUT: Final = 1

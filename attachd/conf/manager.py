@@ -71,6 +71,13 @@ OPTIONS = [
         help="Seconds between two reports of a backend: heartbeat, capabilities, capacity.",
     ),
     cfg.IntOpt(
+        "condition_interval",
+        default=60,
+        min=0,
+        help="Seconds between two observations of the condition of all attachments: what agents "
+        "report of the devices, and what backends list of the sessions. 0: none is made.",
+    ),
+    cfg.IntOpt(
         "service_down_time",
         default=60,
         min=2,

@@ -342,6 +342,9 @@ attachments = sa.Table(
     sa.Column("provider_secrets", EncryptedJson),
     # whether it is fenced: its removal needs the backend's proof that its host has no access
     sa.Column("fenced", sa.Boolean),
+    # the state of its condition when it was observed last, and all that was observed; NULL: never
+    sa.Column("condition_state", sa.String(16)),
+    sa.Column("observed", Json),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),

@@ -81,8 +81,8 @@ def _prove(
 
     :raises BackendError: it lists more, or the host has another attachment of the volume
     """
-    names = _holders(driver, volume, [export])
-    if shared := names & _holders(driver, volume, others):
+    names = list_holders(driver, volume, [export])
+    if shared := names & list_holders(driver, volume, others):
         raise exception.BackendError(
             f"Host {export.connector.get('host')} has another attachment of volume {volume.id}, "
             f"with the same access ({', '.join(sorted(shared))}). Fence the whole host.",
@@ -111,9 +111,10 @@ def _observe(driver: abilities.Audit, volume: VolumeRef, names: frozenset[str]) 
     )
 
 
-def _holders(
+def list_holders(
     driver: abilities.Audit, volume: VolumeRef, exports: Sequence[Export]
 ) -> frozenset[str]:
+    """Return the names by which a backend lists the hosts of exports."""
     expected = driver.expected_exports(volume, exports)
     return frozenset().union(*(item.holders for item in expected))
 

@@ -13,6 +13,7 @@ from attachd.manager import telemetry
 from attachd.manager.agents.lost_agents import LostAgents
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.backends import Backend
+from attachd.manager.conditions import ConditionTask
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
@@ -41,7 +42,7 @@ class BackendWorker:
         self._heartbeat = BackendHeartbeat(backend)
         recovery = RecoveryLoop(backend)
         backend.membership.on_member_lost(recovery.wake)
-        self._periodic_tasks = (recovery, EnsureExportsTask(backend))
+        self._periodic_tasks = (recovery, EnsureExportsTask(backend), ConditionTask(backend))
         self._server = transport.get_checked_server(
             Endpoint(backend), backend.host, calls_per_volume=backend.calls_per_volume
         )

@@ -7,16 +7,20 @@ from types import MappingProxyType
 from typing import Any, Final, NotRequired, TypedDict
 
 from attachd.db.attachments import events
+from attachd.db.attachments.conditions import Condition
 from attachd.states import AttachmentState
 
 Row = Mapping[str, Any]
 
 _DETAILS: Final = ("host", "instance_uuid", "user_id", "request_id", "global_request_id")
 _INTERNALS: Final = ("agent", "process", "error")
+_OF_TYPES: Final = ("proof", "condition")
+"""Fields of events of some types only."""
 _STATES: Final = MappingProxyType(
     {
         events.DETACH_REFUSED: AttachmentState.ATTACHED,
         events.FENCED: AttachmentState.DISCONNECTING,
+        events.CONDITION_CHANGED: AttachmentState.ATTACHED,
     }
 )
 """The states of an attachment after events that are not named after one."""
@@ -48,13 +52,22 @@ class Proof(TypedDict):
     observed: list[str]
 
 
+class EventCondition(Condition):
+    """How well a host reaches its volume after a change of that.
+
+    :ivar former_state: the state before; null: it was not observed
+    """
+
+    former_state: str | None
+
+
 class Event(TypedDict):
     """A change of an attachment.
 
     :ivar revision: its number among all events; null: not assigned yet
     :ivar type: the new state: "reserved", "connecting", "connected", "attached", "withdrawing",
         "detach_refused", "disconnecting", "deleted", "fenced", "connect_failed",
-        "connect_unknown" or "disconnect_failed"
+        "connect_unknown" or "disconnect_failed"; or "condition_changed"
     :ivar status: the attachment's status after the change
     :ivar occurred_at: time of the change
     :ivar began_at: time when the work began that led to it; null: it took no time
@@ -65,6 +78,7 @@ class Event(TypedDict):
     :ivar process: that did the work: host and process id
     :ivar error: of the backend or the agent
     :ivar proof: of type "fenced": what the backend has shown of the host's access
+    :ivar condition: of type "condition_changed": how well the host reaches the volume
     """
 
     revision: int | None
@@ -86,6 +100,7 @@ class Event(TypedDict):
     process: NotRequired[str | None]
     error: NotRequired[str | None]
     proof: NotRequired[Proof]
+    condition: NotRequired[EventCondition]
 
 
 def event(row: Row, *, internals: bool) -> dict[str, Any]:
@@ -105,7 +120,7 @@ def event(row: Row, *, internals: bool) -> dict[str, Any]:
         "seconds": details.get("seconds"),
         "steps": details.get("steps", []),
         **{name: details.get(name) for name in shown},
-        **({"proof": details["proof"]} if "proof" in details else {}),
+        **{name: details[name] for name in _OF_TYPES if name in details},
     }
 
 

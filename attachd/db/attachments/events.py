@@ -35,9 +35,13 @@ _EVENT_SEQUENCE = models.event_sequence
 DETACH_REFUSED: Final = "detach_refused"
 DELETED: Final = "deleted"
 FENCED: Final = "fenced"
-TYPES: Final = (*(state.value for state in AttachmentState), DETACH_REFUSED, DELETED, FENCED)
-"""The types of events: a state of the attachment; detach refused by its host; deleted; or fenced:
-its host has no access any more, and the event has the proof."""
+CONDITION_CHANGED: Final = "condition_changed"
+TYPES: Final = (
+    *(state.value for state in AttachmentState),
+    *(DETACH_REFUSED, DELETED, FENCED, CONDITION_CHANGED),
+)
+"""The types of events: a state of the attachment; detach refused by its host; deleted; fenced: its
+host has no access any more, and the event has the proof; or another condition."""
 
 BATCH = 500
 """The number of events that get their revisions in one transaction."""

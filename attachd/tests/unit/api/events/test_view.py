@@ -17,10 +17,16 @@ class ViewTest(unittest.TestCase):
         self.assertEqual("error_detaching", found["disconnect_failed"])
 
     def test_event_has_declared_fields(self):
-        declared = set(view.Event.__annotations__) - {"proof"}
+        declared = set(view.Event.__annotations__) - {"proof", "condition"}
         internal = {"agent", "process", "error"}
         self.assertEqual(declared, set(view.event(ROW, internals=True)))
         self.assertEqual(declared - internal, set(view.event(ROW, internals=False)))
+
+    def test_event_of_changed_condition_has_it(self):
+        condition = {"state": "failed", "former_state": "ok"}
+        row = {**ROW, "type": "condition_changed", "details": {"condition": condition}}
+        shown = view.event(row, internals=False)
+        self.assertEqual(("attached", condition), (shown["status"], shown["condition"]))
 
     def test_event_of_fenced_attachment_has_proof(self):
         proof = {"result": "proved", "observed_at": [], "observed": []}

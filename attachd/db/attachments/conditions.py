@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The condition of attachments: what agents and drivers show of them; stored by managers."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, TypedDict
+
+import sqlalchemy as sa
+
+from attachd.db import models
+from attachd.db.attachments import events, statements
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+from attachd.states import VISIBLE_KINDS, AttachmentState, ConditionState
+
+Row = dict[str, Any]
+_ATTACHMENTS = models.attachments
+_VOLUMES = models.volumes
+
+
+class Path(TypedDict):
+    """A path from a host to a volume.
+
+    :ivar name: of the SCSI disk or NVMe controller
+    :ivar state: "active" or "failed"
+    """
+
+    name: str
+    state: str
+
+
+class Condition(TypedDict):
+    """How well the host of an attachment reaches its volume.
+
+    :ivar state: "ok", "degraded", "failed" or "unknown"
+    :ivar message: why it is not ok; null: it is
+    :ivar device_present: whether its host has the device; null: no agent reports it
+    :ivar paths: to the volume; none where the kernel of its host shows none
+    :ivar session: whether the backend lists a session of its host; null: it cannot tell
+    :ivar last_io_error: that its host knows of, in words; null: none
+    :ivar changed_at: since when it is in this state; null: it was never observed
+    """
+
+    state: str
+    message: str | None
+    device_present: bool | None
+    paths: list[Path]
+    session: bool | None
+    last_io_error: str | None
+    changed_at: str | None
+
+
+NOT_OBSERVED: Final[Condition] = {
+    "state": ConditionState.UNKNOWN.value,
+    "message": "Nothing is known of it.",
+    "device_present": None,
+    "paths": [],
+    "session": None,
+    "last_io_error": None,
+    "changed_at": None,
+}
+
+_TROUBLE: Final = frozenset({ConditionState.DEGRADED, ConditionState.FAILED})
+_VOLUME: Final = "volume_"
+_IN_VOLUME: Final = (
+    *("size_gib", "provider", "provider_secrets", "name", "project_id", "host", "multiattach"),
+)
+_OF_ATTACHED = (
+    sa.select(
+        *(
+            _ATTACHMENTS.c[name]
+            for name in (
+                *("id", "volume_id", "project_id", "kind", "instance_uuid", "host", "agent"),
+                *("connector", "mode", "provider_secrets", "generation", "attached_at"),
+                *("condition_state", "observed"),
+            )
+        ),
+        *(_VOLUMES.c[name].label(f"{_VOLUME}{name}") for name in _IN_VOLUME),
+        *statements.TYPE_COLUMNS,
+    )
+    .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
+    .where(
+        _ATTACHMENTS.c.state == AttachmentState.ATTACHED.value,
+        _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)),
+    )
+)
+
+
+@retried
+def list_attached(backend: str) -> list[Row]:
+    """Return the attached attachments of all volumes of ``host@backend``.
+
+    :returns: with what a driver gets of attachments and, as :func:`volume_of` takes it, of volumes
+    """
+    return session.fetch_all(_OF_ATTACHED.where(models.on_backend(backend)))
+
+
+def volume_of(row: Mapping[str, Any]) -> Row:
+    """Return the volume of a row of :func:`list_attached`, with what a driver gets."""
+    volume = {name: row[f"{_VOLUME}{name}"] for name in _IN_VOLUME}
+    type_columns = {column.name: row[column.name] for column in statements.TYPE_COLUMNS}
+    return {**volume, **type_columns, "id": row["volume_id"]}
+
+
+@retried
+def record(row: Mapping[str, Any], condition: Condition) -> bool:
+    """Store a condition, unless the attachment or its condition has changed since it was read.
+
+    Of several processes that observe the same, one stores it.
+
+    :param row: as of :func:`list_attached`
+    :returns: whether that is an event: the state is another one, and not the first if it is good
+    """
+    before = row["observed"]
+    same = _ATTACHMENTS.c.observed
+    statement = (
+        sa.update(_ATTACHMENTS)
+        .where(
+            _ATTACHMENTS.c.id == row["id"],
+            _ATTACHMENTS.c.state == AttachmentState.ATTACHED.value,
+            _ATTACHMENTS.c.generation == row["generation"],
+            same.is_(None) if before is None else same == before,
+        )
+        # No change of the attachment itself.
+        .values(
+            condition_state=condition["state"],
+            observed=condition,
+            updated_at=_ATTACHMENTS.c.updated_at,
+        )
+    )
+    known = row["condition_state"]
+    is_event = condition["state"] != known and bool(known or condition["state"] in _TROUBLE)
+    with session.writer() as connection:
+        if connection.execute(statement).rowcount != 1:
+            return False
+        if is_event:
+            said = {**condition, "former_state": known}
+            events.record(connection, row, events.CONDITION_CHANGED, condition=said)
+    return is_event
+
+
+@retried
+def list_of_attachments(attachment_ids: Collection[str]) -> dict[str, Condition | None]:
+    """Return the stored conditions of some attachments, by their ids."""
+    statement = sa.select(_ATTACHMENTS.c.id, _ATTACHMENTS.c.observed).where(
+        _ATTACHMENTS.c.id.in_(attachment_ids)
+    )
+    with session.reader() as connection:
+        return {row.id: row.observed for row in connection.execute(statement)}

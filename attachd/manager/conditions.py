@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The condition of attachments: what agents report of the devices, and drivers list of sessions.
+
+Only what has changed is stored.  Agents and hosts do not wait for it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+import datetime
+import logging
+from typing import Final, NamedTuple
+
+from oslo_log import log
+
+from attachd import exception, notifications
+from attachd.conf import CONF
+from attachd.db import models
+from attachd.db.agents import store as agents
+from attachd.db.attachments import conditions as db
+from attachd.db.attachments.conditions import Condition
+from attachd.drivers import abilities
+from attachd.manager import backends, fencing
+from attachd.manager.backends import Backend
+from attachd.manager.ha.periodic_task import PeriodicTask
+from attachd.rpc import agent_manager_api
+from attachd.rpc.agent_manager_api import DeviceReport
+from attachd.states import ConditionState
+
+LOG = log.getLogger(__name__)
+
+_IN_TRANSIT: Final = datetime.timedelta(seconds=agent_manager_api.TIMEOUT)
+"""For how long a report may be under way: it may be older than an attach that it does not show."""
+
+_PAUSE: Final = 60.0
+
+
+class ConditionTask(PeriodicTask):
+    """Observation of the condition of all attachments of one backend, in one process."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._is_first = True
+
+    def interval(self) -> float:
+        """Return the seconds between two observations."""
+        return float(CONF.manager.condition_interval or _PAUSE)
+
+    def on_failure(self) -> None:
+        """Skip the next observation: agents may not have been able to report either."""
+        self._is_first = True
+
+    def run_once(self) -> None:
+        """Observe once, unless agents may just have begun to report, as after an outage."""
+        if CONF.manager.condition_interval and not self._is_first:
+            observe(self._backend)
+        self._is_first = False
+
+
+class Evidence(NamedTuple):
+    """What is seen of an attachment.
+
+    :ivar agent: the host whose agent reports about it; None: none does
+    :ivar no_report: why the agent's report says nothing; "": it does
+    :ivar device: the device in the report; None: it has none
+    :ivar session: whether the backend lists a session of the host; None: it cannot tell
+    """
+
+    agent: str | None = None
+    no_report: str = ""
+    device: DeviceReport | None = None
+    session: bool | None = None
+
+
+def derive(seen: Evidence) -> Condition:
+    """Return the condition that follows from what is seen; ``changed_at`` is not known."""
+    condition = db.NOT_OBSERVED.copy()
+    if seen.agent is not None and not seen.no_report:
+        device = seen.device if seen.device and seen.device["path"] else None
+        condition["device_present"] = device is not None
+        if device is not None:
+            condition["paths"] = [{**path} for path in device.get("paths", ())]
+            condition["last_io_error"] = device.get("last_io_error")
+    condition["session"] = seen.session
+    state, message = _judge(seen, condition)
+    condition["state"], condition["message"] = state.value, message
+    return condition
+
+
+def _judge(seen: Evidence, condition: Condition) -> tuple[ConditionState, str | None]:
+    """Return the state of a condition, and why it is not ok."""
+    if condition["device_present"] is None:
+        return _judge_without_report(seen)
+    if not condition["device_present"]:
+        return ConditionState.FAILED, f"Host {seen.agent} has no device of it."
+    paths = condition["paths"]
+    failed = ", ".join(path["name"] for path in paths if path["state"] == "failed")
+    if failed and all(path["state"] == "failed" for path in paths):
+        return ConditionState.FAILED, f"All paths of host {seen.agent} have failed: {failed}."
+    if failed:
+        return ConditionState.DEGRADED, f"Paths of host {seen.agent} have failed: {failed}."
+    if seen.session is False:
+        return ConditionState.DEGRADED, f"The backend lists no session of host {seen.agent}."
+    return ConditionState.OK, None
+
+
+def _judge_without_report(seen: Evidence) -> tuple[ConditionState, str | None]:
+    if seen.agent is not None:
+        return ConditionState.UNKNOWN, seen.no_report
+    if seen.session:
+        return ConditionState.OK, None
+    if seen.session is None:
+        return ConditionState.UNKNOWN, "No agent reports it, and the backend cannot show it."
+    message = "The backend lists no session of its host, which may be off, or not use it now."
+    return ConditionState.UNKNOWN, message
+
+
+def observe(backend: Backend) -> None:
+    """Store how the attachments of a backend are now, and notify of those that have changed.
+
+    :raises Unavailable: the database does not answer
+    """
+    rows = db.list_attached(backend.host)
+    if not rows:
+        return
+    # Read afterwards: what they show is not older than the rows.
+    reports = {row["host"]: row for row in agents.list_all()}
+    devices = {
+        (host, device["attachment_id"]): device
+        for host, report in reports.items()
+        for device in report["devices"] or ()
+    }
+    sessions = _list_sessions(backend)
+    for row in rows:
+        host, session = row["agent"], _has_session(backend, row, sessions)
+        seen = Evidence(session=session)
+        if host is not None:
+            device = devices.get((host, row["id"]))
+            reason = _explain_no_report(row, reports.get(host), device)
+            seen = Evidence(host, reason, device, session)
+        if row["observed"] is not None or not _is_nothing_known(seen):
+            _store(backend, row, derive(seen))
+
+
+def _is_nothing_known(seen: Evidence) -> bool:
+    """Return whether neither an agent nor the backend shows anything, as just after an attach."""
+    return bool(seen.no_report) or (seen.agent is None and seen.session is None)
+
+
+def _explain_no_report(row: db.Row, report: agents.Row | None, device: DeviceReport | None) -> str:
+    """Return why the report of a host says nothing about an attachment; "": it does."""
+    host = row["agent"]
+    if report is None:
+        return f"No agent of host {host} is known."
+    if not report["alive"]:
+        return f"The agent of host {host} does not report."
+    if report["error"]:
+        # Only administrators may read it: it can name other hosts.
+        return f"Host {host} has a problem, which attachd agent-show {host} shows."
+    is_missing = device is None or device["path"] is None
+    if is_missing and report["seen_at"] - row["attached_at"] <= _IN_TRANSIT:
+        return f"The agent of host {host} has not reported since the attach."
+    return ""
+
+
+def _list_sessions(backend: Backend) -> Mapping[str, frozenset[str]] | None:
+    """Return the names of the hosts with sessions, by volume; None: it cannot list them."""
+    driver, sessions = backend.driver, defaultdict[str, frozenset[str]](frozenset)
+    if not isinstance(driver, abilities.Audit) or not driver.promises.session_listing:
+        return None
+    if backend.error is not None:
+        return None
+    try:
+        for export in driver.list_exports():
+            sessions[export.volume_id] |= export.sessions
+    except exception.BackendError as error:
+        LOG.warning("Backend %s: its sessions cannot be listed: %s", backend.name, error)
+        return None
+    return sessions
+
+
+def _has_session(
+    backend: Backend, row: db.Row, sessions: Mapping[str, frozenset[str]] | None
+) -> bool | None:
+    """Return whether the host of an attachment has a session; None: it cannot be told."""
+    if sessions is None or row["connector"] is None:
+        return None
+    assert isinstance(backend.driver, abilities.Audit)
+    volume = backends.volume_ref(db.volume_of(row))
+    names = fencing.list_holders(backend.driver, volume, [backends.export(row)])
+    return bool(names & sessions.get(volume.id, frozenset())) if names else None
+
+
+def _store(backend: Backend, row: db.Row, condition: Condition) -> None:
+    """Store a condition if it has changed, and notify of it if its state has."""
+    former = row["observed"] or {}
+    is_same_state = condition["state"] == row["condition_state"]
+    condition["changed_at"] = former["changed_at"] if is_same_state else models.now().isoformat()
+    if condition == former or not db.record(row, condition):
+        return
+    is_good = condition["state"] == ConditionState.OK
+    LOG.log(
+        logging.INFO if is_good else logging.WARNING,
+        "Attachment %s: its condition is %s: %s",
+        row["id"],
+        condition["state"],
+        condition["message"] or "its host reaches the volume.",
+    )
+    said = {"attachment_id": row["id"], **condition}
+    notifications.volume("attach.condition", row["volume_id"], host=backend.host, condition=said)

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The condition of attachments follows from reports of agents and lists of drivers."""
+
+import dataclasses
+import datetime
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.agents import store as agents
+from attachd.db.attachments import conditions as db
+from attachd.db.attachments import events
+from attachd.drivers import base
+from attachd.manager import conditions
+from attachd.manager.conditions import ConditionTask, Evidence
+from attachd.tests.fixtures import backends, captured_notifications, conf_fixture, db_rows
+
+HOST = "h1"
+
+
+def device(*states, **values):
+    paths = [{"name": f"sd{'bcd'[number]}", "state": state} for number, state in enumerate(states)]
+    fields = {"attachment_id": "a", "volume_id": "v", "path": "/dev/sdb", "size_bytes": 1}
+    return {**fields, "paths": paths, "last_io_error": None, **values}
+
+
+class DeriveTest(unittest.TestCase):
+    def assert_derived(self, expected, message, seen):
+        found = conditions.derive(seen)
+        self.assertEqual(expected, found["state"])
+        if message is None:
+            self.assertIsNone(found["message"])
+        else:
+            self.assertIn(message, found["message"])
+        return found
+
+    def test_reported_device_is_ok(self):
+        for session in (True, None):
+            found = self.assert_derived("ok", None, Evidence(HOST, "", device(), session))
+            self.assertEqual((True, session), (found["device_present"], found["session"]))
+
+    def test_missing_device_has_failed(self):
+        for missing in (None, device(path=None)):
+            seen = Evidence(HOST, "", missing, session=True)
+            found = self.assert_derived("failed", "h1 has no device", seen)
+            self.assertEqual((False, []), (found["device_present"], found["paths"]))
+
+    def test_some_failed_paths_degrade_and_all_fail(self):
+        for state, states in (
+            ("ok", ("active", "active")),
+            ("degraded", ("active", "failed")),
+            ("failed", ("failed", "failed")),
+        ):
+            message = None if state == "ok" else "sdc"
+            found = self.assert_derived(state, message, Evidence(HOST, "", device(*states)))
+            self.assertEqual([*states], [path["state"] for path in found["paths"]])
+
+    def test_device_without_session_is_degraded(self):
+        seen = Evidence(HOST, "", device(), session=False)
+        self.assert_derived("degraded", "lists no session of host h1", seen)
+
+    def test_last_io_error_does_not_change_the_state(self):
+        seen = Evidence(HOST, "", device(last_io_error="sdb: 3 failed requests"))
+        found = self.assert_derived("ok", None, seen)
+        self.assertEqual("sdb: 3 failed requests", found["last_io_error"])
+
+    def test_condition_without_report_is_unknown_for_its_reason(self):
+        for session in (True, False, None):
+            seen = Evidence(HOST, "The agent is away.", device(), session)
+            found = self.assert_derived("unknown", "The agent is away.", seen)
+            self.assertEqual((None, []), (found["device_present"], found["paths"]))
+
+    def test_condition_without_agent_depends_on_session(self):
+        for session, state, message in (
+            (True, "ok", None),
+            (False, "unknown", "lists no session of its host, which may be off"),
+            (None, "unknown", "No agent reports it"),
+        ):
+            self.assert_derived(state, message, Evidence(session=session))
+
+
+class ObserveTest(backends.BackendCase):
+    def setUp(self):
+        super().setUp()
+        self.connected = set()
+        real = self.driver.list_exports
+        self.enterContext(
+            mock.patch.object(
+                self.driver,
+                "list_exports",
+                lambda: [
+                    dataclasses.replace(item, sessions=item.holders & self.connected)
+                    for item in real()
+                ],
+            )
+        )
+        self.long_ago = models.now() - datetime.timedelta(hours=1)
+        self.volume = db_rows.add_volume()["id"]
+        agents.create(HOST, "key")
+
+    def list_sessions(self):
+        """Have the driver list sessions."""
+        self.driver.promises = dataclasses.replace(self.driver.promises, session_listing=True)
+
+    def add(self, agent=HOST, **values):
+        values = {"connector": {"host": HOST}, "attached_at": self.long_ago, **values}
+        return db_rows.add_attachment(self.volume, "attached", agent=agent, **values)["id"]
+
+    def report(self, attachment, **values):
+        agents.record_report(HOST, {"devices": [device(attachment_id=attachment, **values)]})
+
+    def observe(self):
+        conditions.observe(self.backend)
+
+    def condition(self, attachment):
+        return db_rows.get_attachment(attachment)["observed"]
+
+    def state(self, attachment):
+        self.observe()
+        return (self.condition(attachment) or {}).get("state")
+
+    def events(self, attachment):
+        known = events.list_of_attachment(attachment, None)
+        found = [event for event in known if event["type"] == events.CONDITION_CHANGED]
+        return [event["details"]["condition"]["state"] for event in found]
+
+    def test_condition_follows_the_reports_of_the_agent(self):
+        attachment = self.add()
+        self.assertIsNone(self.state(attachment))
+        self.report(attachment)
+        self.assertEqual("ok", self.state(attachment))
+        self.report(attachment, path=None)
+        self.assertEqual("failed", self.state(attachment))
+        self.report(attachment)
+        self.assertEqual("ok", self.state(attachment))
+        self.assertEqual(["failed", "ok"], self.events(attachment))
+
+    def test_first_good_condition_is_no_event_and_a_bad_one_is(self):
+        good, bad = self.add(), self.add()
+        self.report(good)
+        self.assertEqual("ok", self.state(good))
+        self.assertEqual("failed", self.state(bad))
+        self.assertEqual(([], ["failed"]), (self.events(good), self.events(bad)))
+
+    def test_unchanged_condition_is_stored_once(self):
+        attachment = self.add()
+        self.report(attachment)
+        self.observe()
+        before = db_rows.get_attachment(attachment)
+        with mock.patch.object(db, "record") as record:
+            self.observe()
+        record.assert_not_called()
+        self.assertEqual(before, db_rows.get_attachment(attachment))
+
+    def test_change_of_details_keeps_the_time_of_the_state(self):
+        attachment = self.add()
+        self.report(attachment)
+        self.observe()
+        before = self.condition(attachment)
+        self.report(attachment, last_io_error="sdb: 3 failed requests")
+        self.observe()
+        after = self.condition(attachment)
+        self.assertEqual({**before, "last_io_error": "sdb: 3 failed requests"}, after)
+        self.assertEqual([], self.events(attachment))
+
+    def test_condition_is_no_change_of_the_attachment(self):
+        attachment = self.add()
+        self.report(attachment)
+        before = db_rows.get_attachment(attachment)
+        self.assertEqual("ok", self.state(attachment))
+        after = db_rows.get_attachment(attachment)
+        for name in ("state", "generation", "updated_at", "error"):
+            self.assertEqual(before[name], after[name], name)
+
+    def test_report_that_may_be_older_than_the_attach_says_nothing_of_a_missing_device(self):
+        attachment = self.add(attached_at=models.now())
+        agents.record_report(HOST, {"devices": []})
+        self.assertIsNone(self.state(attachment))
+        self.report(attachment)
+        self.assertEqual("ok", self.state(attachment))
+        agents.record_report(HOST, {"devices": []})
+        self.assertEqual("unknown", self.state(attachment))
+        self.assertIn("has not reported since", self.condition(attachment)["message"])
+
+    def test_report_with_error_says_nothing_of_devices(self):
+        attachment = self.add()
+        self.report(attachment)
+        self.observe()
+        agents.record_report(HOST, {"devices": [], "error": "It has a name of host h2."})
+        self.assertEqual("unknown", self.state(attachment))
+        message = self.condition(attachment)["message"]
+        self.assertIn("agent-show h1", message)
+        self.assertNotIn("h2", message)
+
+    def test_silent_agent_makes_condition_unknown(self):
+        attachment = self.add()
+        self.report(attachment)
+        self.observe()
+        db_rows.change_agent(HOST, seen_at=self.long_ago)
+        self.assertEqual("unknown", self.state(attachment))
+        self.assertEqual(["unknown"], self.events(attachment))
+
+    def test_host_whose_agent_was_removed_makes_condition_unknown(self):
+        attachment = self.add()
+        self.report(attachment)
+        self.observe()
+        agents.force_delete(HOST)
+        self.assertEqual("unknown", self.state(attachment))
+        self.assertIn("No agent of host h1 is known", self.condition(attachment)["message"])
+
+    def test_other_host_does_not_report_about_an_attachment(self):
+        attachment = self.add(agent="h2")
+        agents.create("h2", "key")
+        agents.record_report("h2", {"devices": []})
+        self.report(attachment)
+        self.assertEqual("failed", self.state(attachment))
+
+    def test_session_of_attachment_without_agent_is_its_condition(self):
+        self.list_sessions()
+        attachment = self.add(agent=None)
+        self.driver.grant(
+            base.VolumeRef(self.volume, 1),
+            base.Export(attachment, {"host": HOST}),
+        )
+        self.assertEqual("unknown", self.state(attachment))
+        self.assertFalse(self.condition(attachment)["session"])
+        self.connected.add(attachment)
+        self.assertEqual("ok", self.state(attachment))
+        self.assertTrue(self.condition(attachment)["session"])
+        with self.driver.failing("list_exports"):
+            self.assertEqual("unknown", self.state(attachment))
+        self.assertIsNone(self.condition(attachment)["session"])
+        self.assertEqual(["ok", "unknown"], self.events(attachment))
+
+    def test_session_of_other_attachment_does_not_count(self):
+        self.list_sessions()
+        attachment, other = self.add(), self.add(agent=None)
+        self.report(attachment)
+        self.connected.add(other)
+        self.assertEqual("degraded", self.state(attachment))
+
+    def test_nothing_is_stored_if_nothing_can_be_known(self):
+        attachment = self.add(agent=None)
+        made_by_os_attach = self.add(agent=None, connector=None, kind="legacy")
+        self.observe()
+        self.list_sessions()
+        self.assertIsNone(self.state(made_by_os_attach))
+        self.assertEqual("unknown", self.state(attachment))
+
+    def test_backend_that_is_down_lists_no_sessions(self):
+        self.list_sessions()
+        attachment = self.add()
+        self.report(attachment)
+        self.backend.take_down(exception.BackendError("gone"))
+        self.assertEqual("ok", self.state(attachment))
+        self.assertIsNone(self.condition(attachment)["session"])
+        self.assertNotIn("list_exports", [call.method for call in self.driver.calls])
+
+    def test_only_attached_attachments_are_observed(self):
+        made = db_rows.add_attachment(self.volume, "connected", agent=HOST)
+        self.observe()
+        self.assertIsNone(self.condition(made["id"]))
+
+    def test_change_is_notified(self):
+        notified = captured_notifications.use(self)
+        attachment = self.add()
+        for path in ("/dev/sdb", None):
+            self.report(attachment, path=path)
+            self.observe()
+        (message,) = notified.messages()
+        self.assertEqual("volume.attach.condition", message["event_type"])
+        payload = message["payload"]
+        self.assertEqual(self.volume, payload["volume_id"])
+        said = payload["condition"]
+        self.assertEqual((attachment, "failed"), (said["attachment_id"], said["state"]))
+
+
+class TaskTest(backends.BackendCase):
+    def setUp(self):
+        super().setUp()
+        self.task = ConditionTask(self.backend)
+        self.observe = self.enterContext(mock.patch.object(conditions, "observe"))
+
+    def test_first_observation_waits_for_reports(self):
+        conf_fixture.override(self, "condition_interval", 5, "manager")
+        self.assertEqual(5.0, self.task.interval())
+        self.task.run_once()
+        self.observe.assert_not_called()
+        self.task.run_once()
+        self.observe.assert_called_once_with(self.backend)
+
+    def test_observation_after_failure_waits_for_reports(self):
+        self.task.run_once()
+        self.task._handle_failure(exception.Unavailable(reason="the database is away"))
+        self.task.run_once()
+        self.observe.assert_not_called()
+
+    def test_task_without_interval_does_nothing(self):
+        conf_fixture.override(self, "condition_interval", 0, "manager")
+        for _ in range(2):
+            self.task.run_once()
+        self.observe.assert_not_called()
+        self.assertGreater(self.task.interval(), 0)
