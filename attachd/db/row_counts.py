@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts of rows by state, for monitoring; four statements."""
 
+from collections import Counter
 from collections.abc import Mapping
 import datetime
 import math
@@ -14,7 +15,7 @@ from attachd.db import models
 from attachd.db.cluster import services
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.states import AttachmentState, VolumeState
+from attachd.states import VISIBLE_KINDS, AttachmentState, ConditionState, VolumeState
 from attachd.telemetry.metrics import COMMITS, STATEMENTS
 
 _ATTACHMENTS, _VOLUMES, _SERVICES, _AGENTS, _MEMBERS, _EVENTS = (
@@ -69,6 +70,7 @@ class RowCounts(NamedTuple):
     """Numbers of rows, by their states.
 
     :ivar attachments: by kind and state
+    :ivar conditions: of attached attachments, by their states
     :ivar volumes: by status
     :ivar overdue: by "attachment" or "volume", and state
     :ivar agents: by "up" and "down"
@@ -77,6 +79,7 @@ class RowCounts(NamedTuple):
     """
 
     attachments: Counts
+    conditions: dict[str, int]
     volumes: dict[str, int]
     overdue: Counts
     backends: list[BackendReport]
@@ -105,7 +108,8 @@ def count(overdue_after: float) -> RowCounts:
     for status, _state, many, _late in volumes:
         by_status[status] = by_status.get(status, 0) + int(many)
     return RowCounts(
-        {(kind, state): int(many) for kind, state, many, _late in attachments},
+        _by_state(attachments),
+        _by_condition(attachments),
         by_status,
         _overdue(attachments, volumes),
         [_to_report(*row[:3]) for row in backends],
@@ -116,13 +120,28 @@ def count(overdue_after: float) -> RowCounts:
     )
 
 
+def _by_state(attachments: Any) -> Counter[tuple[str, ...]]:
+    counts = Counter[tuple[str, ...]]()
+    for row in attachments:
+        counts[row.kind, row.state] += int(row.many)
+    return counts
+
+
+def _by_condition(attachments: Any) -> dict[str, int]:
+    counts = {state.value: 0 for state in ConditionState}
+    for row in attachments:
+        if row.state == AttachmentState.ATTACHED and row.kind in VISIBLE_KINDS:
+            counts[row.condition_state or ConditionState.UNKNOWN.value] += int(row.many)
+    return counts
+
+
 def _overdue(attachments: Any, volumes: Any) -> dict[tuple[str, ...], int]:
     counts: dict[tuple[str, ...], int] = {
         ("attachment", str(item)): 0 for item in _ATTACHMENTS_IN_PROGRESS
     }
     counts |= {("volume", str(item)): 0 for item in _VOLUMES_IN_PROGRESS}
     for kind, rows in (("attachment", attachments), ("volume", volumes)):
-        for _name, state, _many, late in rows:
+        for _name, state, _many, late, *_condition in rows:
             if late and (kind, state) in counts:
                 counts[kind, state] += int(late)
     return counts
@@ -155,9 +174,10 @@ def _attachments(long_ago: datetime.datetime) -> sa.Select[Any]:
     return sa.select(
         _ATTACHMENTS.c.kind,
         _ATTACHMENTS.c.state,
-        sa.func.count(),
+        sa.func.count().label("many"),
         _count_late(_ATTACHMENTS, _ATTACHMENTS_IN_PROGRESS, long_ago),
-    ).group_by(_ATTACHMENTS.c.kind, _ATTACHMENTS.c.state)
+        _ATTACHMENTS.c.condition_state,
+    ).group_by(_ATTACHMENTS.c.kind, _ATTACHMENTS.c.state, _ATTACHMENTS.c.condition_state)
 
 
 def _volumes(long_ago: datetime.datetime) -> sa.Select[Any]:

@@ -132,6 +132,7 @@ def _count_rows() -> row_counts.RowCounts:
 
 def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metric]:
     yield metrics.ATTACHMENTS.family(counts.attachments)
+    yield metrics.CONDITIONS.family({(key,): value for key, value in counts.conditions.items()})
     yield metrics.VOLUMES.family({(key,): value for key, value in counts.volumes.items()})
     yield metrics.OVERDUE.family(counts.overdue)
     yield metrics.AGENTS.family({(key,): value for key, value in counts.agents.items()})

@@ -185,6 +185,9 @@ class Gauge(NamedTuple):
 ATTACHMENTS: Final = Gauge(
     "attachd_attachments", "Attachments, by kind and state.", ("kind", "state")
 )
+CONDITIONS: Final = Gauge(
+    "attachd_attachment_conditions", "Attached attachments, by their condition.", ("state",)
+)
 VOLUMES: Final = Gauge("attachd_volumes", "Volumes, by status.", ("status",))
 OVERDUE: Final = Gauge(
     "attachd_overdue", "Rows that have been in a transitional state for too long.",

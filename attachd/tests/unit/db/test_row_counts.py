@@ -35,6 +35,19 @@ class CountTest(backends.BackendCase):
         late = {key: many for key, many in found.overdue.items() if many}
         self.assertEqual({("attachment", "connecting"): 1}, late)
 
+    def test_count_groups_attached_attachments_by_condition(self):
+        volume_id = db_rows.add_volume()["id"]
+        for state, condition in (
+            *(("attached", "ok"), ("attached", "ok"), ("attached", "failed"), ("attached", None)),
+            ("withdrawing", "failed"),
+        ):
+            db_rows.add_attachment(volume_id, state, condition_state=condition)
+        db_rows.add_attachment(volume_id, "attached", kind="connection", condition_state="ok")
+        found = row_counts.count(60)
+        expected = {"ok": 2, "degraded": 0, "failed": 1, "unknown": 1}
+        self.assertEqual(expected, found.conditions)
+        self.assertEqual(4, found.attachments["attachment", "attached"])
+
     def test_count_includes_backends_agents_and_members(self):
         for host, up in (("a@x", True), ("b@x", False)):
             db_rows.report_service(host, binary="m", up=up)
