@@ -160,7 +160,10 @@ EXT_BASE = _ext_row(
     "Compute uses it, or by force.",
 )
 EXT_FENCING = _ext_row(
-    1, 1, "Hosts can be fenced with proof, or drained, and attachments replace others."
+    1,
+    1,
+    "Hosts can be fenced with proof, or drained, attachments replace others, and show their "
+    "condition.",
 )
 EXT_LATEST = next(reversed(_ext_sentences))
 

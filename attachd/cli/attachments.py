@@ -94,7 +94,7 @@ _LIST = (
     ),
     option("--limit", type=int, metavar="NUMBER", help="not more than so many"),
     option("--marker", metavar="ID", help="begin after this attachment"),
-    option("--long", action="store_true", help="show also the mode and the time"),
+    option("--long", action="store_true", help="show also the mode, the time and the condition"),
 )
 _COLUMNS = {
     "ID": "id",
@@ -102,7 +102,7 @@ _COLUMNS = {
     "Instance ID": "instance",
     "Status": "status",
 }
-_LONG = {"Mode": "attach_mode", "Attached At": "attached_at"}
+_LONG = {"Mode": "attach_mode", "Attached At": "attached_at", "Condition": "condition"}
 
 
 class CreateAttachment(ShowOne):
@@ -189,6 +189,8 @@ class ListAttachments(Lister):
             self.refuse(f"argument --limit: {parsed_args.limit} is less than 1")
         storage = BlockStorage(self.connection)
         found = storage.attachments(_query(parsed_args), detail=parsed_args.long)
+        for attachment in found:
+            attachment["condition"] = (attachment.get("condition") or {}).get("state")
         return formatting.listed(found, _COLUMNS | (_LONG if parsed_args.long else {}))
 
 

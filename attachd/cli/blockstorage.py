@@ -20,8 +20,9 @@ MODE = "3.54"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Requests attachd's own fields."""
 FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
-"""Requests what attachd 1.1 has: fences and drains of hosts, and attachments instead of others."""
-OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.0"}
+"""Requests what attachd 1.1 has: fences and drains of hosts, attachments instead of others, and
+the condition of attachments."""
+OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.1"}
 """Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
 
 _SLACK = 30
@@ -105,14 +106,16 @@ class BlockStorage:
         """Return attachments, newest first.
 
         :param query: filters, and ``limit`` and ``marker``; without a limit all are read
-        :param detail: with the mode and the time
+        :param detail: with the mode, the time and the condition
         """
         path = "/attachments/detail" if detail else "/attachments"
         found: list[Attachment] = []
         asked = dict(query)
         settings: dict[str, Any] = {"microversion": ATTACHMENTS}
+        if detail:
+            settings = {"headers": OWN_IF_ANY}
         if _OWN_FILTERS & query.keys():
-            settings = {"headers": OWN}
+            settings = {"headers": FENCING}
         while True:
             answer = self._ask("GET", path, params=asked, **settings)
             page = answer["attachments"]

@@ -19,7 +19,9 @@ from attachd.api import policy as rules
 from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc, Link
 from attachd.context import RequestContext
+from attachd.db.attachments import conditions
 from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments.conditions import Condition
 from attachd.objects import Attachment, flat_connection
 from attachd.rpc import manager_api
 from attachd.states import AttachmentKind, AttachmentState
@@ -71,6 +73,7 @@ class ExtDetail(Detail):
     :ivar device: its path on that host, once it exists
     :ivar shared_connections_by_attachment: ids of others that use the same connection between
         host and backend, as far as the caller may see them
+    :ivar condition: how well its host reaches the volume; null unless it is attached
     """
 
     project_id: str
@@ -82,6 +85,7 @@ class ExtDetail(Detail):
     agent: str | None
     device: str | None
     shared_connections_by_attachment: list[str]
+    condition: NotRequired[Annotated[Condition | None, mv.EXT_FENCING]]
 
 
 LIST_EXTRAS: Final = {
@@ -202,15 +206,36 @@ def _with_ext_fields(
 ) -> Sequence[Detail]:
     if ctx.ext_version is None:
         return details
-    sharing = sharing_ids(ctx, rows)
+    sharing, observed = sharing_ids(ctx, rows), _list_observed(ctx, rows)
     return [
-        _ext_detail(row, full, sharing[row["id"]]) for row, full in zip(rows, details, strict=True)
+        _ext_detail(row, full, sharing[row["id"]], observed.get(row["id"], {}))
+        for row, full in zip(rows, details, strict=True)
     ]
 
 
-def _ext_detail(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
+class _Observed(TypedDict, total=False):
+    """The field that attachd 1.1 adds to an attachment, if the request asks for it."""
+
+    condition: Condition | None
+
+
+def _list_observed(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, _Observed]:
+    if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
+        return {}
+    shown: dict[str, _Observed] = {row["id"]: {"condition": None} for row in rows}
+    attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
+    known = {row["id"]: row["observed"] for row in attached if "observed" in row}
+    if len(known) < len(attached):
+        known = conditions.list_of_attachments([row["id"] for row in attached])
+    for attachment_id, condition in known.items():
+        shown[attachment_id] = {"condition": condition or conditions.NOT_OBSERVED}
+    return shown
+
+
+def _ext_detail(row: Row, full: Detail, sharing: list[str], observed: _Observed) -> ExtDetail:
     return {
         **full,
+        **observed,
         "project_id": row["project_id"],
         "attached_host": row["host"],
         "mountpoint": row["mountpoint"],

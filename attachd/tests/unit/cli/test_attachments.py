@@ -191,7 +191,7 @@ class ListTest(Case):
             *("--unchanged-for", "90s", "--limit", "2"),
         )
         asked = self.cloud.asked[0][2]
-        self.assertEqual(blockstorage.OWN, asked["headers"])
+        self.assertEqual(blockstorage.FENCING, asked["headers"])
         params = asked["params"]
         self.assertEqual(("n1", "n2"), (params["attached_host"], params["agent"]))
         after = datetime.datetime.now(datetime.UTC)
@@ -222,6 +222,15 @@ class ListTest(Case):
         out = self.run_it("attachment-list", "--long", "-f", "json")
         self.assertEqual("rw", json.loads(out)[0]["Mode"])
         self.assertNotIn("kystSioDKHSV2j9y", out)
+
+    def test_list_long_shows_state_of_condition_if_there_is_one(self):
+        observed = {"condition": {"state": "degraded", "message": "Paths have failed."}}
+        listed = [{"id": "a", **item} for item in (observed, {"condition": None}, {})]
+        self.cloud.listed = listed
+        out = json.loads(self.run_it("attachment-list", "--long", "-f", "json"))
+        self.assertEqual(["degraded", None, None], [line["Condition"] for line in out])
+        version = self.cloud.asked[0][2]["headers"]["OpenStack-API-Version"]
+        self.assertEqual("volume 3.44, attachd 1.1", version)
 
     def test_list_with_invalid_limit_is_refused(self):
         for limit in ("0", "-1", "many"):

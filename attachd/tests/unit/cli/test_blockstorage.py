@@ -77,7 +77,7 @@ class BlockStorageTest(unittest.TestCase):
         storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
         storage.show("a1")
         version = self.proxy.asked[0][2]["headers"]["OpenStack-API-Version"]
-        self.assertEqual("volume 3.44, attachd 1.0", version)
+        self.assertEqual("volume 3.44, attachd 1.1", version)
 
     def test_attachments_reads_all_pages(self):
         pages = [[{"id": "3"}, {"id": "2"}], [{"id": "1"}], []]
