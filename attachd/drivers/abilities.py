@@ -53,6 +53,20 @@ class OnlineExtend(abc.ABC):  # noqa: B024  it is a declaration
     """
 
 
+class SwitchMode(abc.ABC):  # noqa: B024  it is a declaration
+    """The ability to change the mode of an export under the sessions of its host.
+
+    An export with ``own_connection`` is reached in a way that no other export has, and its
+    :meth:`base.Driver.connection_key` is "".  Granted again in the other mode it has that mode
+    when ``grant`` returns: from then on the backend accepts, or refuses, the writes of its host,
+    in the session that there is.  The answer is the same but for ``access_mode``.  The driver
+    promises ``read_only_enforced``, and the export has its present mode after a restart of the
+    backend and a grant, too.
+
+    While an attachment moves, its destination reads until the access of its source has ended.
+    """
+
+
 class Audit(abc.ABC):
     """The ability to list exports, for audits."""
 
@@ -197,6 +211,7 @@ ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
     {
         "clone": Clone,
         "online_extend": OnlineExtend,
+        "switch_mode": SwitchMode,
         "audit": Audit,
         "evict": Evict,
         "reservations": Reservations,

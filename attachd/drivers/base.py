@@ -26,7 +26,7 @@ further base classes, in abilities.py.  What its backend enforces, it declares i
 """
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 from dataclasses import dataclass, field
@@ -102,6 +102,9 @@ class Export:
         connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like.  Only
         :meth:`Driver.grant` gets it: for other methods it is empty
     :ivar provider_secrets: of the result of :meth:`Driver.grant`, see :class:`WithSecrets`
+    :ivar own_connection: whether it shares no connection with other exports, so that its mode can
+        change; the same for each call. Only drivers with the ability ``abilities.SwitchMode`` get
+        such exports
     """
 
     attachment_id: str
@@ -109,6 +112,7 @@ class Export:
     mode: AccessMode = "rw"
     secret: str = field(default="", repr=False)
     provider_secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    own_connection: bool = False
 
 
 Answer = TypeVar("Answer")
@@ -250,6 +254,21 @@ class BackendExport:
     holders: frozenset[str] = frozenset()
     parts: frozenset[str] = frozenset()
     sessions: frozenset[str] = frozenset()
+
+
+def merge_exports(exports: Iterable[BackendExport]) -> list[BackendExport]:
+    """Return one export for each volume and mode, with what all of them have."""
+    merged: dict[tuple[str, AccessMode | None], BackendExport] = {}
+    for export in exports:
+        key = export.volume_id, export.mode
+        known = merged.get(key, export)
+        merged[key] = BackendExport(
+            *key,
+            holders=known.holders | export.holders,
+            parts=known.parts | export.parts,
+            sessions=known.sessions | export.sessions,
+        )
+    return [*merged.values()]
 
 
 @dataclass(frozen=True)

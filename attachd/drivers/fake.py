@@ -83,6 +83,7 @@ class FakeDriver(
     base.Driver,
     abilities.Clone,
     abilities.OnlineExtend,
+    abilities.SwitchMode,
     abilities.Evict,
     abilities.Reservations,
     _Objects,

@@ -208,8 +208,8 @@ class LvmDriver(
         return self._pools.sizes()
 
 
-class LioDriver(LvmDriver, abilities.Reservations):
-    """The same over iSCSI, where hosts can reserve volumes."""
+class LioDriver(LvmDriver, abilities.SwitchMode, abilities.Reservations):
+    """The same over iSCSI, where hosts can reserve volumes, and modes change under a session."""
 
     target: Lio
 

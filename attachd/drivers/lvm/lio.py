@@ -4,7 +4,9 @@
 A volume has a backstore, over its device, a target for its writers, and another one ending in
 "-ro" for its readers: a host logs in to each with another account.  A host has an ACL at the
 target, in it its CHAP account and its LUN, which is write-protected at the second target.  Without
-an account in the ACL the kernel accepts no login, so that the account comes last.
+an account in the ACL the kernel accepts no login, so that the account comes last.  An export with
+a connection of its own has a target of its own, with one ACL, whose LUN changes its protection
+under the session.
 
 Properties of LIO (tested with Linux 6.1):
 
@@ -18,6 +20,7 @@ Source: Linux, Documentation/target, drivers/target/target_core_fabric_configfs.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 import re
@@ -90,6 +93,8 @@ class Lio(Target):
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
         """Return the name of the session: an initiator has one with a target."""
+        if export.own_connection:
+            return ""
         return f"{self.host(export)} {self._name(volume.id, export.mode)}"
 
     def grant(
@@ -101,8 +106,9 @@ class Lio(Target):
         """
         initiator = self.host(export)
         names.check_credentials(export, initiator)
-        name = self._name(volume.id, export.mode)
-        user, group = names.account(name, initiator), self._group(volume.id, export.mode)
+        group = self._group(volume.id, export.mode, names.own_id(export))
+        name = group.path.parent.name
+        user = names.account(name, initiator)
         self._show_device(volume.id, device)
         self.tree.make(self._fabric)
         group.show(self.portals)
@@ -131,8 +137,12 @@ class Lio(Target):
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
     ) -> None:
         """Remove the initiator's ACLs, and each target without another export."""
+        if export.own_connection:
+            self._group(volume.id, export.mode, names.own_id(export)).remove()
+            self._remove_unused_store(volume.id)
+            return
         for mode in names.SUFFIXES:
-            staying = self._hosts(others, mode)
+            staying = _hosts(others, mode)
             group, initiator = self._group(volume.id, mode), self.host(export)
             if not staying:
                 group.remove()
@@ -144,14 +154,21 @@ class Lio(Target):
         """Remove all other ACLs, and set attributes that let other hosts in."""
         for mode in names.SUFFIXES:
             group = self._group(volume.id, mode)
-            if not (initiators := self._hosts(staying, mode)):
+            if not (initiators := _hosts(staying, mode)):
                 group.remove()
             elif group.exists():
                 group.forbid_all_except(initiators)
+        kept = {names.own_id(export): export for export in staying}
+        for group in self._groups(volume.id):
+            own = kept.get(group.attachment_id) if group.attachment_id else None
+            if own is not None and (initiator := self.host(own)):
+                dataclasses.replace(group, mode=own.mode).forbid_all_except({initiator})
+            elif group.attachment_id:
+                group.remove()
         self._remove_unused_store(volume.id)
 
     def _remove_unused_store(self, volume_id: str) -> None:
-        if not any(self._group(volume_id, mode).exists() for mode in names.SUFFIXES):
+        if not self._groups(volume_id):
             self.tree.remove(self._backstores / volume_id)
 
     def notify_size(self, volume: base.VolumeRef) -> None:
@@ -174,9 +191,9 @@ class Lio(Target):
 
     def list_volume_ids(self) -> Collection[str]:
         """List the volumes with a backstore or a target."""
-        prefix, reading = self._name("", "rw"), names.SUFFIXES["ro"]
+        prefix = self._name("", "rw")
         targets = [name for name in self.tree.list(self._fabric) if name.startswith(prefix)]
-        ids = {name.removeprefix(prefix).removesuffix(reading) for name in targets}
+        ids = {names.parse_target(name.removeprefix(prefix))[0] for name in targets}
         return ids | set(self.tree.list(self._backstores))
 
     def list_exports(self, volume_id: str, device: Path) -> Iterator[base.BackendExport]:
@@ -187,9 +204,8 @@ class Lio(Target):
             serves = shows and self.tree.read(store / "enable") == "1"
             part = _BACKSTORE if serves else f"{_BACKSTORE}, incomplete"
             yield base.BackendExport(volume_id, None, parts=frozenset({part}))
-        for mode in names.SUFFIXES:
-            if (group := self._group(volume_id, mode)).exists():
-                yield group.listed(volume_id, self.portals)
+        groups = self._groups(volume_id)
+        yield from base.merge_exports(group.listed(volume_id, self.portals) for group in groups)
 
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
@@ -198,24 +214,55 @@ class Lio(Target):
         found = []
         for mode in names.SUFFIXES:
             name = self._name(volume.id, mode)
-            if holders := self._hosts(exports, mode):
+            if holders := _hosts(exports, mode):
                 accounts = [_account(names.account(name, holder)) for holder in holders]
                 parts = frozenset([_IN_SERVICE, *accounts, *map(_lun, holders)])
                 found.append(base.BackendExport(volume.id, mode, frozenset(holders), parts))
+        found += [
+            self._expected_alone(volume, export)
+            for export in exports
+            if export.own_connection and self.host(export)
+        ]
         if found:
             found.append(base.BackendExport(volume.id, None, parts=frozenset({_BACKSTORE})))
-        return found
+        return base.merge_exports(found)
 
-    def _hosts(self, exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:
-        return {self.host(export) for export in exports if export.mode == mode} - {""}
+    def _expected_alone(self, volume: base.VolumeRef, export: base.Export) -> base.BackendExport:
+        name, host = (
+            self._group(volume.id, export.mode, names.own_id(export)).path.parent.name,
+            self.host(export),
+        )
+        parts = [
+            names.own_part(export.attachment_id),
+            _account(names.account(name, host)),
+            _lun(host),
+        ]
+        holders = names.holders([host], export.attachment_id)
+        return base.BackendExport(volume.id, export.mode, holders, frozenset(parts))
 
     def _name(self, volume_id: str, mode: base.AccessMode) -> str:
         suffix = names.SUFFIXES[mode]
         return f"{_PREFIX}:{self.backend}:{volume_id}{suffix}"
 
-    def _group(self, volume_id: str, mode: base.AccessMode) -> "PortalGroup":
-        path = self._fabric / self._name(volume_id, mode) / "tpgt_1"
-        return PortalGroup(self.tree, path, mode, self._backstores / volume_id)
+    def _group(
+        self, volume_id: str, mode: base.AccessMode, attachment_id: str = ""
+    ) -> "PortalGroup":
+        """Return the target of a mode, or that of one export."""
+        name = self._name(volume_id, mode)
+        if attachment_id:
+            name = names.own_target(self._name("", "rw"), volume_id, attachment_id)
+        path = self._fabric / name / "tpgt_1"
+        return PortalGroup(self.tree, path, mode, self._backstores / volume_id, attachment_id)
+
+    def _groups(self, volume_id: str) -> list["PortalGroup"]:
+        """Return the existing targets of a volume, those of single exports last."""
+        groups = [self._group(volume_id, mode) for mode in names.SUFFIXES]
+        prefix = self._name("", "rw")
+        for name in self.tree.list(self._fabric):
+            found, mode, attachment_id = names.parse_target(name.removeprefix(prefix))
+            if name.startswith(prefix) and found == volume_id and attachment_id:
+                groups.append(self._group(volume_id, mode, attachment_id))
+        return [group for group in groups if group.exists()]
 
 
 @dataclass(frozen=True)
@@ -225,12 +272,23 @@ class PortalGroup:
     :ivar path: its directory
     :ivar mode: of its hosts
     :ivar store: the backstore of its LUN
+    :ivar attachment_id: of the export whose own target it is; "": exports share it
     """
 
     tree: configfs.Tree
     path: Path
     mode: base.AccessMode
     store: Path
+    attachment_id: str = ""
+
+    @property
+    def _attributes(self) -> dict[str, str]:
+        """Return the attributes of the target, on which the access of hosts depends.
+
+        A LUN whose protection changes is protected until it is told otherwise.
+        """
+        protected = "1" if self.attachment_id else _protection(self.mode)
+        return {**_ATTRIBUTES, "prod_mode_write_protect": protected}
 
     def exists(self) -> bool:
         """Return whether anything of the target is there."""
@@ -244,7 +302,7 @@ class PortalGroup:
         """Make the target, closed to all hosts."""
         self.tree.make(self.path.parent)
         self.tree.make(self.path)
-        for name, value in _attributes(self.mode).items():
+        for name, value in self._attributes.items():
             self.tree.write(self.path / "attrib" / name, value)
         self.tree.make(self._lun)
         self.tree.link(self._lun / self.store.name, self.store)
@@ -272,7 +330,7 @@ class PortalGroup:
 
     def forbid_all_except(self, initiators: set[str]) -> None:
         """Remove other ACLs, and set attributes that let other hosts in."""
-        for name, value in _attributes(self.mode).items():
+        for name, value in self._attributes.items():
             self.tree.write(self.path / "attrib" / name, value)
         for acl in self._acls():
             mapped = self._mapped(acl)
@@ -310,28 +368,35 @@ class PortalGroup:
         self.tree.remove(lun)
 
     def listed(self, volume_id: str, portals: Sequence[configfs.Portal]) -> base.BackendExport:
-        """Return the target as an export."""
-        acls, parts = self._acls(), set()
-        if self._serves(portals):
-            parts.add(_IN_SERVICE)
+        """Return the target as an export; that of one export in the mode that its LUN has."""
+        acls = self._acls()
+        mode = self._present_mode() if self.attachment_id else self.mode
+        part = names.own_part(self.attachment_id) if self.attachment_id else _IN_SERVICE
+        parts = {*names.shown_part(part, self.attachment_id, serves=self._serves(portals))}
         if self.tree.read(self.path / "attrib" / "generate_node_acls") == "1":
             parts.add("access of all hosts")
         for acl in acls:
-            parts |= self._wrong_parts(acl)
+            parts |= self._wrong_parts(acl, mode)
             if user := self.tree.read(acl / "auth" / "userid"):
                 parts.add(_account(user))
             if self.tree.leads_to(acl / _LUN_NAME / _LUN_NAME, self._lun):
                 parts.add(_lun(acl.name))
+        sessions = [acl.name for acl in acls if self._has_session(acl)]
         return base.BackendExport(
             volume_id,
-            self.mode,
-            holders=frozenset(acl.name for acl in acls),
+            mode,
+            holders=names.holders([acl.name for acl in acls], self.attachment_id),
             parts=frozenset(parts),
-            sessions=frozenset(acl.name for acl in acls if self._has_session(acl)),
+            sessions=names.holders(sessions, self.attachment_id),
         )
 
+    def _present_mode(self) -> base.AccessMode:
+        luns = [acl / _LUN_NAME for acl in self._acls()]
+        writable = [lun for lun in luns if self.tree.read(lun / "write_protect") == "0"]
+        return "rw" if writable else "ro"
+
     def _serves(self, portals: Sequence[configfs.Portal]) -> bool:
-        expected = _attributes(self.mode)
+        expected = self._attributes
         return (
             self.tree.read(self.path / "enable") == "1"
             and expected == {key: self.tree.read(self.path / "attrib" / key) for key in expected}
@@ -339,12 +404,12 @@ class PortalGroup:
             and set(self.tree.list(self.path / "np")) == {f"{portal}" for portal in portals}
         )
 
-    def _wrong_parts(self, acl: Path) -> set[str]:
+    def _wrong_parts(self, acl: Path, mode: base.AccessMode) -> set[str]:
         """Return what an ACL should not have: another LUN, or one in the other mode."""
         mapped = self._mapped(acl)
         wrong = {f"{lun} of {acl.name}" for lun in mapped if lun != _LUN_NAME}
         protected = self.tree.read(acl / _LUN_NAME / "write_protect")
-        if _LUN_NAME in mapped and protected != _protection(self.mode):
+        if _LUN_NAME in mapped and protected != _protection(mode):
             wrong.add(f"the other mode for {acl.name}")
         return wrong
 
@@ -365,13 +430,14 @@ def _initiator(name: object) -> str:
     return f"{name}".lower() if valid else ""
 
 
+def _hosts(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:
+    """Return the hosts that share the target of a mode."""
+    found = {_initiator(item.connector.get("initiator")) for item in names.sharing(exports, mode)}
+    return found - {""}
+
+
 def _protection(mode: base.AccessMode) -> str:
     return "1" if mode == "ro" else "0"
-
-
-def _attributes(mode: base.AccessMode) -> dict[str, str]:
-    """Return the attributes of a target, on which the access of hosts depends."""
-    return {**_ATTRIBUTES, "prod_mode_write_protect": _protection(mode)}
 
 
 def _account(user: str) -> str:

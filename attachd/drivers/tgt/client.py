@@ -56,9 +56,10 @@ class Tgtd:
             )
         self._adm("show", "sys")
 
-    def targets(self) -> list[parser.Target]:
-        """List all targets."""
-        return list(parser.targets(_shown(self, Mode.TARGET)))
+    def targets(self, of_volume: str = "") -> list[parser.Target]:
+        """List all targets, or those of a volume, by the name of its first one."""
+        shown = _shown(self, Mode.TARGET)
+        return parser.of_volume(shown, of_volume) if of_volume else [*parser.targets(shown)]
 
     def named(self, *names: str) -> list[parser.Target]:
         """List the existing targets of some names."""

@@ -4,7 +4,8 @@
 A volume has a target, created for its first export and removed with its last, and a second one
 ending in "-ro" for read-only exports; both show the same file under the same world-wide name. A
 host logs in with its initiator's name and a CHAP secret, one for each volume and mode: it logs in
-once, however many of its servers use the volume.
+once, however many of its servers use the volume.  An export with a connection of its own has a
+target of its own, whose unit changes its mode under the session.
 
 tgtd keeps no state: after a restart it is empty, and the manager, which sees a new
 :meth:`boot_id`, grants all exports again.
@@ -58,6 +59,7 @@ class TgtDriver(
     base.Driver,
     abilities.Clone,
     abilities.OnlineExtend,
+    abilities.SwitchMode,
     abilities.Evict,
     existing.ManageByName,
 ):
@@ -125,6 +127,7 @@ class TgtDriver(
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
         options = self.options
+        self._prefix: str = options.tgt_iqn_prefix
         self._locks = VolumeLocks()
         self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
         self.existing = existing_files.ExistingFiles(
@@ -137,7 +140,7 @@ class TgtDriver(
         self._target_manager = TargetManager(self._tgtd, self._sentinel_prefix)
         self._listed = functools.partial(
             listing.list_exports,
-            prefix=options.tgt_iqn_prefix,
+            prefix=self._prefix,
             sentinel_prefix=self._sentinel_prefix,
             folder=self._volumes.folder,
         )
@@ -189,7 +192,7 @@ class TgtDriver(
         """
         initiator = names.initiator(export)
         names.check_credentials(export, initiator)
-        name = self._name(volume, export.mode)
+        name = names.target_of(self._prefix, volume.id, export)
         with self._locks.held(volume.id):
             path = self._volumes.existing(volume.id)
             target = next(iter(self._tgtd.named(name)), None)
@@ -219,11 +222,16 @@ class TgtDriver(
         """
         with self._locks.held(volume.id):
             initiator = names.initiator(export)
+            if export.own_connection:
+                self._target_manager.remove_own(
+                    names.target_of(self._prefix, volume.id, export), initiator
+                )
+                return
             found = {target.name: target for target in self._targets(volume)}
             for mode in names.SUFFIXES:
                 name = self._name(volume, mode)
                 user, target = names.account(name, initiator), found.get(name)
-                staying = {names.initiator(other) for other in others if other.mode == mode}
+                staying = {names.initiator(other) for other in names.sharing(others, mode)}
                 owed = target and any(
                     names.account(name, other) not in target.accounts for other in staying
                 )
@@ -237,6 +245,8 @@ class TgtDriver(
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
         """Return the name of the session: an initiator has one with a target."""
+        if export.own_connection:
+            return ""
         return f"{names.initiator(export)} {self._name(volume, export.mode)}"
 
     def boot_id(self) -> str:
@@ -257,27 +267,44 @@ class TgtDriver(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
     ) -> Iterable[base.BackendExport]:
         """Return a target for each mode; hosts without an initiator have no access."""
+        expected = []
         for mode in names.SUFFIXES:
             name = self._name(volume, mode)
             if holders := names.initiators(exports, mode):
                 users = [listing.account(names.account(name, holder)) for holder in holders]
                 parts = frozenset([*users, listing.IN_SERVICE])
-                yield base.BackendExport(volume.id, mode, frozenset(holders), parts)
+                expected.append(base.BackendExport(volume.id, mode, frozenset(holders), parts))
+        for export in exports:
+            initiator = names.initiator(export)
+            if export.own_connection and initiator:
+                user = names.account(names.target_of(self._prefix, volume.id, export), initiator)
+                own = names.own_part(export.attachment_id)
+                alone = names.holders([initiator], export.attachment_id)
+                parts = frozenset([listing.account(user), own])
+                expected.append(base.BackendExport(volume.id, export.mode, alone, parts))
+        return base.merge_exports(expected)
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove targets, initiators, sessions and accounts of all others than ``staying``."""
-        for mode in names.SUFFIXES:
-            name = self._name(volume, mode)
-            initiators = names.initiators(staying, mode)
-            for target in self._tgtd.named(name):
-                users = {names.account(name, initiator) for initiator in initiators}
-                if initiators:
-                    self._target_manager.revoke_all_except(target, initiators, users)
-                else:
-                    self._target_manager.remove(target)
-                for user in target.accounts:
-                    if user not in users and names.is_account(user):
-                        self._tgtd.delete_account(user)
+        kept: dict[str, tuple[base.AccessMode, set[str]]] = {
+            self._name(volume, mode): (mode, names.initiators(staying, mode))
+            for mode in names.SUFFIXES
+        }
+        for export in staying:
+            if export.own_connection:
+                initiators = {names.initiator(export)} - {""}
+                kept[names.target_of(self._prefix, volume.id, export)] = (export.mode, initiators)
+        for target in self._targets(volume):
+            mode, initiators = kept.get(target.name, ("ro", set()))
+            users = {names.account(target.name, initiator) for initiator in initiators}
+            if initiators:
+                self._target_manager.revoke_all_except(target, initiators, users)
+                self._target_manager.set_mode(target, mode)
+            else:
+                self._target_manager.remove(target)
+            for user in target.accounts:
+                if user not in users and names.is_account(user):
+                    self._tgtd.delete_account(user)
 
     def list_orphans(self) -> Iterable[base.Orphan]:
         """List the accounts that are bound to no target, both before and after the targets were
@@ -293,10 +320,10 @@ class TgtDriver(
         return self._volumes.sizes()
 
     def _name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
-        return names.target(self.options.tgt_iqn_prefix, volume.id, mode)
+        return names.target(self._prefix, volume.id, mode)
 
     def _targets(self, volume: base.VolumeRef) -> list[parser.Target]:
-        return self._tgtd.named(*(self._name(volume, mode) for mode in names.SUFFIXES))
+        return self._tgtd.targets(self._name(volume, "rw"))
 
 
 def _check_options(options: cfg.ConfigOpts.GroupAttr) -> None:

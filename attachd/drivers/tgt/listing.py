@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets of a tgtd as exports for an audit; for the tgt driver."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from attachd.drivers import base
@@ -19,44 +19,54 @@ def account(user: str) -> str:
 
 
 def exported(
-    volume_id: str, mode: base.AccessMode, target: parser.Target, path: str, scsi_id: str
+    volume_id: str,
+    mode: base.AccessMode,
+    target: parser.Target,
+    path: str,
+    scsi_id: str,
+    attachment_id: str = "",
 ) -> base.BackendExport:
     """Return a target as an export.
 
+    :param mode: of a target that exports share; the unit of the others has the mode
     :param path: the file that its unit has to show
     :param scsi_id: the id that its unit has to have
+    :param attachment_id: of the export whose own target it is
     """
     unit = target.luns.get(client.LUN)
+    if attachment_id:
+        mode = "rw" if unit and not unit.read_only else "ro"
     settings = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
     serves = target.ready and settings == (True, path, scsi_id, mode == "ro")
+    part = names.own_part(attachment_id) if attachment_id else IN_SERVICE
     users = [name for name in target.accounts if not name.startswith(SENTINEL_PREFIX)]
     return base.BackendExport(
         volume_id,
         mode,
-        holders=frozenset(target.initiators),
-        parts=frozenset([*map(account, users), *([IN_SERVICE] if serves else [])]),
-        sessions=frozenset(target.sessions),
+        holders=names.holders(target.initiators, attachment_id),
+        parts=names.shown_part(part, attachment_id, serves=serves) | set(map(account, users)),
+        sessions=names.holders(target.sessions, attachment_id),
     )
 
 
 def list_exports(
     targets: Iterable[parser.Target], prefix: str, sentinel_prefix: str, folder: Path
-) -> Iterator[base.BackendExport]:
+) -> list[base.BackendExport]:
     """Return the targets of one backend as exports.
 
     :param prefix: of their names
     :param sentinel_prefix: of the names of its sentinels
     :param folder: of its volumes' files
     """
-    reading = names.SUFFIXES["ro"]
+    found = []
     for target in targets:
         name = target.name.removeprefix(prefix)
         if name == target.name or is_foreign(target, sentinel_prefix):
             continue
-        mode: base.AccessMode = "ro" if name.endswith(reading) else "rw"
-        volume_id = name.removesuffix(reading)
-        scsi_id = names.scsi_id(volume_id)
-        yield exported(volume_id, mode, target, f"{folder / volume_id}", scsi_id)
+        volume_id, mode, attachment_id = names.parse_target(name)
+        path, scsi_id = f"{folder / volume_id}", names.scsi_id(volume_id)
+        found.append(exported(volume_id, mode, target, path, scsi_id, attachment_id))
+    return base.merge_exports(found)
 
 
 def is_foreign(target: parser.Target, sentinel_prefix: str) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of targets, accounts, hosts and units; for the drivers of iSCSI targets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import hashlib
 import re
 from typing import Any, Final
@@ -13,6 +13,8 @@ from attachd.drivers import base
 SUFFIXES: Final[dict[base.AccessMode, str]] = {"rw": "", "ro": "-ro"}
 """Suffixes of the names of targets, by mode."""
 
+_OWN: Final = "-for-"
+
 _INITIATOR = re.compile(r"(iqn|eui|naa)\.[\x21-\x7e]{1,219}")
 _ACCOUNTS = uuid.UUID("2d0c5e0c-6d9b-4f0e-8a53-0f8e6a3c1b74")
 _HASHED = 5
@@ -23,6 +25,61 @@ _MIN_SECRET = 12
 def target(prefix: str, volume_id: str, mode: base.AccessMode) -> str:
     """Return the name of a volume's target; the prefix is an option."""
     return f"{prefix}{volume_id}{SUFFIXES[mode]}"
+
+
+def own_target(prefix: str, volume_id: str, attachment_id: str) -> str:
+    """Return the name of the target of one export, see base.Export.own_connection."""
+    return f"{prefix}{volume_id}{_OWN}{attachment_id}"
+
+
+def own_id(export: base.Export) -> str:
+    """Return the attachment whose own target an export has; "" if exports share it."""
+    return export.attachment_id if export.own_connection else ""
+
+
+def target_of(prefix: str, volume_id: str, export: base.Export) -> str:
+    """Return the name of the target by which an export is reached."""
+    if export.own_connection:
+        return own_target(prefix, volume_id, export.attachment_id)
+    return target(prefix, volume_id, export.mode)
+
+
+def parse_target(name: str) -> tuple[str, base.AccessMode, str]:
+    """Return the volume, the mode and the attachment of a target, by its name without the prefix.
+
+    Of a target of one export the mode is not known by the name; "ro" is returned.  Other targets
+    have the attachment "".
+    """
+    volume_id, _own, attachment_id = name.partition(_OWN)
+    reading = SUFFIXES["ro"]
+    mode: base.AccessMode = "ro" if attachment_id or volume_id.endswith(reading) else "rw"
+    return volume_id.removesuffix(reading), mode, attachment_id
+
+
+def holders(initiator_names: Iterable[str], attachment_id: str) -> frozenset[str]:
+    """Return initiators as holders, for base.BackendExport.
+
+    :param attachment_id: of the export that has its own target, in which only it has access; "":
+        the initiators have access by a target that exports share
+    """
+    if not attachment_id:
+        return frozenset(initiator_names)
+    return frozenset(f"{name} (attachment {attachment_id})" for name in initiator_names)
+
+
+def own_part(attachment_id: str) -> str:
+    """Return the target of one export, in service, as a part of it."""
+    return f"the target of attachment {attachment_id}"
+
+
+def shown_part(part: str, attachment_id: str, *, serves: bool) -> frozenset[str]:
+    """Return a part of an export as it is listed; of one export alone also if it does not serve.
+
+    Other targets of the volume are listed with it, so that it would not be noticed.
+    """
+    if serves:
+        return frozenset({part})
+    return frozenset({f"{part}, incomplete"} if attachment_id else ())
 
 
 def account(target_name: str, initiator_name: str) -> str:
@@ -73,8 +130,13 @@ def check_credentials(export: base.Export, initiator_name: str) -> None:
 
 
 def initiators(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:
-    """Return the iSCSI names of all exports in a mode that have one."""
-    return {initiator(export) for export in exports if export.mode == mode} - {""}
+    """Return the iSCSI names of all exports that share the target of a mode, and have one."""
+    return {initiator(export) for export in sharing(exports, mode)} - {""}
+
+
+def sharing(exports: Sequence[base.Export], mode: base.AccessMode) -> list[base.Export]:
+    """Return the exports that share the target of a mode."""
+    return [export for export in exports if export.mode == mode and not export.own_connection]
 
 
 def scsi_id(volume_id: str) -> str:

@@ -77,6 +77,16 @@ def named(listing: str, names: Collection[str]) -> list[Target]:
     return [_target(*block) for block in _blocks(listing) if block[1] in names]
 
 
+def of_volume(listing: str, name: str) -> list[Target]:
+    """Parse the targets whose name is that of a volume's target, or continues it by a suffix."""
+    suffixed = f"{name}-"
+    return [
+        _target(*block)
+        for block in _blocks(listing)
+        if block[1] == name or block[1].startswith(suffixed)
+    ]
+
+
 def connections(listing: str) -> list[Connection]:
     """Parse the connections of one target."""
     found = []

@@ -57,6 +57,12 @@ class TargetManager:
                 tid, scsi_id=scsi_id, scsi_sn=path.name[:36], readonly=f"{read_only:d}"
             )
 
+    def set_mode(self, target: parser.Target, mode: base.AccessMode) -> None:
+        """Let the unit of a target refuse or accept writes, under the sessions that there are."""
+        unit = target.luns.get(client.LUN)
+        if unit is not None and unit.read_only != (mode == "ro"):
+            self.tgtd.set_unit(target.tid, readonly=f"{mode == 'ro':d}")
+
     def renew(self, target: parser.Target, path: Path, size_gib: int) -> None:
         """Let the unit have the file's new size, unless it has."""
         unit = target.luns.get(client.LUN)
@@ -102,6 +108,12 @@ class TargetManager:
             self.tgtd.forbid(target.tid, initiator)
         self._end_sessions(target.tid, set())
         self.tgtd.delete_target(target.tid)
+
+    def remove_own(self, name: str, initiator: str) -> None:
+        """Remove the target of one export, if it is there, and its account."""
+        for target in self.tgtd.named(name):
+            self.remove(target)
+        self.tgtd.delete_account(names.account(name, initiator))
 
     def _end_sessions(self, tid: int, allowed: set[str]) -> None:
         """End the sessions of all others than ``allowed``, and wait for their last command."""

@@ -20,6 +20,7 @@ from attachd.tests.contract import (
     test_promises,
     test_reservations,
     test_secrets,
+    test_switch_mode,
 )
 
 SUITE = (
@@ -33,6 +34,7 @@ SUITE = (
     test_promises,
     test_reservations,
     test_secrets,
+    test_switch_mode,
 )
 """The modules that test drivers."""
 

@@ -44,6 +44,16 @@ class ValuesTest(unittest.TestCase):
         export = base.Export("id", {"chap": "deadbeef"}, "rw", "deadbeef")
         self.assertNotIn("deadbeef", f"{export!r} {export}")
 
+    def test_exports_of_one_volume_and_mode_are_merged(self):
+        parts = [
+            base.BackendExport("v", "rw", frozenset(name), frozenset(name), frozenset(name))
+            for name in "ab"
+        ]
+        both = frozenset("ab")
+        reading = base.BackendExport("v", "ro", both)
+        expected = [base.BackendExport("v", "rw", both, both, both), reading]
+        self.assertEqual(expected, base.merge_exports([parts[0], reading, parts[1]]))
+
     def test_value_types_are_immutable(self):
         with self.assertRaises(dataclasses.FrozenInstanceError):
             base.VolumeRef("id", 1).size_gib = 2

@@ -52,6 +52,7 @@ class TgtDriverCase(unittest.TestCase):
         )
         self.driver.create(VOLUME)
         self.tgtd = mock.create_autospec(client.Tgtd, instance=True)
+        self.tgtd.targets = self.tgtd.named
         self.tgtd.accounts.return_value = [SENTINEL]
         self.tgtd.connections.return_value = []
         self.tgtd.timeout = TIMEOUT

@@ -47,6 +47,25 @@ class ExportedTest(unittest.TestCase):
         self.assertNotIn(listing.IN_SERVICE, exported(TARGET, "ro").parts)
 
 
+class OwnTargetTest(unittest.TestCase):
+    def listed(self, **changes):
+        target = dataclasses.replace(TARGET, **changes)
+        return listing.exported("v", "ro", target, "/volumes/v", "5c51", "x")
+
+    def test_mode_is_that_of_the_unit(self):
+        reading = dataclasses.replace(UNIT, read_only=True)
+        found = [self.listed(luns=luns).mode for luns in ({1: UNIT}, {1: reading}, {})]
+        self.assertEqual(["rw", "ro", "ro"], found)
+
+    def test_holders_and_parts_name_the_attachment(self):
+        found = self.listed(initiators=("a",), sessions=())
+        self.assertEqual({"a (attachment x)"}, found.holders)
+        self.assertEqual({"CHAP account u", "the target of attachment x"}, found.parts)
+
+    def test_incomplete_target_is_listed_beside_others(self):
+        self.assertIn("the target of attachment x, incomplete", self.listed(luns={}).parts)
+
+
 class OwnersTest(unittest.TestCase):
     def test_target_with_sentinel_of_other_backend_is_foreign(self):
         for accounts, foreign in (

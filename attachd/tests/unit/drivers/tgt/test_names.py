@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of targets and accounts; names that hosts already use must not change."""
 
+import dataclasses
 import unittest
 
 from attachd.drivers import base
@@ -40,3 +41,13 @@ class NamesTest(unittest.TestCase):
         exports = [export(HOST), export(f"{HOST}b", "ro"), export(""), export(HOST)]
         found = [names.initiators(exports, mode) for mode in ("rw", "ro")]
         self.assertEqual([{HOST}, {f"{HOST}b"}], found)
+
+    def test_own_target_is_parsed_into_volume_and_attachment(self):
+        own = names.own_target("", VOLUME_ID, "attachment")
+        self.assertEqual((VOLUME_ID, "ro", "attachment"), names.parse_target(own))
+        self.assertEqual((VOLUME_ID, "ro", ""), names.parse_target(f"{VOLUME_ID}-ro"))
+        self.assertEqual((VOLUME_ID, "rw", ""), names.parse_target(VOLUME_ID))
+
+    def test_export_with_own_connection_shares_no_target(self):
+        own = dataclasses.replace(export(HOST), own_connection=True)
+        self.assertEqual([export(HOST)], names.sharing([own, export(HOST)], "rw"))

@@ -97,6 +97,12 @@ class TargetsTest(unittest.TestCase):
         for name in ("iqn.2026-01.test:on", "iqn.2026-01.test:one2", "one", ""):
             self.assertEqual([], parser.named(PLAIN, {name}))
 
+    def test_of_volume_parses_targets_whose_name_has_a_suffix(self):
+        shown = PLAIN.replace("test:two", "test:one-ro")
+        found = parser.of_volume(shown, "iqn.2026-01.test:one")
+        self.assertEqual([7, 12], [target.tid for target in found])
+        self.assertEqual([], parser.of_volume(shown, "iqn.2026-01.test:on"))
+
     def test_targets_lists_all(self):
         self.assertEqual([7, 12], [target.tid for target in parser.targets(PLAIN)])
 
