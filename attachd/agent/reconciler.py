@@ -6,7 +6,7 @@ one.  Each step is stored in the journal before it is taken: after a crash or a 
 call finds what may be there, and continues.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 import contextlib
 import dataclasses
 from typing import Any
@@ -134,7 +134,7 @@ class Reconciler:
             return False
         try:
             attached = entry.step is Step.ATTACHED and entry.error is None
-            usable = attached and self._has_usable_device(entry)
+            usable = attached and self._has_usable_device(entry) and _has_mode(desired, entry)
             return usable and not _is_too_small(desired, entry)
         except exception.HostError:
             return False
@@ -189,7 +189,7 @@ class Reconciler:
 
     def _connect(self, desired: DesiredState, entry: Entry | None, others: list[Entry]) -> None:
         present = entry is not None and self._has_usable_device(entry)
-        if entry is None or not present:
+        if entry is None or not (present and _has_mode(desired, entry)):
             entry = self._make_device(desired, entry, others)
         assert entry.device is not None
         too_small = present and _is_too_small(desired, entry)
@@ -225,9 +225,10 @@ class Reconciler:
         info = _with_secrets(self._credentials.host, desired, entry)
         self._host.check(info.get("driver_volume_type"))
         if entry is not None and entry.connection_info != info:
-            # A connect by other parameters was begun, and its progress is unknown.
+            # Its mode has changed; or a connect by other parameters was begun, and its progress is
+            # unknown.
             entry = entry if self._is_shared(entry, others) else self._discard(entry)
-        if desired["complete"]:
+        if desired["complete"] and (entry is None or _has_mode(desired, entry)):
             LOG.warning(
                 "Volume %s, attachment %s: the device is missing, as after a reboot; it is "
                 "made again",
@@ -368,6 +369,11 @@ def _is_of(entry: Entry, attachment_id: str) -> bool:
     return entry.owner is Owner.AGENT and entry.attachment_id == attachment_id
 
 
+def _has_mode(desired: DesiredState, entry: Entry) -> bool:
+    """Return whether a device was made for the present mode; the end of a move changes that."""
+    return bool(entry.mode == desired["mode"])
+
+
 def _is_too_small(desired: DesiredState, entry: Entry) -> bool:
     assert entry.device is not None
     return block_device.size(entry.device.path) < desired["size_gib"] * _GIB
@@ -379,6 +385,10 @@ def _connection_info(desired: DesiredState) -> dict[str, Any]:
     return {**desired["connection_info"], **(guard_keys if desired["service_uuid"] else {})}
 
 
+def _mode_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in info.items() if name == "access_mode"}
+
+
 def _with_secrets(host: str, desired: DesiredState, entry: Entry | None) -> dict[str, Any]:
     """Return the connection with its secrets, which the service gives to a host once.
 
@@ -388,8 +398,8 @@ def _with_secrets(host: str, desired: DesiredState, entry: Entry | None) -> dict
     if not desired["secrets_withheld"]:
         return info
     stored = entry and entry.connection_info
-    if stored and redact(stored) == info:
-        return stored
+    if stored and {**redact(stored), **_mode_of(info)} == info:
+        return {**stored, **_mode_of(info)}
     raise exception.HostError(
         reason=f"The journal of host {host} does not have the secrets of the connection of volume "
         f"{desired['volume_id']}, and a host gets them once. Detach the volume and attach it "

@@ -19,11 +19,11 @@ from attachd.agent.mount.device_nodes import read_line
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEFAULTS: Final = (
     # iSCSI: ":volume-<id>" or ":<backend>:<id>", NVMe: ":<backend>:<id>:<host>".
-    r"(?:iqn|nqn)\.2026-01\.internal\.attachd:(?:[a-z0-9.-]+[:-])?",
+    r"(?:iqn|nqn)\.2026-01\.internal\.attachd:(?:[a-z0-9.-]+?[:-])?",
     r"[^/]+/attachd-",
 )
 """What the names of targets begin with by default; the id of the volume follows."""
-_SUFFIX: Final = "(?:-ro|:[0-9a-f]*)?"
+_SUFFIX: Final = f"(?:-ro|-for-{_UUID}|:[0-9a-f]*)?"
 _NAME_KEYS: Final = ("target_iqn", "target_nqn", "name")
 _EXPORTED_FILE = re.compile(rf"/.*/exports/({_UUID})/({_UUID})(?: \(deleted\))?")
 _NAMESPACE = re.compile(r"nvme\d+n\d+")

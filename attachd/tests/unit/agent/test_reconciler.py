@@ -72,6 +72,40 @@ class ConnectTest(ReconcilerCase):
         self.assertEqual("ro", entry.connection_info["access_mode"])
         self.assertIsNotNone(entry.connection_info["service_uuid"])
 
+    def test_reconcile_remakes_device_whose_mode_has_changed(self):
+        attachment_id = self.attached(mode="ro")
+        self.finish_move(attachment_id)
+        states = [agent_manager_api.desired_state(CREDENTIALS, attachment_id)]
+        self.assertEqual([attachment_id], self.reconciler.list_pending(states))
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
+        (entry,) = self.entries()
+        self.assertEqual(
+            ("rw", "rw", "hidden-from-logs"),
+            (
+                entry.mode,
+                entry.connection_info["access_mode"],
+                entry.connection_info["auth_password"],
+            ),
+        )
+        self.assertEqual([], self.reconciler.list_pending(states))
+        self.assertEqual("attached", self.seen(attachment_id)[0])
+
+    def test_device_in_use_whose_mode_has_changed_is_kept(self):
+        attachment_id = self.attached(mode="ro")
+        self.finish_move(attachment_id)
+        with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+            self.reconciler.reconcile(attachment_id)
+        self.assertEqual([], self.connector.calls)
+        self.assertIn("in use", self.seen(attachment_id)[2])
+        self.reconciler.reconcile(attachment_id)
+        self.assertEqual((None, "rw"), (self.seen(attachment_id)[2], self.entries()[0].mode))
+
+    def finish_move(self, attachment_id):
+        """Change the mode as the manager does."""
+        info = {**INFO, "data": {**INFO["data"], "access_mode": "rw"}}
+        db_rows.change_attachment(attachment_id, mode="rw", connection_info=info)
+
     def test_reconcile_of_attached_does_nothing(self):
         attachment_id = self.attached()
         before = self.entries()

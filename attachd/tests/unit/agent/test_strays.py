@@ -19,6 +19,7 @@ class TargetNamesTest(unittest.TestCase):
         for name in (
             IQN,
             f"{IQN}-ro",
+            f"{IQN}-for-{OTHER}",
             f"iqn.2026-01.internal.attachd:lvm-1:{VOLUME}-ro",
             f"nqn.2026-01.internal.attachd:lvm-1:{VOLUME}:0123456789abcdef",
             f"volumes/attachd-{VOLUME}",
