@@ -337,6 +337,12 @@ class DisconnectFailed(AttachdError):
     )
 
 
+class MoveFailed(AttachdError):
+    """The backend failed to let the destination of a move write, after its source was ended."""
+
+    msg_fmt = "Attachment %(attachment_id)s only reads yet: %(reason)s Repeat finish_move."
+
+
 class InitializeConnectionFailed(AttachdError):
     """The backend failed to connect a host for one of the older calls."""
 

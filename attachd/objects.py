@@ -270,7 +270,9 @@ class Attachment(AttachdObject):
     """
 
     # 1.0: Initial version
-    VERSION = "1.0"
+    # 1.1: move_from
+    VERSION = "1.1"
+    ADDED = MappingProxyType({"move_from": "1.1"})
 
     fields = {
         "id": fields.StringField(),
@@ -291,6 +293,7 @@ class Attachment(AttachdObject):
         "expires_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "agent": fields.StringField(nullable=True),
         "device": fields.StringField(nullable=True),
+        "move_from": fields.StringField(nullable=True),
         "created_at": fields.DateTimeField(tzinfo_aware=False),
         "updated_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "volume_host": fields.StringField(nullable=True),
@@ -317,6 +320,7 @@ class Attachment(AttachdObject):
         idempotency_claim: IdempotencyClaim | None = None,
         expires_at: datetime.datetime | None = None,
         agent: str | None = None,
+        move_from: str | None = None,
     ) -> "Attachment":
         """Reserve the volume; raises what the statement in db raises.
 
@@ -328,13 +332,15 @@ class Attachment(AttachdObject):
         :param idempotency_claim: of the key of the request
         :param expires_at: when the reservation expires unless it is connected; None: never
         :param agent: the host whose agent makes the device; None: the caller does
+        :param move_from: the attachment that it takes over from; None: none
         """
-        values = cls.reservation(context, volume, instance_uuid, mode, connector, agent)
+        values = cls.reservation(context, volume, instance_uuid, mode, connector, agent, move_from)
         values["expires_at"] = expires_at
         first = None
         if idempotency_claim is not None:
             values["id"], first = idempotency_claim.resource_id, idempotency_claim.note
-        may_be_free = volume.status == "available" and not volume.multiattach
+        is_free = volume.status == "available" and not volume.multiattach
+        may_be_free = is_free and move_from is None
         row = attachments_db.reserve(
             volume.id, values, denied_rule, first, may_be_free=may_be_free
         )
@@ -349,6 +355,7 @@ class Attachment(AttachdObject):
         mode: str | None,
         connector: Mapping[str, Any] | None,
         agent: str | None,
+        move_from: str | None = None,
     ) -> dict[str, Any]:
         """Return the columns of a reservation that does not expire; see :meth:`reserve`."""
         return {
@@ -359,6 +366,7 @@ class Attachment(AttachdObject):
             "asked_mode": mode,
             "connector": connector or None,
             "agent": agent,
+            "move_from": move_from,
             "by_service": context.by_service or None,
         }
 
@@ -396,6 +404,7 @@ _EMPTY: dict[str, Any] = dict.fromkeys(
         "device",
         "attached_at",
         "updated_at",
+        "move_from",
     )
 )
 
@@ -463,7 +472,7 @@ def service_uuid(backend: str) -> str:
 
 Manifest = tuple[tuple[str, str], ...]
 
-_RAISED = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}}
+_RAISED = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}, "1.6": {"Attachment": "1.1"}}
 """With which versions of the contract (manager_api) came which of the objects."""
 
 

@@ -321,11 +321,13 @@ def action(
     policy: str | None = None,
     body: Schemas | None = None,
     status: int = 202,
+    ext_since: mv.Version | None = None,
     doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
     """Declare the handler of an action: POST of ``{name: ...}``.
 
     :param body: the schema of the value; None: any
+    :param ext_since: as of :func:`endpoint`
     :param doc: its documentation
     """
     return endpoint(
@@ -337,6 +339,7 @@ def action(
         body={} if body is None else body,
         status=status,
         action=name,
+        ext_since=ext_since,
         doc=doc,
     )
 

@@ -162,8 +162,8 @@ EXT_BASE = _ext_row(
 EXT_FENCING = _ext_row(
     1,
     1,
-    "Hosts can be fenced with proof, or drained, attachments replace others, and show their "
-    "condition.",
+    "Hosts can be fenced with proof, or drained, attachments replace others, move to other hosts, "
+    "and show their condition.",
 )
 EXT_LATEST = next(reversed(_ext_sentences))
 

@@ -34,6 +34,7 @@ TYPES: Final = (
     "disconnecting",
     DELETED,
     "fenced",
+    "move_finished",
     "connect_failed",
     "connect_unknown",
     "disconnect_failed",

@@ -345,6 +345,10 @@ attachments = sa.Table(
     # the state of its condition when it was observed last, and all that was observed; NULL: never
     sa.Column("condition_state", sa.String(16)),
     sa.Column("observed", Json),
+    # the attachment of another host that this one takes over from, as long as the move is open
+    sa.Column("move_from", Uuid),
+    # whether its export shares no connection with others; None: no driver was called
+    sa.Column("own_connection", sa.Boolean),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
@@ -354,6 +358,7 @@ attachments = sa.Table(
     sa.Index(None, "connection_key"),
     sa.Index(None, "expires_at"),
     sa.Index(None, "agent"),
+    sa.Index(None, "move_from"),
     **MARIADB_OPTIONS,
 )
 

@@ -21,7 +21,7 @@ from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.db.secrets import encryption
 from attachd.drivers.base import AccessMode, Connector
-from attachd.manager import backends, flow_runner, notify
+from attachd.manager import backends, flow_runner, moves, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ha.joint_work import Begin, VolumeWork
@@ -118,6 +118,8 @@ def attach_guard(backend: Backend, request: Request) -> Guard:
         if request.action is not Action.RESUME:
             backend.driver.check_access_mode(values["mode"])
         values |= attachment_rows.next_generation(locked.attachment)
+        if locked.attachment["move_from"] is not None:
+            values |= moves.connect_columns(backend, locked, values["mode"])
         return values | _secret_columns(backend, locked, values)
 
     return guard
@@ -195,10 +197,7 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
 def _record_granted(work: VolumeWork, answer: attachment_flows.GrantAnswer) -> None:
     granted, secrets = backends.split_secrets(answer)
     connection, row = backends.with_qos(granted, work.moved.volume), work.moved.attachment
-    row["connection_info"] = {
-        **connection,
-        "data": {**connection["data"], "access_mode": row["mode"]},
-    }
+    row["connection_info"] = backends.with_mode(connection, row["mode"])
     values = {
         "connection_info": row["connection_info"],
         "attached_at": models.now(),

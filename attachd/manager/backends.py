@@ -264,6 +264,7 @@ def export(row: db.Row) -> Export:
         row["connector"] or {},
         row["mode"] or "rw",
         provider_secrets=_provider_secrets(row, encryption.ATTACHMENTS),
+        own_connection=bool(row["own_connection"]),
     )
 
 
@@ -310,6 +311,11 @@ def with_qos(connection: ConnectionInfo, volume: db.Row) -> ConnectionInfo:
         return connection
     data = {**connection["data"], "qos_specs": scale_qos(specs, volume["size_gib"])}
     return {**connection, "data": data}
+
+
+def with_mode(connection: ConnectionInfo, mode: str) -> ConnectionInfo:
+    """Return a connection that names the mode of its host."""
+    return {**connection, "data": {**connection["data"], "access_mode": mode}}
 
 
 def scale_qos(specs: Mapping[str, str | None], size_gib: int) -> Specs:

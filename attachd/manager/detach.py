@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 
 from oslo_log import log
 
-from attachd import exception
+from attachd import exception, states
 from attachd.db import models
 from attachd.db.agents import store as agents
 from attachd.db.attachments import events
+from attachd.db.attachments import moves as moves_db
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import Guard, LockedVolume, Moved
 from attachd.db.volumes import store as volumes_db
-from attachd.manager import backends, fencing, flow_runner, notify
+from attachd.manager import backends, fencing, flow_runner, moves, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
 from attachd.manager.ha.joint_work import Begin
 from attachd.manager.ha.volume_lease import VolumeLease
-from attachd.rpc.manager_api import Proof
+from attachd.rpc.manager_api import Fencing, Proof
 from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
@@ -33,17 +34,22 @@ def detach(
     backend: Backend,
     attachment_id: str,
     volume_id: str,
-    states: Collection[str] | None = None,
+    allowed_states: Collection[str] | None = None,
 ) -> list[db.Row]:
     """Revoke the host's access and remove the attachment.
 
     The connections that the older calls opened for it are closed first.
 
-    :param states: only if it is in one of these; None: in any state
+    :param allowed_states: only if it is in one of these; None: in any state
     :returns: the rows of the volume's remaining attachments, as clients know them
     :raises: as manager_api.detach()
     """
-    guard = _in_states(states)
+    allowed = _in_states(allowed_states)
+
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        moves_db.check_may_roll_back(locked)
+        return allowed(locked)
+
     return _detach(backend, attachment_id, volume_id, guard, _no_message).remaining
 
 
@@ -52,7 +58,7 @@ def force_detach(
     attachment_id: str,
     volume_id: str,
     user_id: str | None,
-    states: Collection[str] | None = None,
+    allowed_states: Collection[str] | None = None,
 ) -> list[db.Row]:
     """Do as :func:`detach`, and store a message to the attachment's user that this user did it.
 
@@ -60,7 +66,7 @@ def force_detach(
 
     :raises: as manager_api.force_detach()
     """
-    allowed = _in_states(states)
+    allowed = _in_states(allowed_states)
     return _detach(
         backend,
         attachment_id,
@@ -84,6 +90,41 @@ def fence(backend: Backend, attachment_id: str, volume_id: str, user_id: str | N
 
     proof = _detach(backend, attachment_id, volume_id, guard, on_begin).proof
     return proof or fencing.NEVER_CONNECTED
+
+
+def finish_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
+    """Fence the source of a move, or detach it where hosts cannot be fenced; let the other write.
+
+    :param attachment_id: of the destination
+    :returns: the mode of its host
+    :raises: as manager_api.finish_move()
+    """
+    row = db.get(attachment_id, None)
+    if (source_id := row["move_from"]) is None:
+        return str(row["mode"])
+    proves = fencing.get_fencing(backend.driver) is not Fencing.NONE
+
+    def guard(locked: LockedVolume) -> Mapping[str, Any]:
+        destination = next((row for row in locked.others if row["id"] == attachment_id), None)
+        moves_db.check_may_finish(destination, source_id)
+        check_device_released(locked.attachment)
+        return {**attachment_rows.next_generation(locked.attachment), "fenced": proves}
+
+    with contextlib.suppress(exception.AttachmentNotFound):  # It has ended before.
+        _detach(backend, source_id, volume_id, guard, _no_message)
+    return moves.end_move(backend, attachment_id, volume_id)
+
+
+def check_device_released(row: db.Row) -> None:
+    """Check that no agent has the device of an attachment, which it could still write to.
+
+    :raises Conflict: one has it
+    """
+    if row["agent"] is not None and AttachmentState(row["state"]) in states.WITH_ACCESS:
+        raise exception.Conflict(
+            reason=f"Host {row['agent']} has not released the device of attachment {row['id']}. "
+            "Repeat the call."
+        )
 
 
 def finish_detach(backend: Backend, row: db.Row) -> None:
@@ -195,11 +236,11 @@ def _no_message(_row: db.Row) -> None:
     pass
 
 
-def _in_states(states: Collection[str] | None) -> Guard:
+def _in_states(allowed_states: Collection[str] | None) -> Guard:
     """Return a guard that takes an attachment over if it is in one of these states."""
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        attachment_rows.check_allowed_states(locked.attachment, states)
+        attachment_rows.check_allowed_states(locked.attachment, allowed_states)
         return attachment_rows.next_generation(locked.attachment)
 
     return guard
@@ -237,7 +278,8 @@ def _detach(
             raise _disconnect_failed(row, failure) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
-        return _Detached(attachment_rows.visible(remaining.others), proof)
+    moves.end_moves(backend, attachment_id, remaining.others)
+    return _Detached(attachment_rows.visible(remaining.others), proof)
 
 
 def _end_connections(backend: Backend, moved: Moved, lease: VolumeLease) -> list[db.Row]:

@@ -139,6 +139,11 @@ class Endpoint(_VolumeMethods):
         """See manager_api.fence()."""
         return detach.fence(self._backend, attachment_id, volume_id, context.user_id)
 
+    @expected_errors
+    def finish_move(self, _context: RequestContext, attachment_id: str, volume_id: str) -> str:
+        """See manager_api.finish_move()."""
+        return detach.finish_move(self._backend, attachment_id, volume_id)
+
     def process_pending(self, _context: RequestContext, attachment_id: str) -> None:
         """See manager_api.process_pending()."""
         recovery.process_pending(self._backend, attachment_id)

@@ -11,6 +11,7 @@ Version history of the contract:
 * 1.3: manage_volume, unmanage_volume, list_manageable, get_manageable
 * 1.4: get_reservation
 * 1.5: fence
+* 1.6: finish_move; Attachment 1.1
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -28,7 +29,7 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.5"
+VERSION = "1.6"
 
 _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     "check_attach": IntroducedIn("1.1"),
@@ -39,6 +40,7 @@ _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     ),
     "get_reservation": IntroducedIn("1.4"),
     "fence": IntroducedIn("1.5"),
+    "finish_move": IntroducedIn("1.6"),
 }
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
@@ -215,6 +217,27 @@ def fence(context: RequestContext, attachment: Attachment) -> Proof:
             context, "fence", attachment_id=attachment.id, volume_id=attachment.volume_id
         )
     return proof
+
+
+def finish_move(context: RequestContext, attachment: Attachment) -> str:
+    """End the access of the attachment that another one takes over from, and let that one write.
+
+    :param attachment: the destination; if its move is finished, nothing is done
+    :returns: the mode of its host
+    :raises AttachmentNotFound: it is deleted
+    :raises Conflict: its source cannot be ended now; nothing was done
+    :raises DisconnectFailed: the host of the source may still have access; the source is in
+        ``error_detaching``, and is tried again
+    :raises MoveFailed: the source has ended, and the destination only reads; it is tried again
+    :raises TooManyCalls: the volume or the project has too many waiting calls
+    :raises ManagerTimeout: no answer in time; the operation may continue
+    :raises Unavailable: the message could not be sent, or too many calls wait for the backend
+    """
+    with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
+        mode: str = _manager(attachment.backend).call(
+            context, "finish_move", attachment_id=attachment.id, volume_id=attachment.volume_id
+        )
+    return mode
 
 
 def process_pending(context: RequestContext, attachment: Attachment) -> None:

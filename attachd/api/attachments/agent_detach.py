@@ -81,15 +81,21 @@ def disconnect_async(
 
 
 def release_device(
-    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
+    ctx: RequestContext,
+    attachment: Attachment,
+    allowed_states: detach_guard.AllowedStates,
+    destination_id: str | None = None,
 ) -> None:
     """Have the host release a device that it may have, and wait for it.
 
+    :param destination_id: as of async_requests.withdraw()
     :raises: as :func:`disconnect`
     """
     with contextlib.suppress(_AlreadyDeleted):
         _retry_on_transition(
-            ctx, attachment, lambda current: _release_device(ctx, current, allowed_states)
+            ctx,
+            attachment,
+            lambda current: _release_device(ctx, current, allowed_states, destination_id),
         )
 
 
@@ -123,14 +129,17 @@ def _disconnect_released(
 
 
 def _release_device(
-    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
+    ctx: RequestContext,
+    attachment: Attachment,
+    allowed_states: detach_guard.AllowedStates,
+    destination_id: str | None = None,
 ) -> bool:
     """Have the host release its device; return whether it may have had one."""
     if not _may_have_device(attachment):
         return False
     # A host that is not asked to release the device would do it only with its next report.
     reconcile.check_may_wait(ctx, str(attachment.agent), attachment.volume_id)
-    _withdraw(attachment, allowed_states)
+    _withdraw(attachment, allowed_states, destination_id)
     try:
         reconcile.reconcile(ctx, attachment, _PENDING)
     except exception.AgentUnavailable as error:
@@ -145,9 +154,13 @@ def _release_device(
     return True
 
 
-def _withdraw(attachment: Attachment, allowed_states: detach_guard.AllowedStates) -> None:
+def _withdraw(
+    attachment: Attachment,
+    allowed_states: detach_guard.AllowedStates,
+    destination_id: str | None = None,
+) -> None:
     presence.check(str(attachment.agent), _FORCE_HINT % attachment.id)
-    async_requests.withdraw(attachment.id, attachment.volume_id, allowed_states)
+    async_requests.withdraw(attachment.id, attachment.volume_id, allowed_states, destination_id)
 
 
 def _detach_pending(

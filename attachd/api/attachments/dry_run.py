@@ -81,7 +81,8 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
     lifecycle.expiry_time(ctx, requested)
     agent = requested.get(agent_attach.HOST_FIELD)
     checks = _Checks()
-    for rule in (policy.CREATE, *([] if agent is None else [policy.CREATE_ON_HOST])):
+    fields = policy.RULES_OF_FIELDS
+    for rule in (policy.CREATE, *(fields[field] for field in fields if field in requested)):
         checks.run(functools.partial(ctx.authorize, rule, volume))
     if checks.refusals:
         return _answer(checks, None, [])
@@ -91,7 +92,9 @@ def check(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
         if not volume.multiattach:
             checks.run(lambda: orphan_devices.check_nowhere_else(volume.id, agent))
     server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
-    values = Attachment.reservation(ctx, volume, server, requested.get("mode"), connector, agent)
+    mode = requested.get("mode")
+    move_from = requested.get("move_from")
+    values = Attachment.reservation(ctx, volume, server, mode, connector, agent, move_from)
     denied_rule = lifecycle.sharing_denied_rule(ctx, volume)
     preview = attachments.preview(
         volume.id, values, Request(Action.RESERVE, denied_rule=denied_rule)

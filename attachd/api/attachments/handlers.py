@@ -20,6 +20,7 @@ from attachd.api.attachments import (
     dry_run,
     filters,
     lifecycle,
+    moves,
     policy,
     schema,
     view,
@@ -74,6 +75,8 @@ _DELETE_DOC = EndpointDoc(
     frozenset(deletion.QUERY_PARAMETERS),
 )
 
+
+_NO_ARGUMENTS: Final = {"type": ["object", "null"], "maxProperties": 0}
 
 _CONNECTION: Final = "connection_info"
 
@@ -131,22 +134,23 @@ def create(
 
     The answer shows the state before the connection, as the Block Storage API does.  The answer
     for a host whose agent attaches shows the state after it.  With ``instead_of`` another
-    attachment is fenced first.  With ``dry_run`` nothing is done, and the answer says whether all
+    attachment is fenced first; with ``move_from`` the new one takes over from it when the move is
+    finished.  With ``dry_run`` nothing is done, and the answer says whether all
     this is possible now.
     """
     requested = body["attachment"]
     host = requested.get("connector")
     _check_fields(ctx, requested, dry_run=is_dry_run(query))
     volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
+    requested = _resolve(ctx, volume, requested)
     if is_dry_run(query):
         return dry_run.check(ctx, volume, requested)
-    ctx.authorize(policy.CREATE, volume)
+    _authorize_create(ctx, volume, requested)
     if force_attach.FIELD in requested:
         force_attach.replace(ctx, volume, requested)
     if async_response is not None and (host or agent_attach.HOST_FIELD in requested):
         lifecycle.check_backlog(volume.project_id)
     if agent_attach.HOST_FIELD in requested:
-        ctx.authorize(policy.CREATE_ON_HOST, volume)
         return agent_attach.attach(ctx, volume, requested, idempotency_claim, async_response)
     if host and async_response is None:
         # A request that may not wait for the manager reserves nothing.
@@ -163,6 +167,17 @@ def create(
         raise
 
 
+def _resolve(ctx: RequestContext, volume: Volume, requested: dict[str, Any]) -> dict[str, Any]:
+    return moves.resolve(ctx, volume, requested) if moves.FIELD in requested else requested
+
+
+def _authorize_create(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> None:
+    ctx.authorize(policy.CREATE, volume)
+    for field, rule in policy.RULES_OF_FIELDS.items():
+        if field in requested:
+            ctx.authorize(rule, volume)
+
+
 def _check_fields(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run: bool) -> None:
     """Check what the schema of a creation does not."""
     if agent_attach.HOST_FIELD in requested:
@@ -171,6 +186,8 @@ def _check_fields(ctx: RequestContext, requested: Mapping[str, Any], *, dry_run:
         schema.check_connector(requested["connector"])
     if force_attach.FIELD in requested:
         force_attach.check_field(ctx, requested, dry_run=dry_run)
+    if moves.FIELD in requested:
+        moves.check_field(ctx, requested)
 
 
 @endpoint(
@@ -226,6 +243,30 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
         )
     attachment.complete()
     lifecycle.notify_completed(attachment, before)
+
+
+@action(
+    ACTION,
+    "finish_move",
+    since=mv.NEW_ATTACH,
+    policy=policy.MOVE,
+    body=_NO_ARGUMENTS,
+    status=200,
+    ext_since=mv.EXT_FENCING,
+    doc=lifecycle.DOC,
+)
+def finish_move(
+    ctx: RequestContext, attachment_id: str, request: webob.Request
+) -> dict[str, view.Detail]:
+    """Finish the move to this attachment: the access of its source ends, and its host may write.
+
+    The agent of the source's host removes the device first, if there is one; otherwise the source
+    is fenced.  A repeated request goes on.
+    """
+    attachment = Attachment.get(ctx, attachment_id)
+    ctx.authorize(policy.MOVE, attachment)
+    moves.finish(ctx, request, attachment)
+    return view.show(ctx, Attachment.get(ctx, attachment_id))
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE_DOC)

@@ -25,7 +25,7 @@ from attachd.api.volumes import policy as volume_policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import models
-from attachd.db.attachments import async_requests, connect_rules, duplicates
+from attachd.db.attachments import async_requests, connect_rules, duplicates, moves
 from attachd.db.attachments import queries as attachment_queries
 from attachd.db.types import store as types
 from attachd.objects import Attachment, Volume
@@ -73,7 +73,11 @@ def get_or_create(
         idempotency_claim,
         expires_at,
         agent,
+        requested.get("move_from"),
     )
+    if made.move_from is not None:
+        ends = moves.ends(made.move_from, made.id)
+        notifications.volume("attach.move.start", volume.id, move=ends)
     if idempotency_claim is not None:
         idempotency_claim.held = True
     return made

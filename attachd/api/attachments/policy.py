@@ -10,10 +10,14 @@ COMPLETE = "volume:attachment_complete"
 DELETE = "volume:attachment_delete"
 OVERRIDE = "volume:attachment_delete_override"
 FORCE = "volume:attachment_delete_force"
+MOVE = "volume:attachment_move"
 SHOW = "volume:attachment_get"
 LIST = "volume:attachment_get_all"
 BOOTABLE = "volume:multiattach_bootable_volume"
 CONNECTION_INFO = "volume:attachment_connection_info"
+
+RULES_OF_FIELDS = {"host": CREATE_ON_HOST, "move_from": MOVE}
+"""Fields of a creation that need another rule besides CREATE."""
 
 RULES = [
     policy.rule(
@@ -73,6 +77,13 @@ RULES = [
         "Delete an attachment in any state, without asking Compute. The caller is recorded and "
         "its owner gets a message.",
         "DELETE /attachments/{attachment_id}",
+    ),
+    policy.rule(
+        MOVE,
+        policy.MEMBER,
+        "Move an attachment to another host, and finish the move, which ends its access.",
+        "POST /attachments",
+        "POST /attachments/{attachment_id}/action (finish_move)",
     ),
     policy.rule(
         SHOW,

@@ -34,6 +34,8 @@ _CREATE: Final[dict[str, Schema]] = {
     "host": HOST,
     # attachd 1.1; refused without it, see fencing/force_attach.py
     "instead_of": _UUID,
+    # attachd 1.1; refused without it, see moves.py
+    "move_from": _UUID,
 }
 _MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
 _CONNECT: Final[dict[str, Schema]] = {"connector": {"type": "object", "minProperties": 1}}

@@ -74,6 +74,9 @@ class ExtDetail(Detail):
     :ivar shared_connections_by_attachment: ids of others that use the same connection between
         host and backend, as far as the caller may see them
     :ivar condition: how well its host reaches the volume; null unless it is attached
+    :ivar move_from: the attachment that it takes over from, until that move is finished, or null
+    :ivar one_writer: whether its host only reads until then; null: it does not move, or is not
+        connected
     """
 
     project_id: str
@@ -86,6 +89,8 @@ class ExtDetail(Detail):
     device: str | None
     shared_connections_by_attachment: list[str]
     condition: NotRequired[Annotated[Condition | None, mv.EXT_FENCING]]
+    move_from: NotRequired[Annotated[str | None, mv.EXT_FENCING]]
+    one_writer: NotRequired[Annotated[bool | None, mv.EXT_FENCING]]
 
 
 LIST_EXTRAS: Final = {
@@ -213,22 +218,37 @@ def _with_ext_fields(
     ]
 
 
+def _is_one_writer(row: Row) -> bool | None:
+    if row["move_from"] is None or not row["connection_info"]:
+        return None
+    return bool(row["mode"] == "ro")
+
+
 class _Observed(TypedDict, total=False):
-    """The field that attachd 1.1 adds to an attachment, if the request asks for it."""
+    """The fields that attachd 1.1 adds to an attachment, if the request asks for it."""
 
     condition: Condition | None
+    move_from: str | None
+    one_writer: bool | None
 
 
 def _list_observed(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, _Observed]:
     if ctx.ext_version is None or ctx.ext_version < mv.EXT_FENCING:
         return {}
-    shown: dict[str, _Observed] = {row["id"]: {"condition": None} for row in rows}
+    shown: dict[str, _Observed] = {
+        row["id"]: {
+            "condition": None,
+            "move_from": row["move_from"],
+            "one_writer": _is_one_writer(row),
+        }
+        for row in rows
+    }
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
     known = {row["id"]: row["observed"] for row in attached if "observed" in row}
     if len(known) < len(attached):
         known = conditions.list_of_attachments([row["id"] for row in attached])
     for attachment_id, condition in known.items():
-        shown[attachment_id] = {"condition": condition or conditions.NOT_OBSERVED}
+        shown[attachment_id]["condition"] = condition or conditions.NOT_OBSERVED
     return shown
 
 
@@ -331,6 +351,7 @@ _DETAIL = (
     "error",
     "agent",
     "device",
+    "move_from",
 )
 
 

@@ -14,16 +14,17 @@ Row = Mapping[str, Any]
 
 _DETAILS: Final = ("host", "instance_uuid", "user_id", "request_id", "global_request_id")
 _INTERNALS: Final = ("agent", "process", "error")
-_OF_TYPES: Final = ("proof", "condition")
-"""Fields of events of some types only."""
+_OF_TYPES: Final = ("proof", "condition", "move_from")
+"""Fields of some events only."""
 _STATES: Final = MappingProxyType(
     {
         events.DETACH_REFUSED: AttachmentState.ATTACHED,
         events.FENCED: AttachmentState.DISCONNECTING,
         events.CONDITION_CHANGED: AttachmentState.ATTACHED,
+        events.MOVE_FINISHED: AttachmentState.ATTACHED,
     }
 )
-"""The states of an attachment after events that are not named after one."""
+"""The states of an attachment after events that are not named after one, unless they have it."""
 
 
 class Step(TypedDict):
@@ -67,7 +68,7 @@ class Event(TypedDict):
     :ivar revision: its number among all events; null: not assigned yet
     :ivar type: the new state: "reserved", "connecting", "connected", "attached", "withdrawing",
         "detach_refused", "disconnecting", "deleted", "fenced", "connect_failed",
-        "connect_unknown" or "disconnect_failed"; or "condition_changed"
+        "connect_unknown" or "disconnect_failed"; or "condition_changed" or "move_finished"
     :ivar status: the attachment's status after the change
     :ivar occurred_at: time of the change
     :ivar began_at: time when the work began that led to it; null: it took no time
@@ -79,6 +80,7 @@ class Event(TypedDict):
     :ivar error: of the backend or the agent
     :ivar proof: of type "fenced": what the backend has shown of the host's access
     :ivar condition: of type "condition_changed": how well the host reaches the volume
+    :ivar move_from: the attachment that this one takes over from, while a move is open
     """
 
     revision: int | None
@@ -101,6 +103,7 @@ class Event(TypedDict):
     error: NotRequired[str | None]
     proof: NotRequired[Proof]
     condition: NotRequired[EventCondition]
+    move_from: NotRequired[str]
 
 
 def event(row: Row, *, internals: bool) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def event(row: Row, *, internals: bool) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("revision", "type", "attachment_id", "volume_id")},
         "project_id": row["project_id"],
-        "status": status(row["type"]),
+        "status": status(row["type"], details.get("state")),
         "occurred_at": row["created_at"],
         "began_at": details.get("began_at"),
         "seconds": details.get("seconds"),
@@ -124,9 +127,12 @@ def event(row: Row, *, internals: bool) -> dict[str, Any]:
     }
 
 
-def status(type_: str) -> str:
-    """Return the status of an attachment after an event."""
+def status(type_: str, state: str | None = None) -> str:
+    """Return the status of an attachment after an event.
+
+    :param state: that the event has, for one that may happen in several
+    """
     if type_ == events.DELETED:
         return events.DELETED
-    state = _STATES.get(type_)
-    return (state or AttachmentState(type_)).wire
+    known = AttachmentState(state) if state else _STATES.get(type_)
+    return (known or AttachmentState(type_)).wire

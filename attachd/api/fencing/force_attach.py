@@ -5,7 +5,7 @@ The new attachment is made after the backend has proved that the old one's host 
 more: at no moment may both write.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attachd import exception, notifications
@@ -74,13 +74,15 @@ def _find(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
         raise _invalid(requested, f"It is an attachment of volume {old.volume_id}.")
     if old.kind != AttachmentKind.ATTACHMENT:
         raise _not_fenced(old, "It was made by os-attach: fence its host, or detach the volume.")
-    _check_alone_on_host(old)
+    rows = attachment_queries.list_of_volumes([old.volume_id])[old.volume_id]
+    if old.move_from is not None or any(row["move_from"] == old.id for row in rows):
+        raise _not_fenced(old, "It is one end of a move: finish that, or roll it back.")
+    _check_alone_on_host(old, rows)
     return old
 
 
-def _check_alone_on_host(old: Attachment) -> None:
+def _check_alone_on_host(old: Attachment, rows: Sequence[Mapping[str, Any]]) -> None:
     """Check that its host has no other attachment of the volume, whose access may be the same."""
-    rows = attachment_queries.list_of_volumes([old.volume_id])[old.volume_id]
     others = [row["id"] for row in rows if row["host"] == old.host and row["id"] != old.id]
     if old.host is not None and others:
         raise _not_fenced(

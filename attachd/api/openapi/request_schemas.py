@@ -7,7 +7,7 @@ ECMA 262, which JSON Schema uses.
 
 from collections.abc import Mapping, Sequence
 import re
-from typing import Any
+from typing import Any, Final
 
 from attachd.api import endpoint, idempotency
 from attachd.api import microversions as mv
@@ -48,23 +48,24 @@ def _in_url(name: str, schema: Schema) -> Schema:
 
 
 def _version_header(routes: Sequence[Endpoint], version: mv.Version) -> Schema:
-    ext_since = routes[0].ext_since
+    # Of several actions some may be of the Block Storage API.
+    ext_since = min((route.ext_since or _ANY for route in routes), default=_ANY)
     plain = mv.RequestedVersions(version).header()
     others = [
         mv.RequestedVersions(version, ext_version).header()
-        for ext_version in _ext_versions_since(ext_since)
+        for ext_version in mv.ext_versions()
+        if ext_version >= ext_since
     ]
     return {
         "name": mv.HEADER,
         "in": "header",
         "required": True,
         "description": "The microversion of this document, and the version of attachd's own API.",
-        "schema": {"enum": others if ext_since else [plain, *others]},
+        "schema": {"enum": [plain, *others] if ext_since == _ANY else others},
     }
 
 
-def _ext_versions_since(first: mv.Version | None) -> list[mv.Version]:
-    return [version for version in mv.ext_versions() if first is None or version >= first]
+_ANY: Final = mv.Version(0, 0)
 
 
 def _headers(routes: Sequence[Endpoint]) -> list[Schema]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
-from attachd.db.attachments import connect_rules, duplicates
+from attachd.db.attachments import connect_rules, duplicates, moves
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
 from attachd.db.attachments.connect_rules import Action, Request
@@ -77,6 +77,7 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
         current = locked.attachment
         duplicates.check_not_requested(current, AttachmentState.DISCONNECTING)
         attachment_rows.check_allowed_states(current, states)
+        moves.check_may_roll_back(locked)
         return attachment_rows.next_generation(current)
 
     _request(attachment_id, volume_id, Event.DISCONNECT, guard)
@@ -98,13 +99,20 @@ def fence(attachment_id: str, volume_id: str) -> None:
     _request(attachment_id, volume_id, Event.DISCONNECT, guard)
 
 
-def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> None:
+def withdraw(
+    attachment_id: str,
+    volume_id: str,
+    states: Collection[str] | None = None,
+    destination_id: str | None = None,
+) -> None:
     """Request that an agent removes the device of an attachment, before anything else.
 
     An agent that creates the device at the moment can no longer report it.
 
     :param states: only if it is in one of these; None: in any state
+    :param destination_id: only if the attachment moves to this one; None: in any case
     :raises AttachmentNotFound: it does not exist any more
+    :raises Conflict: it is one end of a move that is rolled back, or can no longer be
     :raises InvalidTransition: it is in another state, or in one without a device, or has no agent
     """
 
@@ -114,6 +122,11 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
         attachment_rows.check_allowed_states(current, states)
         if current["agent"] is None:
             raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
+        if destination_id is None:
+            moves.check_may_roll_back(locked)
+        else:
+            destination = moves.find_destination(attachment_id, locked.others)
+            moves.check_may_finish(destination, attachment_id)
         return {**attachment_rows.next_generation(current), "error": None}
 
     _request(attachment_id, volume_id, Event.WITHDRAW, guard)

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from attachd import exception, multiattach, states
 from attachd.conf import CONF
 from attachd.db import host_fences, models
-from attachd.db.attachments import duplicates
+from attachd.db.attachments import duplicates, moves
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.rows import LockedVolume, Row
 from attachd.db.engine import session
@@ -111,15 +111,16 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     """Decide whether a row may hold its volume or connect it, beside the volume's other rows.
 
     The first check that fails decides the error: the host's fence, and its drain if the row has no
-    connection yet; the same connect again; other holders, unless the volume is multiattach; the
-    volume's status; policy on sharing; the access mode; the limits.  Recovery finishes what was
-    decided before, so it skips holders, status and policy.
+    connection yet; the same connect again; the other end of a move; other holders, unless the
+    volume is multiattach; the volume's status; policy on sharing; the access mode; the limits.
+    Recovery finishes what was decided before, so it skips holders, status and policy.
 
     :param locked: with ``type_specs`` of the volume; ``attachment`` is the row as it is, or as it
         is going to be stored
     :raises HostFenced: an administrator has fenced the host, or drained it (HostDrained)
     :raises AlreadyConnected: the same host is connected already
     :raises ConnectorConflict: the attachment connects another host
+    :raises AttachmentNotFound, Conflict: the attachment that is to move cannot
     :raises VolumeNotAvailable, NotMultiattach, InvalidVolume: the volume has another holder; the
         class depends on the action, as the Block Storage API does
     :raises VolumeNotAvailable, Conflict, InvalidVolume: the volume's status does not allow it
@@ -134,6 +135,9 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
             is_new = AttachmentState(locked.attachment["state"]) not in states.CONNECTOR_FIXED
             host_fences.check_in(locked.connection, connector.get("host"), is_new=is_new)
         duplicates.check_connector(locked.attachment, connector)
+    if locked.attachment.get("move_from"):
+        is_new = request.action is Action.RESERVE
+        moves.check(locked, connector or locked.attachment.get("connector"), is_new=is_new)
     if request.action is Action.INITIALIZE:
         host, user_id = (connector or {}).get("host"), locked.attachment["user_id"]
         parent = find_parent(locked.volume, locked.others, host, user_id)
@@ -175,6 +179,7 @@ def other_holders(locked: LockedVolume, request: Request) -> list[Row]:
 
     A connect that surely failed holds nothing.  Of the others, these belong to the same consumer:
 
+    * the source of its move, and the destination;
     * the attachments of the same server: it has two while it moves to another host.  If it has
       more of a multiattach volume, some of them are for another purpose, and all rows count.
       CONNECT_EXCLUSIVE counts also the server's connections, of an ordinary volume;
@@ -182,7 +187,7 @@ def other_holders(locked: LockedVolume, request: Request) -> list[Row]:
       :func:`_others_of_connection` and :func:`_others_of_legacy_attachment`.
     """
     volume, current = locked.volume, locked.attachment
-    rows = attachment_rows.holding(locked.others)
+    rows = attachment_rows.of_others(current, attachment_rows.holding(locked.others))
     if request.action is Action.INITIALIZE:
         return _others_of_connection(volume, current, rows, request.connector or {})
     if request.action is Action.RECORD:
@@ -368,8 +373,8 @@ def _read_only_reason(volume: Row, current: Row, others: Sequence[Row]) -> str:
 def _other_writers(volume: Row, current: Row, others: Sequence[Row]) -> list[Row]:
     writers = [
         row
-        for row in attachment_rows.holding(others)
-        if row["mode"] == "rw"
+        for row in attachment_rows.of_others(current, attachment_rows.holding(others))
+        if attachment_rows.may_write(row)
         and row["id"] != current.get("parent_id")
         and current["id"] not in {row["id"], row["parent_id"]}
     ]
@@ -450,13 +455,16 @@ def _check_limit_of_type(volume: Row, rows: Sequence[Row]) -> None:
 def _count_consumers(rows: Sequence[Row]) -> int:
     """Count servers, and hosts without one; a user's hold and connection are of one of them.
 
-    A server counts once while it moves, with two attachments; each further one counts.
+    A server counts once while it moves, with two attachments; each further one counts.  So does a
+    host without a server whose attachment moves.
     """
     attached = attachment_rows.holding(attachment_rows.visible(rows))
     connections = attachment_rows.holding(attachment_rows.of_kind(rows, AttachmentKind.CONNECTION))
     unused = [row for row in connections if row["parent_id"] is None]
     holds = attachment_rows.of_kind(rows, AttachmentKind.HOLD)
-    servers = Counter(row.get("instance_uuid") or row["id"] for row in attached)
+    servers = Counter(
+        row.get("instance_uuid") or row.get("move_from") or row["id"] for row in attached
+    )
     users = {row["user_id"] for row in (*holds, *unused)}
     return sum(max(1, number - 1) for number in servers.values()) + sum(
         max(len(attachment_rows.of_user(holds, user)), len(attachment_rows.of_user(unused, user)))

@@ -47,12 +47,14 @@ _UNFINISHED: Final = frozenset(
 _FAILED: Final = frozenset({AttachmentState.CONNECT_FAILED, AttachmentState.CONNECT_UNKNOWN})
 """States after a connect that did not succeed: the same request tries again."""
 
-_COMPARED: Final = ("project_id", "user_id", "instance_uuid", "asked_mode", "connector")
+_COMPARED: Final = (
+    *("project_id", "user_id", "instance_uuid", "asked_mode", "move_from", "connector"),
+)
 
 _UNFINISHED_AT_AGENT: Final = _UNFINISHED | {AttachmentState.ATTACHED}
 """The same with an agent, which completes the attachment before the caller knows its id."""
 
-_COMPARED_AT_AGENT: Final = ("project_id", "user_id", "instance_uuid", "asked_mode", "agent")
+_COMPARED_AT_AGENT: Final = (*_COMPARED[:-1], "agent")
 """What a host reports of itself may change while it restarts; its name does not."""
 
 
@@ -62,15 +64,15 @@ def find_duplicate(
     """Return the attachment that an earlier run of a request created, if that is certain.
 
     It is certain where the same user asks for the same server and exactly the same connector,
-    while that attachment is not completed. Without a server two requests may be intended, and
-    without a connector: a server that moves, or is resized, has a second attachment reserved. That
-    is another request of its user, with another global request id. An agent completes by itself,
-    and needs no second attachment at the same host.
+    while that attachment is not completed. Without a server two requests may be intended, unless
+    both move the same attachment, and without a connector: a server that moves, or is resized, has
+    a second attachment reserved. That is another request of its user, with another global request
+    id. An agent completes by itself, and needs no second attachment at the same host.
 
     :param new: the row that would be stored
     :param rows: of the volume, under its lock
     """
-    if not new.get("instance_uuid"):
+    if not new.get("instance_uuid") and not new.get("move_from"):
         return None
     if not new.get("connector"):
         return _find_same_reservation(connection, new, rows)

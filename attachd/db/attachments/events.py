@@ -36,12 +36,14 @@ DETACH_REFUSED: Final = "detach_refused"
 DELETED: Final = "deleted"
 FENCED: Final = "fenced"
 CONDITION_CHANGED: Final = "condition_changed"
+MOVE_FINISHED: Final = "move_finished"
 TYPES: Final = (
     *(state.value for state in AttachmentState),
-    *(DETACH_REFUSED, DELETED, FENCED, CONDITION_CHANGED),
+    *(DETACH_REFUSED, DELETED, FENCED, CONDITION_CHANGED, MOVE_FINISHED),
 )
 """The types of events: a state of the attachment; detach refused by its host; deleted; fenced: its
-host has no access any more, and the event has the proof; or another condition."""
+host has no access any more, and the event has the proof; another condition; or its move is
+finished: the other host's access has ended, and the event has the state of the attachment."""
 
 BATCH = 500
 """The number of events that get their revisions in one transaction."""
@@ -126,6 +128,16 @@ def list_proofs(attachment_ids: Collection[str], volume_id: str | None = None) -
         return {row[0]: row[1]["proof"] for row in connection.execute(statement)}
 
 
+@retried
+def has_moved(attachment_id: str) -> bool:
+    """Return whether an attachment has an event of a finished move."""
+    statement = sa.select(_EVENTS.c.id).where(
+        _EVENTS.c.attachment_id == attachment_id, _EVENTS.c.type == MOVE_FINISHED
+    )
+    with session.reader() as connection:
+        return connection.execute(statement.limit(1)).first() is not None
+
+
 class _Thread(threading.local):
     collected: list[Row] | None = None
 
@@ -171,7 +183,7 @@ def _details(row: Mapping[str, Any], error: str | None) -> Row:
     return {name: value for name, value in known.items() if value is not None}
 
 
-_ROW_DETAILS: Final = {"host": "host", "instance_uuid": "instance_uuid", "agent": "agent"}
+_ROW_DETAILS: Final = {name: name for name in ("host", "instance_uuid", "agent", "move_from")}
 _CONTEXT_DETAILS: Final = ("user_id", "request_id", "global_request_id")
 
 

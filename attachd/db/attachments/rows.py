@@ -143,6 +143,18 @@ def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
     return [row for row in connections if reach & {row["id"], row["parent_id"]}]
 
 
+def of_others(current: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that are not at the other end of a row's move; see moves.py."""
+    ends = {current.get("move_from"), current.get("id")} - {None}
+    return [row for row in rows if not ends & {row["id"], row.get("move_from")}]
+
+
+def may_write(row: Row) -> bool:
+    """Return whether the host of a row may write, now or at the end of its move."""
+    waits = row.get("move_from") and row.get("own_connection")
+    return bool(waits or row["mode"] == "rw")
+
+
 def describe(row: Row) -> str:
     """Describe a row in a message, so that its reader can act on it."""
     if row["kind"] == AttachmentKind.HOLD:

@@ -16,9 +16,10 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db import models
+from attachd.db.attachments import moves as moves_db
 from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as volumes_db
-from attachd.manager import attach, detach, notify, telemetry, volumes
+from attachd.manager import attach, detach, moves, notify, telemetry, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
 from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
@@ -160,12 +161,14 @@ def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
     member_id = backend.membership.id
     volume_rows = volumes_db.list_recoverable(backend.host, member_id)
     attachment_rows = attachments_db.list_recoverable(backend.host, member_id)
+    destinations = moves_db.list_unfinished(backend.host, member_id)
     pending = [
         *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
         *(
             PendingWork(row["volume_id"], row, _attachment_work(backend, row))
             for row in attachment_rows
         ),
+        *(PendingWork(row["volume_id"], row, _move_work(backend, row)) for row in destinations),
     ]
     backoff.retain({work.row_id for work in pending})
     return pending
@@ -190,6 +193,10 @@ def _attachment_work(backend: Backend, row: attachments_db.Row) -> Callable[[], 
         AttachmentState.CONNECT_UNKNOWN: detach.undo_connect,
     }.get(row["state"], detach.finish_detach)
     return functools.partial(finish, backend, row)
+
+
+def _move_work(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
+    return functools.partial(moves.end_move, backend, row["id"], row["volume_id"])
 
 
 def process_pending(backend: Backend, attachment_id: str) -> None:

@@ -55,6 +55,7 @@ CAME: Mapping[str, Mapping[str, Taken]] = {
     },
     "1.4": {"get_reservation": Taken("volume_id")},
     "1.5": {"fence": Taken("attachment_id volume_id")},
+    "1.6": {"finish_move": Taken("attachment_id volume_id")},
 }
 
 INTRODUCED = {
@@ -63,7 +64,7 @@ INTRODUCED = {
     "get_log_levels": IntroducedIn("1.2"),
     **{
         name: IntroducedIn("1.2")
-        for came in ("1.1", "1.2", "1.3", "1.4", "1.5")
+        for came in ("1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
         for name in CAME[came]
     },
 }
@@ -77,7 +78,8 @@ def _made_up() -> Mapping[str, Mapping[str, Taken]]:
     first["attach"] = attach._replace(optional="")
     first["terminate_connections"] = terminate._replace(optional="")
     later = {"terminate_connections": terminate, "get_log_levels": log_levels}
-    later = {**later, **CAME["1.1"], **CAME["1.2"], **CAME["1.3"], **CAME["1.4"], **CAME["1.5"]}
+    for version in ("1.1", "1.2", "1.3", "1.4", "1.5", "1.6"):
+        later |= CAME[version]
     return {"1.0": first, "1.1": {"attach": attach}, "1.2": later}
 
 
@@ -122,6 +124,7 @@ def requests():
         yield functools.partial(detach, WHO, attachment, states)
     yield functools.partial(manager_api.process_pending, WHO, attachment)
     yield functools.partial(manager_api.fence, WHO, attachment)
+    yield functools.partial(manager_api.finish_move, WHO, attachment)
     for multiattach, rules in ((False, ("",)), (True, ("", "a:rule"))):
         volume = _volume(multiattach=multiattach)
         for denied_rule in rules:
@@ -170,6 +173,9 @@ class ContractsTest(_Case):
             self.enterContext(
                 mock.patch.multiple(manager_api, VERSION=self.version, _INTRODUCED=self.introduced)
             )
+            raised = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}}
+            raised[self.version] = dict(objects.newest_manifest())
+            self.enterContext(mock.patch.object(objects, "_RAISED", raised))
 
     def test_message_to_older_manager_is_understood_or_refused(self):
         for version in self.history:

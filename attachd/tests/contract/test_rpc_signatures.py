@@ -27,6 +27,7 @@ FINGERPRINTS = {
     "1.3": "b04cd948e6f5a4b7f56f79051c4e99e0",
     "1.4": "450307f8f9f33144c95b3be431639961",
     "1.5": "cdbb713e875254128e2c1a2005201c4c",
+    "1.6": "1cacf74c5176cff5fe8422753632c2cc",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)

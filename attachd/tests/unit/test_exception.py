@@ -83,6 +83,7 @@ CODES = {
     "Unavailable": 503,
     "TakenOver": 503,
     "ManagerTimeout": 504,
+    "MoveFailed": 500,
     "AttachmentInUse": 409,
     "HostDrained": 409,
     "HostFenced": 409,

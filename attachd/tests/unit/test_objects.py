@@ -33,6 +33,7 @@ ROW = {
     "error": None,
     "agent": "compute-1",
     "device": "/dev/sdb",
+    "move_from": None,
     "attached_at": WHEN,
     "created_at": WHEN,
     "updated_at": None,
@@ -244,7 +245,7 @@ class ManifestsTest(unittest.TestCase):
 
 # A change of fields gets a new VERSION, a line in the class's history, and its fingerprint here.
 FINGERPRINTS = {
-    "Attachment": "1.0-b2e0e943d073bab3125d40e67a1109d2",
+    "Attachment": "1.1-b7466c2e9291289186b209e4d1ceb1e8",
     "Volume": "1.0-f76de25306aaa5b1d59b9494b9b36759",
 }
 

@@ -95,6 +95,7 @@ class AttachTest(backends.BackendCase):
         row = db_rows.get_attachment(self.attachment_id)
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         expected |= {"secret": row["secret"], "provider_secrets": {}}
+        expected["own_connection"] = False
         self.assertEqual(expected, vars(handed.export))
 
     def test_attach_readonly_volume_grants_ro(self):

@@ -212,7 +212,7 @@ class LiveExportsTest(unittest.TestCase):
     def test_live_exports_lists_only_attachments_with_access(self):
         held = [
             {"id": state.value, "state": state.value, "connector": CONNECTOR, "mode": None,
-             "secret": None, "provider_secrets": None}
+             "secret": None, "provider_secrets": None, "own_connection": None}
             for state in AttachmentState
         ]  # fmt: skip
         found = [export.attachment_id for export in backends.live_exports(held)]

@@ -48,17 +48,17 @@ class GetOrCreateTest(Case):
     def test_get_or_create_passes_request_and_denied_rule(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
         self.Attachment.reserve.assert_called_with(
-            self.ctx, self.volume, None, "ro", "a:rule", None, None, None, None
+            self.ctx, self.volume, None, "ro", "a:rule", None, None, None, None, None
         )
         self.make(instance_uuid="i", connector={"host": "h"})
         self.Attachment.reserve.assert_called_with(
-            self.ctx, self.volume, "i", None, "a:rule", {"host": "h"}, None, None, None
+            self.ctx, self.volume, "i", None, "a:rule", {"host": "h"}, None, None, None, None
         )
 
     def test_get_or_create_passes_agent(self):
         requested = {"connector": {"host": "h"}}
         lifecycle.get_or_create(self.ctx, self.volume, requested, None, "h")
-        self.assertEqual("h", self.Attachment.reserve.call_args.args[-1])
+        self.assertEqual("h", self.Attachment.reserve.call_args.args[-2])
 
     def test_get_or_create_of_read_only_volume_for_writing_is_refused(self):
         refusal = exception.InvalidVolumeAttachMode(volume_id="v", reason="x")

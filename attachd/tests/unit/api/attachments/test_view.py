@@ -39,6 +39,7 @@ def row(**values):
         "connector": None,
         "host": None,
         "mountpoint": None,
+        "move_from": None,
         **values,
     }
 

@@ -15,9 +15,10 @@ class ViewTest(unittest.TestCase):
         self.assertEqual("attached", found["detach_refused"])
         self.assertEqual("attaching", found["connected"])
         self.assertEqual("error_detaching", found["disconnect_failed"])
+        self.assertEqual("attaching", view.status("move_finished", "connected"))
 
     def test_event_has_declared_fields(self):
-        declared = set(view.Event.__annotations__) - {"proof", "condition"}
+        declared = set(view.Event.__annotations__) - {"proof", "condition", "move_from"}
         internal = {"agent", "process", "error"}
         self.assertEqual(declared, set(view.event(ROW, internals=True)))
         self.assertEqual(declared - internal, set(view.event(ROW, internals=False)))

@@ -27,6 +27,7 @@ def row(**values):
         "kind": "attachment",
         "state": "connected",
         "agent": None,
+        "move_from": None,
         **WANTED,
         **values,
     }

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attachments that move to another host: what their rows allow, and the end of a move.
+
+The *destination* is a row whose ``move_from`` is the id of the *source*, an attachment of the same
+volume on another host.  Both are one consumer of the volume (connect_rules.py).  Where the driver
+can switch modes, the destination only reads as long as the source is there.  When the row of the
+source is gone its host has no access any more, in whichever way that has come: then a manager lets
+the destination write, and its ``move_from`` is cleared.  So the rows alone say how far a move is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.attachments import duplicates, events, statements
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments.rows import LockedVolume, Row
+from attachd.db.cluster import leases
+from attachd.db.cluster.leases import Lease
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+from attachd.db.secrets import encryption
+from attachd.states import ESTABLISHED, AttachmentKind
+
+_ATTACHMENTS = models.attachments
+
+
+def ends(source_id: str, destination_id: str) -> dict[str, str]:
+    """Return both ends of a move, for notifications."""
+    return {"move_from": source_id, "attachment_id": destination_id}
+
+
+def find_source(current: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
+    """Return the source of a destination; None: the row is none, or its source is gone.
+
+    :param rows: the other rows of the volume
+    """
+    move_from = current.get("move_from")
+    return next((row for row in rows if row["id"] == move_from), None) if move_from else None
+
+
+def find_destination(row_id: str, rows: Sequence[Row]) -> Row | None:
+    """Return the destination of a source, among the other rows of its volume."""
+    return next((row for row in rows if row.get("move_from") == row_id), None)
+
+
+def check(locked: LockedVolume, connector: Mapping[str, Any] | None, *, is_new: bool) -> None:
+    """Check that an attachment may move to a host, if the row is a destination.
+
+    :param connector: of that host; None: it is not known yet
+    :param is_new: the row is not stored yet, so its source has to be there
+    :raises Conflict: the source cannot be moved, or not to this host
+    """
+    current, source = locked.attachment, find_source(locked.attachment, locked.others)
+    if not current.get("move_from"):
+        return
+    if source is None:
+        if is_new:
+            raise exception.AttachmentNotFound(attachment_id=current["move_from"])
+        return
+    if is_new:
+        _check_source(source, find_destination(source["id"], locked.others))
+    if connector and _is_same_host(source, connector):
+        raise _immovable(source, f"it is on host {source['host']} already")
+
+
+def _check_source(source: Row, destination: Row | None) -> None:
+    reason = ""
+    if source["kind"] != AttachmentKind.ATTACHMENT:
+        reason = "it was made by os-attach"
+    elif source["state"] not in ESTABLISHED or not source["connector"]:
+        reason = f"it is {source['state']}, and no host has access by it that stays"
+    elif source["move_from"]:
+        reason = "it is the destination of a move itself; finish that first"
+    elif destination is not None:
+        reason = (
+            f"it moves to host {destination['host']} already, by attachment {destination['id']}: "
+            "finish that move, or delete that attachment"
+        )
+    if reason:
+        raise _immovable(source, reason)
+
+
+def _is_same_host(source: Row, connector: Mapping[str, Any]) -> bool:
+    """Return whether two connectors have any name of a host in common."""
+    stored, requested = map(duplicates.host_names, (source["connector"] or {}, connector))
+    return any(stored[key] & requested[key] for key in stored.keys() & requested.keys())
+
+
+def _immovable(source: Row, reason: str) -> exception.Conflict:
+    return exception.Conflict(reason=f"Attachment {source['id']} cannot be moved: {reason}.")
+
+
+def check_may_finish(destination: Row | None, source_id: str) -> None:
+    """Check that the access of a source may be ended for its destination.
+
+    :raises Conflict: the destination is no longer one, or its host has no access
+    """
+    if destination is None or destination["move_from"] != source_id:
+        raise exception.Conflict(
+            reason=f"Attachment {source_id} was not ended: its move was rolled back."
+        )
+    if destination["state"] not in ESTABLISHED:
+        raise exception.Conflict(
+            reason=f"Attachment {source_id} was not ended: the destination of its move, "
+            f"attachment {destination['id']}, is {destination['state']}. Connect it first, or "
+            "delete it."
+        )
+
+
+def check_may_roll_back(locked: LockedVolume) -> None:
+    """Check that deleting a row does not leave its consumer without the volume.
+
+    :raises Conflict: the row is a destination, and the access of its source is being ended
+    """
+    row, source = locked.attachment, find_source(locked.attachment, locked.others)
+    if row["state"] not in ESTABLISHED or source is None:
+        return
+    if source["state"] not in ESTABLISHED:
+        raise exception.Conflict(
+            reason=f"Attachment {row['id']} is kept: the access of its source, attachment "
+            f"{source['id']} of host {source['host']}, is being ended, so the move can no longer "
+            "be rolled back. Finish it with finish_move; or an administrator deletes this "
+            "attachment by force."
+        )
+
+
+FINISHED: Final = events.MOVE_FINISHED
+
+
+@retried
+def finish(row: Row, values: Mapping[str, Any], lease: Lease) -> None:
+    """Store that the move of a destination has ended, and record an event.
+
+    :param row: as it was read under the lease; updated
+    :param values: columns to store: its mode, and its connection if that was granted again
+    :param lease: of the volume; it is kept
+    :raises TakenOver: another process works on the volume by now
+    :raises InvalidTransition: the row has changed
+    """
+    stored = {**values, "move_from": None, "updated_at": models.now()}
+    with session.writer() as connection:
+        volume = attachment_rows.lock_volume(connection, row["volume_id"])
+        leases.acquire(connection, volume, lease)  # only checks it: it is held
+        changed = connection.execute(
+            sa.update(_ATTACHMENTS)
+            .where(
+                _ATTACHMENTS.c.id == row["id"],
+                _ATTACHMENTS.c.state == row["state"],
+                _ATTACHMENTS.c.generation == row["generation"],
+                _ATTACHMENTS.c.move_from == row["move_from"],
+            )
+            .values(encryption.bind(stored, row["id"]))
+        )
+        if changed.rowcount != 1:
+            raise exception.InvalidTransition(
+                kind="Attachment", id=row["id"], source=row["state"], event="finish its move"
+            )
+        events.record(connection, row, FINISHED, state=row["state"])
+    row.update(stored)
+
+
+@retried
+def list_unfinished(backend: str, holder: str) -> list[Row]:
+    """Return the destinations at ``host@backend`` whose source is gone, oldest first.
+
+    :param holder: as of store.list_recoverable(), whose columns the rows have
+    """
+    source = _ATTACHMENTS.alias("source")
+    return session.fetch_all(
+        statements.WITH_VOLUME.add_columns(leases.is_orphaned(holder).label("orphaned"))
+        .where(
+            _ATTACHMENTS.c.move_from.is_not(None),
+            _ATTACHMENTS.c.state.in_(sorted(ESTABLISHED)),
+            ~sa.exists().where(source.c.id == _ATTACHMENTS.c.move_from),
+            models.on_backend(backend),
+            leases.is_free(holder),
+        )
+        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+    )
