@@ -69,6 +69,12 @@ _CREATE = (
         help="first end the access of this attachment, with the backend's proof (admin only)",
     ),
     option(
+        "--move-from",
+        metavar="ATTACHMENT",
+        help="take over from this attachment of another host when the move is finished: see "
+        "attachment-finish-move",
+    ),
+    option(
         "--dry-run",
         action="store_true",
         help="only show whether all this is possible now, and why not",
@@ -121,18 +127,15 @@ class CreateAttachment(ShowOne):
         storage = BlockStorage(self.connection)
         volume_id = storage.volume_id(parsed_args.volume)
         requested: dict[str, Any] = {"volume_uuid": volume_id}
-        if parsed_args.instance_uuid is not None:
-            requested["instance_uuid"] = parsed_args.instance_uuid
-        if parsed_args.mode is not None:
-            requested["mode"] = parsed_args.mode
+        for name in ("instance_uuid", "mode", "instead_of", "move_from"):
+            if (value := getattr(parsed_args, name)) is not None:
+                requested[name] = value
         if parsed_args.on is not None:
             requested["host"] = parsed_args.on
         elif parsed_args.connect:
             requested["connector"] = _connector(parsed_args)
         if parsed_args.expires_in is not None:
             requested["expires_in"] = int(parsed_args.expires_in.total_seconds())
-        if parsed_args.instead_of is not None:
-            requested["instead_of"] = parsed_args.instead_of
         if parsed_args.dry_run:
             return formatting.shown(storage.dry_run(requested))
         return formatting.shown(formatting.connection(storage.create(requested)))
@@ -165,6 +168,20 @@ class UpdateAttachment(ShowOne):
         storage = BlockStorage(self.connection)
         found = storage.update(parsed_args.attachment, connector)
         return formatting.shown(formatting.connection(found))
+
+
+class FinishMove(ShowOne):
+    """Finish the move to an attachment: the other host's access ends, and this one may write.
+
+    To roll a move back instead, delete the attachment.
+    """
+
+    arguments = (_ATTACHMENT,)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
+        """Return the attachment after the move."""
+        found = BlockStorage(self.connection).finish_move(parsed_args.attachment)
+        return formatting.shown(formatting.attachment(found))
 
 
 class ShowAttachment(ShowOne):

@@ -20,14 +20,15 @@ MODE = "3.54"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Requests attachd's own fields."""
 FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
-"""Requests what attachd 1.1 has: fences and drains of hosts, attachments instead of others, and
-the condition of attachments."""
+"""Requests what attachd 1.1 has: fences and drains of hosts, attachments that replace others or
+move, and the condition of attachments."""
 OWN_IF_ANY = {"OpenStack-API-Version": f"volume {ATTACHMENTS}, attachd 1.1"}
 """Requests attachd's own behaviour where there is one; Cinder ignores what is not its own."""
 
 _SLACK = 30
 _OWN_FILTERS = frozenset({"agent", "created_at", "updated_at"})
 _OWN_REQUESTED = frozenset({"expires_in", "host"})
+_FENCING_REQUESTED = frozenset({"instead_of", "move_from"})
 
 Attachment = dict[str, Any]
 Agent = dict[str, Any]
@@ -62,7 +63,7 @@ class BlockStorage:
         asked: dict[str, Any] = {"microversion": MODE if "mode" in requested else ATTACHMENTS}
         # With a key, what is sent again after a broken connection is the same attachment.
         headers = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
-        if "instead_of" in requested:
+        if _FENCING_REQUESTED & requested.keys():
             asked, headers = {}, headers | FENCING
         elif _OWN_REQUESTED & requested.keys():
             asked, headers = {}, headers | OWN
@@ -72,8 +73,9 @@ class BlockStorage:
     def dry_run(self, requested: Mapping[str, Any]) -> dict[str, Any]:
         """Return whether :meth:`create` could do the same now, and why not; nothing is changed."""
         body = {"attachment": dict(requested)}
+        headers = FENCING if _FENCING_REQUESTED & requested.keys() else OWN
         found: dict[str, Any] = self._ask(
-            "POST", "/attachments", json=body, headers=OWN, params={"dry_run": "true"}
+            "POST", "/attachments", json=body, headers=headers, params={"dry_run": "true"}
         )["dry_run"]
         return found
 
@@ -87,6 +89,11 @@ class BlockStorage:
         """Report that the host uses the volume; attachd refuses it if no host has access."""
         path = _path("attachments", attachment_id, "action")
         self._ask("POST", path, json={"os-complete": None}, headers=OWN_IF_ANY)
+
+    def finish_move(self, attachment_id: str) -> Attachment:
+        """End the access of the attachment that this one takes over from."""
+        path = _path("attachments", attachment_id, "action")
+        return self._one("POST", path, json={"finish_move": {}}, headers=FENCING)
 
     def delete(self, attachment_id: str, query: Mapping[str, str] | None = None) -> None:
         """Revoke the host's access and delete the attachment.

@@ -410,6 +410,10 @@ class ExamplesTest(HostCliCase):
         if " ATTACHMENT" in line:
             (attachment,) = self.attachments(self.data)
             line = line.replace(" ATTACHMENT", f" {attachment}")
+        # The newest one is listed first.
+        for name, place in (("OLD", -1), ("NEW", 0)):
+            if f" {name}" in line:
+                line = line.replace(f" {name}", f" {[*self.attachments(self.data)][place]}")
         return self.run_command("bash", "-c", line)
 
     def test_command_reference_examples_work(self):

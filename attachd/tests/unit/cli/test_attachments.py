@@ -15,7 +15,7 @@ import yaml
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.cli import blockstorage, options
-from attachd.cli.blockstorage import OWN
+from attachd.cli.blockstorage import FENCING, OWN
 from attachd.tests.unit.cli import programs
 from attachd.tests.unit.cli.programs import INFO, ONE, Case
 
@@ -95,6 +95,18 @@ class CreateTest(Case):
         self.assertEqual("node1", self.sent()["connector"]["host"])
         request = self.cloud.asked[0][2]
         self.assertEqual(({"dry_run": "true"}, OWN), (request["params"], request["headers"]))
+
+    def test_create_with_move_from_sends_it_under_its_version(self):
+        self.run_it("attachment-create", "data", "--on", "node1", "--move-from", "a1")
+        expected = {"volume_uuid": "id of data", "host": "node1", "move_from": "a1"}
+        self.assertEqual(expected, self.sent())
+        self.assertLessEqual(FENCING.items(), self.cloud.asked[0][2]["headers"].items())
+
+    def test_finish_move_sends_the_action_and_shows_the_attachment(self):
+        self.assertIn("a1", self.run_it("attachment-finish-move", "a1", "-f", "json"))
+        method, path, request = self.cloud.asked[0]
+        self.assertEqual(("POST", "/attachments/a1/action"), (method, path))
+        self.assertEqual(({"finish_move": {}}, FENCING), (request["json"], request["headers"]))
 
     def test_create_with_expires_in_sends_seconds(self):
         self.run_it("attachment-create", "data", "--expires-in", "2h")
