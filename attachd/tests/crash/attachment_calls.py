@@ -9,6 +9,8 @@ from attachd.states import AttachmentState
 from attachd.tests.crash.calls import Call
 from attachd.tests.fixtures.http_client import Request
 
+FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
+
 
 class Reserve(Call):
     """POST /attachments without a connector."""
@@ -157,6 +159,58 @@ class DetachBesideAnother(ConnectBesideAnother):
         yield from self._status_differs("in-use")
 
 
+class BeginMove(ReserveAndConnect):
+    """POST /attachments with move_from."""
+
+    def prepare(self) -> None:
+        """Attach another host."""
+        self.volume = self._new_volume()
+        self.source = self._reserve()
+        old = f"old-{self.connector['host']}"
+        initiator = f"iqn.2026-01.internal.attachd.test:{old}"
+        self._connect(self.source, {**self.connector, "host": old, "initiator": initiator})
+        self._complete(self.source)
+
+    def request(self) -> Request:
+        """Return the call."""
+        body = {
+            "volume_uuid": self.volume,
+            "move_from": self.source,
+            "connector": self.connector,
+        }
+        asked = self._post("/attachments", {"attachment": body})
+        return asked._replace(headers={**asked.headers, **FENCING})
+
+    def wrong(self) -> Iterable[str]:
+        """The other one writes, and this one reads."""
+        found = sorted((row["state"], row["mode"], row["move_from"]) for row in self.rows())
+        wanted = [("attached", "rw", None), ("connected", "ro", self.source)]
+        yield from self._differs("attachments", wanted, found)
+        yield from self._status_differs("in-use")
+
+
+class FinishMove(BeginMove):
+    """The action finish_move."""
+
+    def prepare(self) -> None:
+        """Begin the move."""
+        super().prepare()
+        answer = self.deployment.client.start(super().request()).wait()
+        self.attachment = answer.body["attachment"]["id"]
+
+    def request(self) -> Request:
+        """Return the call."""
+        path = f"/attachments/{self.attachment}/action"
+        return Request("POST", path, {"finish_move": {}}, FENCING)
+
+    def wrong(self) -> Iterable[str]:
+        """Only this one is left, and writes."""
+        found = [(row["id"], row["state"], row["mode"], row["move_from"]) for row in self.rows()]
+        wanted = [(self.attachment, "connected", "rw", None)]
+        yield from self._differs("attachments", wanted, found)
+        yield from self._status_differs("attaching")
+
+
 def later(kind: type[Reserve]) -> type[Reserve]:
     """Return the same call with Prefer: respond-async."""
 
@@ -181,6 +235,8 @@ WAITING = (
     Detach,
     ConnectBesideAnother,
     DetachBesideAnother,
+    BeginMove,
+    FinishMove,
 )
 NOT_WAITING = (later(ReserveAndConnect), later(Connect), later(Detach))
 CALLS = (*WAITING, *NOT_WAITING)

@@ -113,6 +113,9 @@ class EachCallCase(CrashCase):
     def test_detach_beside_attached_host_killed_at_each_step_is_recovered(self):
         self.check(attachment_calls.DetachBesideAnother)
 
+    def test_move_killed_at_each_step_is_recovered(self):
+        self.check(attachment_calls.BeginMove, attachment_calls.FinishMove)
+
     def test_async_calls_killed_at_each_step_are_recovered(self):
         self.check(*attachment_calls.NOT_WAITING)
 

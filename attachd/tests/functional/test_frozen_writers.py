@@ -140,6 +140,46 @@ class FrozenWriterTest(testtools.TestCase):
             self.assertEqual("proved", proof["result"])
             self.detach(new)
 
+    def test_no_block_of_a_frozen_writer_arrives_after_its_move_is_finished(self):
+        for number in range(ROUNDS):
+            pattern = number % 255 + 1
+            old, connection = self.attach(self.frozen)
+            new, reading = self.attach(self.other, move_from=old)
+            writing = {"data": {**reading["data"], "access_mode": "rw"}}
+            data = bytes([pattern]) * BLOCK
+            with self.assertRaises(initiators.Refused):
+                self.other.write(writing, FAR, data)
+            writer = self.freeze_while_writing(connection, pattern)
+            self.finish(new, kill=number % 2 == 1)
+            before = read_blocks(self.file)
+            writer.send_signal(signal.SIGCONT)
+            self.other.write(writing, FAR, data)
+            self.assertEqual(data, self.other.read(writing, FAR, BLOCK))
+            self.assertEqual([], self.sessions_of(self.frozen))
+            writer.kill()
+            writer.wait()
+            self.other.write(writing, FAR, bytes(BLOCK))
+            self.assertEqual([], changed(before, read_blocks(self.file)), f"round {number}")
+            self.assertEqual("proved", self.timeline(old)["result"])
+            self.detach(new)
+
+    def finish(self, attachment_id, *, kill):
+        """Finish a move, and repeat the request until it is done."""
+        if kill:
+            timer = threading.Timer(self.random.uniform(0, 0.1), self.kill_manager)
+            timer.start()
+            self.addCleanup(timer.join)
+        path, body = f"/attachments/{attachment_id}/action", {"finish_move": {}}
+
+        def is_finished():
+            with contextlib.suppress(http.client.HTTPException, OSError):
+                answer = self.deployment.api.request("POST", path, body, headers=FENCING)
+                self.assertIn(answer.status, {200, 409, 500, 503, 504}, answer.body)
+                return answer.status == 200
+            return False
+
+        wait_until(is_finished)
+
     def sessions_of(self, host):
         name = host.connector["initiator"]
         return [session for session in self.tgtd.sessions() if name in f"{session}"]
