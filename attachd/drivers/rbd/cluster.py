@@ -211,7 +211,11 @@ class Cluster:
             raise self._error(f"User {entity} could not be deleted", -code, reason)
 
     def blocklist(self, address: str) -> None:
-        """Have OSDs refuse one client: its address and nonce."""
+        """Have OSDs refuse one client: its address and nonce.
+
+        An OSD learns of it within a moment, at the latest with the first request of a client that
+        connects afterwards.
+        """
         request = {
             "prefix": "osd blocklist",
             "blocklistop": "add",

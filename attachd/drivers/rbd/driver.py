@@ -21,9 +21,9 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import abilities, base, existing
 from attachd.drivers.rbd import users
-from attachd.drivers.rbd.cluster import Cluster
+from attachd.drivers.rbd.cluster import Cluster, Session
 from attachd.drivers.rbd.existing import ExistingImages
-from attachd.drivers.rbd.images import GIB, WATCH_TIMEOUT, Images, Pools
+from attachd.drivers.rbd.images import GIB, WATCH_TIMEOUT, Images, Pools, Watch
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 _POLL_INTERVAL = 0.05
@@ -307,16 +307,18 @@ class RbdDriver(
         """Blocklist the clients of users, and those that have the image open, until none has.
 
         A client for reading alone does not watch the image: it is known by its session with a
-        monitor.
+        monitor.  One that hangs loses its watch, and later its session; see _find_hung_owner().
 
         :param leaving: all of whose clients are ended
         :param is_leaving: of a client that has the image open
         :raises BackendError: a client stays, or whose it is stays unknown
         """
         deadline = time.monotonic() + max(self.options.rbd_timeout, WATCH_TIMEOUT)
+        owner = images.lock_owner(volume_id)
         sessions = self._cluster.sessions()
         connected = [session for session in sessions if session.entity in leaving]
         ending = {address for session in connected for address in session.addresses}
+        ending |= _find_hung_owner(images, volume_id, owner, sessions)
         ended: set[str] = set()
         while True:
             owners = {session.client_id: session.entity for session in sessions}
@@ -358,6 +360,27 @@ class RbdDriver(
         if self.options.rbd_ms_mode:
             data["ms_mode"] = self.options.rbd_ms_mode
         return {"driver_volume_type": "rbd", "data": data}
+
+
+def _find_hung_owner(
+    images: Images,
+    volume_id: str,
+    owner: Watch | None,
+    sessions: Sequence[Session],
+) -> set[str]:
+    """Return the address of the lock's owner if it has neither a watch nor a session.
+
+    It has died, or hangs and goes on writing when it wakes up.  Whose client it is cannot be
+    known; but each other writer of the image would blocklist it as well, to break its lock.
+
+    :param owner: as it was before ``sessions`` were read
+    """
+    if owner is None or any(session.client_id == owner.client_id for session in sessions):
+        return set()
+    watching = {watch.client_id for watch in images.watches(volume_id)}
+    if owner.client_id in watching or owner != images.lock_owner(volume_id):
+        return set()  # It has lost its monitor alone, or closed the image meanwhile.
+    return {owner.address}
 
 
 def _pool_stats(images: Images, stats: Mapping[str, int]) -> base.PoolStats:

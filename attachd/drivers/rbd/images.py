@@ -28,12 +28,13 @@ _POLL_INTERVAL: Final = 0.2
 
 _HEAD: Final = struct.pack("<Q", 2**64 - 2)
 """The image itself, and not a snapshot of it.  Source: include/rados.h, CEPH_NOSNAP."""
+_LOCK_TAG: Final = "internal"
 _SIZE: Final = struct.Struct("<BQ")
 """The answer of the object class rbd to get_size: the order of the objects, bytes."""
 
 
 class Watch(NamedTuple):
-    """A client that has an image open, other than for reading alone.
+    """A client that has an image open, other than for reading alone, or has its lock.
 
     :ivar client_id: see Session
     :ivar address: with its nonce
@@ -52,6 +53,7 @@ class Images:
 
     def __init__(self, cluster: Cluster, naming: Naming, pool: str) -> None:
         self._cluster = cluster
+        self._errors = cluster.errors
         self._naming = naming
         self.pool = pool
 
@@ -80,6 +82,16 @@ class Images:
         name = self._naming.image(volume_id)
         with self.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
             return list_watches(pool, name)
+
+    def lock_owner(self, volume_id: str) -> Watch | None:
+        """Return the client that has the lock of a volume for writing; None: none has.
+
+        A client that hangs or has died keeps the lock, also when its watch has expired, until the
+        next writer breaks it.
+        """
+        name = self._naming.image(volume_id)
+        with self.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
+            return _lock_owner(pool, name)
 
     def sizes(self) -> Mapping[str, int]:
         """Return the sizes of the volumes, in bytes."""
@@ -270,9 +282,6 @@ class Images:
                     base.check_fencing()
                     image.remove_snap(snapshot)
 
-    def _errors(self, doing: str) -> contextlib.AbstractContextManager[None]:
-        return self._cluster.errors(doing)
-
 
 def _complete(pool: Any, copy: str, size_gib: int) -> None:
     with open_image(pool, copy) as image:
@@ -379,6 +388,22 @@ def list_watches(pool: Any, name: str) -> list[Watch]:
             return [Watch(watch["id"], watch["addr"]) for watch in image.watchers_list()]
     except bindings.load().rbd.ImageNotFound:
         return []
+
+
+def _lock_owner(pool: Any, name: str) -> Watch | None:
+    """Return the client that has the exclusive lock of an image, if there are both.
+
+    Source: librbd/ManagedLock.cc; other locks, which users make, have other tags.
+    """
+    try:
+        with open_image(pool, name, read_only=True) as image:
+            found = image.list_lockers() or {"tag": None}
+    except bindings.load().rbd.ImageNotFound:
+        return None
+    if found["tag"] != _LOCK_TAG:
+        return None
+    ((client, _cookie, address),) = found["lockers"]
+    return Watch(int(client.removeprefix("client.")), address)
 
 
 def snapshot_names(image: Any) -> list[str]:

@@ -3,6 +3,7 @@
 
 import os
 from pathlib import Path
+import signal
 import threading
 
 import fixtures
@@ -173,6 +174,62 @@ class OpenImageTest(RbdCase):
         os.pwrite(file, BLOCK, 8192)
         sizes = {volume.id: 3 * GIB, copy.id: 2 * GIB}
         self.assertEqual(sizes, dict(self.driver.list_volumes()))
+
+
+@full_only("storage")
+class HungWriterTest(RbdCase):
+    """A writer that is stopped for so long that the monitor and the OSD have forgotten it."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.cluster.set_session_timeout)
+        self.cluster.set_session_timeout(20)  # less takes clients for hung that are only slow
+
+    def freeze_writer(self, info):
+        """Start a writer, stop it, and wait until nothing but its lock is left."""
+        writer = self.useFixture(initiators.RbdHost(self, "hung")).flood(info, GIB // 4096, 1)
+        wait_until(lambda: self.written(info) or writer.poll() is not None)
+        writer.send_signal(signal.SIGSTOP)
+        self.assertIsNone(writer.poll())
+        user = f"client.{info['data']['auth_username']}"
+        wait_until(lambda: user not in {item["entity_name"] for item in self.cluster.sessions()})
+        return writer
+
+    def written(self, info):
+        """Return the objects of an image that the writer has written to."""
+        pool, _, name = info["data"]["name"].partition("/")
+        # The OSD learns of the blocklist from a client that knows it, as each new host does.
+        self.cluster.admin().wait_for_latest_osdmap()
+        with self.cluster.pool(pool) as ioctx:
+            with bindings.load().rbd.Image(ioctx, name, read_only=True) as image:
+                prefix = f"rbd_data.{image.id()}."
+            data = {item: ioctx.read(item, 2**22) for item in self.cluster.objects(prefix)}
+        return {name: read for name, read in data.items() if BLOCK not in read}
+
+    def check_that_nothing_more_arrives(self, writer, info):
+        before = self.written(info)
+        writer.send_signal(signal.SIGCONT)
+        wait_until(lambda: writer.poll() is not None)
+        after = self.written(info)
+        self.assertEqual([], [name for name in after if after[name] != before.get(name)])
+
+    def test_writer_that_was_forgotten_is_cut_off(self):
+        volume = self.volume()
+        export, info = self.granted(volume)
+        writer = self.freeze_writer(info)
+        self.driver.revoke(volume, export, [])
+        self.check_that_nothing_more_arrives(writer, info)
+
+    def test_writer_that_was_forgotten_is_cut_off_beside_another(self):
+        volume = self.volume()
+        (export, info), (staying, other) = self.granted(volume), self.granted(volume)
+        opened = initiators.OpenImage(self.useFixture(initiators.RbdHost(self, "b")), other)
+        self.addCleanup(opened.close)
+        opened.write(GIB - 4096, BLOCK)
+        writer = self.freeze_writer(info)
+        self.driver.revoke(volume, export, [staying])
+        self.check_that_nothing_more_arrives(writer, info)
+        opened.write(GIB - 4096, BLOCK)
 
 
 @full_only("storage")

@@ -43,6 +43,7 @@ class RbdDriverTest(unittest.TestCase):
         self.cluster.sessions.return_value = []
         self.cluster.blocklisted.return_value = frozenset()
         self.images.watches.return_value = []
+        self.images.lock_owner.return_value = None
 
     def test_nothing_is_promised_that_a_manipulated_client_can_break(self):
         for others, expected in (
@@ -91,6 +92,26 @@ class RbdDriverTest(unittest.TestCase):
         self.images.watches.side_effect = [[Watch(9, "127.0.0.1:0/9")], []]
         self.driver.revoke(VOLUME, EXPORTS[0], [])
         self.assertEqual(["127.0.0.1:0/9"], self.blocked())
+
+    def test_revoke_ends_lock_owner_that_is_known_to_nothing_else(self):
+        self.images.lock_owner.return_value = Watch(9, "127.0.0.1:0/9")
+        self.cluster.sessions.return_value = [_session(1)]
+        self.images.watches.return_value = [Watch(1, "127.0.0.1:0/1")]
+        self.driver.revoke(VOLUME, EXPORTS[0], EXPORTS[1:])
+        self.assertEqual(["127.0.0.1:0/9"], self.blocked())
+
+    def test_revoke_spares_lock_owner_that_is_connected_or_has_closed(self):
+        owner = Watch(1, "127.0.0.1:0/1")
+        for sessions, watches, owners in (
+            ([_session(1)], [], [owner]),
+            ([], [[owner], []], [owner]),
+            ([], [[], []], [owner, None]),
+        ):
+            self.cluster.sessions.return_value = sessions
+            self.images.watches.side_effect = watches or None
+            self.images.lock_owner.side_effect = owners
+            self.driver.revoke(VOLUME, EXPORTS[0], EXPORTS[1:])
+            self.assertEqual([], self.blocked())
 
     def test_revoke_spares_client_of_foreign_user(self):
         self.images.watches.return_value = [Watch(9, "127.0.0.1:0/9")]

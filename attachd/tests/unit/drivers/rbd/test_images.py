@@ -71,6 +71,16 @@ class ImagesTest(unittest.TestCase):
         self.pool.aio_execute.side_effect = execute
         self.assertEqual({VOLUME.id: 2**30}, self.images.sizes())
 
+    def test_lock_owner_is_client_of_exclusive_lock_alone(self):
+        lockers = [("client.4106", "auto 1", "127.0.0.1:0/9")]
+        locked = {"tag": "internal", "exclusive": True, "lockers": lockers}
+        owner = images.Watch(4106, "127.0.0.1:0/9")
+        for found, expected in (([], None), (locked, owner), ({**locked, "tag": "own"}, None)):
+            self.image.list_lockers.return_value = found
+            self.assertEqual(expected, self.images.lock_owner(VOLUME.id))
+        self.lib.rbd.Image.side_effect = self.lib.rbd.ImageNotFound("none", 2)
+        self.assertIsNone(self.images.lock_owner(VOLUME.id))
+
     def test_image_is_not_deleted_while_a_client_has_it_open(self):
         self.image.watchers_list.return_value = [{"id": 7, "addr": "127.0.0.1:0/9"}]
         session = Session(7, "client.admin", ("127.0.0.1:0/9",))
