@@ -29,7 +29,7 @@ from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.fixtures.processes import child_pids
 from attachd.tests.fixtures.stored_volumes import BLOCK
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import poll, wait_until
 
 REQUESTS = 40 * int(os.environ.get("ATTACHD_TEST_ROUNDS", "4"))
 SEED = int(os.environ.get("ATTACHD_TEST_SEED", "20"))
@@ -44,7 +44,7 @@ attach_timeout = 5
 FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 ENDLESS = 2**31 - 1
 AGAIN = 0.5  # seconds until a refused host logs in again: each try costs a process
-LATE = 3.0  # seconds in which what is still on its way arrives; no result depends on it
+LATE = 3.0  # seconds in which a writer begins, or its last blocks arrive; no result depends on it
 
 
 class Writer:
@@ -87,6 +87,8 @@ class Place:
     :ivar attaching: attach requests of the host that have no answer yet
     :ivar attached: how many there were
     :ivar fenced: whether the host is fenced, and none of them can succeed
+    :ivar marks_over_data: marks where the host had written since it was attached
+    :ivar violations: sentences about marks that did not stay
     """
 
     def __init__(self, storage: stored_volumes.Storage, volume: str, number: int) -> None:
@@ -101,7 +103,6 @@ class Place:
         self.attaching = 0
         self.attached = 0
         self.fenced = False
-        self.marks = 0
         self.marks_over_data = 0
         self.violations: list[str] = []
 
@@ -151,7 +152,12 @@ class Place:
                 self._writer.end()
             number = self.attached % 255 + 1
             self._pattern = bytes([number])
+            self._is_frozen = False
             self._writer = Writer(host, info, self._offset, number)
+
+    def wait_for_data(self) -> None:
+        """Let the writer come so far that it writes, unless it lost its access before."""
+        poll(lambda: self._read() == self._pattern * BLOCK, bool, timeout=LATE)
 
     def freeze(self) -> None:
         """Stop the writer, or let it go on if it is stopped."""
@@ -194,7 +200,6 @@ class Place:
         if self._mark is not None:
             return
         found = self._read()
-        self.marks += 1
         self.marks_over_data += found == self._pattern * BLOCK
         text = f"{reason} at {time.monotonic():.3f} {uuid.uuid4()}"
         self._mark = text.encode().ljust(BLOCK, b".")
@@ -243,8 +248,7 @@ class SingleTgtWriterTest(testtools.TestCase):
             place.check()
         self.assertEqual([], [text for place in places for text in place.violations], f"{SEED=}")
         # Otherwise nothing was tested.
-        self.assertLess(REQUESTS // 20, sum(place.marks for place in places))
-        self.assertLess(REQUESTS // 40, sum(place.marks_over_data for place in places))
+        self.assertLess(0, sum(place.marks_over_data for place in places))
 
     def run_client(self, number):
         """Send requests, each to a volume and for a host that are drawn."""
@@ -276,7 +280,10 @@ class SingleTgtWriterTest(testtools.TestCase):
         return wait_until(send)
 
     def attach(self, host, volume, **more):
-        """Attach a volume; no other host of it has access after a success."""
+        """Attach a volume; no other host of it has access after a success.
+
+        :returns: the status of the answer
+        """
         place = self.places[host, volume]
         others = {
             other: other.token()
@@ -293,10 +300,12 @@ class SingleTgtWriterTest(testtools.TestCase):
                     other.silence(token, f"{made['id']} was attached")
                 self.current[volume] = (made["id"], host)
                 place.write(host, {"data": made["connection_info"]})
-                self.assertFalse(place.fenced, made)
-                return
-        self.assertIn(answer.status, {400, 404, 409}, answer)
-        self.clean(volume)
+        if answer.status == 200:
+            place.wait_for_data()
+        else:
+            self.assertIn(answer.status, {400, 404, 409}, answer)
+            self.clean(volume)
+        return answer.status
 
     def force_attach(self, host, volume):
         """Attach a volume instead of where it is attached."""
@@ -346,7 +355,7 @@ class SingleTgtWriterTest(testtools.TestCase):
                 return
             for place in places:
                 place.fence()
-            self.attach(host, volume)
+            self.assertNotEqual(200, self.attach(host, volume))
             for place in places:
                 place.unfence()
             self.request("POST", f"/hosts/{name}/unfence", {"unfence": {}})
