@@ -9,9 +9,10 @@ A host may be fenced and drained: a fence is lifted when the host was started ag
 only by an administrator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import contextlib
 import datetime
+import enum
 from typing import Any, Final
 
 from oslo_db import exception as db_exception
@@ -23,7 +24,7 @@ from attachd.db.attachments import statements
 from attachd.db.engine import session
 from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
-from attachd.states import CONNECTOR_FIXED
+from attachd.states import CONNECTOR_FIXED, DETACHING, INACTIVE, AttachmentKind
 
 Row = dict[str, Any]
 _FENCES = models.host_fences
@@ -33,14 +34,33 @@ _ATTACHMENTS = models.attachments
 _IS_FENCED = _FENCES.c.fenced_at.is_not(None)
 _IS_DRAINED = _FENCES.c.drained_at.is_not(None)
 _IS_CLOSED = sa.or_(_IS_FENCED, _IS_DRAINED)
+
+NOTIFY_TIMEOUT: Final = datetime.timedelta(seconds=60)
+"""How long other processes leave a notification to the one that has claimed it."""
+
+_CONNECTIONS = _ATTACHMENTS.alias("connections")
+_SERVED = sa.select(_CONNECTIONS.c.parent_id).where(
+    _CONNECTIONS.c.parent_id.is_not(None), _CONNECTIONS.c.state.not_in(sorted(INACTIVE))
+)
 _GET_CLOSED: Final = CompiledStatement(
     sa.select(_FENCES).where(_FENCES.c.host == sa.bindparam("match_host"), _IS_CLOSED)
 )
 
 
+class Notified(enum.StrEnum):
+    """The last notification about a fence; stored in ``host_fences.notified``."""
+
+    START = "start"
+    UNFINISHED = "unfinished"
+    """That of the end, with attachments whose hosts may still have access."""
+    END = "end"
+
+
 @retried
 def fence(host: str, reason: str, user_id: str | None) -> tuple[Row, bool]:
     """Fence a host; a host that is fenced stays as it is.
+
+    A caller that has fenced it has claimed the notification of the start.
 
     :returns: the row, and whether the host was not fenced before
     """
@@ -62,11 +82,15 @@ def fence_in(
     :raises DBDuplicateEntry: another process has stored the host for the first time meanwhile
     """
     boot_id = sa.select(_AGENTS.c.boot_id).where(_AGENTS.c.host == host).scalar_subquery()
+    present = models.now()
     values = {
-        "fenced_at": models.now(),
+        "fenced_at": present,
+        "last_fenced_at": present,
         "reason": reason,
         "user_id": user_id,
         "boot_id": boot_id,
+        "notified": None,
+        "notify_after": present + NOTIFY_TIMEOUT,
     }
     raised = (
         sa.update(_FENCES)
@@ -203,6 +227,12 @@ def _moment(value: datetime.datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def is_fenced_in(connection: sa.Connection, hosts: Collection[str]) -> bool:
+    """Return whether one of these hosts is fenced, as a part of a transaction."""
+    fenced = sa.select(_FENCES.c.host).where(_FENCES.c.host.in_(hosts), _IS_FENCED)
+    return connection.execute(fenced).first() is not None
+
+
 @retried
 def list_attachments(hosts: Sequence[str]) -> list[Row]:
     """Return the attachments whose hosts have access or may have it, oldest first.
@@ -218,3 +248,88 @@ def list_attachments(hosts: Sequence[str]) -> list[Row]:
         _ATTACHMENTS.c.connector.is_not(None),
     )
     return session.fetch_all(statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id))
+
+
+@retried
+def list_to_fence(hosts: Sequence[str]) -> list[Row]:
+    """Return what is fenced with hosts: what :func:`list_attachments` returns, and legacy
+    attachments that name one of them and have no connection.
+
+    :returns: rows as there
+    """
+    named = statements.WITH_VOLUME.where(
+        _ATTACHMENTS.c.host.in_(hosts),
+        _ATTACHMENTS.c.kind == AttachmentKind.LEGACY.value,
+        _ATTACHMENTS.c.connector.is_(None),
+        _ATTACHMENTS.c.id.not_in(_SERVED),
+    )
+    return [
+        *list_attachments(hosts),
+        *session.fetch_all(named.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)),
+    ]
+
+
+@retried
+def list_unfenced(hosts: Sequence[str]) -> list[Row]:
+    """Return the attachments of fenced hosts for which the fence has not begun yet.
+
+    Those that are detached already are left out: a user who forces that needs no proof.
+
+    :returns: as :func:`list_to_fence`
+    """
+    return [
+        row
+        for row in (list_to_fence(hosts) if hosts else [])
+        if not row["fenced"] and row["state"] not in DETACHING
+    ]
+
+
+@retried
+def list_fenced() -> list[Row]:
+    """Return the rows of all hosts that are fenced, by name."""
+    return session.fetch_all(sa.select(_FENCES).where(_IS_FENCED).order_by(_FENCES.c.host))
+
+
+@retried
+def list_to_notify() -> list[Row]:
+    """Return the fences whose start or end has to be notified.
+
+    A fence that is lifted has an end if it had a start.
+
+    :returns: rows of hosts, by name
+    """
+    is_open = sa.or_(_FENCES.c.notified.is_(None), _FENCES.c.notified != Notified.END.value)
+    is_due = sa.or_(_IS_FENCED, _FENCES.c.notified.is_not(None))
+    return session.fetch_all(sa.select(_FENCES).where(is_open, is_due).order_by(_FENCES.c.host))
+
+
+@retried
+def claim_notification(fenced: Mapping[str, Any]) -> bool:
+    """Claim the next notification about a fence for this process, for NOTIFY_TIMEOUT.
+
+    :param fenced: the row as it was read
+    :returns: False: another process has claimed or sent it
+    """
+    is_free = sa.or_(_FENCES.c.notify_after.is_(None), _FENCES.c.notify_after <= models.now())
+    claimed = sa.update(_FENCES).where(_is_same_notification(fenced), is_free)
+    return session.write(claimed.values(notify_after=models.now() + NOTIFY_TIMEOUT)) == 1
+
+
+@retried
+def record_notified(fenced: Mapping[str, Any], notified: Notified) -> None:
+    """Store that a notification about a fence was sent.
+
+    :param fenced: the row as it was read before
+    """
+    sent = sa.update(_FENCES).where(_is_same_notification(fenced))
+    session.write(sent.values(notified=notified.value, notify_after=None))
+
+
+def _is_same_notification(fenced: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+    """Return whether a fence is the one that was read, and nothing was notified since."""
+    last = fenced["notified"]
+    return sa.and_(
+        _FENCES.c.host == fenced["host"],
+        _FENCES.c.generation == fenced["generation"],
+        _FENCES.c.notified.is_(None) if last is None else _FENCES.c.notified == last,
+    )

@@ -454,6 +454,12 @@ host_fences = sa.Table(
     sa.Column("drain_user_id", sa.String(64)),
     # the attachments that are to be detached from it: the ids of their volumes, by their own ids
     sa.Column("drain_detach", Json),
+    # when it was fenced last, also after that has ended
+    sa.Column("last_fenced_at", Moment),
+    # the last notification about that fence, as of host_fences.Notified, and when a process may
+    # send the next one: until then another one does; NULL: none, and at once
+    sa.Column("notified", sa.String(16)),
+    sa.Column("notify_after", Moment),
     sa.Index(None, "fenced_at"),
     sa.Index(None, "drained_at"),
     **MARIADB_OPTIONS,

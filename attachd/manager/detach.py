@@ -83,13 +83,14 @@ def fence(backend: Backend, attachment_id: str, volume_id: str, user_id: str | N
     """
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        return {**attachment_rows.next_generation(locked.attachment), "fenced": True}
+        return attachment_rows.fenced_generation(locked.attachment, locked.others)
 
     def on_begin(row: db.Row) -> None:
         notify.force_detach_message(row, user_id)
 
     proof = _detach(backend, attachment_id, volume_id, guard, on_begin).proof
-    return proof or fencing.NEVER_CONNECTED
+    assert proof is not None
+    return proof
 
 
 def finish_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
@@ -250,7 +251,7 @@ class _Detached(NamedTuple):
     """The result of a detach.
 
     :ivar remaining: the rows of the volume's remaining attachments, as clients know them
-    :ivar proof: of a fenced attachment; None: it was not fenced, or never connected
+    :ivar proof: of a fenced attachment; None: it was not fenced
     """
 
     remaining: list[db.Row]
@@ -278,8 +279,18 @@ def _detach(
             raise _disconnect_failed(row, failure) from failure
         remaining = work.record_revoked()
         notify.attachment_removed_event(backend, "detach.end", remaining)
+        _notify_served(backend, moved, remaining)
     moves.end_moves(backend, attachment_id, remaining.others)
     return _Detached(attachment_rows.visible(remaining.others), proof)
+
+
+def _notify_served(backend: Backend, moved: Moved, remaining: Moved) -> None:
+    """Send the notifications about a legacy attachment that went with its fenced connection."""
+    served = attachment_rows.find_served(moved.attachment, moved.others)
+    if served is not None and served["id"] not in {row["id"] for row in remaining.others}:
+        removed = remaining._replace(attachment=served)
+        for event in ("detach.start", "detach.end"):
+            notify.attachment_removed_event(backend, event, removed)
 
 
 def _end_connections(backend: Backend, moved: Moved, lease: VolumeLease) -> list[db.Row]:
@@ -350,8 +361,11 @@ def _revoke(
     backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.Row]
 ) -> Proof | None:
     """Revoke the access of a row's host, and of a fenced one store and return the proof."""
-    if row["connector"] is None:
-        return None  # It was never connected, so the backend has no export of it.
+    if row["connector"] is None:  # The backend has no export of it.
+        if not row["fenced"]:
+            return None
+        events.record_fenced(row, fencing.NOT_CONNECTED)
+        return fencing.NOT_CONNECTED
     request = attachment_flows.RevokeRequest(
         backend.driver,
         backends.volume_ref(volume),
@@ -363,7 +377,8 @@ def _revoke(
         return None
     provided = flow_runner.run_cached(attachment_flows.build_fence, {"request": request})
     proof: Proof = provided["proof"]
-    events.record_fenced(row, proof)
+    served = attachment_rows.find_served(row, others)
+    events.record_fenced({**served, "host": row["host"]} if served else row, proof)
     return proof
 
 

@@ -19,12 +19,12 @@ LOG = log.getLogger(__name__)
 
 _OBSERVATIONS: Final = 2
 
-
-NEVER_CONNECTED: Final = Proof(
+NOT_CONNECTED: Final = Proof(
     result=Fencing.PROVED.value,
     observed_at=[],
-    observed=["Its host was never given access."],
+    observed=["No host has access by it."],
 )
+"""The proof of an attachment without a connection."""
 
 
 def get_fencing(driver: Driver) -> Fencing:

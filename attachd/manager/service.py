@@ -15,6 +15,7 @@ from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.backends import Backend
 from attachd.manager.conditions import ConditionTask
 from attachd.manager.endpoint import Endpoint
+from attachd.manager.fenced_hosts import FencedHosts
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.manager.ha.membership import Membership
@@ -107,6 +108,7 @@ class ManagerService(oslo_service.Service):
         self._workers: list[BackendWorker] = []
         self._agent_server: AgentRpcServer | None = None
         self._lost_agents = LostAgents()
+        self._fenced_hosts = FencedHosts()
         self._membership: Membership | None = None
 
     def start(self) -> None:
@@ -117,6 +119,7 @@ class ManagerService(oslo_service.Service):
         self._membership.start()
         for worker in self._workers:
             worker.start()
+        self._fenced_hosts.start()
         if CONF.agent.enabled:
             self._agent_server = AgentRpcServer()
             self._agent_server.start()
@@ -133,6 +136,7 @@ class ManagerService(oslo_service.Service):
         is done beside the calls.
         """
         self._lost_agents.stop()
+        self._fenced_hosts.stop()
         agent_servers = [self._agent_server] if self._agent_server else []
         stopping: list[BackendWorker | AgentRpcServer] = [*self._workers, *agent_servers]
         threads = [threading.Thread(target=server.stop, daemon=True) for server in stopping]

@@ -5,7 +5,7 @@ Without a configured driver they do nothing.  They never fail their caller, and 
 message queue: see sender.py.
 """
 
-from attachd.notifications.hosts import host
+from attachd.notifications.hosts import fence_end, fence_start, host
 from attachd.notifications.sender import enabled, flush, stop
 from attachd.notifications.types import failures_of_type, type_access, type_specs, volume_type
 from attachd.notifications.volumes import ATTACHMENT_COLUMNS, COLUMNS, urgent_volume, volume
@@ -15,6 +15,8 @@ __all__ = [
     "COLUMNS",
     "enabled",
     "failures_of_type",
+    "fence_end",
+    "fence_start",
     "flush",
     "host",
     "stop",

@@ -1,21 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notifications about hosts that are lost, fenced or drained."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attachd.conf import CONF
+from attachd.db import host_fences
+from attachd.db.host_fences import Notified
 from attachd.notifications import sender
 
 
 def host(event: str, name: str, row: Mapping[str, Any], **more: Any) -> None:
     """Notify of a host that is lost, fenced or drained, with priority "warn".
 
-    :param event: what follows "host.": lost, found, fence.start, fence.end, unfence, drain.start,
-        drain.end or resume
+    :param event: what follows "host.": lost, found, unfence, drain.start, drain.end or resume
     :param row: the generation of the host's fences, and reason and user_id of the step
     :param more: additional fields of the payload
     """
+    _send(event, name, row, more)
+
+
+def fence_start(row: Mapping[str, Any], on_end: Callable[[], object] | None = None) -> None:
+    """Notify that a host is fenced, and store that as soon as it is sent.
+
+    :param row: of the host, as of db.host_fences; the caller has claimed the notification
+    :param on_end: is called in any thread, when it is sent or lost
+    """
+    _send("fence.start", row["host"], row, {}, _recorder(row, Notified.START, on_end))
+
+
+def fence_end(
+    row: Mapping[str, Any],
+    attachments: Sequence[Mapping[str, Any]],
+    notified: Notified,
+    on_end: Callable[[], object] | None = None,
+) -> None:
+    """Notify that the fence of a host waits for nothing more, and store that when it is sent.
+
+    :param row: as of :func:`fence_start`
+    :param attachments: each with its result, as the command shows it
+    :param notified: what is stored
+    :param on_end: as there
+    """
+    more = {"attachments": attachments}
+    _send("fence.end", row["host"], row, more, _recorder(row, notified, on_end))
+
+
+def _recorder(
+    row: Mapping[str, Any], notified: Notified, on_end: Callable[[], object] | None
+) -> Callable[[bool], None]:
+    def record(is_sent: bool) -> None:  # noqa: FBT001  as Event.on_end
+        try:
+            if is_sent:
+                host_fences.record_notified(row, notified)
+        finally:
+            if on_end is not None:
+                on_end()
+
+    return record
+
+
+def _send(
+    event: str,
+    name: str,
+    row: Mapping[str, Any],
+    more: Mapping[str, Any],
+    on_end: Callable[[bool], object] | None = None,
+) -> None:
     if not sender.enabled():
         return
     payload = {
@@ -25,4 +76,7 @@ def host(event: str, name: str, row: Mapping[str, Any], **more: Any) -> None:
         "user_id": row["user_id"],
         **more,
     }
-    sender.send(sender.Event(f"host.{event}", name, f"host.{CONF.host}", lambda: payload, "warn"))
+    publisher = f"host.{CONF.host}"
+    sender.send(
+        sender.Event(f"host.{event}", name, publisher, lambda: payload, "warn", on_end=on_end)
+    )

@@ -55,6 +55,7 @@ class Event(NamedTuple):
     :ivar about: the id of its subject
     :ivar payload: builds the payload; called once, in the sender's thread
     :ivar priority: info, warn or error
+    :ivar on_end: called with whether it was sent, in any thread; None: nothing is
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Event(NamedTuple):
     publisher: str
     payload: Callable[[], Mapping[str, Any]]
     priority: str = "info"
+    on_end: Callable[[bool], object] | None = None
 
 
 class _Queued:
@@ -76,6 +78,14 @@ class _Queued:
         self.context = oslo_context.get_current()
         self.time = now()
         self.done = threading.Event()
+
+    def end(self, *, is_sent: bool) -> None:
+        """Report the end to the caller that has asked for it."""
+        try:
+            if self.event.on_end is not None:
+                self.event.on_end(is_sent)
+        except Exception:
+            LOG.exception("Notification %s of %s", self.event.kind, self.event.about)
 
 
 @functools.cache
@@ -160,6 +170,7 @@ class Sender:
                 self._last = queued
         except queue.Full:
             self._losses.add(queued.event, "the queue is full")
+            queued.end(is_sent=False)
 
     def flush(self, timeout: float) -> None:
         """Wait until all queued notifications are sent, unless the message queue refuses them."""
@@ -210,6 +221,7 @@ class Sender:
             self._losses.add(queued.event, "; ".join(reasons))
         else:
             self.sent += 1
+        queued.end(is_sent=not reasons)
 
     def _notify(self, queued: _Queued) -> None:
         if self._transport is None:

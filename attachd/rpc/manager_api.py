@@ -202,6 +202,14 @@ class Proof(TypedDict):
     observed: list[str]
 
 
+def no_fencing_reason(attachment_id: str, backend: str) -> str:
+    """Return why an attachment of a backend without fencing is not fenced, and what to do."""
+    return (
+        f"Backend {backend} cannot end the access of a host (fencing: none). Turn the host off, "
+        f"and then delete attachment {attachment_id} by force."
+    )
+
+
 def fence(context: RequestContext, attachment: Attachment) -> Proof:
     """Revoke the host's access, prove that, and delete the attachment.
 

@@ -8,7 +8,7 @@ ends.
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 import time
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from oslo_log import log
 import tenacity
@@ -17,6 +17,7 @@ from attachd import exception
 from attachd.api.events.view import Proof
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.db import host_fences
 from attachd.db.attachments import async_requests, events
 from attachd.db.attachments import store as attachments_db
 from attachd.db.cluster import services
@@ -37,6 +38,8 @@ _THREADS: Final = 8
 class FencedAttachment(TypedDict):
     """An attachment, and the result of fencing it.
 
+    :ivar attachment_id: of a connection of os-initialize_connection, that of the attachment of
+        os-attach that it serves, if there is one
     :ivar result: "proved": the backend lists neither its host nor a session of it; "asserted": the
         backend says that its access has ended, and cannot list it; "pending": not done yet, it
         continues; "failed": its host may still have access
@@ -52,20 +55,36 @@ class FencedAttachment(TypedDict):
     proof: Proof | None
 
 
-def fence(ctx: RequestContext, attachments: Sequence[Attachment]) -> list[FencedAttachment]:
-    """Fence attachments; return the result of each within [rpc]attach_timeout."""
-    fencing = get_fencing()
-    results: dict[str, FencedAttachment] = {}
-    started = []
-    for attachment in attachments:
-        if fencing.get(attachment.backend) == Fencing.NONE:
-            results[attachment.id] = _result(attachment, "failed", _cannot(attachment))
-        elif _start(attachment):
-            started.append(attachment)
-        else:
-            results[attachment.id] = _gone(attachment)
-    results |= _fence_all(ctx, started)
-    return [results[attachment.id] for attachment in attachments]
+class _Target(NamedTuple):
+    """An attachment that is to be fenced.
+
+    :ivar known_as: the id by which clients know it
+    """
+
+    attachment: Attachment
+    known_as: str
+
+    @property
+    def id(self) -> str:
+        """The id of its row."""
+        return str(self.attachment.id)
+
+
+def fence_host(ctx: RequestContext, host: str) -> list[FencedAttachment]:
+    """Fence all attachments of a fenced host; returns as :func:`fence`."""
+    return _fence_targets(
+        ctx,
+        [
+            _Target(Attachment.from_row(ctx, row), row["parent_id"] or row["id"])
+            for row in host_fences.list_to_fence([host])
+        ],
+    )
+
+
+def fence(ctx: RequestContext, attachment: Attachment) -> FencedAttachment:
+    """Fence an attachment; return the result within [rpc]attach_timeout."""
+    (result,) = _fence_targets(ctx, [_Target(attachment, attachment.id)])
+    return result
 
 
 def get_fencing() -> dict[str, str]:
@@ -76,34 +95,42 @@ def get_fencing() -> dict[str, str]:
     return services.list_capability(manager_api.FENCING)
 
 
-def _start(attachment: Attachment) -> bool:
-    """Store that an attachment is fenced; return False if it is deleted."""
-    try:
-        async_requests.fence(attachment.id, attachment.volume_id)
-    except exception.NotFound:
-        return False
-    return True
+def _fence_targets(ctx: RequestContext, targets: Sequence[_Target]) -> list[FencedAttachment]:
+    fencing = get_fencing()
+    results: dict[str, FencedAttachment] = {}
+    started = []
+    for target in targets:
+        backend = target.attachment.backend
+        if fencing.get(backend) == Fencing.NONE:
+            reason = manager_api.no_fencing_reason(target.id, backend)
+            results[target.id] = _result(target, "failed", reason)
+            continue
+        try:
+            async_requests.fence(target.id, target.attachment.volume_id)
+            started.append(target)
+        except exception.NotFound:
+            results[target.id] = _gone(target)
+        except exception.Conflict as error:
+            results[target.id] = _result(target, "failed", f"{error}")
+    results |= _fence_all(ctx, started)
+    return [results[target.id] for target in targets]
 
 
-def _fence_all(
-    ctx: RequestContext, attachments: Sequence[Attachment]
-) -> dict[str, FencedAttachment]:
-    if not attachments:
+def _fence_all(ctx: RequestContext, targets: Sequence[_Target]) -> dict[str, FencedAttachment]:
+    if not targets:
         return {}
-    executor = futures.ThreadPoolExecutor(min(_THREADS, len(attachments)), "fence")
+    executor = futures.ThreadPoolExecutor(min(_THREADS, len(targets)), "fence")
     try:
-        calls = {item.id: executor.submit(_fence, ctx, item) for item in attachments}
-        results = _wait(calls, attachments)
+        calls = {item.id: executor.submit(_fence, ctx, item) for item in targets}
+        results = _wait(calls, targets)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
     pending = "There was no answer in time."
-    return {
-        item.id: results.get(item.id) or _result(item, "pending", pending) for item in attachments
-    }
+    return {item.id: results.get(item.id) or _result(item, "pending", pending) for item in targets}
 
 
 def _wait(
-    calls: Mapping[str, "futures.Future[FencedAttachment]"], attachments: Sequence[Attachment]
+    calls: Mapping[str, "futures.Future[FencedAttachment]"], targets: Sequence[_Target]
 ) -> dict[str, FencedAttachment]:
     """Return the results that are there in time.
 
@@ -111,7 +138,7 @@ def _wait(
     """
     results: dict[str, FencedAttachment] = {}
     deadline = time.monotonic() + CONF.rpc.attach_timeout
-    while remaining := [item for item in attachments if item.id not in results]:
+    while remaining := [item for item in targets if item.id not in results]:
         timeout = min(_POLL_INTERVAL, deadline - time.monotonic())
         if timeout <= 0:
             break
@@ -120,24 +147,24 @@ def _wait(
             item.id: calls[item.id].result() for item in remaining if calls[item.id].done()
         }
         waiting = [item for item in remaining if item.id not in results]
-        proofs = events.list_proofs([item.id for item in waiting]) if waiting else {}
+        proofs = events.list_proofs([item.known_as for item in waiting]) if waiting else {}
         results |= {
-            item.id: _proved(item, proofs[item.id])
+            item.id: _proved(item, proofs[item.known_as])
             for item in waiting
-            if item.id in proofs and _is_gone(item)
+            if item.known_as in proofs and _is_gone(item)
         }
     return results
 
 
-def _is_gone(attachment: Attachment) -> bool:
+def _is_gone(target: _Target) -> bool:
     try:
-        attachments_db.get(attachment.id, None)
+        attachments_db.get(target.id, None)
     except exception.NotFound:
         return True
     return False
 
 
-def _fence(ctx: RequestContext, attachment: Attachment) -> FencedAttachment:
+def _fence(ctx: RequestContext, target: _Target) -> FencedAttachment:
     patiently = tenacity.retry(
         # The limit of calls that wait at the same time counts these as well.
         retry=tenacity.retry_if_exception_type(exception.TooManyCalls),
@@ -146,51 +173,44 @@ def _fence(ctx: RequestContext, attachment: Attachment) -> FencedAttachment:
         reraise=True,
     )
     try:
-        proof = patiently(manager_api.fence)(ctx, attachment)
+        proof = patiently(manager_api.fence)(ctx, target.attachment)
     except exception.AttachmentNotFound:
-        return _gone(attachment)
+        return _gone(target)
     except (exception.Unavailable, exception.TooManyCalls, exception.ManagerTimeout) as error:
-        return _result(attachment, "pending", f"{error}")
+        return _result(target, "pending", f"{error}")
     except exception.AttachdError as error:
-        return _result(attachment, "failed", f"{error}")
+        return _result(target, "failed", f"{error}")
     except Exception:
-        LOG.exception("Attachment %s: fencing failed", attachment.id)
-        return _result(attachment, "pending", "An unforeseen error; the log of the API has more.")
-    return _proved(attachment, proof)
+        LOG.exception("Attachment %s: fencing failed", target.id)
+        return _result(target, "pending", "An unforeseen error; the log of the API has more.")
+    return _proved(target, proof)
 
 
-def _gone(attachment: Attachment) -> FencedAttachment:
+def _gone(target: _Target) -> FencedAttachment:
     """Return the result for an attachment that another process has removed."""
-    proof = events.list_proofs([attachment.id]).get(attachment.id)
+    proof = events.list_proofs([target.known_as]).get(target.known_as)
     if proof is not None:
-        return _proved(attachment, proof)
-    return _result(attachment, "asserted", "It was detached meanwhile, in the usual way.")
+        return _proved(target, proof)
+    return _result(target, "asserted", "It was detached meanwhile, in the usual way.")
 
 
-def _proved(attachment: Attachment, proof: Mapping[str, Any]) -> FencedAttachment:
+def _proved(target: _Target, proof: Mapping[str, Any]) -> FencedAttachment:
     """Return the result of an attachment whose proof a manager has returned or stored."""
     is_proved = proof["result"] == Fencing.PROVED
-    result = _result(attachment, "proved" if is_proved else "asserted")
+    result = _result(target, "proved" if is_proved else "asserted")
     return {**result, "proof": Proof(**proof)}  # type: ignore[typeddict-item]
 
 
 def _result(
-    attachment: Attachment,
+    target: _Target,
     result: Literal["proved", "asserted", "pending", "failed"],
     reason: str | None = None,
 ) -> FencedAttachment:
     return {
-        "attachment_id": attachment.id,
-        "volume_id": attachment.volume_id,
-        "instance_uuid": attachment.instance_uuid,
+        "attachment_id": target.known_as,
+        "volume_id": target.attachment.volume_id,
+        "instance_uuid": target.attachment.instance_uuid,
         "result": result,
         "reason": reason,
         "proof": None,
     }
-
-
-def _cannot(attachment: Attachment) -> str:
-    return (
-        f"Backend {attachment.backend} cannot end the access of a host (fencing: none). Turn the "
-        f"host off, and then delete attachment {attachment.id} by force."
-    )

@@ -55,7 +55,7 @@ def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -
         raise _not_fenced(old, f"Backend {old.backend} cannot end the access of a host.")
     if fencing == Fencing.ASSERTED:
         ctx.authorize(policy.FORCE_ATTACH_ASSERTED, volume)
-    (result,) = fence_attachments.fence(ctx, [old])
+    result = fence_attachments.fence(ctx, old)
     notifications.urgent_volume("detach.fence", volume.id, fence=result)
     if result["result"] not in {Fencing.PROVED, Fencing.ASSERTED}:
         raise _not_fenced(old, f"{result['reason']}")

@@ -17,7 +17,6 @@ from attachd.api.fencing.fence_attachments import FencedAttachment
 from attachd.context import RequestContext
 from attachd.db import host_fences
 from attachd.db.agents import store as agents
-from attachd.objects import Attachment
 
 LOG = log.getLogger(__name__)
 
@@ -58,7 +57,8 @@ class Host(TypedDict):
     :ivar reason: of the last fence
     :ivar user_id: who fenced it last
     :ivar agent_state: "up", "down", "new", or null if it has no agent
-    :ivar attachment_ids: of its attachments that may give it access to a volume
+    :ivar attachment_ids: of its attachments that may give it access to a volume; of a connection
+        that serves an attachment of os-attach, that one's
     :ivar drain: null: it is not drained
     """
 
@@ -137,10 +137,8 @@ def fence(ctx: RequestContext, host: str, body: Body) -> Body:
             ctx.project_id,
             row["reason"],
         )
-        notifications.host("fence.start", host, row)
-    rows = host_fences.list_attachments([host])
-    results = fence_attachments.fence(ctx, [Attachment.from_row(ctx, row) for row in rows])
-    notifications.host("fence.end", host, row, attachments=results)
+        notifications.fence_start(row)
+    results = fence_attachments.fence_host(ctx, host)
     return {"fence": {"host": _show(host), "attachments": results}}
 
 
@@ -256,6 +254,6 @@ def _view(
         "reason": known["reason"],
         "user_id": known["user_id"],
         "agent_state": agent_state,
-        "attachment_ids": [row["id"] for row in own],
+        "attachment_ids": [row["parent_id"] or row["id"] for row in own],
         "drain": detach_attachments.show(fence, own, errors),
     }

@@ -226,14 +226,3 @@ def describe(lease: Lease) -> str:
         f"{LOST}{lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC: it may be dead, hang or be cut off. "
         f"To attach its volumes elsewhere, fence it: openstack volume host fence {lease.host}"
     )
-
-
-def list_unfenced(hosts: Collection[str]) -> list[Row]:
-    """Return the attachments of fenced hosts for which the fence has not begun yet.
-
-    :returns: rows as of attachments.store.get()
-    """
-    closed = host_fences.list_closed()
-    fenced = {row["host"] for row in closed if row["fenced_at"] is not None} & {*hosts}
-    rows = host_fences.list_attachments(sorted(fenced)) if fenced else []
-    return [row for row in rows if not row["fenced"]]

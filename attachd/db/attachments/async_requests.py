@@ -11,7 +11,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import models
+from attachd.db import host_fences, models
 from attachd.db.attachments import connect_rules, duplicates, moves
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
@@ -19,7 +19,7 @@ from attachd.db.attachments.connect_rules import Action, Request
 from attachd.db.attachments.rows import Guard, LockedVolume
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.states import AttachmentState, Event
+from attachd.states import DETACHING, AttachmentState, Event
 
 _ATTACHMENTS = models.attachments
 _PENDING: Final = (AttachmentState.CONNECTING.value, AttachmentState.DISCONNECTING.value)
@@ -89,14 +89,34 @@ def fence(attachment_id: str, volume_id: str) -> None:
     The result of an operation in progress on it can no longer be stored.
 
     :raises AttachmentNotFound: it does not exist any more
+    :raises Conflict: as of rows.fenced_generation()
+    """
+    _request(attachment_id, volume_id, Event.DISCONNECT, _fence)
+
+
+def fence_on_host(attachment_id: str, volume_id: str) -> None:
+    """Do as :func:`fence` for an attachment of a fenced host, if that has not begun yet.
+
+    :raises AttachmentNotFound: it does not exist any more
+    :raises Conflict: the fence of its host was lifted, or it is detached meanwhile
     """
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        if locked.attachment["fenced"]:
-            duplicates.check_not_requested(locked.attachment, AttachmentState.DISCONNECTING)
-        return {**attachment_rows.next_generation(locked.attachment), "fenced": True}
+        current = locked.attachment
+        hosts = [current[name] for name in ("host", "agent") if current[name]]
+        if not current["fenced"] and current["state"] in DETACHING:
+            raise exception.Conflict(reason=f"Attachment {attachment_id} is detached already.")
+        if not host_fences.is_fenced_in(locked.connection, hosts):
+            raise exception.Conflict(reason=f"The fence of host {current['host']} was lifted.")
+        return _fence(locked)
 
     _request(attachment_id, volume_id, Event.DISCONNECT, guard)
+
+
+def _fence(locked: LockedVolume) -> Mapping[str, Any]:
+    if locked.attachment["fenced"]:
+        duplicates.check_not_requested(locked.attachment, AttachmentState.DISCONNECTING)
+    return attachment_rows.fenced_generation(locked.attachment, locked.others)
 
 
 def withdraw(

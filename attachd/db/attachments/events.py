@@ -45,6 +45,9 @@ TYPES: Final = (
 host has no access any more, and the event has the proof; another condition; or its move is
 finished: the other host's access has ended, and the event has the state of the attachment."""
 
+_CLOCK_MARGIN: Final = datetime.timedelta(seconds=1)
+"""By how much the clocks of two processes may differ, see models.follow_clock()."""
+
 BATCH = 500
 """The number of events that get their revisions in one transaction."""
 
@@ -136,6 +139,31 @@ def has_moved(attachment_id: str) -> bool:
     )
     with session.reader() as connection:
         return connection.execute(statement.limit(1)).first() is not None
+
+
+@retried
+def list_fenced(host: str, since: datetime.datetime) -> list[Row]:
+    """Return the attachments of a host that were fenced, each once, by its last event.
+
+    :param since: when the host was fenced
+    :returns: ``attachment_id``, ``volume_id``, ``instance_uuid`` and ``proof`` of each
+    """
+    statement = (
+        sa.select(_EVENTS.c.attachment_id, _EVENTS.c.volume_id, _EVENTS.c.details)
+        .where(_EVENTS.c.created_at >= since - _CLOCK_MARGIN, _EVENTS.c.type == FENCED)
+        .order_by(_EVENTS.c.id)
+    )
+    fenced = {
+        row["attachment_id"]: {
+            "attachment_id": row["attachment_id"],
+            "volume_id": row["volume_id"],
+            "instance_uuid": row["details"].get("instance_uuid"),
+            "proof": row["details"]["proof"],
+        }
+        for row in session.fetch_all(statement)
+        if host in {row["details"].get("host"), row["details"].get("agent")}
+    }
+    return list(fenced.values())
 
 
 class _Thread(threading.local):

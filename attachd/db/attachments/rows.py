@@ -128,7 +128,8 @@ def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
     """Return the connections that end with an attachment.
 
     With the last legacy attachment of a user end the connections without a parent that this user
-    opened, unless a hold of the user remains, to which they may belong.
+    opened, unless a hold of the user remains, to which they may belong, or the attachment is
+    fenced: that concerns one host.
 
     :param others: the volume's other rows
     """
@@ -137,7 +138,7 @@ def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
     theirs = of_user(others, current["user_id"])
     claims = of_kind(theirs, AttachmentKind.HOLD)
     claims += holding(of_kind(theirs, AttachmentKind.LEGACY))
-    if current["kind"] == AttachmentKind.LEGACY and not claims:
+    if current["kind"] == AttachmentKind.LEGACY and not claims and not current["fenced"]:
         own = of_user(connections, current["user_id"])
         reach |= {row["id"] for row in own if row["parent_id"] is None}
     return [row for row in connections if reach & {row["id"], row["parent_id"]}]
@@ -242,6 +243,21 @@ def next_generation(row: Row) -> dict[str, Any]:
     return {"generation": row["generation"] + 1}
 
 
+def fenced_generation(current: Row, others: Sequence[Row]) -> dict[str, Any]:
+    """Return the columns of an attachment that is fenced: see :func:`next_generation`.
+
+    :param others: the volume's other rows
+    :raises Conflict: it is a legacy attachment with connections, which are fenced instead of it
+    """
+    served = [row["host"] for row in holding(others) if row["parent_id"] == current["id"]]
+    if served:
+        raise exception.Conflict(
+            reason=f"Attachment {current['id']} was made by os-attach, and host {served[0]} is "
+            "connected for it: fence that host."
+        )
+    return {**next_generation(current), "fenced": True}
+
+
 def check_unchanged(current: Row, row: Row, event: Event) -> None:
     """Check that an attachment is as it was read; raises InvalidTransition.
 
@@ -296,11 +312,13 @@ def move(
     # A manager records the outcome of its work, not the start.
     if source != target and (lease is None or event not in _STARTED_BY_MANAGER):
         _record(connection, current, event, stored)
-    remaining: Sequence[Row] = others if target is None else [*others, current]
+    changed = volume_changes(volume, current, source, event)
     if event is Event.REVOKED and current["kind"] == AttachmentKind.CONNECTION:
-        remaining = _close_connection(connection, volume, current, others)
-    changed = {**volume_changes(volume, current, source, event), **(lease or {})}
-    update_volume(connection, volume, remaining, changed)
+        if current["fenced"] and (served := _only_served(current, others)):
+            others, changed = _remove_served(connection, volume, served, others)
+        others = [*_close_connection(connection, volume, current, others)]
+    remaining: Sequence[Row] = others if target is None else [*others, current]
+    update_volume(connection, volume, remaining, {**changed, **(lease or {})})
     return Moved(volume, current, others, source)
 
 
@@ -339,6 +357,37 @@ def _close_connection(
         if row["asked_mode"] == "ro" and not writers:
             connection.execute(statements.UPDATE, {"match_id": row["id"], "mode": "ro"})
     return others
+
+
+def find_served(closed: Row, others: Sequence[Row]) -> Row | None:
+    """Return the legacy attachment that a connection serves; None: there is none."""
+    legacy = of_kind(others, AttachmentKind.LEGACY)
+    return next((row for row in legacy if row["id"] == closed["parent_id"]), None)
+
+
+def _only_served(closed: Row, others: Sequence[Row]) -> Row | None:
+    """Return the legacy attachment whose last connection this is, unless it is detached anyway."""
+    served = find_served(closed, others)
+    if served is None or not not_detaching([served]):
+        return None
+    connections = [row for row in holding(others) if row["parent_id"] == served["id"]]
+    return None if connections else served
+
+
+def _remove_served(
+    connection: sa.Connection, volume: Row, served: Row, others: Sequence[Row]
+) -> tuple[list[Row], Row]:
+    """Remove a legacy attachment with its last connection, which was fenced.
+
+    :returns: the remaining rows, and the other changes of the volume
+    """
+    changed: Row = {}
+    for event in (Event.DISCONNECT, Event.REVOKED):
+        source = AttachmentState(served["state"])
+        _swap(connection, served, event, {}, None)
+        changed |= volume_changes(volume, served, source, event)
+    _record(connection, served, Event.REVOKED, {})
+    return [row for row in others if row is not served], changed
 
 
 def release_hold(connection: sa.Connection, held: Sequence[Row], hold: Row | None) -> list[Row]:

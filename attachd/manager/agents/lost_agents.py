@@ -15,19 +15,17 @@ from typing import Any, Final, NamedTuple
 
 from oslo_log import log
 
-from attachd import context, exception, lost_agents, notifications
+from attachd import exception, lost_agents, notifications
 from attachd.conf import CONF
 from attachd.conf.manager import MIN_LEASE
 from attachd.db import host_fences
 from attachd.db.agents import leases
 from attachd.db.agents.leases import Lease
-from attachd.db.attachments import async_requests
-from attachd.db.cluster import services
 from attachd.db.models import boot_clock
 from attachd.lost_agents import Action, Rule
-from attachd.objects import Attachment
+from attachd.manager import fenced_hosts
 from attachd.periodics import PeriodicThread
-from attachd.rpc import agent_transport, manager_api
+from attachd.rpc import agent_transport
 from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
@@ -77,7 +75,7 @@ class LostAgents(PeriodicThread):
         self._is_failing = True
 
     def run_once(self) -> None:
-        """Mark or fence each host whose lease is over, and continue fences that have begun.
+        """Mark or fence each host whose lease is over.
 
         :raises Unavailable: the database or the message queue does not answer
         """
@@ -100,9 +98,6 @@ class LostAgents(PeriodicThread):
         _check_pause(self._last_run)
         for lease, age in silent:
             self._end_lease(lease, age, rules.get(lease.host, ()))
-        lost = [item.host for item in known if item.lost_action == Action.FENCE]
-        if lost:
-            fence_attachments(lost)
         self._is_failing = False
 
     def _find_silent(self, known: Iterable[Lease]) -> list[tuple[Lease, float]]:
@@ -190,29 +185,7 @@ def _fence(lease: Lease) -> None:
         return
     LOG.warning("Host %s: fenced, as its agent is lost since %s", lease.host, lease.heartbeat_at)
     metrics.count(metrics.LOST_AGENTS, Action.FENCE.value)
-    notifications.host("fence.start", lease.host, host_fences.find(lease.host) or {})
-    fence_attachments([lease.host])
-
-
-def fence_attachments(hosts: Iterable[str]) -> None:
-    """Begin to fence those attachments of fenced hosts for which that has not begun.
-
-    Their managers prove it, as after a command; those of backends that cannot end the access of a
-    host stay as they are.
-    """
-    rows = leases.list_unfenced([*hosts])
-    if not rows:
-        return
-    abilities = services.list_capability(manager_api.FENCING)
-    admin = context.get_admin_context()
-    for row in rows:
-        attachment = Attachment.from_row(admin, row)
-        if abilities.get(attachment.backend) == manager_api.Fencing.NONE:
-            continue
-        try:
-            async_requests.fence(attachment.id, attachment.volume_id)
-            manager_api.process_pending(admin, attachment)
-        except exception.NotFound:
-            continue  # It was deleted meanwhile.
-        except exception.AttachdError as error:
-            LOG.warning("Attachment %s: fencing is left to recovery: %s", attachment.id, error)
+    fenced = host_fences.find(lease.host)
+    assert fenced is not None, "a fence is never deleted"
+    notifications.fence_start(fenced)
+    fenced_hosts.begin_fences(host_fences.list_unfenced([lease.host]))

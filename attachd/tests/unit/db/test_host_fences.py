@@ -7,8 +7,9 @@ from unittest import mock
 from oslo_db import exception as db_exception
 
 from attachd import exception
-from attachd.db import host_fences
+from attachd.db import host_fences, models
 from attachd.db.engine import session
+from attachd.db.host_fences import Notified
 from attachd.tests.fixtures import databases, db_rows
 
 
@@ -128,3 +129,79 @@ class HostFencesTest(unittest.TestCase):
         add("connect_failed", host="h", connector=connector)
         add("attached", host="other", connector=connector)
         self.assertEqual(expected, [row["id"] for row in host_fences.list_attachments(["h"])])
+
+    def test_legacy_attachment_of_host_without_connection_is_fenced_with_it(self):
+        volume = db_rows.add_volume()["id"]
+
+        def add(**columns):
+            values = {"connector": None, **columns}
+            return db_rows.add_attachment(volume, "attached", **values)["id"]
+
+        alone = add(kind="legacy", host="h")
+        served = add(kind="legacy", host="h")
+        add(kind="legacy", host="other")
+        serving = add(kind="connection", host="x", connector={"host": "x"}, parent_id=served)
+        self.assertEqual([alone], [row["id"] for row in host_fences.list_to_fence(["h"])])
+        db_rows.change_attachment(serving, state="connect_failed")
+        self.assertEqual([alone, served], [row["id"] for row in host_fences.list_to_fence(["h"])])
+
+    def test_unfenced_attachments_are_those_whose_fence_is_not_started(self):
+        volume = db_rows.add_volume()["id"]
+
+        def add(state, **columns):
+            values = {"host": "h", "connector": {"host": "h"}, **columns}
+            return db_rows.add_attachment(volume, state, **values)["id"]
+
+        waiting = [add("attached"), add("connecting"), add("withdrawing"), add("connect_unknown")]
+        add("disconnecting", fenced=True)
+        add("disconnecting")
+        add("disconnect_failed")
+        self.assertEqual(waiting, [row["id"] for row in host_fences.list_unfenced(["h"])])
+        self.assertEqual([], host_fences.list_unfenced([]))
+
+
+class NotificationsTest(databases.DatabaseCase):
+    def due(self):
+        return [(row["host"], row["notified"]) for row in host_fences.list_to_notify()]
+
+    def test_start_and_end_of_fence_are_due_until_they_are_sent(self):
+        row, _is_new = host_fences.fence("h", "dead", "u")
+        self.assertEqual([("h", None)], self.due())
+        host_fences.record_notified(row, Notified.START)
+        self.assertEqual([("h", "start")], self.due())
+        host_fences.record_notified(host_fences.find("h"), Notified.UNFINISHED)
+        self.assertEqual([("h", "unfinished")], self.due())
+        host_fences.record_notified(host_fences.find("h"), Notified.END)
+        self.assertEqual([], self.due())
+
+    def test_next_fence_is_notified_anew(self):
+        row, _is_new = host_fences.fence("h", "dead", "u")
+        host_fences.record_notified(row, Notified.END)
+        host_fences.lift("h")
+        host_fences.fence("h", "again", "u")
+        self.assertEqual([("h", None)], self.due())
+        host_fences.record_notified(row, Notified.START)
+        self.assertEqual([("h", None)], self.due(), "of another fence")
+
+    def test_lifted_fence_has_an_end_if_it_had_a_start(self):
+        row, _is_new = host_fences.fence("h", "dead", "u")
+        host_fences.lift("h")
+        self.assertEqual([], self.due())
+        host_fences.record_notified(row, Notified.START)
+        self.assertEqual([("h", "start")], self.due())
+        self.assertEqual(row["fenced_at"], host_fences.find("h")["last_fenced_at"])
+
+    def test_drained_host_has_no_fence_to_notify(self):
+        host_fences.drain("h", "repair", "u")
+        self.assertEqual([], self.due())
+
+    def test_notification_is_claimed_by_one_process_for_a_time(self):
+        row, _is_new = host_fences.fence("h", "dead", "u")
+        self.assertFalse(host_fences.claim_notification(row), "by the one that has fenced it")
+        later = models.now() + host_fences.NOTIFY_TIMEOUT
+        with mock.patch.object(models, "now", return_value=later):
+            self.assertTrue(host_fences.claim_notification(row))
+            self.assertFalse(host_fences.claim_notification(row))
+        host_fences.record_notified(row, Notified.START)
+        self.assertFalse(host_fences.claim_notification(row), "it was sent")
+        self.assertTrue(host_fences.claim_notification(host_fences.find("h")))

@@ -24,8 +24,7 @@ class FenceTest(api_context.ApiContextCase):
 
     def fence(self, **answer):
         with mock.patch.object(manager_api, "fence", **answer) as self.call:
-            (result,) = fence_attachments.fence(self.ctx, [self.attachment])
-        return result
+            return fence_attachments.fence(self.ctx, self.attachment)
 
     def report(self, fencing):
         services.report(
@@ -75,6 +74,25 @@ class FenceTest(api_context.ApiContextCase):
         self.assertEqual(PROOF, self.fence(side_effect=gone)["proof"])
         db_rows.remove_attachment(self.row["id"])
         self.assertEqual(PROOF, self.fence(side_effect=gone)["proof"])
+        self.call.assert_not_called()
+
+    def test_connection_is_known_by_the_attachment_that_it_serves(self):
+        served = db_rows.add_attachment(self.row["volume_id"], "attached", kind="legacy")["id"]
+        values = {"kind": "connection", "parent_id": served, "host": "h"}
+        db_rows.change_attachment(self.row["id"], **values)
+        with mock.patch.object(manager_api, "fence", return_value=PROOF) as call:
+            (result,) = fence_attachments.fence_host(self.ctx, "h")
+        self.assertEqual((served, "proved"), (result["attachment_id"], result["result"]))
+        self.assertEqual(self.row["id"], call.call_args.args[1].id)
+
+    def test_legacy_attachment_that_gets_a_connection_meanwhile_is_not_fenced(self):
+        served = db_rows.add_attachment(self.row["volume_id"], "attached", kind="legacy")["id"]
+        values = {"kind": "connection", "parent_id": served, "host": "other"}
+        db_rows.change_attachment(self.row["id"], **values)
+        self.attachment = Attachment.get(self.ctx, served)
+        result = self.fence()
+        self.assertEqual("failed", result["result"])
+        self.assertIn("host other is connected for it: fence that host", result["reason"])
         self.call.assert_not_called()
 
     def test_backend_that_cannot_fence_is_not_called(self):

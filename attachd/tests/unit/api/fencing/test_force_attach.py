@@ -27,14 +27,14 @@ class ForceAttachTest(api_context.ApiContextCase):
     def replace(self, result=PROVED, fencing=Fencing.PROVED):
         reported = {"here@fake": fencing}
         with (
-            mock.patch.object(fence_attachments, "fence", return_value=[result]) as self.fence,
+            mock.patch.object(fence_attachments, "fence", return_value=result) as self.fence,
             mock.patch.object(fence_attachments, "get_fencing", return_value=reported),
         ):
             force_attach.replace(self.ctx, self.volume, self.requested)
 
     def test_proved_attachment_may_be_replaced(self):
         self.replace()
-        ((_ctx, (attachment,)), _named) = self.fence.call_args
+        ((_ctx, attachment), _named) = self.fence.call_args
         self.assertEqual(self.row["id"], attachment.id)
 
     def test_attachment_without_proof_stays_in_the_way(self):

@@ -19,7 +19,7 @@ class HandlersTest(api_context.ApiContextCase):
         self.row = db_rows.add_attachment(
             db_rows.add_volume()["id"], "attached", connector=CONNECTOR, host=HOST
         )
-        found = mock.patch.object(fence_attachments, "fence", return_value=[])
+        found = mock.patch.object(fence_attachments, "fence_host", return_value=[])
         self.fenced = found.start()
         self.addCleanup(found.stop)
 
@@ -34,10 +34,15 @@ class HandlersTest(api_context.ApiContextCase):
         )
         self.assertEqual([self.row["id"]], host["attachment_ids"])
         self.assertEqual({"hosts": [host]}, handlers.index())
-        ((_ctx, (attachment,)), _named) = self.fenced.call_args
-        self.assertEqual(self.row["id"], attachment.id)
+        self.fenced.assert_called_once_with(self.ctx, HOST)
         self.assertFalse(handlers.unfence(self.ctx, HOST)["host"]["fenced"])
         self.assertEqual({"hosts": []}, handlers.index())
+
+    def test_connection_is_shown_as_the_attachment_that_it_serves(self):
+        values = {"kind": "connection", "parent_id": "11111111-2222-4333-8444-555555555555"}
+        db_rows.change_attachment(self.row["id"], **values)
+        host = handlers.show(HOST)["host"]
+        self.assertEqual([values["parent_id"]], host["attachment_ids"])
 
     def test_second_fence_keeps_reason(self):
         self.fence()

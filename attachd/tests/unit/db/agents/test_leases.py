@@ -122,15 +122,6 @@ class LeasesTest(LeaseCase):
         self.assertFalse(leases.fence(self.lease()))
         self.assertEqual("by hand", host_fences.find(HOST)["reason"])
 
-    def test_list_unfenced_is_of_fenced_hosts_without_started_ones(self):
-        connector = {"host": HOST}
-        waiting = self.attach(connector=connector)
-        self.attach(connector=connector, fenced=True)
-        self.assertEqual([], leases.list_unfenced([HOST]))
-        host_fences.fence(HOST, "r", None)
-        self.assertEqual([waiting], [row["id"] for row in leases.list_unfenced([HOST])])
-        self.assertEqual([], leases.list_unfenced(["another"]))
-
 
 class RulesTest(LeaseCase):
     def test_rules_are_those_of_types_and_backends(self):

@@ -48,6 +48,7 @@ class LostAgentsTest(databases.DatabaseCase):
         self.sent = self.enterContext(mock.patch.object(manager_api, "process_pending"))
         self.enterContext(mock.patch.object(agent_transport, "check_registry"))
         self.notified = self.enterContext(mock.patch("attachd.notifications.host"))
+        self.started = self.enterContext(mock.patch("attachd.notifications.fence_start"))
         self.counted = self.enterContext(mock.patch.object(metrics, "count"))
         agents.create(HOST, fake_agent.KEY)
         self.search = LostAgents()
@@ -80,7 +81,7 @@ class LostAgentsTest(databases.DatabaseCase):
         row = db_rows.get_attachment(attachment)
         self.assertEqual(("disconnecting", True), (row["state"], row["fenced"]))
         self.assertEqual([attachment], [call.args[1].id for call in self.sent.call_args_list])
-        self.assertEqual("fence.start", self.notified.call_args.args[0])
+        self.assertEqual([HOST], [call.args[0]["host"] for call in self.started.call_args_list])
         self.counted.assert_called_once_with(metrics.LOST_AGENTS, "fence")
 
     def test_second_manager_does_not_fence_again(self):
@@ -94,7 +95,7 @@ class LostAgentsTest(databases.DatabaseCase):
 
         self.clocks.pass_time(21, run_both)
         self.assertEqual(1, self.fence()["generation"])
-        self.notified.assert_called_once()
+        self.started.assert_called_once()
         self.sent.assert_called_once()
 
     def test_all_attachments_of_host_are_fenced_if_one_asks_for_it(self):
@@ -230,17 +231,6 @@ class LostAgentsTest(databases.DatabaseCase):
             self.assertIsNone(self.fence(), name)
         self.pass_time(21)
         self.assertIsNotNone(self.fence())
-
-    def test_fence_of_process_that_died_is_continued_by_another(self):
-        attachment = self.attach()
-        self.report()
-        (lease,) = leases.list_all()
-        leases.fence(lease)
-        self.search.run_once()
-        self.assertTrue(db_rows.get_attachment(attachment)["fenced"])
-        self.sent.assert_called_once()
-        self.search.run_once()
-        self.sent.assert_called_once()
 
     def test_lifted_fence_is_not_repeated(self):
         self.attach()
