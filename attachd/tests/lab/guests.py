@@ -22,6 +22,9 @@ BLOCK = 4096
 MACHINE = "10.0.2.2"
 """The address at which guests reach 127.0.0.1 of this machine."""
 
+MACHINE_NETWORK, PRIVATE_NETWORK = "eth0", "eth1"
+"""A guest's network cards: to the machine, also for commands of the tests; to the other guests."""
+
 _BUILD_SECONDS = 1800
 _SECONDS = 600
 _INTERVAL = 0.1
@@ -82,10 +85,16 @@ class Lab:
         self._command = command
         self._name = f"attachd-{uuid.uuid4().hex[:8]}"
 
-    def up(self, hosts: int) -> list["Guest"]:
-        """Boot guests; the first ones ever have to be built before, which takes minutes."""
-        names = [f"host{number + 1}" for number in range(hosts)]
-        self.start_guests("up", f"hosts={hosts}", names=names)
+    def up(self, hosts: int, storage: int = 0, disk_mib: int = 4096) -> list["Guest"]:
+        """Boot guests; the first ones ever have to be built before, which takes minutes.
+
+        :param storage: how many storage nodes, which come last
+        :param disk_mib: the size of the second disk that each of them has
+        """
+        counts = {"host": hosts, "storage": storage}
+        names = [f"{kind}{n + 1}" for kind, count in counts.items() for n in range(count)]
+        sizes = (f"hosts={hosts}", f"storage={storage}", f"disk={disk_mib}")
+        self.start_guests("up", *sizes, names=names)
         return [Guest(self, name) for name in names]
 
     def start_guests(self, *arguments: str, names: Iterable[str]) -> None:
@@ -240,7 +249,14 @@ class Guest:
         self.name = name
         self.path = ""
         self._device = ""
+        self._options: tuple[str, ...] = ()
         self._brick: Program | None = None
+
+    @functools.cached_property
+    def private_address(self) -> str:
+        """Its address in the network of the guests."""
+        shown = self.run(f"ip -o -4 address show {PRIVATE_NETWORK}").decode().split()
+        return shown[shown.index("inet") + 1].partition("/")[0]
 
     @functools.cached_property
     def connector(self) -> dict[str, Any]:
@@ -248,25 +264,27 @@ class Guest:
         result: dict[str, Any] = self._ask_brick("connector")
         return result
 
-    def attach(self, info: dict[str, Any]) -> None:
+    def attach(self, info: dict[str, Any], *options: str) -> None:
         """Have os-brick connect to a volume.
 
         :param info: as drivers.base.ConnectionInfo
+        :param options: of the command "brick", for this and later calls: "--multipath"
         """
-        device = self._ask_brick("connect", json.dumps(info))
+        self._options = options
+        device = self._ask_brick("connect", json.dumps(info), *options)
         self.path, self._device = device["path"], json.dumps(device)
 
     def detach(self, info: dict[str, Any]) -> None:
         """Have os-brick disconnect what it connected to."""
-        self._ask_brick("disconnect", json.dumps(info), self._device)
+        self._ask_brick("disconnect", json.dumps(info), self._device, *self._options)
 
     def detach_by_force(self, info: dict[str, Any]) -> None:
         """Have os-brick remove the remaining parts of a broken connection."""
-        self._ask_brick("disconnect", json.dumps(info), self._device, "--force")
+        self._ask_brick("disconnect", json.dumps(info), self._device, "--force", *self._options)
 
     def extend(self, info: dict[str, Any]) -> int:
         """Have os-brick read the size of a volume that was extended, and return it."""
-        size: int = self._ask_brick("extend", json.dumps(info))["new_size"]
+        size: int = self._ask_brick("extend", json.dumps(info), *self._options)["new_size"]
         return size
 
     def _ask_brick(self, *arguments: str) -> Any:
@@ -317,13 +335,14 @@ class Guest:
         """
         return self.lab.run("exec", self.name, command, data=data)
 
-    def cut_off(self) -> None:
-        """Disconnect the network: packets are dropped without an error."""
-        self.lab.run("link", self.name, "eth0", "off")
+    def cut_off(self, network: str = MACHINE_NETWORK) -> None:
+        """Disconnect a network: packets are dropped without an error."""
+        self.lab.run("link", self.name, network, "off")
 
-    def plug_in(self) -> None:
-        """Connect the network again."""
-        self.lab.run("link", self.name, "eth0", "on")
+    def plug_in(self, network: str = MACHINE_NETWORK) -> None:
+        """Connect the network again, and wait until commands reach the guest."""
+        self.lab.run("link", self.name, network, "on")
+        _wait_until(lambda: not self.lab.fails("exec", self.name, "true"))
 
     def crash(self) -> None:
         """Cut the power."""

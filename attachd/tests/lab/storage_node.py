@@ -15,7 +15,14 @@ DISK = "/dev/vdb"
 """The guest's second disk, which becomes the volume group."""
 
 GROUP = "attachd"
-_PRIVATE_ADDRESS = "ip -o -4 address show eth1 | sed 's/.* inet \\([0-9.]*\\).*/\\1/'"
+POOL = "pool"
+PORTS = {"lio": 3260, "nvmet": 4420}
+_MAKE_GROUP = f"""\
+set -e
+modprobe dm_snapshot
+vgcreate -q {GROUP} {DISK}
+lvcreate -q --type thin-pool --size 4g --zero y --name {POOL} {GROUP}
+"""
 
 # Those of etc/systemd/attachd-manager.service.d/lvm.conf.
 _PRIVILEGES = (
@@ -86,10 +93,14 @@ class StorageNode:
 
     def __init__(self, guest: guests.Guest) -> None:
         self.guest = guest
-        self.address = guest.run(_PRIVATE_ADDRESS).decode().strip()
+        self.address = guest.private_address
         self.seconds: dict[str, list[float]] = {}
         self._driver: guests.Program | None = None
         self._options: dict[str, Any] = {}
+
+    def make_group(self) -> None:
+        """Make the volume group, and a thin pool in it."""
+        self.guest.run(_MAKE_GROUP)
 
     def start(self, **options: Any) -> None:
         """Start the driver with other options; its setup() is not called yet."""
@@ -138,6 +149,13 @@ class StorageNode:
         volume = base.VolumeRef(f"{uuid.uuid4()}", size_gib)
         self.call("create", volume)
         return volume
+
+    def remove_all(self) -> None:
+        """Delete all volumes, after all access to them."""
+        for item in self.call("list_exports"):
+            self.call("revoke_all_except", base.VolumeRef(item["volume_id"], 1), [])
+        for name in self.call("list_volumes"):
+            self.call("delete", base.VolumeRef(name, 1))
 
     def exports(self, volume: base.VolumeRef) -> list[base.BackendExport]:
         """List the exports of a volume."""

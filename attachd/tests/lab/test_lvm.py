@@ -10,24 +10,19 @@ import testtools
 from testtools import content
 
 from attachd.drivers import base
-from attachd.tests.lab import guests, installation, storage_node
+from attachd.tests.lab import guests, installation, networks, storage_node
 from attachd.tests.wait import wait_until
 
 MIB = 2**20
 GIB = 2**30
-POOL = "pool"
-PORTS = {"lio": 3260, "nvmet": 4420}
+POOL = storage_node.POOL
+PORTS = storage_node.PORTS
 DISK_MIB = 12288
 TIMEOUT = 300.0
 
 _GROUP = storage_node.GROUP
-_MAKE_GROUP = f"""\
-set -e
-modprobe dm_snapshot
-vgcreate -q {_GROUP} {storage_node.DISK}
-lvcreate -q --type thin-pool --size 4g --zero y --name {POOL} {_GROUP}
-"""
 _FORGET_HOST = """\
+multipath -F; multipath -W
 iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete; nvme disconnect-all; true
 """
 _LONG_REPLACEMENT_TIMEOUT = (
@@ -47,9 +42,13 @@ class Case(testtools.TestCase):
     """A storage node and two hosts, for all tests of a class.
 
     :cvar TARGET: the option lvm_target
+    :cvar PATHS: a command that lists the states of the paths of a host with multipath
+    :cvar LIVE: the state of a path that is used
     """
 
     TARGET = ""
+    PATHS = ""
+    LIVE = ""
 
     @classmethod
     def setUpClass(cls):
@@ -59,12 +58,10 @@ class Case(testtools.TestCase):
         lab = guests.Lab(guests.need_lab(unittest.TestCase()))
         cls.addClassCleanup(lab.down)
         parcel = installation.Parcel(cls.addClassCleanup)
-        names = ["host1", "host2", "storage1"]
-        lab.start_guests("up", "hosts=2", "storage=1", f"disk={DISK_MIB}", names=names)
-        cls.a, cls.b, storage = (guests.Guest(lab, name) for name in names)
+        cls.a, cls.b, storage = lab.up(hosts=2, storage=1, disk_mib=DISK_MIB)
         parcel.install(storage)
-        storage.run(_MAKE_GROUP)
         cls.node = storage_node.StorageNode(storage)
+        cls.node.make_group()
         cls.addClassCleanup(cls.node.stop)
         for guest in (cls.a, cls.b):
             cls.addClassCleanup(guest.leave)
@@ -92,18 +89,15 @@ class Case(testtools.TestCase):
             guest.leave()
             guest.run(_FORGET_HOST)
         self.node.restart()
-        for item in self.node.call("list_exports"):
-            self.node.call("revoke_all_except", base.VolumeRef(item["volume_id"], 1), [])
-        for name in self.node.call("list_volumes"):
-            self.node.call("delete", base.VolumeRef(name, 1))
+        self.node.remove_all()
         self.assertEqual([], self.node.call("list_exports"))
 
-    def attach(self, volume, guest, mode="rw"):
-        """Grant a volume to a host, and connect it there."""
+    def attach(self, volume, guest, *options, mode="rw"):
+        """Grant a volume to a host, and connect it there, with options of "brick"."""
         export = base.Export(f"{uuid.uuid4()}", guest.connector, mode, secrets.token_hex(16))
         info = self.node.call("grant", volume, export)
         self.assertEqual(info, self.node.call("grant", volume, export))
-        guest.attach(info)
+        guest.attach(info, *options)
         self.live[guest.name], self.infos[guest.name] = export, info
         return export
 
@@ -241,6 +235,66 @@ class Case(testtools.TestCase):
         self.assertEqual(last, int.from_bytes(block[:8], "big"))
         self.detach(volume, self.a)
 
+    def check_writer_goes_on_with_each_of_two_paths(self):
+        """Cut one path after the other while a host writes, and extend the volume meanwhile."""
+        paths = [networks.Network(number) for number in (1, 2)]
+        for path in paths:
+            path.add(self.a)
+        portals = [f"{path.add(self.node.guest)}:{PORTS[self.TARGET]}" for path in paths]
+        self.start(lvm_thin_pool=POOL, lvm_portals=portals)
+        volume = self.node.create()
+        self.attach(volume, self.a, "--multipath")
+        self.assert_exported(volume)
+        self.assertEqual(2, self.count_paths())
+        writer = guests.Writer(self, self.a, 12 * MIB)
+        for size_gib, cut in enumerate(paths, start=2):
+            cut.pull_cable(self.node.guest)
+            self.addCleanup(cut.plug_in, self.node.guest)
+            wait_until(lambda: self.count_paths() == 1, self.states, timeout=TIMEOUT)
+            writer.go_on()
+            cut.plug_in(self.node.guest)
+            wait_until(lambda: self.count_paths() == 2, self.states, timeout=TIMEOUT)
+            writer.go_on()
+            self.node.call("extend", volume, size_gib, list(self.live.values()))
+            self.assertEqual(size_gib * GIB, self.size(self.a))
+            writer.go_on()
+        last = writer.end()
+        place = 12 * MIB + (last - 1) % 256 * guests.BLOCK
+        block = self.a.read(place, guests.BLOCK)
+        self.assertEqual(last, int.from_bytes(block[:8], "big"))
+        self.assertEqual(bytes(MIB), self.a.read(3 * GIB - MIB, MIB))
+        self.detach(volume, self.a)
+        self.assertEqual(([], []), (self.a.devices(), self.states()))
+
+    def states(self):
+        """List the states of the paths of the first host."""
+        return self.a.run(self.PATHS).decode().splitlines()
+
+    def count_paths(self):
+        """Count those that are used."""
+        return self.states().count(self.LIVE)
+
+    def check_nothing_of_host_without_cable_arrives_after_revoke(self):
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        self.attach(volume, self.b)
+        leaving = guests.Writer(self, self.b, 0)
+        self.b.cut_off(guests.PRIVATE_NETWORK)
+        self.addCleanup(self.b.plug_in, guests.PRIVATE_NETWORK)
+        self.revoke(volume, self.b)
+        self.assert_exported(volume)
+        (listed,) = (item for item in self.node.exports(volume) if item.mode)
+        self.assertLessEqual(listed.sessions, {self.a.connector["initiator"]})
+        before = self.a.read(0, MIB)
+        self.b.plug_in(guests.PRIVATE_NETWORK)
+        self.end_revoked(leaving)
+        self.assertEqual(before, self.a.read(0, MIB))
+        self.detach(volume, self.a)
+
+    def end_revoked(self, writer):
+        """Check that the writer of a host without access gets an error."""
+        self.assertIn("OSError", f"{self.assertRaises(guests.Failed, writer.end)}")
+
     def check_other_host_is_refused(self):
         volume = self.node.create()
         self.attach(volume, self.a)
@@ -275,6 +329,8 @@ class LioTest(Case):
     """iSCSI."""
 
     TARGET = "lio"
+    PATHS = "multipathd show paths raw format '%t %o'"
+    LIVE = "active running"
 
     def test_hosts_share_volume(self):
         self.check_hosts_share_volume()
@@ -293,8 +349,13 @@ class LioTest(Case):
         self.check_existing_lv_becomes_volume_and_lv_again(make, lvm_thin_pool=POOL)
 
     def test_revoked_writer_fails_and_other_goes_on(self):
-        leaving = self.check_other_host_writes_after_revoke()
-        self.assertIn("OSError", f"{self.assertRaises(guests.Failed, leaving.end)}")
+        self.end_revoked(self.check_other_host_writes_after_revoke())
+
+    def test_nothing_of_host_without_cable_arrives_after_revoke(self):
+        self.check_nothing_of_host_without_cable_arrives_after_revoke()
+
+    def test_writer_goes_on_with_each_of_two_paths(self):
+        self.check_writer_goes_on_with_each_of_two_paths()
 
     def test_writer_goes_on_after_reboot_of_storage_node(self):
         # The lab's 15 seconds are less than an emulated machine needs to boot.
@@ -310,7 +371,7 @@ class LioTest(Case):
     def test_reader_cannot_write(self):
         volume = self.node.create()
         self.attach(volume, self.a)
-        reader = self.attach(volume, self.b, "ro")
+        reader = self.attach(volume, self.b, mode="ro")
         self.assert_exported(volume)
         data = secrets.token_bytes(MIB)
         self.a.write(4 * MIB, data)
@@ -329,7 +390,7 @@ class LioTest(Case):
 
     def test_damage_is_listed_and_repaired(self):
         volume = self.node.create()
-        self.attach(volume, self.b, "ro")
+        self.attach(volume, self.b, mode="ro")
         target = f"/sys/kernel/config/target/iscsi/{self.infos[self.b.name]['data']['target_iqn']}"
         acl = f"{target}/tpgt_1/acls/{self.b.connector['initiator']}"
         for damage in (
@@ -368,6 +429,8 @@ class NvmetTest(Case):
     """NVMe/TCP."""
 
     TARGET = "nvmet"
+    PATHS = "cat /sys/class/nvme/nvme*/state 2> /dev/null || true"
+    LIVE = "live"
 
     def test_hosts_share_volume(self):
         self.check_hosts_share_volume()
@@ -388,14 +451,22 @@ class NvmetTest(Case):
         self.check_bad_options_are_refused()
 
     def test_revoked_writer_writes_nothing_and_other_goes_on(self):
-        leaving = self.check_other_host_writes_after_revoke()
-        # The host tries to connect again for ten minutes, unless it is disconnected.
+        self.end_revoked(self.check_other_host_writes_after_revoke())
+
+    def test_nothing_of_host_without_cable_arrives_after_revoke(self):
+        self.check_nothing_of_host_without_cable_arrives_after_revoke()
+
+    def end_revoked(self, writer):
+        # The host tries to connect again without end, unless it is disconnected.
         self.b.run("nvme disconnect-all")
-        self.assertIn("OSError", f"{self.assertRaises(guests.Failed, leaving.end)}")
+        super().end_revoked(writer)
+
+    def test_writer_goes_on_with_each_of_two_paths(self):
+        self.check_writer_goes_on_with_each_of_two_paths()
 
     def test_reader_is_refused(self):
         volume = self.node.create()
-        error = self.assertRaises(storage_node.Refused, self.attach, volume, self.a, "ro")
+        error = self.assertRaises(storage_node.Refused, self.attach, volume, self.a, mode="ro")
         self.assertIn("cannot keep a host from writing", f"{error}")
         self.assertEqual([], self.node.exports(volume))
 
