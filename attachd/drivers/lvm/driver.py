@@ -15,6 +15,7 @@ from attachd import exception
 from attachd.drivers import abilities, base, existing, sparse
 from attachd.drivers.lvm import configfs
 from attachd.drivers.lvm.existing import ExistingLvs
+from attachd.drivers.lvm.host_keys import HostKeys
 from attachd.drivers.lvm.lio import Lio
 from attachd.drivers.lvm.nvmet import Nvmet
 from attachd.drivers.lvm.pools import Pools
@@ -75,6 +76,14 @@ class LvmDriver(
             "3260, that of NVMe/TCP 4420.",
         ),
         cfg.StrOpt(
+            "lvm_host_keys",
+            default="",
+            help="With lvm_target nvmet, a file with DH-CHAP keys of hosts: lines with the NQN of "
+            "a host and its key, as 'nvme gen-dhchap-key' makes it. A host without a line gets no "
+            "volume. Without the file a host is who it claims to be. It needs a kernel with "
+            "NVME_TARGET_AUTH, and counts for all backends of the machine.",
+        ),
+        cfg.StrOpt(
             "lvm_wipe",
             default="none",
             choices=[
@@ -103,11 +112,18 @@ class LvmDriver(
         self.existing = ExistingLvs(self._pools, self._check_unused)
         kind = _TARGETS[self.options.lvm_target]
         self.target: Target = kind(configfs.Tree(configfs.ROOT), name)
-        self.promises = kind.PROMISES
+        self.target.host_keys = HostKeys(self.options.lvm_host_keys)
+        self.promises = self.target.promises
 
     def setup(self) -> None:
         """Check commands, volume groups, kernel modules, rights and portals."""
         self.target.portals = configfs.parse_portals(self.options.lvm_portals)
+        if self.target.host_keys.are_required and not isinstance(self.target, Nvmet):
+            raise exception.BackendError(
+                "lvm_host_keys is for lvm_target nvmet: with lio each attachment has an account. "
+                "Remove it.",
+                final=True,
+            )
         self._pools.check()
         with sparse.map_os_errors("lvm_target cannot be used"):
             self.target.setup()

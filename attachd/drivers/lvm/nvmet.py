@@ -9,8 +9,8 @@ Properties of nvmet (tested with Linux 6.1):
 
 * Disabling a namespace waits for its commands, and fails later ones.
 * A port listens while any subsystem is linked to it.  Ports and hosts belong to all backends.
-* A host is who it claims to be: there is no CHAP.  DH-CHAP (Linux 6.0, if it is configured) has
-  one key for each host, and os-brick passes none.
+* A host is who it claims to be, unless it has a key for DH-CHAP (Linux 6.0, if that is
+  configured; see host_keys.py).  The key counts at the subsystems of all backends.
 
 Source: Linux, drivers/nvme/target/configfs.c.
 """
@@ -55,6 +55,7 @@ class Nvmet(Target):
     def setup(self) -> None:
         """Check modules and portals, and make the ports."""
         configfs.require(self._root, _MODULES)
+        self.host_keys.check(self.tree, self._root / "hosts" / f"{_PREFIX}:{self.backend}")
         for portal in self.portals:
             known = self._find_ports(portal)
             if not any(self.tree.list(port / "subsystems") for port in known):
@@ -145,6 +146,7 @@ class Nvmet(Target):
         for attempt in range(_TRIES):
             self.tree.make(known)
             try:
+                self.host_keys.assign(self.tree, known)
                 self.tree.link(subsystem / "allowed_hosts" / host, known)
             except FileNotFoundError:
                 # The last subsystem of another volume was removed, and the host with it.
@@ -223,6 +225,7 @@ class Nvmet(Target):
             parts.add(_part(subsystem.name))
             if self._serves(subsystem, volume_id, device):
                 parts.add(_in_service(subsystem.name))
+        parts |= self.host_keys.parts(self.tree, self._root / "hosts", holders)
         if parts:
             yield base.BackendExport(volume_id, "rw", frozenset(holders), frozenset(parts))
 
@@ -244,6 +247,7 @@ class Nvmet(Target):
         holders = {self.host(export) for export in exports} - {""}
         subsystems = [self._name(volume.id, holder) for holder in holders]
         parts = [*map(_part, subsystems), *map(_in_service, subsystems)]
+        parts += self.host_keys.expected_parts(holders)
         if holders:
             yield base.BackendExport(volume.id, "rw", frozenset(holders), frozenset(parts))
 

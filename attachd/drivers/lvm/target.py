@@ -3,12 +3,14 @@
 
 import abc
 from collections.abc import Collection, Iterable, Sequence
+import dataclasses
 from pathlib import Path
 import re
 from typing import ClassVar
 
 from attachd.drivers import base
 from attachd.drivers.lvm import configfs
+from attachd.drivers.lvm.host_keys import HostKeys
 
 _UNSAFE = re.compile("[^a-z0-9.-]")
 
@@ -21,8 +23,9 @@ class Target(abc.ABC):
     :param tree: configfs
     :param backend: the name of the backend: it becomes part of the names of all objects
     :ivar portals: where to listen; known from the driver's ``setup`` on
+    :ivar host_keys: of hosts that have to have one
     :cvar PROTOCOL: as in base.BackendStats
-    :cvar PROMISES: what it enforces
+    :cvar PROMISES: what it enforces without keys of hosts
     """
 
     PROTOCOL: ClassVar[str]
@@ -32,6 +35,14 @@ class Target(abc.ABC):
         self.tree = tree
         self.backend = _UNSAFE.sub("-", backend.lower())
         self.portals: Sequence[configfs.Portal] = ()
+        self.host_keys = HostKeys()
+
+    @property
+    def promises(self) -> base.Promises:
+        """Return what it enforces: with keys, hosts are who they claim to be."""
+        if not self.host_keys.are_required:
+            return self.PROMISES
+        return dataclasses.replace(self.PROMISES, per_host_access=True)
 
     @abc.abstractmethod
     def setup(self) -> None:

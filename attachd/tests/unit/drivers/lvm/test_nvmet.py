@@ -2,9 +2,19 @@
 """Subsystems of nvmet: hosts, ports, damage that audits find."""
 
 from attachd import exception
+from attachd.tests.fixtures import lifetime
 from attachd.tests.unit.drivers.lvm import case
 
 FIRST, SECOND = case.export("1"), case.export("2")
+
+
+def host_of(export):
+    return export.connector["nqn"]
+
+
+def key(export, number=1):
+    """Return the key of a host, as "nvme gen-dhchap-key" makes one."""
+    return f"DHHC-1:01:{host_of(export)[-1] * 47}{number}:"
 
 
 class NvmetTest(case.LvmCase):
@@ -118,3 +128,57 @@ class NvmetTest(case.LvmCase):
             self.assert_as_expected(self.nvmet, FIRST, SECOND)
             allowed = self.tree.list(subsystem / "allowed_hosts")
             self.assertEqual([FIRST.connector["nqn"]], allowed)
+
+
+class HostKeysTest(NvmetTest):
+    """Hosts that have to have a key."""
+
+    def setUp(self):
+        super().setUp()
+        self.file = lifetime.temp_dir(self) / "keys"
+        self.write_keys(FIRST, SECOND)
+        self.nvmet = self.driver(lvm_host_keys=f"{self.file}")
+
+    def write_keys(self, *exports, number=1, mode=0o600):
+        lines = [f"{host_of(export)} {key(export, number)}\n" for export in exports]
+        self.file.write_text("".join(["# keys\n", *lines]))
+        self.file.chmod(mode)
+
+    def stored(self, export):
+        return self.tree.read(self.root / "hosts" / host_of(export) / "dhchap_key")
+
+    def test_host_gets_its_key_before_it_is_allowed(self):
+        changes = []
+        for name in ("_write", "_link"):
+            original = getattr(self.tree, name)
+            setattr(
+                self.tree,
+                name,
+                lambda path, other, call=original: (changes.append(path.name), call(path, other)),
+            )
+        self.grant(FIRST)
+        self.assertEqual(key(FIRST), self.stored(FIRST))
+        self.assertLess(changes.index("dhchap_key"), changes.index(host_of(FIRST)))
+        self.assertTrue(self.nvmet.promises.per_host_access)
+        self.assertFalse(self.new_driver().promises.per_host_access)
+
+    def test_host_without_key_gets_nothing(self):
+        self.write_keys(SECOND)
+        error = self.assertRaises(exception.BackendError, self.grant, FIRST)
+        self.assertRegex(f"{error}", f"lvm_host_keys.*no key for {host_of(FIRST)}.*config.json")
+        self.assertNotIn("DHHC", f"{error}")
+        self.assertEqual([], self.tree.list(self.subsystem(FIRST) / "allowed_hosts"))
+
+    def test_changed_key_is_damage_that_next_grant_repairs(self):
+        self.grant(FIRST)
+        self.write_keys(FIRST, number=2)
+        (listed,) = self.nvmet.list_volume_exports(case.VOLUME)
+        self.assertNotIn(listed, self.nvmet.expected_exports(case.VOLUME, [FIRST]))
+        self.grant(FIRST)
+        self.assertEqual(key(FIRST, 2), self.stored(FIRST))
+        self.assert_as_expected(self.nvmet, FIRST)
+
+    def test_kernel_without_keys_is_refused_at_start(self):
+        self.tree.attributes_missing = frozenset({"dhchap_key"})
+        self.assert_setup_refused("NVME_TARGET_AUTH", lvm_host_keys=f"{self.file}")
+        self.assertEqual([], self.tree.list(self.root / "hosts"))
