@@ -13,7 +13,8 @@ _BLOCK = Path("/sys/class/block")
 _SECTOR = 512
 # The prefix of multipathd's devices, in contrast to those of LVM.
 _MULTIPATH = "mpath-"
-_OFFLINE = "offline"
+_OFFLINE, _RUNNING = "offline", "running"
+_TRANSPORT_OFFLINE = "transport-offline"
 
 
 def size(path: str) -> int:
@@ -55,10 +56,17 @@ def is_offline(path: str) -> bool:
 def set_offline(path: str) -> bool:
     """Let a SCSI disk refuse all requests from now on; False: it is no SCSI disk, or gone.
 
-    Source: the kernel's drivers/scsi/scsi_sysfs.c, store_state_field()
+    A disk that lost its session for too long refuses requests as well, until the session is back.
+    The kernel takes it offline only if it is set running before.
+
+    Source: the kernel's drivers/scsi/scsi_sysfs.c, store_state_field(); scsi_lib.c,
+    scsi_device_set_state()
     """
+    state = _state_file(path)
     try:
-        _state_file(path).write_text(_OFFLINE)
+        if state.read_text().strip() == _TRANSPORT_OFFLINE:
+            state.write_text(_RUNNING)
+        state.write_text(_OFFLINE)
     except OSError:
         return False
     return is_offline(path)

@@ -179,6 +179,11 @@ class BrickConnector(HostConnector):
         """Take SCSI disks offline, which needs no answer of the backend; remove other devices."""
         if local.is_local(info):
             return
+        # First without os-brick: its import and its commands take seconds, also of this process.
+        if device is not None and _is_scsi(info) and _has_identity(device):
+            disks = list(map(str, block_device.list_components(device.path)))
+            if all(map(block_device.set_offline, disks or [device.path])):
+                return
         disks = self._find_scsi_disks(info)
         if disks and device is not None:
             disks += [f"{path}" for path in block_device.list_components(device.path)]
@@ -188,7 +193,7 @@ class BrickConnector(HostConnector):
 
     def _find_scsi_disks(self, info: ConnectionInfo) -> list[str]:
         """Return the existing paths of a volume, if they are SCSI disks."""
-        if str(info.get("driver_volume_type")).lower() not in _SCSI:
+        if not _is_scsi(info):
             return []
         return [path for path in self._volume_paths(info) if block_device.exists(path)]
 
@@ -254,6 +259,16 @@ class BrickConnector(HostConnector):
                 reason=f"os-brick cannot be used: {error}. Install it ({INSTALL}), or choose "
                 "connector type user-space."
             ) from error
+
+
+def _is_scsi(info: ConnectionInfo) -> bool:
+    return str(info.get("driver_volume_type")).lower() in _SCSI
+
+
+def _has_identity(device: Device) -> bool:
+    """Return whether the disk that was connected is still at its path."""
+    known = device.info.get(IDENTITY)
+    return bool(known) and block_device.identity(device.path) == known
 
 
 def _has_module(name: str) -> bool:

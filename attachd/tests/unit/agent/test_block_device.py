@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Properties of block devices and files that the kernel reports."""
 
+import errno
 from pathlib import Path
 import unittest
 from unittest import mock
@@ -91,6 +92,21 @@ class DeviceTest(fixtures.TestWithFixtures):
         self.assertEqual([], block_device.list_components(path))
 
 
+class KernelState:
+    """The state of a SCSI disk, with the refusal of scsi_device_set_state()."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def read_text(self):
+        return self._state
+
+    def write_text(self, state):
+        if (self._state, state) == ("transport-offline", "offline"):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        self._state = state
+
+
 class OfflineTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -99,6 +115,12 @@ class OfflineTest(unittest.TestCase):
         for name, directory in (("sda", "scsi_device"), ("nvme0n1", "nvme")):
             (self.folder / name / "device" / directory).mkdir(parents=True)
             (self.folder / name / "device" / "state").write_text("running\n")
+
+    def test_scsi_disk_that_lost_its_session_is_set_offline(self):
+        state = KernelState("transport-offline")
+        with mock.patch.object(block_device, "_state_file", lambda _path: state):
+            self.assertTrue(block_device.set_offline("/dev/sda"))
+        self.assertEqual("offline", state.read_text())
 
     def test_scsi_disk_is_set_offline(self):
         self.assertFalse(block_device.is_offline("/dev/sda"))

@@ -14,7 +14,7 @@ from oslo_utils import importutils
 from attachd import commands, exception
 from attachd.agent import block_device
 from attachd.agent.connectors import brick
-from attachd.agent.connectors.base import Device, Options
+from attachd.agent.connectors.base import IDENTITY, Device, Options
 
 brick_exception = importutils.import_module("os_brick.exception")
 
@@ -224,6 +224,22 @@ class ConnectTest(Case):
         self.assertEqual("offline", self.state.read_text())
         self.assertFalse(self.connector.is_present(INFO, device))
         self.assertNotIn("disconnect", [call[0] for call in standing.calls])
+
+    def test_stop_writers_needs_no_os_brick_for_known_disk(self):
+        standing = self.stand()
+        known = self.scsi_disk()
+        (self.state.parent / "wwid").write_text("naa.6\n")
+        device = Device(known.path, {IDENTITY: "naa.6"})
+        self.connector.stop_writers(INFO, OPTIONS, device)
+        self.assertEqual(("offline", []), (self.state.read_text(), standing.calls))
+
+    def test_stop_writers_leaves_other_disk_at_same_path_alone(self):
+        self.stand(path=f"{self.folder / 'gone'}".encode())
+        known = self.scsi_disk()
+        (self.state.parent / "wwid").write_text("naa.7\n")
+        device = Device(known.path, {IDENTITY: "naa.6"})
+        self.connector.stop_writers(INFO, OPTIONS, device)
+        self.assertEqual("running\n", self.state.read_text())
 
     def test_connect_removes_disk_whose_writers_were_stopped_first(self):
         standing = self.stand(path=f"{self.folder / 'disk'}".encode())
