@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-agent in guests, and the service that they belong to; for the tests of this folder.
 
-The service is on this machine: the API under gunicorn, a manager with the tgt driver, MariaDB.
-Guests reach RabbitMQ, and their volumes, through proxies of the test, which can fail.
+The service is on this machine: the API under gunicorn, a manager with the tgt or the nfs driver,
+MariaDB.  Guests reach RabbitMQ, and volumes of tgtd, through proxies of the test, which can fail.
 """
 
+from collections.abc import Callable
 import concurrent.futures
 import functools
 import http.client
+from pathlib import Path
+import subprocess
 from typing import Any
 import unittest
 
 import testtools
 from testtools import content
 
-from attachd.tests.fixtures import deployments, http_client, rabbitmq, tcp_proxy, tgtd
+from attachd.tests.fixtures import (
+    deployments,
+    http_client,
+    lifetime,
+    processes,
+    rabbitmq,
+    tcp_proxy,
+    tgtd,
+)
 from attachd.tests.lab import guests, installation
 from attachd.tests.wait import wait_until
 
 VERSION = "volume 3.71, attachd 1.0"
+FENCING = {"OpenStack-API-Version": "volume 3.71, attachd 1.1"}
 TIMEOUT = 600.0
 WORK_SECONDS = 300
 """How long the API waits for a host."""
@@ -36,7 +48,7 @@ transport_url = {broker}
 state_path = /var/lib/attachd
 [agent]
 state_path = {folder}
-way = kernel
+connector_type = kernel
 report_interval = 3
 {more}
 """
@@ -48,8 +60,8 @@ transport_url = {broker}
 allow_new = true
 work_timeout = {seconds}
 {agent}
-[tgt]
-driver = tgt
+[{backend}]
+driver = {backend}
 """
 
 # What the unit of a host with systemd would do; what it says goes where a test can look.
@@ -74,7 +86,7 @@ _FORGET = f"""\
 test -e {_PID} && kill -KILL $(cat {_PID}) 2> /dev/null
 grep -o '/mnt/[^ ]*' /proc/mounts | xargs -r umount --lazy
 multipath -F; multipath -W
-iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete
+iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete; nvme disconnect-all
 rm -rf {_JOURNAL} {_LOG} {_PID}
 true
 """
@@ -131,6 +143,10 @@ class Host:
         said = self.guest.run(f"tail --bytes={_SHOWN} {_LOG} || true")
         return said.decode(errors="replace")
 
+    def messages(self) -> str:
+        """Return what the agent has logged, without os-brick and other libraries."""
+        return self.guest.run(f"grep --text --fixed-strings ' attachd.' {_LOG} || true").decode()
+
     def reboot(self) -> None:
         """Shut it down and start it again; without unmounting or detaching."""
         self.stop()
@@ -151,38 +167,33 @@ class Host:
         self.guest.run(_FORGET)
 
 
-class LabDeployment:
+class Service:
     """attachd on this machine, for hosts in guests.
 
-    :ivar tgtd: where the volumes are
     :ivar api: asks it, in attachd's own version
     :ivar queue: the proxy between the guests and RabbitMQ
-    :ivar portals: the proxies between the guests and tgtd
     :ivar url: of the API, as guests reach it, ending in /v3
     """
 
     def __init__(
         self,
         test: testtools.TestCase,
+        backend: str,
+        options: dict[str, Any],
         *,
-        portals: int = 1,
         agent: str = "",
         work: int = WORK_SECONDS,
     ) -> None:
         """Start it.
 
-        :param portals: how many addresses of tgtd hosts get
+        :param backend: the name of the driver
+        :param options: of the driver
         :param agent: lines of [agent], for API and manager
         :param work: seconds that the API waits for a host
         """
-        self.tgtd = test.useFixture(tgtd.Tgtd(test))
-        address, _, port = self.tgtd.portal.rpartition(":")
-        self.portals = [tcp_proxy.Proxy(test, address, int(port)) for _ in range(portals)]
-        deployment = deployments.Deployment(test, "mariadb", backend="tgt", workers=1)
-        first, *others = (f"{guests.MACHINE}:{portal.port}" for portal in self.portals)
-        options = {**self.tgtd.options, "tgt_portal": first, "tgt_more_portals": ",".join(others)}
+        deployment = deployments.Deployment(test, "mariadb", backend=backend, workers=1)
         agent_broker = rabbitmq.create_agents_vhost(test)
-        text = _MANAGER.format(seconds=work, agent=agent, broker=agent_broker)
+        text = _MANAGER.format(seconds=work, agent=agent, broker=agent_broker, backend=backend)
         deployment.configure(text + "".join(f"{key} = {options[key]}\n" for key in options))
         deployment.start_manager().show_in_failures(test)
         deployment.start_gunicorn().show_in_failures(test)
@@ -265,6 +276,88 @@ class LabDeployment:
         found: list[Any] = listed["attachments"]
         return found
 
+    def fence(self, host: Host) -> list[Any]:
+        """Fence a host, and return the results of its attachments; none of them is pending."""
+        body = {"fence": {"reason": "test"}}
+
+        def results() -> list[Any] | None:
+            answer = self.api.request("POST", f"/hosts/{host.name}/fence", body, FENCING)
+            assert answer.status == http.client.OK, answer
+            found: list[Any] = answer.body["fence"]["attachments"]
+            return None if any(item["result"] == "pending" for item in found) else found
+
+        return wait_until_not_none(results)
+
+    def unfence(self, host: Host) -> None:
+        """Lift the fence of a host."""
+        body = {"unfence": None}
+        answer = self.api.request("POST", f"/hosts/{host.name}/unfence", body, FENCING)
+        assert answer.status == http.client.OK, answer
+
+    def is_fenced(self, host: Host) -> bool:
+        """Whether a host is fenced."""
+        answer = self.api.request("GET", f"/hosts/{host.name}", headers=FENCING)
+        assert answer.status == http.client.OK, answer
+        return bool(answer.body["host"]["fenced"])
+
+    def proof(self, attachment: Any) -> Any:
+        """Return the proof of the last fence of an attachment, which may be deleted by now."""
+        path = f"/attachments/{attachment['id']}/timeline"
+        events = self.api.request("GET", path, headers=FENCING).body["timeline"]
+        return [event for event in events if event["type"] == "fenced"][-1]["proof"]
+
+
+class LabDeployment(Service):
+    """A service with the tgt driver.
+
+    :ivar tgtd: where the volumes are
+    :ivar portals: the proxies between the guests and tgtd
+    """
+
+    def __init__(self, test: testtools.TestCase, *, portals: int = 1, **settings: Any) -> None:
+        """Start it.
+
+        :param portals: how many addresses of tgtd hosts get
+        :param settings: as Service takes them
+        """
+        self.tgtd = test.useFixture(tgtd.Tgtd(test))
+        address, _, port = self.tgtd.portal.rpartition(":")
+        self.portals = [tcp_proxy.Proxy(test, address, int(port)) for _ in range(portals)]
+        first, *others = (f"{guests.MACHINE}:{portal.port}" for portal in self.portals)
+        options = {**self.tgtd.options, "tgt_portal": first, "tgt_more_portals": ",".join(others)}
+        super().__init__(test, "tgt", options, **settings)
+
+    def file(self, volume: str) -> Path:
+        """Return the file that has the blocks of a volume."""
+        return Path(self.tgtd.options["tgt_volumes_dir"]) / volume
+
+
+class NfsDeployment(Service):
+    """A service with the nfs driver, and a server that guests mount.
+
+    The manager has the server's directory as its mount: the kernel of this machine may have no
+    NFS.
+
+    :ivar folder: what the server exports
+    """
+
+    def __init__(self, test: testtools.TestCase) -> None:
+        command = guests.need_lab(test).with_name("nfs-mini")
+        top, port = lifetime.temp_dir(test), processes.free_port()
+        test.addCleanup(processes.check_output, [f"{command}", "down", f"{top}"])
+        # Not piped: the server keeps the output open.
+        subprocess.run([command, "up", top, "--port", f"{port}"], check=True)
+        self.folder, mount_point = top / "export", top / "mnt"
+        mount_point.mkdir()
+        processes.check_output(["mount", "--bind", f"{self.folder}", f"{mount_point}"])
+        test.addCleanup(processes.check_output, ["umount", "--lazy", f"{mount_point}"])
+        options = {
+            "nfs_share": f"{guests.MACHINE}:/vol",
+            "nfs_mount_point": mount_point,
+            "nfs_host_mount_options": f"vers=4.2,hard,port={port}",
+        }
+        super().__init__(test, "nfs", options)
+
 
 def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:
     """Wait until a value is true, and return it.
@@ -272,6 +365,18 @@ def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:
     :param read: returns it, and something false until then
     """
     return wait_until(read, timeout=timeout, interval=_INTERVAL)
+
+
+def wait_until_not_none(read: Callable[[], Any]) -> Any:
+    """Wait until a value is not None, and return it; it may be false."""
+    seen: list[Any] = []
+
+    def is_there() -> bool:
+        seen.append(read())
+        return seen[-1] is not None
+
+    wait_for(is_there)
+    return seen[-1]
 
 
 class AgentCase(testtools.TestCase):
@@ -293,13 +398,18 @@ class AgentCase(testtools.TestCase):
         lab = guests.Lab(guests.need_lab(unittest.TestCase()))
         cls.addClassCleanup(lab.down)
         parcel = installation.Parcel(cls.addClassCleanup)
-        booted = lab.up(hosts=cls.HOSTS)
+        booted = cls.boot_guests(lab)
         for guest in booted:
             cls.addClassCleanup(guest.leave)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(parcel.install, booted))
-        cls.hosts = [Host(item) for item in booted]
+        cls.hosts = [Host(item) for item in booted[: cls.HOSTS]]
         cls.a, cls.b = cls.hosts[0], cls.hosts[-1]
+
+    @classmethod
+    def boot_guests(cls, lab: guests.Lab) -> list[guests.Guest]:
+        """Boot the hosts, and other guests that get attachd after them."""
+        return lab.up(hosts=cls.HOSTS)
 
     def setUp(self) -> None:
         super().setUp()
@@ -314,13 +424,14 @@ class AgentCase(testtools.TestCase):
             said = f"{error}"
         self.addDetail(f"agent of {host.name}", content.text_content(said))
 
-    def assert_nothing_is_left(self, service: LabDeployment, *volumes: str) -> None:
+    def assert_nothing_is_left(self, service: Service, *volumes: str) -> None:
         """Check that detached volumes can be deleted, without remaining objects."""
         for volume in volumes:
             self.assertEqual([], service.attachments_of(volume))
             service.api.request_json("DELETE", f"/volumes/{volume}")
             service.api.wait_for(volume, "gone")
-        self.assertEqual([], service.tgtd.orphans())
+        if isinstance(service, LabDeployment):
+            self.assertEqual([], service.tgtd.orphans())
         for host in self.hosts:
             self.assert_has_nothing(host)
 

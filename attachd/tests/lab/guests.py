@@ -56,6 +56,21 @@ while not select.select([0], [], [], 0)[0]:
     print(count, flush=True)
 """
 
+# It has no connection to the test.  Its output is the error with which it ends.
+_FLOOD = f"""\
+import mmap, os, sys
+block, count, pattern = mmap.mmap(-1, {BLOCK}), 0, int(sys.argv[2])
+try:
+    device = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+    while True:
+        block[:16] = pattern.to_bytes(8, "big") + (count + 1).to_bytes(8, "big")
+        os.pwrite(device, block, count % int(sys.argv[3]) * {BLOCK})
+        count += 1
+except OSError as error:
+    print(count, "blocks, then:", error, flush=True)
+"""
+_FLOOD_LOG, _FLOOD_PID = "/run/flood.log", "/run/flood.pid"
+
 Value = TypeVar("Value")
 
 
@@ -392,3 +407,28 @@ class Writer:
         if self._program.end():
             raise Failed(self._program.complaint())
         return len(self._program.lines())
+
+
+class Flood:
+    """A program in a guest that writes until it gets an error, also when the test cannot reach it.
+
+    Each block begins with 8 bytes of the pattern and 8 of a counter.
+    """
+
+    def __init__(self, guest: Guest, pattern: int, blocks: int) -> None:
+        """Start it.
+
+        :param pattern: what its blocks begin with, as a number
+        :param blocks: how many it writes before it begins again at the start of the device
+        """
+        self._guest = guest
+        line = shlex.join(["python3", "-c", _FLOOD, guest.path, f"{pattern}", f"{blocks}"])
+        guest.run(f"setsid {line} > {_FLOOD_LOG} 2>&1 < /dev/null & echo $! > {_FLOOD_PID}")
+
+    def error(self) -> str:
+        """Return with which error it has ended; "" if it runs."""
+        return self._guest.run(f"cat {_FLOOD_LOG}").decode().strip()
+
+    def wait_for_error(self) -> str:
+        """Wait until it has ended, and return its error."""
+        return _wait_until(self.error)
