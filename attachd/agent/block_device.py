@@ -57,7 +57,8 @@ def set_offline(path: str) -> bool:
     """Let a SCSI disk refuse all requests from now on; False: it is no SCSI disk, or gone.
 
     A disk that lost its session for too long refuses requests as well, until the session is back.
-    The kernel takes it offline only if it is set running before.
+    The kernel takes it offline only if it is set running before.  It refuses a state without the
+    end of the line.
 
     Source: the kernel's drivers/scsi/scsi_sysfs.c, store_state_field(); scsi_lib.c,
     scsi_device_set_state()
@@ -65,8 +66,8 @@ def set_offline(path: str) -> bool:
     state = _state_file(path)
     try:
         if state.read_text().strip() == _TRANSPORT_OFFLINE:
-            state.write_text(_RUNNING)
-        state.write_text(_OFFLINE)
+            state.write_text(f"{_RUNNING}\n")
+        state.write_text(f"{_OFFLINE}\n")
     except OSError:
         return False
     return is_offline(path)

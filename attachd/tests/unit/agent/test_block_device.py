@@ -93,7 +93,7 @@ class DeviceTest(fixtures.TestWithFixtures):
 
 
 class KernelState:
-    """The state of a SCSI disk, with the refusal of scsi_device_set_state()."""
+    """The state of a SCSI disk, with what the kernel refuses."""
 
     def __init__(self, state):
         self._state = state
@@ -102,9 +102,9 @@ class KernelState:
         return self._state
 
     def write_text(self, state):
-        if (self._state, state) == ("transport-offline", "offline"):
+        if not state.endswith("\n") or (self._state, state) == ("transport-offline", "offline\n"):
             raise OSError(errno.EINVAL, "Invalid argument")
-        self._state = state
+        self._state = state.strip()
 
 
 class OfflineTest(unittest.TestCase):
@@ -116,11 +116,12 @@ class OfflineTest(unittest.TestCase):
             (self.folder / name / "device" / directory).mkdir(parents=True)
             (self.folder / name / "device" / "state").write_text("running\n")
 
-    def test_scsi_disk_that_lost_its_session_is_set_offline(self):
-        state = KernelState("transport-offline")
-        with mock.patch.object(block_device, "_state_file", lambda _path: state):
-            self.assertTrue(block_device.set_offline("/dev/sda"))
-        self.assertEqual("offline", state.read_text())
+    def test_scsi_disk_is_set_offline_as_the_kernel_takes_it(self):
+        for before in ("running", "blocked", "transport-offline", "offline"):
+            state = KernelState(before)
+            with mock.patch.object(block_device, "_state_file", return_value=state):
+                self.assertTrue(block_device.set_offline("/dev/sda"), before)
+            self.assertEqual("offline", state.read_text())
 
     def test_scsi_disk_is_set_offline(self):
         self.assertFalse(block_device.is_offline("/dev/sda"))

@@ -221,7 +221,7 @@ class ConnectTest(Case):
         device = self.scsi_disk()
         self.assertTrue(self.connector.is_present(INFO, device))
         self.connector.stop_writers(INFO, OPTIONS, device)
-        self.assertEqual("offline", self.state.read_text())
+        self.assertEqual("offline\n", self.state.read_text())
         self.assertFalse(self.connector.is_present(INFO, device))
         self.assertNotIn("disconnect", [call[0] for call in standing.calls])
 
@@ -231,7 +231,7 @@ class ConnectTest(Case):
         (self.state.parent / "wwid").write_text("naa.6\n")
         device = Device(known.path, {IDENTITY: "naa.6"})
         self.connector.stop_writers(INFO, OPTIONS, device)
-        self.assertEqual(("offline", []), (self.state.read_text(), standing.calls))
+        self.assertEqual(("offline\n", []), (self.state.read_text(), standing.calls))
 
     def test_stop_writers_leaves_other_disk_at_same_path_alone(self):
         self.stand(path=f"{self.folder / 'gone'}".encode())
