@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nfs driver with hosts that mount the share: os-brick, the kernel's client, loop devices."""
+
+import hashlib
+import http.client
+import secrets
+
+from attachd.tests.lab import deployment, guests
+
+MIB = 2**20
+FOLDER = "/mnt/volume"
+_UNMOUNT = "losetup --detach-all; umount --lazy --types nfs4 --all; true"
+
+
+class NfsTest(deployment.AgentCase):
+    """Hosts with agents, and a share."""
+
+    def setUp(self):
+        super().setUp()
+        self.service = deployment.NfsDeployment(self)
+        for host in self.hosts:
+            # As long as the server runs: without it the command hangs.
+            self.addCleanup(host.guest.run, _UNMOUNT)
+            self.service.start(host)
+        self.volume = self.service.api.create_volume()
+
+    def assert_nothing_is_on_share(self):
+        """Check that the volume can be deleted, and that nothing is left of it."""
+        self.assert_nothing_is_left(self.service, self.volume)
+        left = [path for path in self.service.folder.rglob("*") if not path.is_dir()]
+        self.assertEqual([], left)
+
+    def test_volume_moves_between_hosts_with_its_files(self):
+        attachment = self.service.attach(self.volume, self.a)
+        self.assertEqual("attached", attachment["status"])
+        data = secrets.token_bytes(MIB)
+        self.a.guest.run(f"mkfs.ext4 -q {self.a.guest.path} && mkdir -p {FOLDER}")
+        self.a.guest.run(f"mount {self.a.guest.path} {FOLDER}")
+        self.a.guest.run(f"cat > {FOLDER}/file; sync", data)
+        refused = self.service.ask_to_detach(attachment)
+        self.assertEqual(http.client.CONFLICT, refused.status, refused)
+        self.assertIn(f"the mount of {self.a.guest.path} at {FOLDER}", refused.message)
+        self.a.guest.run(f"umount {FOLDER}")
+        self.service.detach(attachment)
+        self.assert_has_nothing(self.a)
+
+        attachment = self.service.attach(self.volume, self.b)
+        self.b.guest.run(f"mkdir -p {FOLDER} && mount {self.b.guest.path} {FOLDER}")
+        checksum = self.b.guest.run(f"sha256sum {FOLDER}/file").decode().split()[0]
+        self.assertEqual(hashlib.sha256(data).hexdigest(), checksum)
+        self.b.guest.run(f"umount {FOLDER}")
+        self.service.detach(attachment)
+        self.assert_nothing_is_on_share()
+
+    def test_volume_grows_while_host_writes_and_is_restored_after_power_cut(self):
+        attachment = self.service.attach(self.volume, self.a)
+        writer = guests.Writer(self, self.a.guest, 12 * MIB)
+        body = {"os-extend": {"new_size": 2}}
+        self.service.api.request_json("POST", f"/volumes/{self.volume}/action", body)
+        self.service.api.wait_for_size(self.volume, 2)
+        deployment.wait_for(lambda: self.size() == 2048 * MIB)
+        writer.go_on()
+        self.assertGreater(writer.end(), 0)
+        data = secrets.token_bytes(MIB)
+        self.a.guest.write(2047 * MIB, data)
+        self.a.crash()
+        self.service.wait_for_device(attachment, self.a)
+        self.assertEqual(2048 * MIB, self.size())
+        self.assertEqual(data, self.a.guest.read(2047 * MIB, MIB))
+        self.service.detach(attachment)
+        self.assert_nothing_is_on_share()
+
+    def size(self):
+        """Return the size of the device in bytes."""
+        return int(self.a.guest.run(f"blockdev --getsize64 {self.a.guest.path}"))
