@@ -16,6 +16,7 @@ DISK = "/dev/vdb"
 
 GROUP = "attachd"
 POOL = "pool"
+DISK_MIB = 12288
 PORTS = {"lio": 3260, "nvmet": 4420}
 _MAKE_GROUP = f"""\
 set -e

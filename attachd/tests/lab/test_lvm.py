@@ -2,6 +2,7 @@
 """The lvm driver on a real LVM, with LIO and with nvmet, and two real hosts with os-brick."""
 
 import dataclasses
+import json
 import secrets
 import unittest
 import uuid
@@ -17,7 +18,6 @@ MIB = 2**20
 GIB = 2**30
 POOL = storage_node.POOL
 PORTS = storage_node.PORTS
-DISK_MIB = 12288
 TIMEOUT = 300.0
 
 _GROUP = storage_node.GROUP
@@ -33,6 +33,13 @@ import socket, sys
 listening = socket.create_server((sys.argv[1], 5555))
 print("ready", flush=True)
 sys.stdin.read()
+"""
+_KEYS = "/etc/attachd-host-keys"
+_HAS_KEYS = """\
+set -e
+mkdir /sys/kernel/config/nvmet/hosts/probe
+ls /sys/kernel/config/nvmet/hosts/probe
+rmdir /sys/kernel/config/nvmet/hosts/probe
 """
 # What a boot of a machine with systemd does, and a guest does not.
 _ACTIVATE = f"vgchange -q --activate y {_GROUP}"
@@ -58,7 +65,7 @@ class Case(testtools.TestCase):
         lab = guests.Lab(guests.need_lab(unittest.TestCase()))
         cls.addClassCleanup(lab.down)
         parcel = installation.Parcel(cls.addClassCleanup)
-        cls.a, cls.b, storage = lab.up(hosts=2, storage=1, disk_mib=DISK_MIB)
+        cls.a, cls.b, storage = lab.up(hosts=2, storage=1, disk_mib=storage_node.DISK_MIB)
         parcel.install(storage)
         cls.node = storage_node.StorageNode(storage)
         cls.node.make_group()
@@ -486,3 +493,50 @@ class NvmetTest(Case):
             self.assert_exported(volume)
         wait_until(self.b.devices, timeout=TIMEOUT)
         self.detach(volume, self.b)
+
+
+class NvmetKeysTest(Case):
+    """NVMe/TCP with DH-CHAP, which the kernel of the guests may not have."""
+
+    TARGET = "nvmet"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not cls.node.guest.run(_HAS_KEYS):
+            raise unittest.SkipTest("the kernel of the guests has no NVME_TARGET_AUTH")
+
+    def use_key(self, guest, key):
+        """Let a host use a key, by the configuration of nvme-cli."""
+        names = {"hostnqn": guest.connector["nqn"], "hostid": guest.connector["nvme_hostid"]}
+        data = json.dumps([{**names, "dhchap_key": key}]).encode()
+        guest.run("cat > /etc/nvme/config.json", data)
+        self.addCleanup(guest.run, "rm /etc/nvme/config.json")
+
+    def test_hosts_are_admitted_by_their_keys(self):
+        keys = {
+            guest: guest.run(f"nvme gen-dhchap-key --nqn={guest.connector['nqn']}")
+            .decode()
+            .strip()
+            for guest in (self.a, self.b)
+        }
+        lines = [f"{guest.connector['nqn']} {key}\n" for guest, key in keys.items()]
+        self.node.guest.run(f"umask 077; cat > {_KEYS}", "".join(lines).encode())
+        self.start(lvm_thin_pool=POOL, lvm_host_keys=_KEYS)
+        volume = self.node.create()
+        for key in ("", keys[self.b]):
+            if key:
+                self.use_key(self.a, key)
+            self.assertRaises(guests.Failed, self.attach, volume, self.a)
+            self.assertEqual([], self.a.devices())
+            self.node.call("revoke_all_except", volume, [])
+        self.use_key(self.a, keys[self.a])
+        self.use_key(self.b, keys[self.b])
+        self.attach(volume, self.a)
+        self.attach(volume, self.b)
+        self.assert_exported(volume)
+        data = secrets.token_bytes(MIB)
+        self.a.write(0, data)
+        self.assertEqual(data, self.b.read(0, MIB))
+        self.detach(volume, self.b)
+        self.detach(volume, self.a)
