@@ -187,8 +187,10 @@ class LeaseTest(Case):
             f"stopped after {stopped - began:.1f} s, fenced after "
             f"{time.monotonic() - began:.1f} s, lease {LEASE} s; {error}"
         )
-        new = deployment.wait_until_not_none(self.try_other_host)
+        # The other agent is cut off as well.
         service.queue.pass_on()
+        service.wait_until_alive(self.b)
+        new = deployment.wait_until_not_none(self.try_other_host)
         self.wait_until_empty(self.a)
         self.assertIn("is fenced since", self.a.messages())
         self.assertEqual(before, read_blocks(self.file))
