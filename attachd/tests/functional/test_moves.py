@@ -45,7 +45,7 @@ class MoveCase(ApiCase):
             values["connector"] = connector(host)
         return self.own("POST", path, {"attachment": values}, status, **dict(headers))
 
-    def begun(self, **options):
+    def begin_move(self, **options):
         """Begin a move; return the id of the destination."""
         return self.begin(**options).body["attachment"]["id"]
 
@@ -80,7 +80,7 @@ class MoveTest(MoveCase):
         self.assertEqual([destination], [row["id"] for row in db_rows.list_attachments()])
 
     def test_source_is_fenced_with_proof_before_the_mode_changes(self):
-        destination = self.begun()
+        destination = self.begin_move()
         self.driver.calls.clear()
         self.finish(destination)
         methods = [call.method for call in self.driver.calls]
@@ -89,7 +89,7 @@ class MoveTest(MoveCase):
         self.assertEqual(["fenced", "deleted"], self.timeline(self.source)[-2:])
 
     def test_timeline_has_begin_and_end(self):
-        destination = self.begun()
+        destination = self.begin_move()
         self.finish(destination)
         found = self.own("GET", f"/attachments/{destination}/timeline").body["timeline"]
         self.assertEqual(
@@ -103,7 +103,7 @@ class MoveTest(MoveCase):
         self.assertEqual("attaching", found[-1]["status"])
 
     def test_finished_twice_is_finished_once(self):
-        destination = self.begun()
+        destination = self.begin_move()
         self.finish(destination)
         self.driver.calls.clear()
         again = self.finish(destination).body["attachment"]
@@ -112,12 +112,12 @@ class MoveTest(MoveCase):
 
     def test_rolled_back_move_leaves_the_source_as_it_was(self):
         before = db_rows.get_attachment(self.source)
-        destination = self.begun()
+        destination = self.begin_move()
         self.own("DELETE", f"/attachments/{destination}")
         self.assertEqual({self.source: "rw"}, self.modes())
         self.assertEqual(before, db_rows.get_attachment(self.source))
         self.assertIn("could not be found", self.finish(destination, 404).fault)
-        self.finish(self.begun())
+        self.finish(self.begin_move())
 
     def test_reserved_destination_is_connected_by_put(self):
         answer = self.begin(None).body["attachment"]
@@ -129,14 +129,14 @@ class MoveTest(MoveCase):
         self.assertEqual({answer["id"]: "rw"}, self.modes())
 
     def test_reserved_destination_cannot_be_finished(self):
-        destination = self.begun(host=None)
+        destination = self.begin_move(host=None)
         self.assertIn("Connect it first", self.finish(destination, 409).fault)
         self.assertEqual({self.source: "rw"}, self.modes())
 
     def test_reading_source_moves_to_a_reader(self):
         self.own("DELETE", f"/attachments/{self.source}")
         self.source = self.attach(OLD, mode="ro")
-        destination = self.begun()
+        destination = self.begin_move()
         self.assertEqual({self.source: "ro", destination: "ro"}, self.modes())
         self.assertIs(False, bool(db_rows.get_attachment(destination)["own_connection"]))
         self.finish(destination)
@@ -162,7 +162,7 @@ class MoveTest(MoveCase):
             self.begin(status=500)
         (failed,) = [row for row in db_rows.list_attachments() if row["id"] != self.source]
         self.assertEqual("connect_failed", failed["state"])
-        self.assertEqual(failed["id"], self.begun())
+        self.assertEqual(failed["id"], self.begin_move())
         self.assertEqual({self.source: "rw", failed["id"]: "ro"}, self.modes())
         self.finish(failed["id"])
         self.assertEqual({failed["id"]: "rw"}, self.modes())
@@ -198,13 +198,13 @@ class RefusalTest(MoveCase):
         self.assertIn("no host has access", said)
 
     def test_source_moves_once_at_a_time(self):
-        destination = self.begun()
+        destination = self.begin_move()
         self.assertIn(destination, self.begin(THIRD, 409).fault)
         self.assertIn("destination of a move", self.begin(move_from=destination, status=409).fault)
 
     def test_chain_of_moves_one_after_the_other_is_allowed(self):
         for host in (NEW, THIRD, OLD):
-            destination = self.begun(host=host)
+            destination = self.begin_move(host=host)
             self.finish(destination)
             self.source = destination
         self.assertEqual({self.source: "rw"}, self.modes())
@@ -218,7 +218,7 @@ class RefusalTest(MoveCase):
         self.own("POST", "/attachments", body, 400)
 
     def test_attachment_in_a_move_is_not_replaced_by_force(self):
-        destination = self.begun()
+        destination = self.begin_move()
         for old in (self.source, destination):
             values = {"volume_uuid": self.volume, "connector": connector(THIRD), "instead_of": old}
             answer = self.own(
@@ -238,16 +238,16 @@ class RefusalTest(MoveCase):
     def test_readers_may_not_move(self):
         values = {"volume_uuid": self.volume, "move_from": self.source}
         self.own("POST", "/attachments", {"attachment": values}, 403, token=wsgi_api.READER)
-        self.finish(self.begun(), 403, wsgi_api.READER)
+        self.finish(self.begin_move(), 403, wsgi_api.READER)
 
 
 class RepetitionTest(MoveCase):
     def test_repeated_request_without_a_key_is_one_move(self):
-        self.assertEqual(self.begun(), self.begun())
+        self.assertEqual(self.begin_move(), self.begin_move())
 
     def test_repeated_request_with_a_key_gets_the_first_answer(self):
         headers = {"idempotency_key": '"move"'}
-        first = self.begun(headers=headers)
+        first = self.begin_move(headers=headers)
         self.finish(first)
         again = self.begin(headers=headers).body["attachment"]
         self.assertEqual(first, again["id"])
@@ -264,7 +264,7 @@ class RepetitionTest(MoveCase):
 class FailureTest(MoveCase):
     def setUp(self):
         super().setUp()
-        self.destination = self.begun()
+        self.destination = self.begin_move()
 
     def recover(self):
         recovery = RecoveryLoop(self.api.backend)
@@ -353,7 +353,7 @@ class EndOfTheSourceTest(MoveCase):
 
     def setUp(self):
         super().setUp()
-        self.destination = self.begun()
+        self.destination = self.begin_move()
 
     def tearDown(self):
         self.assertEqual({self.destination: "rw"}, self.modes())
@@ -382,7 +382,7 @@ class VolumeTest(MoveCase):
 
     def setUp(self):
         super().setUp()
-        self.destination = self.begun()
+        self.destination = self.begin_move()
         self.before = self.modes()
 
     def test_reset_of_the_status_finds_no_difference(self):
@@ -421,10 +421,10 @@ class HostOfTheDestinationTest(MoveCase):
         body = {"fence": {"reason": "dead"}}
         self.own("POST", f"/hosts/{NEW}/fence", body, token=wsgi_api.ADMIN)
         self.assertEqual({self.source: "rw"}, self.modes())
-        self.finish(self.begun(host=THIRD))
+        self.finish(self.begin_move(host=THIRD))
 
     def test_source_that_ends_before_the_destination_is_connected_leaves_a_writer(self):
-        destination = self.begun(host=None)
+        destination = self.begin_move(host=None)
         self.own("DELETE", f"/attachments/{self.source}")
         body = {"attachment": {"connector": connector(NEW)}}
         self.own("PUT", f"/attachments/{destination}", body)
@@ -529,14 +529,14 @@ class SharedVolumeTest(MoveCase):
 
     def test_move_counts_as_one_attachment(self):
         self.shared(max_attachments="1")
-        destination = self.begun()
+        destination = self.begin_move()
         body = {"attachment": {"volume_uuid": self.volume, "connector": connector(THIRD)}}
         self.own("POST", "/attachments", body, 400)
         self.finish(destination)
 
     def test_destination_takes_over_the_place_of_the_single_writer(self):
         self.shared(mode="RO")
-        destination = self.begun()
+        destination = self.begin_move()
         reader = self.attach(THIRD)
         expected = {self.source: "rw", destination: "ro", reader: "ro"}
         self.assertEqual(expected, self.modes())
