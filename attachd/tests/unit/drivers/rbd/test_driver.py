@@ -23,6 +23,10 @@ def _session(number):
     return Session(number, ENTITIES[number], (f"127.0.0.1:0/{number}",))
 
 
+_OF_CLIENTS = {"frozen_host_cut_off", "session_listing"}
+"""What is promised of clients that are not manipulated."""
+
+
 class RbdDriverTest(unittest.TestCase):
     """Three hosts: the first one is to be revoked."""
 
@@ -54,7 +58,7 @@ class RbdDriverTest(unittest.TestCase):
             self.driver.setup()
             promises = dataclasses.asdict(self.driver.promises)
             kept = {name for name, is_kept in promises.items() if is_kept}
-            self.assertEqual({"read_only_enforced", "frozen_host_cut_off"} | expected, kept)
+            self.assertEqual({*_OF_CLIENTS, "read_only_enforced"} | expected, kept)
 
     def test_close_disconnects(self):
         self.driver.close()
