@@ -15,7 +15,7 @@ import threading
 
 import testtools
 
-from attachd.tests.fixtures import stored_volumes
+from attachd.tests.fixtures import initiators, stored_volumes
 from attachd.tests.fixtures.api_context import new_id
 from attachd.tests.fixtures.deployments import Deployment
 from attachd.tests.fixtures.processes import child_pids
@@ -81,6 +81,11 @@ class FrozenTgtWriterTest(testtools.TestCase):
         for worker in child_pids(self.manager.pid):
             os.kill(worker, signal.SIGKILL)
 
+    def kill_manager_soon(self):
+        timer = threading.Timer(self.random.uniform(0, self.longest), self.kill_manager)
+        timer.start()
+        self.addCleanup(timer.join)
+
     def freeze_while_writing(self, info, pattern):
         """Start a writer, and stop it after a drawn number of blocks."""
         writer = self.frozen.flood(info, FAR // BLOCK, pattern)
@@ -116,9 +121,7 @@ class FrozenTgtWriterTest(testtools.TestCase):
         :param kill: whether a manager is killed meanwhile
         """
         if kill:
-            timer = threading.Timer(self.random.uniform(0, self.longest), self.kill_manager)
-            timer.start()
-            self.addCleanup(timer.join)
+            self.kill_manager_soon()
         if fence:
             self.fence_host()
         more = {} if fence else {"instead_of": old}
@@ -171,6 +174,46 @@ class FrozenTgtWriterTest(testtools.TestCase):
             return answer is not None and answer.status in {200, 404}
 
         wait_until(is_detached)
+
+
+class FrozenSourceTest(FrozenTgtWriterTest):
+    """On tgtd, where the writer is the source of a move."""
+
+    def run_round(self, number, pattern):
+        old, connection = wait_until(lambda: self.attach(self.frozen))
+        new, reading = wait_until(lambda: self.attach(self.other, move_from=old))
+        writing = {"data": {**reading["data"], "access_mode": "rw"}}
+        data = bytes([pattern]) * BLOCK
+        self.assertRaises(initiators.Refused, self.other.write, writing, FAR, data)
+        client = self.storage.client(self.frozen, old)
+        writer = self.freeze_while_writing(connection, pattern)
+        self.finish(new, kill=number % 2 == 1)
+        before = self.written_blocks()
+        writer.send_signal(signal.SIGCONT)
+        self.other.write(writing, FAR, data)
+        self.assertEqual(data, self.other.read(writing, FAR, BLOCK))
+        self.assertNotIn(client, self.storage.clients(self.volume))
+        writer.kill()
+        writer.wait()
+        changed = stored_volumes.changed_blocks(before, self.written_blocks())
+        self.assertEqual([], changed, f"round {number}")
+        self.assertEqual("proved", self.proof(old)["result"])
+        self.detach(new)
+
+    def finish(self, attachment_id, *, kill):
+        """Finish a move, and repeat the request until it is done."""
+        if kill:
+            self.kill_manager_soon()
+        path = f"/attachments/{attachment_id}/action"
+
+        def is_finished():
+            answer = self.request("POST", path, {"finish_move": {}})
+            if answer is None:
+                return False
+            self.assertIn(answer.status, {200, 409, 500, 503, 504}, answer.body)
+            return answer.status == 200
+
+        wait_until(is_finished)
 
 
 class FrozenRbdWriterTest(FrozenTgtWriterTest):
