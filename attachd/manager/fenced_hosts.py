@@ -154,7 +154,8 @@ def _of_row(row: Row, abilities: Mapping[str, str]) -> Result:
     if row["state"] == AttachmentState.DISCONNECT_FAILED:
         result = "failed"
     elif not row["fenced"] and abilities.get(backend) == manager_api.Fencing.NONE:
-        result, reason = "failed", manager_api.no_fencing_reason(row["id"], backend)
+        reason = manager_api.NO_FENCING.format(attachment_id=row["id"], backend=backend)
+        result = "failed"
     return {
         "attachment_id": row["parent_id"] or row["id"],
         "volume_id": row["volume_id"],

@@ -189,6 +189,13 @@ class Fencing(enum.StrEnum):
     """A host that has the volume open may keep it."""
 
 
+NO_FENCING: Final = (
+    "Backend {backend} cannot end the access of a host (fencing: none). Turn the host off, and "
+    "then delete attachment {attachment_id} by force."
+)
+"""Why an attachment of a backend without fencing is not fenced, and what to do."""
+
+
 class Proof(TypedDict):
     """What is known of the access of a fenced host.
 
@@ -200,14 +207,6 @@ class Proof(TypedDict):
     result: str
     observed_at: list[str]
     observed: list[str]
-
-
-def no_fencing_reason(attachment_id: str, backend: str) -> str:
-    """Return why an attachment of a backend without fencing is not fenced, and what to do."""
-    return (
-        f"Backend {backend} cannot end the access of a host (fencing: none). Turn the host off, "
-        f"and then delete attachment {attachment_id} by force."
-    )
 
 
 def fence(context: RequestContext, attachment: Attachment) -> Proof:

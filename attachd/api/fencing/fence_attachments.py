@@ -102,7 +102,7 @@ def _fence_targets(ctx: RequestContext, targets: Sequence[_Target]) -> list[Fenc
     for target in targets:
         backend = target.attachment.backend
         if fencing.get(backend) == Fencing.NONE:
-            reason = manager_api.no_fencing_reason(target.id, backend)
+            reason = manager_api.NO_FENCING.format(attachment_id=target.id, backend=backend)
             results[target.id] = _result(target, "failed", reason)
             continue
         try:
