@@ -70,8 +70,8 @@ _OF_ATTACHED = (
             _ATTACHMENTS.c[name]
             for name in (
                 *("id", "volume_id", "project_id", "kind", "instance_uuid", "host", "agent"),
-                *("connector", "mode", "provider_secrets", "generation", "attached_at"),
-                *("condition_state", "observed"),
+                *("connector", "mode", "own_connection", "provider_secrets", "generation"),
+                *("attached_at", "condition_state", "observed"),
             )
         ),
         *(_VOLUMES.c[name].label(f"{_VOLUME}{name}") for name in _IN_VOLUME),
