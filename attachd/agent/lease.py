@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 import threading
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from oslo_log import log
 
@@ -28,6 +28,11 @@ LOG = log.getLogger(__name__)
 
 INTERVAL: Final = 0.5
 """Seconds between two looks at the clock."""
+MIN_BACKOFF: Final = 0.5
+MAX_BACKOFF: Final = 10.0
+"""Seconds until writers are stopped again after a failure; each further one doubles them."""
+REPEAT_INTERVAL: Final = 5.0
+"""Seconds until writers are stopped again that were stopped: a path to the disk may be new."""
 _IDLE_INTERVAL: Final = 5.0
 """Seconds between two looks of an agent that has no lease."""
 _MIN_TIMEOUT: Final = 2.0
@@ -136,6 +141,19 @@ class Lease:
         return max(_MIN_TIMEOUT, self.shorten(seconds))
 
 
+class _Attempt(NamedTuple):
+    """The last stop of the writers of a volume.
+
+    :ivar entry: as it was read then
+    :ivar pause: in seconds
+    :ivar repeat_at: by the clock of the lease
+    """
+
+    entry: Entry
+    pause: float
+    repeat_at: float
+
+
 class LeaseGuard(PeriodicThread):
     """Stops the writers of a host whose lease is over, until it is renewed."""
 
@@ -144,6 +162,7 @@ class LeaseGuard(PeriodicThread):
         self._host = host
         self._lease = lease
         self._stopping: dict[str, threading.Thread] = {}
+        self._attempts: dict[str, _Attempt] = {}
         self._is_over = False
 
     def _get_interval(self) -> float:
@@ -156,10 +175,14 @@ class LeaseGuard(PeriodicThread):
     def run_once(self) -> None:
         """Stop all writers if the lease is over, each in a thread: one may hang.
 
+        What has failed is tried again with backoff.  A device whose writers are stopped is left
+        alone for some seconds, unless its entry changes: it may have been made again.
+
         :raises HostError: the journal cannot be read
         """
         if not self._lease.is_over():
             self._is_over = False
+            self._attempts = {}
             return
         if not self._is_over:
             LOG.warning(
@@ -169,13 +192,19 @@ class LeaseGuard(PeriodicThread):
         self._is_over = True
         entries = [item for item in self._host.journal.list_entries() if _may_write(item)]
         for entry in entries:
-            running = self._stopping.get(entry.id)
-            if running is None or not running.is_alive():
+            if self._may_stop(entry):
                 call = functools.partial(self._stop_writers, entry)
                 self._stopping[entry.id] = threading.Thread(target=call, daemon=True)
                 self._stopping[entry.id].start()
         known = {entry.id for entry in entries}
         self._stopping = {id_: one for id_, one in self._stopping.items() if id_ in known}
+
+    def _may_stop(self, entry: Entry) -> bool:
+        """Return whether writers have to be stopped now."""
+        running, last = self._stopping.get(entry.id), self._attempts.get(entry.id)
+        if running is not None and running.is_alive():
+            return False
+        return last is None or last.entry != entry or self._lease.now() >= last.repeat_at
 
     def _stop_writers(self, entry: Entry) -> None:
         try:
@@ -184,6 +213,16 @@ class LeaseGuard(PeriodicThread):
             LOG.warning("Volume %s: its writers are not stopped: %s", entry.volume_id, error)
         except Exception:
             LOG.exception("Volume %s: its writers are not stopped", entry.volume_id)
+        else:
+            # A device that the entry does not know may be about to be made.
+            self._record(entry, 0.0 if entry.device is None else REPEAT_INTERVAL)
+            return
+        last = self._attempts.get(entry.id)
+        pause = last.pause if last is not None and last.entry == entry else 0.0
+        self._record(entry, min(max(2 * pause, MIN_BACKOFF), MAX_BACKOFF))
+
+    def _record(self, entry: Entry, pause: float) -> None:
+        self._attempts[entry.id] = _Attempt(entry, pause, self._lease.now() + pause)
 
 
 def _may_write(entry: Entry) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 from attachd.cli import formatting
 from attachd.cli.blockstorage import Host, HostControl
 from attachd.cli.commands import BatchCommand, Lister, ShowOne
+from attachd.cli.events import seconds
 from attachd.cli.options import Option, option
 
 _HOST: Final = Option(("host",), {"metavar": "HOST", "help": "name of the host"})
@@ -39,6 +40,8 @@ _DETACHES: Final = {
 }
 _UNDER_WAY: Final = frozenset({"waiting", "detaching"})
 _UNFINISHED: Final = _UNDER_WAY | {"failed", "left"}
+_TIMEOUT: Final = 3600.0
+"""Seconds that a drain is waited for."""
 _PAUSE: Final = 1.0
 """Seconds until a drain is continued whose request has ended."""
 
@@ -84,7 +87,8 @@ class DrainHost(Lister):
     Its attachments are shown, each with its status: "attached", if it is not asked to go;
     "waiting", "detaching" or "detached"; "failed"; or "left", if only another service can detach
     it, such as Compute from a server. The exit code is 1 as long as some that are asked to go are
-    still there: run the command again. A drained host stays out of service until it is resumed.
+    still there, also after --within; the error says what they wait for. Run the command again. A
+    drained host stays out of service until it is resumed.
     """
 
     arguments = (
@@ -99,6 +103,14 @@ class DrainHost(Lister):
             "--detach", metavar="ID", action="append", help="detach this attachment; repeatable"
         ),
         option("--wait", action="store_true", help="continue until all are detached or failed"),
+        # --timeout is taken: it is that of each request, an option of the cloud.
+        option(
+            "--within",
+            metavar="SECONDS",
+            type=seconds,
+            default=_TIMEOUT,
+            help="with --wait: begin nothing more after this time (default: %(default)g)",
+        ),
     )
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
@@ -111,9 +123,11 @@ class DrainHost(Lister):
         }
         requested = {name: value for name, value in asked.items() if value}
         storage = HostControl(self.connection)
+        deadline = time.monotonic() + (parsed_args.within if parsed_args.wait else 0)
         while True:
             drain = storage.drain(parsed_args.host, requested)["drain"] or {}
-            if not parsed_args.wait or not _UNDER_WAY & drain.get("counts", {}).keys():
+            is_over = time.monotonic() + _PAUSE > deadline
+            if is_over or not _UNDER_WAY & drain.get("counts", {}).keys():
                 break
             time.sleep(_PAUSE)
         self._unfinished = bool(_UNFINISHED & drain.get("counts", {}).keys())

@@ -141,19 +141,24 @@ def detach(ctx: RequestContext, host_row: Row) -> dict[str, str]:
 
 
 def show(
-    host_row: Row | None, rows: Sequence[Row], errors: Mapping[str, str] | None = None
+    host_row: Row | None,
+    rows: Sequence[Row],
+    errors: Mapping[str, str] | None = None,
+    agent_state: str | None = None,
 ) -> Drain | None:
     """Return the drain of a host; None: it is not drained.
 
     :param rows: the attachments of the host
+    :param agent_state: of its agent; one that is "down" removes no devices
     :param errors: as of :func:`detach`; else those that the attachments have
     """
     if host_row is None or host_row["drained_at"] is None:
         return None
     asked, present = host_row["drain_detach"], {row["id"] for row in rows}
+    errors = {**(errors or {}), **_blocked(rows, agent_state)}
     attachments = [
         *(_gone(name, volume_id) for name, volume_id in asked.items() if name not in present),
-        *(_show(row, asked, (errors or {}).get(row["id"])) for row in rows),
+        *(_show(row, asked, errors.get(row["id"])) for row in rows),
     ]
     statuses = [item["status"] for item in attachments]
     return {
@@ -172,6 +177,19 @@ def notify_end(host: str, about: Row, drain: Drain | None) -> None:
     """
     if drain is not None and not drain["counts"].keys() & {"waiting", "detaching"}:
         notifications.host("drain.end", host, about, attachments=drain["attachments"])
+
+
+def _blocked(rows: Sequence[Row], agent_state: str | None) -> dict[str, str]:
+    """Return why attachments wait for an agent that does not run, by their ids."""
+    reason = (
+        "The agent of host {agent} is down, and has to remove the device first. Start it; or, if "
+        "the host is dead, fence it: openstack volume host fence {agent}"
+    )
+    return {
+        row["id"]: reason.format(agent=row["agent"])
+        for row in rows
+        if agent_state == "down" and row["state"] == AttachmentState.WITHDRAWING
+    }
 
 
 def _gone(attachment_id: str, volume_id: str) -> Detach:

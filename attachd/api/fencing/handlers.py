@@ -255,5 +255,5 @@ def _view(
         "user_id": known["user_id"],
         "agent_state": agent_state,
         "attachment_ids": [row["parent_id"] or row["id"] for row in own],
-        "drain": detach_attachments.show(fence, own, errors),
+        "drain": detach_attachments.show(fence, own, errors, agent_state),
     }

@@ -413,6 +413,21 @@ class AgentTest(Calls, HostAttachCase):
         self.recover_until_deleted()
         self.assertEqual({attachment: "detached"}, self.statuses(self.shown()))
 
+    def test_agent_that_dies_while_it_detaches_is_named_and_a_fence_ends_the_access(self):
+        attachment = self.attached()
+        self.agent.be_silent(self)
+        self.addCleanup(self.agent.resume)
+        self.drain(detach="all")
+        fake_agent.expire_heartbeat(HOST)
+        for host in (self.drain(), self.shown()):
+            self.assertEqual({attachment: "detaching"}, self.statuses(host))
+            reason = self.reasons(host)[attachment]
+            self.assertIn(f"The agent of host {HOST} is down", reason)
+            self.assertIn(f"openstack volume host fence {HOST}", reason)
+        fence = self.fence()
+        self.assertEqual(["proved"], [item["result"] for item in fence["attachments"]])
+        self.assertEqual({attachment: "detached"}, self.statuses(self.shown()))
+
     def test_device_that_is_being_made_is_reported_on_a_drained_host(self):
         attachment = self.attached()
         generation = self.only()["generation"]

@@ -7,6 +7,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent import lease as agent_lease
+from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.lease import Lease, LeaseGuard
 from attachd.agent.service import Agent
@@ -146,6 +147,19 @@ class GuardTest(ClockCase):
             self.assertEqual(["v0", "v0"], self.run_at(1041))
         self.assertEqual(1, len(logged.output))
 
+    def test_stopped_device_is_left_alone_for_a_while_unless_it_is_made_again(self):
+        (entry,) = [item for item in self.host.journal.list_entries() if item.volume_id == "v0"]
+        entry = self.host.journal.write(entry, device=Device("/dev/sdb", {}))
+        self.lease.end()
+        for seconds, count in ((0, 1), (0.5, 1), (4.9, 1), (5, 2)):
+            self.assertEqual(count, len(self.run_at(2000 + seconds)), seconds)
+        self.host.journal.write(entry, device=Device("/dev/sdc", {}))
+        self.assertEqual(3, len(self.run_at(2005.5)))
+        self.lease.renew(2006, 60)
+        self.run_at(2006)
+        self.lease.end()
+        self.assertEqual(4, len(self.run_at(2006.5)), "the next lease is over")
+
     def test_renewed_lease_lets_writers_be(self):
         self.lease.renew(1000, 60)
         self.run_at(1040)
@@ -174,8 +188,20 @@ class GuardTest(ClockCase):
         self.stopped.side_effect = exception.HostError(reason="It cannot.")
         self.lease.end()
         with self.assertLogs(agent_lease.__name__, "WARNING"):
-            for number in (1, 2):
-                self.assertEqual(number, len(self.run_at(2000)))
+            for seconds, count in ((0, 1), (0.4, 1), (0.5, 2), (1, 2), (1.5, 3), (3, 3), (3.5, 4)):
+                self.assertEqual(count, len(self.run_at(2000 + seconds)), seconds)
+
+    def test_backoff_is_limited_and_ends_with_a_new_device(self):
+        self.stopped.side_effect = exception.HostError(reason="It cannot.")
+        self.lease.end()
+        with self.assertLogs(agent_lease.__name__, "WARNING"):
+            for number in range(1, 9):
+                self.assertEqual(number, len(self.run_at(2000 + number * agent_lease.MAX_BACKOFF)))
+            (entry,) = (
+                item for item in self.host.journal.list_entries() if item.volume_id == "v0"
+            )
+            self.host.journal.write(entry, device=Device("/dev/sdb", {}))
+            self.assertEqual(9, len(self.run_at(self.time)))
 
     def test_interval_is_short_while_there_is_a_lease(self):
         before = self.guard._get_interval()

@@ -81,6 +81,15 @@ class HostsTest(Case):
         self.assertIn("a1: It is busy.", printed)
         self.assertEqual((3, 2), (len(self.cloud.asked), sleep.call_count))
 
+    def test_host_drain_waits_no_longer_than_asked(self):
+        self.cloud.drains = [make_drain("detaching")] * 9
+        with mock.patch("attachd.cli.hosts.time") as clock:
+            clock.monotonic.side_effect = [0.0, 1.0, 2.5, 4.5]
+            wait = ("--wait", "--within", "5")
+            printed = self.run_it("host-drain", "h", "--detach-all", *wait, code=1)
+        self.assertIn("detaching", printed)
+        self.assertEqual((3, 2), (len(self.cloud.asked), clock.sleep.call_count))
+
     def test_host_drain_refuses_both_ways_to_detach(self):
         self.run_it("host-drain", "h", "--detach-all", "--detach", "a1", code=2)
         self.assertEqual([], self.cloud.asked)

@@ -49,6 +49,16 @@ class DetachAttachmentsTest(api_context.ApiContextCase):
         pending, first, second = self.add("withdrawing"), self.add(), self.add()
         self.assertEqual([first, second, failed, pending], self.detach(*[None] * 4))
 
+    def test_detach_that_waits_for_an_agent_that_is_down_says_so(self):
+        waiting, other = self.add("withdrawing"), self.add()
+        detach_attachments.request(self.host_row, self.rows(), detach_attachments.ALL)
+        for state, expected in (("down", True), ("up", False)):
+            drain = detach_attachments.show(host_fences.find(HOST), self.rows(), None, state)
+            reasons = {item["attachment_id"]: item["reason"] for item in drain["attachments"]}
+            self.assertEqual(expected, f"host fence {HOST}" in (reasons[waiting] or ""))
+            self.assertIsNone(reasons[other])
+            self.assertEqual({waiting: "detaching", other: "waiting"}, self.statuses())
+
     def test_error_of_one_does_not_keep_the_next(self):
         first, second, third = self.add(), self.add(), self.add()
         errors = (exception.Conflict(reason="busy"), ValueError(), exception.NotFound())
