@@ -243,6 +243,7 @@ class SingleTgtWriterTest(testtools.TestCase):
         places = self.places.values()
         for place in places:
             place.thaw()
+        # Nothing shows that no host will send any more: they get the time to do so.
         time.sleep(LATE)
         for place in places:
             place.check()
