@@ -65,6 +65,13 @@ class Case(ApiCase):
             for manager in self.managers:
                 manager.run_once()
 
+    def run_until_notified(self):
+        """Run until the end is sent, which waits for the start, and then again."""
+        wait_until(
+            lambda: self.run_managers(times=1) or host_fences.find(DEAD)["notified"] == "end"
+        )
+        self.run_managers()
+
     def run_until_proved(self):
         recovery = RecoveryLoop(self.api.backend)
         wait_until(lambda: recovery.run_once() or not db_rows.list_attachments())
@@ -92,7 +99,7 @@ class DeadApiTest(Case):
             self.assertEqual("proved", self.proof(attachment)["result"])
         made = self.attach(LIVING, volume)
         self.assertEqual({kept, made}, self.driver.granted())
-        self.run_managers()
+        self.run_until_notified()
         start, end = (
             message for message in self.sent.messages() if message["event_type"][:5] == "host."
         )
@@ -145,8 +152,7 @@ class NotificationTest(Case):
         attachment = self.attach()
         self.fence()
         self.fence()
-        self.run_managers()
-        self.run_managers()
+        self.run_until_notified()
         self.assertEqual(
             [("host.fence.start", {}), ("host.fence.end", {attachment: "proved"})], self.steps()
         )
@@ -158,7 +164,7 @@ class NotificationTest(Case):
         self.run_managers()
         self.api.backend.setup()
         self.run_until_proved()
-        self.run_managers()
+        self.run_until_notified()
         self.assertEqual(
             [("host.fence.start", {}), ("host.fence.end", {attachment: "proved"})], self.steps()
         )
@@ -170,7 +176,7 @@ class NotificationTest(Case):
         self.run_managers()
         later = models.now() + host_fences.NOTIFY_TIMEOUT
         with mock.patch.object(models, "now", return_value=later):
-            self.run_managers()
+            self.run_until_notified()
         steps = [step for step, _results in self.steps()]
         self.assertEqual(["host.fence.start", "host.fence.end"], steps)
 
@@ -212,7 +218,7 @@ class LegacyTest(Case):
         self.assertNotIn("attached_mode", db_rows.get_volume(self.volume)["admin_metadata"])
         self.assertEqual(0, db_rows.get_volume(self.volume)["pending_detaches"])
         self.attach(LIVING, self.volume)
-        self.run_managers()
+        self.run_until_notified()
         steps = [message["event_type"] for message in self.sent.messages()]
         self.assertEqual(1, steps.count("host.fence.end"))
         self.assertEqual(1, steps.count("volume.detach.end"))
@@ -292,7 +298,7 @@ class LegacyTest(Case):
         self.fence_and_die()
         self.run_managers()
         self.run_until_proved()
-        self.run_managers()
+        self.run_until_notified()
         self.assertEqual(("available", "detached"), self.status())
         end = self.sent.messages()[-1]
         self.assertEqual("host.fence.end", end["event_type"])
