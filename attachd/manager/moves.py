@@ -2,7 +2,7 @@
 """The manager's part of moving an attachment to another host; see db/attachments/moves.py.
 
 With a driver that can switch modes the destination is connected to read only.  It may write as
-soon as the row of its source is gone: whoever ended the access of the source calls
+soon as the row of its source is gone: the process that ended the access of the source calls
 :func:`end_moves`, and recovery does for a dead process.
 """
 

@@ -349,7 +349,7 @@ class FailureTest(MoveCase):
 
 
 class EndOfTheSourceTest(MoveCase):
-    """The destination writes as soon as its source has no access, whatever ended that."""
+    """The destination writes as soon as its source has no access, for any reason."""
 
     def setUp(self):
         super().setUp()
