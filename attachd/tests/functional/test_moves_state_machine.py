@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that one host at a time may write, whatever happens to an attachment that moves.
+"""Tests that one host at a time may write, in each story of an attachment that moves.
 
 Hypothesis draws calls and backend errors; each call goes through HTTP, RPC, the flows and SQLite.
 After each grant, and after each call, the backend's modes are counted.  ATTACHD_TEST_EXAMPLES=1000
