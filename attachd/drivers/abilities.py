@@ -114,6 +114,33 @@ class Evict(Audit):
         """
 
 
+class RememberClients(abc.ABC):
+    """The ability to end clients that the backend has forgotten, which goes by a record of them.
+
+    A backend may forget the client of a host that hangs for minutes, and still accept its writes
+    when it wakes up.  No list shows it then.
+    """
+
+    @abc.abstractmethod
+    def remember_clients(self) -> None:
+        """Record which client each export has now, and drop those of exports that are gone.
+
+        Each manager calls it once a minute, at the same time as other methods.
+
+        :raises BackendError: it is repeated
+        """
+
+    @abc.abstractmethod
+    def end_remembered_clients(self, volume: base.VolumeRef, export: base.Export) -> None:
+        """End all recorded clients of an export, also those that have gone, as far as is known.
+
+        Called before ``revoke`` when a host is fenced, and not when it detaches: then it has told
+        that it is done.
+
+        :raises BackendError: one of them may still reach the volume
+        """
+
+
 @dataclass(frozen=True)
 class Reservation:
     """A persistent reservation, which a host has made and the backend enforces.
@@ -214,6 +241,7 @@ ABILITIES: Final[Mapping[str, type]] = MappingProxyType(
         "switch_mode": SwitchMode,
         "audit": Audit,
         "evict": Evict,
+        "remember_clients": RememberClients,
         "reservations": Reservations,
         "manage_existing": ManageExisting,
     }

@@ -85,6 +85,7 @@ class FakeDriver(
     abilities.OnlineExtend,
     abilities.SwitchMode,
     abilities.Evict,
+    abilities.RememberClients,
     abilities.Reservations,
     _Objects,
 ):
@@ -114,8 +115,9 @@ class FakeDriver(
             "fake_fail",
             default=[],
             help="Methods of the fake driver that always fail: create, clone, delete, extend, "
-            "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, get_reservation, "
-            "list_manageable, manage, unmanage.",
+            "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except, "
+            "remember_clients, end_remembered_clients, get_reservation, list_manageable, manage, "
+            "unmanage.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",
@@ -236,6 +238,14 @@ class FakeDriver(
                 if granted[attachment_id] != expected.get(attachment_id)
             ],
         )
+
+    def remember_clients(self) -> None:
+        """Record the call: there are no clients."""
+        self._perform(Call("remember_clients"))
+
+    def end_remembered_clients(self, volume: base.VolumeRef, export: base.Export) -> None:
+        """Record the call: there are no clients."""
+        self._perform(Call("end_remembered_clients", volume.id, export.attachment_id))
 
     def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
         """Return what a test has set."""

@@ -51,6 +51,8 @@ def fence(driver: Driver, volume: VolumeRef, export: Export, others: Sequence[Ex
             f"attachment {export.attachment_id} by force.",
             final=True,
         )
+    if isinstance(driver, abilities.RememberClients):
+        driver.end_remembered_clients(volume, export)
     _revoke(driver, volume, export, others)
     if ability is Fencing.PROVED and isinstance(driver, abilities.Audit):
         return _prove(driver, volume, export, others)

@@ -20,6 +20,7 @@ from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.manager.ha.membership import Membership
 from attachd.manager.ha.recovery import RecoveryLoop
+from attachd.manager.ha.remember_clients import RememberClientsTask
 from attachd.rpc import transport
 
 LOG = log.getLogger(__name__)
@@ -43,7 +44,12 @@ class BackendWorker:
         self._heartbeat = BackendHeartbeat(backend)
         recovery = RecoveryLoop(backend)
         backend.membership.on_member_lost(recovery.wake)
-        self._periodic_tasks = (recovery, EnsureExportsTask(backend), ConditionTask(backend))
+        self._periodic_tasks = (
+            recovery,
+            EnsureExportsTask(backend),
+            ConditionTask(backend),
+            RememberClientsTask(backend),
+        )
         self._server = transport.get_checked_server(
             Endpoint(backend), backend.host, calls_per_volume=backend.calls_per_volume
         )

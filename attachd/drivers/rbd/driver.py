@@ -21,6 +21,7 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.drivers import abilities, base, existing
 from attachd.drivers.rbd import users
+from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session
 from attachd.drivers.rbd.existing import ExistingImages
 from attachd.drivers.rbd.images import GIB, WATCH_TIMEOUT, Images, Pools, Watch
@@ -38,6 +39,7 @@ class RbdDriver(
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
+    RememberByRecord,
     existing.ManageByName,
 ):
     """Images of some pools whose names have one prefix.
@@ -47,7 +49,8 @@ class RbdDriver(
 
     It ends the clients that it finds, by their sessions with monitors and by their watches.  A
     manipulated client has neither and keeps its connections to OSDs, which cannot list them: so
-    the end of sessions is not promised.
+    the end of sessions is not promised.  One that hangs has neither after some minutes, and is
+    ended by its address, which was recorded.
     """
 
     VENDOR = "Ceph"
@@ -107,6 +110,7 @@ class RbdDriver(
         self._naming = users.Naming(self.options.rbd_pools, self.options.rbd_prefix)
         self._cluster = Cluster(self.options)
         self._pools = Pools(name, self._cluster, self._naming)
+        self.clients = ClientRecords(self._cluster, self._naming, self._pools)
         self.existing = ExistingImages(
             self._cluster, self._naming, self._pools, self._check_not_exported
         )
@@ -307,7 +311,8 @@ class RbdDriver(
         """Blocklist the clients of users, and those that have the image open, until none has.
 
         A client for reading alone does not watch the image: it is known by its session with a
-        monitor.  One that hangs loses its watch, and later its session; see _find_hung_owner().
+        monitor.  One that hangs loses its watch, and later its session: _find_hung_owner() finds
+        some of them, and a fence those that were recorded, see clients.py.
 
         :param leaving: all of whose clients are ended
         :param is_leaving: of a client that has the image open

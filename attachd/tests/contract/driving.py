@@ -30,6 +30,7 @@ ZEROS = bytes(4096)
 _METHODS = (
     *("create", "clone", "delete", "extend", "grant", "revoke", "connection_key"),
     *("list_volume_exports", "expected_exports", "revoke_all_except", "manage", "unmanage"),
+    "end_remembered_clients",
 )
 
 

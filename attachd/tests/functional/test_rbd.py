@@ -231,6 +231,44 @@ class HungWriterTest(RbdCase):
         self.check_that_nothing_more_arrives(writer, info)
         opened.write(GIB - 4096, BLOCK)
 
+    def open(self, name, info):
+        host = self.useFixture(initiators.RbdHost(self, name))
+        opened = initiators.OpenImage(host, info)
+        self.addCleanup(opened.close)
+        return opened
+
+    def fence(self, volume, export, *others):
+        self.driver.end_remembered_clients(volume, export)
+        self.driver.revoke(volume, export, others)
+
+    def check_that_frozen_host_is_cut_off(self, opened, info, fence):
+        """Freeze a host that has no lock until it is forgotten, fence it, and let it write."""
+        user = f"client.{info['data']['auth_username']}"
+        with opened.frozen():
+            wait_until(lambda: user not in {it["entity_name"] for it in self.cluster.sessions()})
+            fence()
+        self.assertRaises(initiators.Refused, opened.write, 0, b"2" * 4096)
+
+    def test_host_that_had_written_nothing_is_cut_off(self):
+        volume = self.volume()
+        export, info = self.granted(volume)
+        opened = self.open("hung", info)
+        self.driver.remember_clients()
+        self.check_that_frozen_host_is_cut_off(opened, info, lambda: self.fence(volume, export))
+
+    def test_host_whose_lock_went_to_another_is_cut_off_by_another_manager(self):
+        volume = self.volume()
+        (export, info), (staying, other) = self.granted(volume), self.granted(volume)
+        opened, beside = self.open("hung", info), self.open("b", other)
+        opened.write(0, BLOCK)
+        beside.write(GIB - 4096, BLOCK)
+        self.driver.remember_clients()
+        self.driver = self.new_driver()
+        self.check_that_frozen_host_is_cut_off(
+            opened, info, lambda: self.fence(volume, export, staying)
+        )
+        beside.write(GIB - 4096, BLOCK)
+
 
 @full_only("storage")
 class StatisticsTest(RbdCase):

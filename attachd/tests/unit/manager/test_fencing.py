@@ -37,6 +37,17 @@ class FenceTest(unittest.TestCase):
         self.assertEqual([seen, seen], proof["observed"])
         self.assertEqual({"b"}, self.driver.granted())
 
+    def test_clients_that_the_backend_forgets_are_ended_before_the_revoke(self):
+        with (
+            self.driver.failing("end_remembered_clients"),
+            self.assertRaises(exception.BackendError),
+        ):
+            self.fence()
+        self.assertEqual({"a", "b"}, self.driver.granted())
+        self.fence()
+        calls = [call.method for call in self.driver.calls]
+        self.assertLess(calls.index("end_remembered_clients"), calls.index("revoke"))
+
     def test_listed_holder_or_session_is_no_proof(self):
         for export, said in (
             (BackendExport("v", "ro", holders=frozenset({"a", "b"})), "lists access of a"),
