@@ -15,13 +15,14 @@ from attachd.agent.connectors.base import Device, Options
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu import loop_devices, state_dir, volume_device
 from attachd.agent.journal import Journal
-from attachd.agent.mount import open_handles
+from attachd.agent.mount import device_nodes, open_handles
 from attachd.agent.strays import ExportedDevice, Kind
+
+_NVME: Final = Path("/sys/class/nvme")
 
 _NEEDED: Final[Mapping[Kind, Mapping[str, str]]] = {
     Kind.ISCSI: {"iscsiadm": "open-iscsi"},
     Kind.MULTIPATH: {"dmsetup": "dmsetup"},
-    Kind.NVME: {"nvme": "nvme-cli"},
     Kind.RBD: {"rbd": "ceph-common"},
 }
 
@@ -58,8 +59,7 @@ def _disconnect(journal: Journal, device: ExportedDevice, *, force: bool) -> Non
         case Kind.ISCSI:
             _remove_iscsi(journal.state_path, device, force=force)
         case Kind.NVME:
-            _flush(device, force=force)
-            commands.run("nvme", "disconnect", f"--nqn={device.target}")
+            _remove_nvme(device, force=force)
         case Kind.RBD:
             _flush(device, force=force)
             options = ("--options", "force") if force else ()
@@ -75,6 +75,22 @@ def _disconnect(journal: Journal, device: ExportedDevice, *, force: bool) -> Non
             loop_devices.detach(Path(device.target), lock=lock)
         case Kind.USER_SPACE:
             _remove_user_space(Path(device.target), force=force)
+
+
+def _remove_nvme(device: ExportedDevice, *, force: bool) -> None:
+    """Delete the controllers; nvme-cli opens namespaces, and would wait for a lost target."""
+    nodes = [device_nodes.stat_device(path) for path in device.devices]
+    if not any(node.is_cut_off() for node in nodes):
+        _flush(device, force=force)
+    elif not force:
+        raise exception.HostError(
+            reason=f"No controller of {device.target} reaches its target: what was written may be "
+            "lost."
+        )
+    for controller in sorted(_NVME.glob("nvme*")):
+        if device_nodes.read_line(controller / "subsysnqn") == device.target:
+            with contextlib.suppress(FileNotFoundError):
+                (controller / "delete_controller").write_text("1", encoding="ascii")
 
 
 def _remove_iscsi(state_path: Path, device: ExportedDevice, *, force: bool) -> None:

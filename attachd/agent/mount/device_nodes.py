@@ -81,6 +81,18 @@ class DeviceNode:
             return None
         return _NUMBERS / f"{os.major(self.number)}:{os.minor(self.number)}"
 
+    def is_cut_off(self) -> bool:
+        """Return whether no controller reaches an NVMe namespace: opening it may wait forever.
+
+        Source: the kernel's sysfs, with and without its own multipathing.
+        """
+        if self.sysfs_dir is None:
+            return False
+        device = self.sysfs_dir / "device"
+        states = [read_line(path) for path in (device / "state", *device.glob("nvme*/state"))]
+        is_nvme = (device / "subsysnqn").exists()
+        return is_nvme and "live" not in states
+
     def device_numbers(self) -> list[int]:
         """Return the numbers of the devices to mount: of a file, the loop devices over it."""
         if self.number is not None:

@@ -184,7 +184,7 @@ def _processes_of(nodes: list[DeviceNode]) -> list[str]:
 
 def _exclusive_users(node: DeviceNode) -> list[str]:
     """Open a device exclusively; the kernel reports a user without a name."""
-    if node.number is None:
+    if node.number is None or node.is_cut_off():
         return []
     try:
         os.close(os.open(node.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))

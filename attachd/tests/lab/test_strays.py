@@ -147,10 +147,14 @@ class StraysTest(deployment.AgentCase):
         self.check_removal("nvme", self.real_path())
         self.assert_is_stored(data)
 
-    def test_nvme_controller_whose_access_was_revoked_is_removed(self):
+    def test_nvme_controller_whose_access_was_revoked_is_removed_by_force(self):
         export = self.connect("nvmet")
+        device = self.real_path()
         self.node.call("revoke", self.volume, export, [])
-        deployment.wait_for(lambda: not self.guest.devices())
-        self.assertEqual([("nvme", None, "unused", None)], self.strays())
-        self.assertEqual([("nvme", None, "removed", None)], self.strays("--clean"))
+        deployment.wait_for(lambda: self.guest.run("cat /sys/class/nvme/*/state") != b"live\n")
+        self.assertEqual([("nvme", device, "unused", None)], self.strays())
+        ((_kind, _device, state, error),) = self.strays("--clean")
+        self.assertEqual("failed", state)
+        self.assertIn("what was written may be lost", error)
+        self.assertEqual([("nvme", device, "removed", None)], self.strays("--clean", "--force"))
         self.assert_is_empty()

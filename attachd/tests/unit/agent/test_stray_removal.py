@@ -9,7 +9,8 @@ from attachd.agent import block_device, stray_removal
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu import loop_devices, volume_device
 from attachd.agent.journal import Journal
-from attachd.agent.mount import open_handles
+from attachd.agent.mount import device_nodes, open_handles
+from attachd.agent.mount.device_nodes import DeviceNode
 from attachd.agent.strays import ExportedDevice, Kind
 from attachd.tests.fixtures import lifetime
 
@@ -47,9 +48,9 @@ class RemovalTest(unittest.TestCase):
             self.assertIn("/dev/nvme0n1, which is missing", stray_removal.find_users(device))
 
     def test_missing_command_is_named(self):
-        self.missing.return_value = ["nvme (package nvme-cli)"]
-        with self.assertRaisesRegex(exception.HostError, "nvme-cli"):
-            self.remove(ExportedDevice(Kind.NVME, "nqn.x", ()))
+        self.missing.return_value = ["rbd (package ceph-common)"]
+        with self.assertRaisesRegex(exception.HostError, "ceph-common"):
+            self.remove(ExportedDevice(Kind.RBD, "volumes/attachd-v", ()))
 
     def test_iscsi_is_left_to_os_brick_with_all_paths(self):
         paths = (("10.0.0.1:3260", 1), ("10.0.0.2:3260", 1))
@@ -65,10 +66,34 @@ class RemovalTest(unittest.TestCase):
         _self, info, options, device = self.disconnect.call_args.args
         self.assertEqual((IQN, None, False), (info["target_iqn"], device, options.multipath))
 
-    def test_nvme_is_flushed_and_disconnected(self):
+    def nvme(self, state):
+        """Connect to two subsystems; return the directories of their controllers."""
+        root = lifetime.temp_dir(self)
+        for name, nqn in (("nvme0", "nqn.x"), ("nvme1", "nqn.y")):
+            (root / name).mkdir()
+            (root / name / "subsysnqn").write_text(f"{nqn}\n")
+            (root / name / "state").write_text(f"{state}\n")
+        (root / "block").mkdir()
+        (root / "block/device").symlink_to(root / "nvme0")
+        self.enterContext(mock.patch.object(stray_removal, "_NVME", root))
+        node = mock.Mock(spec_set=DeviceNode, sysfs_dir=root / "block")
+        node.is_cut_off.side_effect = lambda: DeviceNode.is_cut_off(node)
+        self.patch(device_nodes, "stat_device", return_value=node)
+        return root
+
+    def test_nvme_is_flushed_and_its_controllers_deleted(self):
+        root = self.nvme("live")
         self.remove(ExportedDevice(Kind.NVME, "nqn.x", ("/dev/nvme0n1",)))
         self.flush.assert_called_once_with("/dev/nvme0n1")
-        self.run.assert_called_once_with("nvme", "disconnect", "--nqn=nqn.x")
+        self.assertEqual([root / "nvme0/delete_controller"], [*root.glob("*/delete_controller")])
+
+    def test_nvme_without_target_is_removed_by_force_alone_and_not_opened(self):
+        root, device = self.nvme("connecting"), ExportedDevice(Kind.NVME, "nqn.x", ("/dev/n",))
+        with self.assertRaisesRegex(exception.HostError, "nqn.x reaches its target"):
+            self.remove(device)
+        self.remove(device, force=True)
+        self.flush.assert_not_called()
+        self.assertEqual("1", (root / "nvme0/delete_controller").read_text())
 
     def test_rbd_devices_are_flushed_and_unmapped(self):
         device = ExportedDevice(Kind.RBD, "volumes/attachd-v", ("/dev/rbd0", "/dev/rbd1"))
