@@ -10,8 +10,9 @@ import concurrent.futures
 import functools
 import http.client
 from pathlib import Path
+import socket
 import subprocess
-from typing import Any
+from typing import Any, Final
 import unittest
 
 import testtools
@@ -23,6 +24,7 @@ from attachd.tests.fixtures import (
     lifetime,
     processes,
     rabbitmq,
+    requirements,
     tcp_proxy,
     tgtd,
 )
@@ -332,6 +334,25 @@ class LabDeployment(Service):
         return Path(self.tgtd.options["tgt_volumes_dir"]) / volume
 
 
+# The manager changes the files behind the server's back, which must not cache them.
+_NFS_SERVER: Final = """\
+NFS_CORE_PARAM {{
+  NFS_Port = {port}; Bind_addr = 127.0.0.1; Protocols = 4; Enable_NLM = false;
+  Enable_RQUOTA = false; Enable_UDP = None;
+}}
+NFSv4 {{
+  Graceless = true; Delegations = false; RecoveryBackend = fs; RecoveryRoot = "{top}/recovery";
+  Only_Numeric_Owners = true;
+}}
+MDCACHE {{ Dir_Chunk = 0; }}
+EXPORT {{
+  Export_Id = 1; Path = "{top}/export"; Pseudo = /vol; Access_Type = RW; SecType = sys;
+  Protocols = 4; Transports = TCP; Squash = No_Root_Squash; Attr_Expiration_Time = 0;
+  FSAL {{ Name = VFS; }}
+}}
+"""
+
+
 class NfsDeployment(Service):
     """A service with the nfs driver, and a server that guests mount.
 
@@ -342,13 +363,12 @@ class NfsDeployment(Service):
     """
 
     def __init__(self, test: testtools.TestCase) -> None:
-        command = guests.need_lab(test).with_name("nfs-mini")
+        guests.need_lab(test)
         top, port = lifetime.temp_dir(test), processes.free_port()
-        test.addCleanup(processes.check_output, [f"{command}", "down", f"{top}"])
-        # Not piped: the server keeps the output open.
-        subprocess.run([command, "up", top, "--port", f"{port}"], check=True)
         self.folder, mount_point = top / "export", top / "mnt"
-        mount_point.mkdir()
+        for directory in (self.folder, mount_point, top / "recovery"):
+            directory.mkdir()
+        self._serve(test, top, port)
         processes.check_output(["mount", "--bind", f"{self.folder}", f"{mount_point}"])
         test.addCleanup(processes.check_output, ["umount", "--lazy", f"{mount_point}"])
         options = {
@@ -357,6 +377,23 @@ class NfsDeployment(Service):
             "nfs_host_mount_options": f"vers=4.2,hard,port={port}",
         }
         super().__init__(test, "nfs", options)
+
+    @staticmethod
+    def _serve(test: testtools.TestCase, top: Path, port: int) -> None:
+        tools = [requirements.require_tool(test, name) for name in ("setpriv", "ganesha.nfsd")]
+        options = ["-F", "-f", "conf", "-L", "log", "-p", "pid"]
+        (top / "conf").write_text(_NFS_SERVER.format(top=top, port=port))
+        with (top / "out").open("wb") as output:
+            line = [tools[0], "--pdeathsig=KILL", tools[1], *options]
+            server = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, cwd=top)
+        test.addCleanup(server.wait)
+        test.addCleanup(server.kill)
+
+        def accepts() -> bool:
+            with socket.socket() as client:
+                return client.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_for(accepts)
 
 
 def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:
