@@ -511,7 +511,7 @@ class NvmetKeysTest(Case):
         names = {"hostnqn": guest.connector["nqn"], "hostid": guest.connector["nvme_hostid"]}
         data = json.dumps([{**names, "dhchap_key": key}]).encode()
         guest.run("cat > /etc/nvme/config.json", data)
-        self.addCleanup(guest.run, "rm /etc/nvme/config.json")
+        self.addCleanup(guest.run, "rm -f /etc/nvme/config.json")
 
     def test_hosts_are_admitted_by_their_keys(self):
         keys = {
