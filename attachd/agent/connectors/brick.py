@@ -176,8 +176,15 @@ class BrickConnector(HostConnector):
         return bool(disks) and not any(block_device.is_offline(f"{disk}") for disk in disks)
 
     def stop_writers(self, info: ConnectionInfo, options: Options, device: Device | None) -> None:
-        """Take SCSI disks offline, which needs no answer of the backend; remove other devices."""
+        """Take SCSI disks offline, which needs no answer of the backend; remove other devices.
+
+        Of an rbd device nothing is flushed; what uses it gets errors.
+        """
         if local.is_local(info):
+            return
+        if _is_rbd(info):
+            for path in filter(block_device.exists, self._volume_paths(info)):
+                commands.run("rbd", "device", "unmap", "--options", "force", path)
             return
         # First without os-brick: its import and its commands take seconds, also of this process.
         if device is not None and _is_scsi(info) and _has_identity(device):
@@ -207,7 +214,7 @@ class BrickConnector(HostConnector):
         return list(dict.fromkeys(map(block_device.parent_disk, paths)))
 
     def _volume_paths(self, info: ConnectionInfo) -> list[str]:
-        if str(info.get("driver_volume_type")).lower() == "rbd":
+        if _is_rbd(info):
             # os-brick does not know them; this is the name that Ceph's udev rule gives.
             return [f"{_RBD / str(info.get('name'))}"]
         with _host_errors(info, "The paths of the volume could not be found"):
@@ -263,6 +270,10 @@ class BrickConnector(HostConnector):
 
 def _is_scsi(info: ConnectionInfo) -> bool:
     return str(info.get("driver_volume_type")).lower() in _SCSI
+
+
+def _is_rbd(info: ConnectionInfo) -> bool:
+    return str(info.get("driver_volume_type")).lower() == "rbd"
 
 
 def _has_identity(device: Device) -> bool:

@@ -256,6 +256,18 @@ class ConnectTest(Case):
         self.connector.stop_writers(INFO, OPTIONS, device)
         self.assertEqual([("disconnect", {}, True, True)], standing.calls)
 
+    def test_stop_writers_unmaps_rbd_device_by_force_if_there_is_one(self):
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._RBD", self.folder))
+        run = self.useFixture(fixtures.MockPatchObject(commands, "run")).mock
+        info = {"driver_volume_type": "rbd", "name": "pool/image"}
+        self.connector.stop_writers(info, OPTIONS, None)
+        run.assert_not_called()
+        path = self.folder / "pool" / "image"
+        path.parent.mkdir()
+        path.touch()
+        self.connector.stop_writers(info, OPTIONS, None)
+        run.assert_called_once_with("rbd", "device", "unmap", "--options", "force", f"{path}")
+
     def test_stop_writers_leaves_local_device_alone(self):
         self.connector.stop_writers({"driver_volume_type": "local"}, OPTIONS, None)
 
