@@ -42,6 +42,7 @@ _BACKSTORE: Final = "the backstore"
 _IN_SERVICE: Final = "the LUN in service"
 _RESERVATION = re.compile(r"(?P<kind>SPC-[23] Reservation): .*Initiator: (?P<initiator>[^\s,]+)")
 _TYPE: Final = "SPC-3 Reservation Type: "
+_ENDPOINT = re.compile(r"Target Node Endpoint: (\S+)")
 
 _ATTRIBUTES: Final = {
     "authentication": "1",
@@ -177,7 +178,8 @@ class Lio(Target):
     def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
         """Return what the kernel shows of a SCSI reservation.
 
-        Source: Linux, drivers/target/target_core_configfs.c, target_pr_res_holder_show.
+        Source: Linux, drivers/target/target_core_configfs.c, target_pr_res_holder_show and
+        target_pr_res_pr_holder_tg_port_show.
         """
         shown = self._backstores / volume.id / "pr"
         if not (match := _RESERVATION.match(self.tree.read(shown / "res_holder"))):
@@ -185,7 +187,11 @@ class Lio(Target):
         kind = self.tree.read(shown / "res_pr_type")
         is_persistent = kind.startswith(_TYPE)
         return abilities.Reservation(
-            holder=match["initiator"].lower(),
+            holder=_name_holder(
+                match["initiator"].lower(),
+                self._groups(volume.id),
+                _ENDPOINT.search(self.tree.read(shown / "res_pr_holder_tg_port")),
+            ),
             type=kind.removeprefix(_TYPE) if is_persistent else match["kind"],
         )
 
@@ -293,6 +299,10 @@ class PortalGroup:
     def exists(self) -> bool:
         """Return whether anything of the target is there."""
         return self.path.parent.is_dir()
+
+    def has_acl(self, initiator: str) -> bool:
+        """Return whether an initiator has an ACL."""
+        return (self.path / "acls" / initiator).is_dir()
 
     @property
     def _lun(self) -> Path:
@@ -451,3 +461,20 @@ def _lun(initiator: str) -> str:
 def _escape(name: str) -> str:
     """Escape the brackets of an IPv6 address for a glob."""
     return name.replace("[", "[[]")
+
+
+def _name_holder(
+    initiator: str, groups: Iterable["PortalGroup"], endpoint: re.Match[str] | None
+) -> str:
+    """Return the initiator of a reservation as list_exports() names it.
+
+    :param groups: of the volume
+    :param endpoint: its target; None: the kernel does not show it, as of SPC-2
+    """
+    found = {
+        name
+        for group in groups
+        if group.has_acl(initiator) and (endpoint is None or group.path.parent.name == endpoint[1])
+        for name in names.holders([initiator], group.attachment_id)
+    }
+    return found.pop() if len(found) == 1 else initiator

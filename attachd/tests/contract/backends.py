@@ -503,6 +503,9 @@ class FakeLio(Backend):
         (shown / "res_holder").write_text(
             f"SPC-3 Reservation: iSCSI Initiator: {host},i,0x00023d000001\n"
         )
+        (shown / "res_pr_holder_tg_port").write_text(
+            f"SPC-3 Reservation: iSCSI Target Node Endpoint: {info['data']['target_iqn']}\n"
+        )
         (shown / "res_pr_type").write_text("SPC-3 Reservation Type: Write Exclusive Access\n")
         return True
 

@@ -133,6 +133,18 @@ class SwitchModeTest(DriverCase):
         self.granted(volume, self.moving)
         self.assert_refused(self.driver.delete, volume, final=True)
 
+    def test_reservation_is_held_by_one_export_of_a_host_with_two(self):
+        self.require_ability(abilities.Reservations)
+        volume, beside = self.volume(), self.export("b")
+        shared, own = self.granted(volume, beside), self.granted(volume, self.moving)
+        for holder, info, other in ((beside, shared, self.moving), (self.moving, own, beside)):
+            if not self.backend.reserve(self.driver, volume, holder, info):
+                self.skipTest("hosts of the test backend reserve nothing")
+            found = self.driver.get_reservation(volume)
+            for export, holds in ((holder, True), (other, False)):
+                names = {name for item in self.expected(volume, export) for name in item.holders}
+                self.assertEqual(holds, found.holder in names)
+
     def test_extended_volume_keeps_the_mode(self):
         self.require_ability(abilities.OnlineExtend)
         volume = self.volume()

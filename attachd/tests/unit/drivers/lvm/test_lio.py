@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets of LIO: order of changes, damage that audits find, sessions and reservations."""
 
+import dataclasses
+
 from attachd import exception
 from attachd.drivers import abilities, base
 from attachd.drivers.tgt import names
@@ -131,3 +133,25 @@ class LioTest(case.LvmCase):
             (store / "res_pr_type").write_text(f"{shown}\n")
             expected = abilities.Reservation("iqn.2026-01.test:1", kind)
             self.assertEqual(expected, self.lio.get_reservation(case.VOLUME))
+
+    def reservation_holder(self, endpoint):
+        """Return the holder of a reservation that the kernel shows with a target, or without."""
+        shown = self.lio.target._backstores / case.VOLUME.id / "pr"
+        kind = "SPC-3" if endpoint else "SPC-2"
+        initiator = WRITER.connector["initiator"]
+        (shown / "res_holder").write_text(f"{kind} Reservation: iSCSI Initiator: {initiator}\n")
+        port = f"SPC-3 Reservation: iSCSI Target Node Endpoint: {endpoint}\n" if endpoint else ""
+        (shown / "res_pr_holder_tg_port").write_text(port or "No SPC-3 Reservation holder\n")
+        return self.lio.get_reservation(case.VOLUME).holder
+
+    def test_holder_with_own_target_is_named_as_in_the_listing(self):
+        own = dataclasses.replace(case.export("1"), attachment_id="own", own_connection=True)
+        (info,) = self.grant(own)
+        (expected,) = self.lio.expected_exports(case.VOLUME, [own])[0].holders
+        self.assertEqual(expected, self.reservation_holder(info["data"]["target_iqn"]))
+        self.assertEqual(expected, self.reservation_holder(None))
+        (shared,) = self.grant(WRITER)
+        self.assertEqual(expected, self.reservation_holder(info["data"]["target_iqn"]))
+        initiator = WRITER.connector["initiator"]
+        self.assertEqual(initiator, self.reservation_holder(shared["data"]["target_iqn"]))
+        self.assertEqual(initiator, self.reservation_holder(None))
