@@ -23,37 +23,29 @@ from attachd.tests.fixtures import (
     wsgi_api,
 )
 from attachd.tests.fixtures.deployments import Deployment, connector_body
-from attachd.tests.functional.api_case import ApiCase
+from attachd.tests.functional.fencing_case import (
+    DEAD,
+    LIVING,
+    REASON,
+    VERSION,
+    FencingCase,
+    connector,
+)
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
-VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
-DEAD, LIVING = "compute-1", "compute-2"
 SERVER = "11111111-2222-4333-8444-555555555555"
-REASON = {"fence": {"reason": "no heartbeat"}}
 
 
-def connector(host):
-    return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
-
-
-class Case(ApiCase):
+class Case(FencingCase):
     def setUp(self):
         super().setUp()
-        BackendHeartbeat(self.api.backend).run_once()
         self.managers = [FencedHosts(), FencedHosts()]
         self.sent = captured_notifications.use(self)
 
     def attach(self, host=DEAD, volume=None):
         volume = volume or db_rows.add_volume()["id"]
         return self.create_attachment(volume, connector=connector(host))
-
-    def own(self, method, path, body=None):
-        answer = self.expect(200, method, path, body, token=wsgi_api.ADMIN, version=VERSION)
-        return answer.body
-
-    def fence(self, host=DEAD):
-        return self.own("POST", f"/hosts/{host}/fence", REASON)["fence"]
 
     def fence_and_die(self):
         """Fence as an API process that is killed as soon as that is stored."""

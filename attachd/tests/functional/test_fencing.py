@@ -26,37 +26,25 @@ from attachd.tests.fixtures import (
     wsgi_api,
 )
 from attachd.tests.fixtures.lifetime import temp_dir
-from attachd.tests.functional.api_case import ApiCase
+from attachd.tests.functional.fencing_case import (
+    DEAD,
+    LIVING,
+    REASON,
+    VERSION,
+    FencingCase,
+    connector,
+)
 from attachd.tests.functional.host_attach_case import HOST, HostAttachCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
-VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
-DEAD, LIVING = "compute-1", "compute-2"
-REASON = {"fence": {"reason": "no heartbeat"}}
 
-
-def connector(host):
-    return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
-
-
-class Case(ApiCase):
-    def setUp(self):
-        super().setUp()
-        BackendHeartbeat(self.api.backend).run_once()
-
+class Case(FencingCase):
     def volume(self, **columns):
         return db_rows.add_volume(**columns)["id"]
 
     def attach(self, volume, host):
         return self.create_attachment(volume, connector=connector(host))
-
-    def own(self, method, path, body=None, status=200):
-        response = self.expect(status, method, path, body, token=wsgi_api.ADMIN, version=VERSION)
-        return response.body if status == 200 else response.fault
-
-    def fence(self, host=DEAD):
-        return self.own("POST", f"/hosts/{host}/fence", REASON)["fence"]
 
     def results(self, fence):
         return {item["attachment_id"]: item["result"] for item in fence["attachments"]}
