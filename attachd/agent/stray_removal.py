@@ -79,8 +79,8 @@ def _disconnect(journal: Journal, device: ExportedDevice, *, force: bool) -> Non
 
 def _remove_nvme(device: ExportedDevice, *, force: bool) -> None:
     """Delete the controllers; nvme-cli opens namespaces, and would wait for a lost target."""
-    nodes = [device_nodes.stat_device(path) for path in device.devices]
-    if not any(node.is_cut_off() for node in nodes):
+    paths = filter(block_device.exists, device.devices)
+    if not any(device_nodes.stat_device(path).is_cut_off() for path in paths):
         _flush(device, force=force)
     elif not force:
         raise exception.HostError(
@@ -89,8 +89,18 @@ def _remove_nvme(device: ExportedDevice, *, force: bool) -> None:
         )
     for controller in sorted(_NVME.glob("nvme*")):
         if device_nodes.read_line(controller / "subsysnqn") == device.target:
-            with contextlib.suppress(FileNotFoundError):
-                (controller / "delete_controller").write_text("1", encoding="ascii")
+            _delete_controller(controller)
+
+
+def _delete_controller(controller: Path) -> None:
+    try:
+        (controller / "delete_controller").write_text("1", encoding="ascii")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise exception.HostError(
+            reason=f"{controller.name} cannot be deleted: {error.strerror}."
+        ) from error
 
 
 def _remove_iscsi(state_path: Path, device: ExportedDevice, *, force: bool) -> None:

@@ -23,7 +23,7 @@ class RemovalTest(unittest.TestCase):
         self.journal = Journal(lifetime.temp_dir(self))
         self.missing = self.patch(commands, "list_missing", return_value=[])
         self.run = self.patch(commands, "run")
-        self.patch(block_device, "exists", return_value=True)
+        self.exists = self.patch(block_device, "exists", return_value=True)
         self.flush = self.patch(block_device, "flush")
         self.users = self.patch(open_handles, "find_users", return_value="")
         self.disconnect = self.patch(BrickConnector, "disconnect")
@@ -94,6 +94,20 @@ class RemovalTest(unittest.TestCase):
         self.remove(device, force=True)
         self.flush.assert_not_called()
         self.assertEqual("1", (root / "nvme0/delete_controller").read_text())
+
+    def test_nvme_without_node_is_removed_by_force(self):
+        root = self.nvme("live")
+        self.exists.return_value = False
+        device_nodes.stat_device.side_effect = FileNotFoundError
+        self.flush.side_effect = exception.HostError(reason="missing")
+        self.remove(ExportedDevice(Kind.NVME, "nqn.x", ("/dev/n",)), force=True)
+        self.assertEqual("1", (root / "nvme0/delete_controller").read_text())
+
+    def test_nvme_controller_that_cannot_be_deleted_is_named(self):
+        root = self.nvme("live")
+        (root / "nvme0/delete_controller").mkdir()
+        with self.assertRaisesRegex(exception.HostError, "nvme0 cannot be deleted"):
+            self.remove(ExportedDevice(Kind.NVME, "nqn.x", ("/dev/n",)))
 
     def test_rbd_devices_are_flushed_and_unmapped(self):
         device = ExportedDevice(Kind.RBD, "volumes/attachd-v", ("/dev/rbd0", "/dev/rbd1"))
