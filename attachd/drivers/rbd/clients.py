@@ -125,13 +125,16 @@ class ClientRecord:
         clients = {client: recorded.get(client, now) for client in {*recorded, *present}}
         kept = _select(clients, present, attachment_ids)
         new, old = kept - recorded.keys(), recorded.keys() - kept
-        if new or old:
-            self._write({client: clients[client] for client in new}, old)
         if recorded and not kept:
-            with self._open("removed") as pool:
-                base.check_fencing()
-                with contextlib.suppress(bindings.load().rados.ObjectNotFound):
-                    pool.remove_object(self._name)
+            self._remove()
+        elif new or old:
+            self._write({client: clients[client] for client in new}, old)
+
+    def _remove(self) -> None:
+        with self._open("removed") as pool:
+            base.check_fencing()
+            with contextlib.suppress(bindings.load().rados.ObjectNotFound):
+                pool.remove_object(self._name)
 
     def _write(self, new: Mapping[Client, int], old: AbstractSet[Client]) -> None:
         with self._open("written") as pool, bindings.load().rados.WriteOpCtx() as change:

@@ -55,3 +55,7 @@ class UpdateTest(unittest.TestCase):
         self.pool.set_omap.assert_called_once_with(mock.ANY, (f"{A} b",), (b"9",))
         self.pool.remove_omap_keys.assert_called_once_with(mock.ANY, (f"{B} c",))
         self.pool.remove_object.assert_not_called()
+
+    def test_record_of_no_client_is_removed_at_once(self):
+        self.record.update({Client(B, "c"): 5}, set(), [A])
+        self.assertEqual([mock.call.remove_object("attachd-clients")], self.pool.mock_calls)
