@@ -197,6 +197,12 @@ class DriverCase(testtools.TestCase):
         listing = isinstance(self.driver, abilities.Audit)
         return set(self.driver.expected_exports(volume, exports)) if listing else set()
 
+    def assert_holder(self, volume, reservation, holder, other):
+        """Check that a reservation names the host of one export, and not that of another one."""
+        for export, holds in ((holder, True), (other, False)):
+            names = {name for item in self.expected(volume, export) for name in item.holders}
+            self.assertEqual(holds, reservation.holder in names)
+
     def assert_refused(self, call, *arguments, final=None):
         """Expect a BackendError."""
         error = self.assertRaises(exception.BackendError, call, *arguments)

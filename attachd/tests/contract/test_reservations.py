@@ -33,9 +33,7 @@ class ReservationsTest(DriverCase):
             self.skipTest("hosts of the test backend reserve nothing")
         found = self.driver.get_reservation(volume)
         self.assertNotEqual("", found.type)
-        for export, holds in ((holder, True), (other, False)):
-            names = {name for item in self.expected(volume, export) for name in item.holders}
-            self.assertEqual(holds, found.holder in names)
+        self.assert_holder(volume, found, holder, other)
         self.assertEqual(found, self.new_driver_or_same().get_reservation(volume))
         self.assertEqual(self.expected(volume, holder, other), self.listed(volume))
 

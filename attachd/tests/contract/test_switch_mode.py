@@ -140,10 +140,7 @@ class SwitchModeTest(DriverCase):
         for holder, info, other in ((beside, shared, self.moving), (self.moving, own, beside)):
             if not self.backend.reserve(self.driver, volume, holder, info):
                 self.skipTest("hosts of the test backend reserve nothing")
-            found = self.driver.get_reservation(volume)
-            for export, holds in ((holder, True), (other, False)):
-                names = {name for item in self.expected(volume, export) for name in item.holders}
-                self.assertEqual(holds, found.holder in names)
+            self.assert_holder(volume, self.driver.get_reservation(volume), holder, other)
 
     def test_extended_volume_keeps_the_mode(self):
         self.require_ability(abilities.OnlineExtend)

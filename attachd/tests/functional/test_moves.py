@@ -13,15 +13,11 @@ from attachd.rpc.manager_api import Fencing
 from attachd.tests.fixtures import db_rows, fake_agent, wsgi_api
 from attachd.tests.fixtures.api_context import new_id
 from attachd.tests.functional.api_case import ApiCase
+from attachd.tests.functional.fencing_case import VERSION, connector
 from attachd.tests.functional.host_attach_case import HOST, HostAttachCase
 from attachd.tests.wait import wait_until
 
-VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
 OLD, NEW, THIRD = "compute-1", "compute-2", "compute-3"
-
-
-def connector(host):
-    return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
 
 
 class MoveCase(ApiCase):
