@@ -9,10 +9,12 @@ import uuid
 import testtools
 
 from attachd.drivers import base
+from attachd.drivers.rbd import bindings
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.contract.backends import Ceph
 from attachd.tests.fixtures import ceph
 from attachd.tests.unit.drivers import configured
+from attachd.tests.wait import wait_until
 
 GIB = 2**30
 
@@ -46,6 +48,20 @@ class RbdCase(testtools.TestCase):
         export = base.Export(new_id(), {"host": "a"}, mode)
         self.addCleanup(self.driver.revoke, volume, export, [])
         return export, self.driver.grant(volume, export)
+
+    def read_objects(self, info):
+        """Return the data of an image, by the names of its objects."""
+        pool, _, name = info["data"]["name"].partition("/")
+        # The OSD learns of the blocklist from a client that knows it, as each new host does.
+        self.cluster.admin().wait_for_latest_osdmap()
+        with self.cluster.pool(pool) as ioctx:
+            with bindings.load().rbd.Image(ioctx, name, read_only=True) as image:
+                prefix = f"rbd_data.{image.id()}."
+            return {item: ioctx.read(item, 2**22) for item in self.cluster.objects(prefix)}
+
+    def wait_until_forgotten(self, entity):
+        """Wait until the monitor has no session of a user."""
+        wait_until(lambda: entity not in {it["entity_name"] for it in self.cluster.sessions()})
 
     def each_death(self, method, *arguments):
         """Kill a call at each of its changes; yields after each death."""

@@ -191,19 +191,12 @@ class HungWriterTest(RbdCase):
         wait_until(lambda: self.written(info) or writer.poll() is not None)
         writer.send_signal(signal.SIGSTOP)
         self.assertIsNone(writer.poll())
-        user = f"client.{info['data']['auth_username']}"
-        wait_until(lambda: user not in {item["entity_name"] for item in self.cluster.sessions()})
+        self.wait_until_forgotten(f"client.{info['data']['auth_username']}")
         return writer
 
     def written(self, info):
         """Return the objects of an image that the writer has written to."""
-        pool, _, name = info["data"]["name"].partition("/")
-        # The OSD learns of the blocklist from a client that knows it, as each new host does.
-        self.cluster.admin().wait_for_latest_osdmap()
-        with self.cluster.pool(pool) as ioctx:
-            with bindings.load().rbd.Image(ioctx, name, read_only=True) as image:
-                prefix = f"rbd_data.{image.id()}."
-            data = {item: ioctx.read(item, 2**22) for item in self.cluster.objects(prefix)}
+        data = self.read_objects(info)
         return {name: read for name, read in data.items() if BLOCK not in read}
 
     def check_that_nothing_more_arrives(self, writer, info):
@@ -243,9 +236,8 @@ class HungWriterTest(RbdCase):
 
     def check_that_frozen_host_is_cut_off(self, opened, info, fence):
         """Freeze a host that has no lock until it is forgotten, fence it, and let it write."""
-        user = f"client.{info['data']['auth_username']}"
         with opened.frozen():
-            wait_until(lambda: user not in {it["entity_name"] for it in self.cluster.sessions()})
+            self.wait_until_forgotten(f"client.{info['data']['auth_username']}")
             fence()
         self.assertRaises(initiators.Refused, opened.write, 0, b"2" * 4096)
 

@@ -195,6 +195,16 @@ class Lab:
         return {**own, "LAB_NAME": self._name}
 
 
+def boot(test_class: type[unittest.TestCase], hosts: int) -> list["Guest"]:
+    """Boot guests for all tests of a class."""
+    lab = Lab(need_lab(unittest.TestCase()))
+    test_class.addClassCleanup(lab.down)
+    booted = lab.up(hosts=hosts)
+    for guest in booted:
+        test_class.addClassCleanup(guest.leave)
+    return booted
+
+
 class Program:
     """A program in a guest, which ends when its input does."""
 

@@ -5,7 +5,6 @@ Guests have no ceph-common: images are mapped as the command ``rbd`` does it, by
 """
 
 import secrets
-import unittest
 
 from attachd.tests.functional.rbd_case import GIB, RbdCase
 from attachd.tests.lab import guests
@@ -48,11 +47,8 @@ class KernelRbdTest(RbdCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        lab = guests.Lab(guests.need_lab(unittest.TestCase()))
-        cls.addClassCleanup(lab.down)
-        cls.a, cls.b = lab.up(hosts=2)
+        cls.a, cls.b = guests.boot(cls, hosts=2)
         for guest in (cls.a, cls.b):
-            cls.addClassCleanup(guest.leave)
             guest.run("modprobe rbd")
 
     def setUp(self):
@@ -61,11 +57,11 @@ class KernelRbdTest(RbdCase):
         (osd,) = self.cluster.command("osd dump")["osds"]
         addresses = [item["addr"] for item in osd["public_addrs"]["addrvec"]]
         ports = [address.rpartition(":")[2] for address in addresses]
-        _export, info = self.granted(self.image)
+        _export, self.info = self.granted(self.image)
+        ports += self.info["data"]["ports"]
         for guest in (self.a, self.b):
-            program = guests.Program(
-                guest.lab, guest.name, "python3", "-c", _FORWARD, *ports, info["data"]["ports"][0]
-            )
+            command = ("python3", "-c", _FORWARD, *ports)
+            program = guests.Program(guest.lab, guest.name, *command)
             self.addCleanup(program.kill)
             self.addCleanup(self.unmap_all, guest)
             program.wait_for_lines(1)
@@ -95,12 +91,8 @@ class KernelRbdTest(RbdCase):
         return export
 
     def written(self):
-        """Return the objects of the image, with their data."""
-        self.cluster.admin().wait_for_latest_osdmap()
-        found = self.driver._pools.find(self.image).find(self.image.id)
-        with self.cluster.pool() as pool:
-            names = self.cluster.objects(f"rbd_data.{found.id}.")
-            return {name: pool.read(name, 2**22) for name in names}
+        """Return the data of the image."""
+        return self.read_objects(self.info)
 
     def test_data_of_one_host_is_read_by_the_other_which_sees_it_grow(self):
         self.map(self.a)
@@ -144,8 +136,9 @@ class KernelRbdTest(RbdCase):
         wait_until(self.written)
         self.a.cut_off()
         self.addCleanup(self.a.plug_in)
-        user = f"client.{self.backend.options()['rbd_prefix']}{export.attachment_id}"
-        wait_until(lambda: user not in {it["entity_name"] for it in self.cluster.sessions()})
+        self.wait_until_forgotten(
+            f"client.{self.backend.options()['rbd_prefix']}{export.attachment_id}"
+        )
         self.driver.end_remembered_clients(self.image, export)
         self.driver.revoke(self.image, export, [])
         before = self.written()

@@ -3,7 +3,6 @@
 
 import http.client
 import secrets
-import unittest
 import uuid
 
 import testtools
@@ -58,11 +57,7 @@ class Case(testtools.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        lab = guests.Lab(guests.need_lab(unittest.TestCase()))
-        cls.addClassCleanup(lab.down)
-        cls.a, cls.b = lab.up(hosts=2)
-        for guest in (cls.a, cls.b):
-            cls.addClassCleanup(guest.leave)
+        cls.a, cls.b = guests.boot(cls, hosts=2)
 
     def setUp(self):
         super().setUp()
