@@ -40,8 +40,16 @@ def make_read_only(path: str) -> None:
     if not is_read_only(path):
         commands.run("blockdev", "--setro", path)
     if not is_read_only(path):
+        raise exception.HostError(reason=f"{path} cannot be made read-only.")
+
+
+def make_writable(path: str) -> None:
+    """Let a device accept writes again; raises HostError if its backend does not let it."""
+    if is_read_only(path):
+        commands.run("blockdev", "--setrw", path)
+    if is_read_only(path):
         raise exception.HostError(
-            reason=f"{path} cannot be made read-only, which the attachment asks for."
+            reason=f"{path} is read-only on the backend, and the attachment is for writing."
         )
 
 
@@ -137,6 +145,17 @@ def identity(path: str) -> str:
             if text := (directory / name).read_text().strip():
                 return text
     return ""
+
+
+def sequence_number(path: str) -> str:
+    """Return a number that no other disk has had at this path; "" with a kernel before 5.15.
+
+    Source: the kernel's Documentation/ABI/stable/sysfs-block, diskseq.
+    """
+    try:
+        return _read(path, "diskseq")
+    except exception.HostError:
+        return ""
 
 
 def list_components(path: str) -> list[Path]:

@@ -128,8 +128,9 @@ class HostConnector(abc.ABC):
     ) -> None:
         """Keep all that was not written yet from reaching the backend; users get errors.
 
-        Nothing is flushed.  The device may stay, and is_present() does not return it then.  It is
-        called without a lock, while other methods may be in progress, and again if it is over.
+        Nothing is flushed that can be dropped.  The device may stay, and is_present() does not
+        return it then.  It is called without a lock, while other methods may be in progress, and
+        again if it is over.
 
         :param device: as connect() has returned it; None: it is unknown whether there is one
         :raises HostError: something may still be written

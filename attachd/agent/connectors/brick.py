@@ -6,6 +6,7 @@ It is the only importer of os-brick.  That import is slow and is therefore done 
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from attachd.agent.connectors.base import (
     HostConnector,
     Options,
 )
+from attachd.agent.mount.device_writers import DeviceWriters
 
 _RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")
@@ -69,6 +71,7 @@ class BrickConnector(HostConnector):
         self._state_path = state_path
         self._locks = state_path.absolute() / "locks"
         self._initiator = initiator
+        self._writers = DeviceWriters(state_path)
 
     @staticmethod
     def has_library() -> bool:
@@ -117,15 +120,18 @@ class BrickConnector(HostConnector):
         if local.is_local(info):
             return local.connect(info)
         connector = self._connector(info, options)
-        if any(map(block_device.is_offline, self._find_scsi_disks(info))):
-            self.disconnect(info, options, None, force=True)  # Its writers were stopped.
+        is_file = remote_file.is_remote_file(info)
+        paths = [] if is_file else self.find_device_paths(info)
+        if any(self._are_writers_stopped(info, path) for path in paths):
+            self.disconnect(info, options, None, force=True)
         with self._shared_target_guard(info), _host_errors(info, "Connect failed"):
             answer = connector.connect_volume(dict(info))
-        if remote_file.is_remote_file(info):
-            return remote_file.attach(info, self._state_path)
+        if is_file:
+            return remote_file.attach(info, self._state_path, self._writers)
         path = _text(answer["path"])
         device_info = {key: _text(value) for key, value in answer.items()}
         device = Device(path, {**device_info, IDENTITY: block_device.identity(path)})
+        self._writers.resume(path)  # It is left if other volumes use the same controller.
         if info.get("access_mode") == "ro":
             try:
                 # Not every disk reports to the kernel that it refuses writes.
@@ -167,42 +173,57 @@ class BrickConnector(HostConnector):
         if local.is_local(info):
             return local.is_present(info, device)
         if remote_file.is_remote_file(info):
-            return remote_file.is_present(info, device)
+            is_stopped = self._writers.are_stopped(device.path)
+            return remote_file.is_present(info, device) and not is_stopped
         if not block_device.exists(device.path):
             return False
         volume_paths = {Path(path).resolve() for path in self._volume_paths(info)}
         components = block_device.list_components(device.path)
-        disks = volume_paths & {Path(device.path).resolve(), *components}
-        return bool(disks) and not any(block_device.is_offline(f"{disk}") for disk in disks)
+        is_of_volume = bool(volume_paths & {Path(device.path).resolve(), *components})
+        return is_of_volume and not self._are_writers_stopped(info, device.path)
 
     def stop_writers(self, info: ConnectionInfo, options: Options, device: Device | None) -> None:
-        """Take SCSI disks offline, which needs no answer of the backend; remove other devices.
+        """Take SCSI disks offline, unmap rbd devices by force, and refuse writes to others.
 
-        Of an rbd device nothing is flushed; what uses it gets errors.
+        The first two need no answer of the backend, and flush nothing.
         """
         if local.is_local(info):
             return
-        if _is_rbd(info):
-            for path in filter(block_device.exists, self._volume_paths(info)):
+        if _is_scsi(info):
+            self._stop_scsi_writers(info, options, device)
+        elif _is_rbd(info):
+            for path in self._find_volume_paths(info):
                 commands.run("rbd", "device", "unmap", "--options", "force", path)
-            return
+        elif device is not None and _has_identity(device):
+            self._writers.stop(device.path, lambda: _has_identity(device))
+        else:
+            for path in self.find_device_paths(info):
+                self._writers.stop(path, functools.partial(self._is_device_of, info, path))
+
+    def _is_device_of(self, info: ConnectionInfo, path: str) -> bool:
+        return path in self.find_device_paths(info)
+
+    def _are_writers_stopped(self, info: ConnectionInfo, path: str) -> bool:
+        """Return whether stop_writers() has stopped those of a device that exists."""
+        if _is_scsi(info):
+            disks = [path, *map(str, block_device.list_components(path))]
+            return any(map(block_device.is_offline, disks))
+        return self._writers.are_stopped(path)
+
+    def _stop_scsi_writers(
+        self, info: ConnectionInfo, options: Options, device: Device | None
+    ) -> None:
         # First without os-brick: its import and its commands take seconds, also of this process.
-        if device is not None and _is_scsi(info) and _has_identity(device):
+        if device is not None and _has_identity(device):
             disks = list(map(str, block_device.list_components(device.path)))
             if all(map(block_device.set_offline, disks or [device.path])):
                 return
-        disks = self._find_scsi_disks(info)
+        disks = self._find_volume_paths(info)
         if disks and device is not None:
             disks += [f"{path}" for path in block_device.list_components(device.path)]
         if disks and all(map(block_device.set_offline, disks)):
             return
         self.disconnect(info, options, device, force=True)
-
-    def _find_scsi_disks(self, info: ConnectionInfo) -> list[str]:
-        """Return the existing paths of a volume, if they are SCSI disks."""
-        if not _is_scsi(info):
-            return []
-        return [path for path in self._volume_paths(info) if block_device.exists(path)]
 
     def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:
         """Return the paths that os-brick knows: it removes a device also while it is in use."""
@@ -210,8 +231,11 @@ class BrickConnector(HostConnector):
             return []
         if remote_file.is_remote_file(info):
             return remote_file.find_device_paths(info)
-        paths = [path for path in self._volume_paths(info) if block_device.exists(path)]
+        paths = self._find_volume_paths(info)
         return list(dict.fromkeys(map(block_device.parent_disk, paths)))
+
+    def _find_volume_paths(self, info: ConnectionInfo) -> list[str]:
+        return [path for path in self._volume_paths(info) if block_device.exists(path)]
 
     def _volume_paths(self, info: ConnectionInfo) -> list[str]:
         if _is_rbd(info):

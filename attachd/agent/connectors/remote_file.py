@@ -12,6 +12,8 @@ from attachd import commands, exception
 from attachd.agent import block_device
 from attachd.agent.connectors.base import ConnectionInfo, Device
 from attachd.agent.connectors.qemu import blockdev, loop_devices, state_dir
+from attachd.agent.mount import open_handles
+from attachd.agent.mount.device_writers import DeviceWriters
 
 PROTOCOL: Final = "nfs"
 
@@ -45,10 +47,11 @@ def file_path(info: ConnectionInfo) -> Path:
     return Path(mount_point_base(info)).resolve() / digest / name
 
 
-def attach(info: ConnectionInfo, state_path: Path) -> Device:
+def attach(info: ConnectionInfo, state_path: Path, writers: DeviceWriters) -> Device:
     """Return the loop device over the file, or make it; the share is mounted.
 
     :param state_path: the host's
+    :param writers: those that were stopped may write again
     :raises HostError: there is no device
     """
     blockdev.check_format(info)
@@ -59,12 +62,25 @@ def attach(info: ConnectionInfo, state_path: Path) -> Device:
             "and attach it again."
         )
     with state_dir.locked(state_dir.path_for(state_path, info)) as lock:
-        loops = _usable(path)
-        if loops and loops[0].read_only == writable:
+        loops = loop_devices.list_over(path)
+        if any(item.closing or writers.are_stopped(item.path) for item in loops) or (
+            loops and loops[0].read_only == writable
+        ):
+            # A second device would have a cache of its own, and so would the files of its users.
+            _check_unused(loops)
             loop_devices.detach(path, lock=lock)
             loops = []
         loop = loops[0] if loops else loop_devices.attach(path, writable=writable, lock=lock)
+    writers.resume(loop.path)
     return Device(loop.path, {"type": "block", "path": loop.path})
+
+
+def _check_unused(loops: list[loop_devices.LoopDevice]) -> None:
+    for loop in loops:
+        if users := open_handles.find_users(loop.path):
+            raise exception.HostError(
+                reason=f"{loop.path} cannot be replaced, as it is in use by {users}. End that."
+            )
 
 
 def detach(info: ConnectionInfo, state_path: Path, *, force: bool = False) -> None:

@@ -109,6 +109,18 @@ class DeviceNode:
             DeviceNode(f"/dev/{name}", number, None) for name, number in numbers if number
         ]
 
+    def with_devices_on_top(self) -> list["DeviceNode"]:
+        """Return the device, its partitions, and all devices made of them, such as by LVM."""
+        nodes = self.with_partitions()
+        on_top = [loop for loop, _node in list_loops_over(nodes)]
+        for directory in filter(None, (node.sysfs_dir for node in nodes)):
+            on_top += [
+                DeviceNode(f"/dev/{holder.name}", _read_number(holder), None)
+                for holder in sorted(directory.glob("holders/*"))
+            ]
+        nodes += [found for node in on_top for found in node.with_devices_on_top()]
+        return list(dict.fromkeys(nodes))
+
 
 def statx(path: str | os.PathLike[str]) -> FileStat:
     """Return what the kernel knows of a path without a request to a file server.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import errno
 import os
 from pathlib import Path
+import stat
 import time
 
 from attachd import exception
@@ -26,10 +27,11 @@ _BUSY_TIMEOUT = 1.0
 
 _POLL_INTERVAL = 0.05
 _MAX_NAMED = 12
+_MAPPED = "mapped"
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """A file that a process, or the kernel, has open.
 
     :ivar process: its number; "" for the kernel
@@ -43,8 +45,20 @@ class _Use:
     stat: FileStat
 
     def describe(self) -> str:
+        """Return the text for messages."""
         name = device_nodes.read_line(_PROC / self.process / "comm") or "?"
         return f"process {self.process} ({name}: {self.what} {_target(self.path)})"
+
+    def is_open_for_writing(self) -> bool:
+        """Return whether an open or mapped file was opened for writing.
+
+        Source: the kernel's fs/proc/fd.c, proc_fd_link(), and fs/proc/base.c,
+        proc_map_files_instantiate().
+        """
+        try:
+            return bool(self.path.lstat().st_mode & stat.S_IWUSR)
+        except OSError:
+            return False
 
 
 def check_unused(device: str) -> None:
@@ -63,8 +77,8 @@ def check_unused(device: str) -> None:
         except OSError:
             return
         nodes = node.with_partitions()
-        lasting = [*_mounts_of(nodes), *_devices_on_top(nodes), *_swaps_on(nodes)]
-        users = lasting + _processes_of(nodes) or _exclusive_users(node)
+        lasting = [*_mounts_of(nodes), *_devices_on_top(nodes), *list_swaps_on(nodes)]
+        users = lasting + _processes_of(nodes) or list_exclusive_users(node)
         if not users:
             return
         if lasting or time.monotonic() > deadline:
@@ -122,6 +136,77 @@ def list_filesystem_users(mount: Mount) -> list[str]:
     return [use.describe() for use in _list_uses() if use.stat.device == mount.device]
 
 
+def list_mount_paths(number: int) -> list[str]:
+    """List the mountpoints of a block device in all namespaces, as paths for this process.
+
+    Unlike Mount.is_of_device() it does not trust the names of sources, which any user can choose
+    in a namespace.  Another mount may cover a path.
+
+    :param number: of the device
+    """
+    namespaces = [("", mountinfo.list_mounts())]
+    for process, mounts in mountinfo.list_namespaces():
+        namespaces.append((f"{_PROC}/{process}/root", mounts))
+    return [
+        f"{root}{mount.mountpoint}"
+        for root, mounts in namespaces
+        for mount in mounts
+        if mount.device == number
+    ]
+
+
+def list_uses(nodes: list[DeviceNode]) -> list[Use]:
+    """List what processes have open of devices, or of file systems on them."""
+    return [
+        use
+        for use in _list_uses()
+        # Files of a mount that was detached from the tree keep the device as well.
+        if any(node.matches(use.stat) or use.stat.device == node.number for node in nodes)
+    ]
+
+
+def list_shared_mappings(nodes: list[DeviceNode]) -> list[Use]:
+    """List the mappings of devices by which processes can write to them, if they may write.
+
+    It costs a fraction of list_uses(): most mappings are private.
+
+    Source: proc_pid_maps(5).
+    """
+    found = []
+    for directory in _PROC.glob("[0-9]*"):
+        for line in device_nodes.read_line(directory / "maps").splitlines():
+            addresses, flags, *_rest = line.split(maxsplit=2)
+            if not flags.endswith("s"):
+                continue
+            first, last = (int(address, 16) for address in addresses.split("-"))
+            path = directory / "map_files" / f"{first:x}-{last:x}"
+            with contextlib.suppress(OSError):
+                found.append(Use(directory.name, _MAPPED, path, device_nodes.statx(path)))
+    return [use for use in found if any(node.matches(use.stat) for node in nodes)]
+
+
+def list_exclusive_users(node: DeviceNode) -> list[str]:
+    """Open a device exclusively; the kernel reports a user without a name."""
+    if node.number is None or node.is_cut_off():
+        return []
+    try:
+        os.close(os.open(node.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return ["the kernel, such as for a mount that no process sees"]
+    return []
+
+
+def list_swaps_on(nodes: list[DeviceNode]) -> list[str]:
+    """List the devices that the kernel uses as swap."""
+    users = []
+    for path in _list_swaps():
+        with contextlib.suppress(OSError):
+            file = device_nodes.statx(path)
+            users += [f"swap on {node.path}" for node in nodes if node.matches(file)]
+    return users
+
+
 def format_users(users: list[str]) -> str:
     """Return users as the error DeviceBusy takes them."""
     users = list(dict.fromkeys(users))
@@ -161,61 +246,34 @@ def _devices_on_top(nodes: list[DeviceNode]) -> list[str]:
     return users + [f"{loop.path} on top of {node.path}" for loop, node in loops]
 
 
-def _swaps_on(nodes: list[DeviceNode]) -> list[str]:
-    users = []
-    for path in _list_swaps():
-        with contextlib.suppress(OSError):
-            stat = device_nodes.statx(path)
-            users += [f"swap on {node.path}" for node in nodes if node.matches(stat)]
-    return users
-
-
 def _processes_of(nodes: list[DeviceNode]) -> list[str]:
     # The server of an NBD device has it open as long as it exists.
     servers = {device_nodes.read_line(node.sysfs_dir / "pid") for node in nodes if node.sysfs_dir}
-    return [
-        use.describe()
-        for use in _list_uses()
-        if use.process not in servers
-        # Files of a mount that was detached from the tree keep the device as well.
-        and any(node.matches(use.stat) or use.stat.device == node.number for node in nodes)
-    ]
+    return [use.describe() for use in list_uses(nodes) if use.process not in servers]
 
 
-def _exclusive_users(node: DeviceNode) -> list[str]:
-    """Open a device exclusively; the kernel reports a user without a name."""
-    if node.number is None or node.is_cut_off():
-        return []
-    try:
-        os.close(os.open(node.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            return ["the kernel, such as for a mount that no process sees"]
-    return []
-
-
-def _list_uses() -> Iterator[_Use]:
+def _list_uses() -> Iterator[Use]:
     """Yield the files that each process has open or mapped."""
     for directory in sorted(_PROC.glob("[0-9]*"), key=lambda path: int(path.name)):
         paths = [("working directory", directory / "cwd"), ("root", directory / "root")]
         paths += [("program", directory / "exe")]
         paths += [("open", path) for path in _list_directory(directory / "fd")]
-        paths += [("mapped", path) for path in _list_directory(directory / "map_files")]
+        paths += [(_MAPPED, path) for path in _list_directory(directory / "map_files")]
         for what, path in paths:
             with contextlib.suppress(OSError):
-                yield _Use(directory.name, what, path, device_nodes.statx(path))
+                yield Use(directory.name, what, path, device_nodes.statx(path))
 
 
-def _list_kernel_uses() -> Iterator[_Use]:
+def _list_kernel_uses() -> Iterator[Use]:
     """Yield the files that the kernel itself has open."""
     paths = [(f"{loop.path} over", backing) for loop, backing in device_nodes.list_loop_devices()]
     paths += [("swap on", path) for path in _list_swaps()]
     for what, path in paths:
         with contextlib.suppress(OSError):
-            yield _Use("", what, Path(path), device_nodes.statx(path))
+            yield Use("", what, Path(path), device_nodes.statx(path))
 
 
-def _is_in(use: _Use, mount: Mount) -> bool:
+def _is_in(use: Use, mount: Mount) -> bool:
     if use.stat.mount is not None:
         return use.stat.mount == mount.mount_id
     below = f"{_target(use.path)}/".startswith(f"{mount.mountpoint}/")

@@ -72,7 +72,8 @@ def detach(image: Path, *, lock: int) -> None:
     :param lock: see commands.run()
     :raises HostError: a device is mounted or open; it goes away with its last user
     """
-    for loop in list_over(image):
+    loops = list_over(image)
+    for loop in loops:
         _clear(loop, image, lock)
     deadline = time.monotonic() + DETACH_TIMEOUT
     while remaining := list_over(image):
@@ -87,6 +88,11 @@ def detach(image: Path, *, lock: int) -> None:
                 "its last user: end that, then detach again."
             )
         time.sleep(_POLL_INTERVAL)
+    for loop in loops:
+        # One whose writers were stopped would be read-only for its next user.
+        with contextlib.suppress(exception.HostError):
+            if block_device.is_read_only(loop.path):
+                commands.run("blockdev", "--setrw", loop.path, pass_fds=[lock])
 
 
 def _clear(loop: LoopDevice, image: Path, lock: int) -> None:

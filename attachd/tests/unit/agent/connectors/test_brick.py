@@ -15,6 +15,7 @@ from attachd import commands, exception
 from attachd.agent import block_device
 from attachd.agent.connectors import brick
 from attachd.agent.connectors.base import IDENTITY, Device, Options
+from attachd.agent.mount import device_nodes
 
 brick_exception = importutils.import_module("os_brick.exception")
 
@@ -250,11 +251,47 @@ class ConnectTest(Case):
             [call if call[0] == "disconnect" else call[0] for call in standing.calls],
         )
 
-    def test_stop_writers_removes_device_that_is_no_scsi_disk(self):
+    def test_stop_writers_removes_disk_that_cannot_be_taken_offline(self):
         standing = self.stand(path=f"{self.folder / 'disk'}".encode())
         device = Device(f"{self.folder / 'disk'}", {})
         self.connector.stop_writers(INFO, OPTIONS, device)
         self.assertEqual([("disconnect", {}, True, True)], standing.calls)
+
+    def test_nvme_device_whose_writers_were_stopped_is_connected_again(self):
+        standing = self.stand(path=f"{self.folder / 'disk'}".encode())
+        device = self.scsi_disk()
+        ro, sequence = (self.folder / "b" / "disk" / name for name in ("ro", "diskseq"))
+        ro.write_text("1\n")
+        sequence.write_text("7\n")
+        info = {"driver_volume_type": "nvmeof", "access_mode": "rw"}
+        stat = self.useFixture(fixtures.MockPatchObject(device_nodes, "stat_device")).mock
+        node = device_nodes.DeviceNode(device.path, None, None)
+        stat.return_value = node
+        self.useFixture(fixtures.MockPatchObject(block_device, "make_read_only"))
+        read_only = self.useFixture(fixtures.MockPatchObject(block_device, "is_read_only")).mock
+        self.assertTrue(self.connector.is_present(info, device))  # It is read-only.
+        self.connector.stop_writers(info, OPTIONS, device)
+        again = brick.BrickConnector(self.folder)
+        self.assertFalse(again.is_present(info, device))
+        read_only.return_value = False
+        self.assertTrue(again.is_present(info, device))
+        read_only.return_value = True
+        run = self.useFixture(fixtures.MockPatchObject(commands, "run")).mock
+        run.side_effect = lambda *_: setattr(read_only, "return_value", False)
+        again.connect(info, OPTIONS)
+        self.assertEqual(["disconnect", "connect"], [call[0] for call in standing.calls])
+        run.assert_called_once_with("blockdev", "--setrw", device.path)
+        read_only.return_value = True
+        self.assertTrue(again.is_present(info, device))
+
+    def test_stop_writers_leaves_disk_alone_that_was_replaced(self):
+        self.stand(path=f"{self.folder / 'disk'}".encode())
+        device = self.scsi_disk()
+        run = self.useFixture(fixtures.MockPatchObject(commands, "run")).mock
+        find = self.useFixture(fixtures.MockPatchObject(self.connector, "find_device_paths")).mock
+        find.side_effect = [[device.path], []]
+        self.connector.stop_writers({"driver_volume_type": "nvmeof"}, OPTIONS, device)
+        run.assert_not_called()
 
     def test_stop_writers_unmaps_rbd_device_by_force_if_there_is_one(self):
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._RBD", self.folder))

@@ -6,6 +6,7 @@ the share, so that it finds the share mounted.
 """
 
 import hashlib
+import os
 from pathlib import Path
 import secrets
 import uuid
@@ -15,6 +16,7 @@ from oslo_utils import importutils
 import testtools
 
 from attachd import exception
+from attachd.agent import block_device
 from attachd.agent.connectors import remote_file
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import make_connector
@@ -98,6 +100,26 @@ class DeviceTest(testtools.TestCase):
         self.info["access_mode"] = "ro"
         device = self.connector.connect(self.info, OPTIONS)
         self.assertRaises(OSError, write_at, device.path, 0, b"x" * 512)
+
+    def test_stopped_writers_are_refused_until_connected_again(self):
+        device = self.connector.connect(self.info, OPTIONS)
+        file = os.open(device.path, os.O_RDWR)
+        self.connector.stop_writers(self.info, OPTIONS, device)
+        self.assertRaises(OSError, os.write, file, b"late" * 128)
+        self.assertFalse(self.connector.is_present(self.info, device))
+        for _ in range(2):
+            error = self.assertRaises(
+                exception.HostError, self.connector.connect, self.info, OPTIONS
+            )
+            self.assertIn(f"in use by process {os.getpid()}", f"{error}")
+        os.close(file)
+        device = self.connector.connect(self.info, OPTIONS)
+        self.assertTrue(self.connector.is_present(self.info, device))
+        write_at(device.path, 0, b"soon" * 128)
+        self.connector.stop_writers(self.info, OPTIONS, None)
+        self.disconnect(device)
+        self.assertEqual(b"soon" * 128, read_at(self.file, 0, 512))
+        self.assertFalse(block_device.is_read_only(device.path))
 
     def test_connect_to_revoked_file_is_refused(self):
         self.file.unlink()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts about users of devices; functional/test_open_handles.py has real devices and mounts."""
 
+import mmap
 import os
 from pathlib import Path
 import tempfile
@@ -38,6 +39,21 @@ class UsersTest(unittest.TestCase):
             self.assertIn(expected, [item.describe() for item in local])
             whats = {item.what for item in local}
             self.assertLessEqual({"working directory", "root", "program", "open"}, whats)
+
+    def test_shared_mappings_are_found_with_their_mode(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(4096)
+            node = device_nodes.stat_device(file.name)
+            self.assertEqual([], open_handles.list_shared_mappings([node]))
+            for mode, writable in (("rb", False), ("r+b", True)):
+                with (
+                    Path(file.name).open(mode) as opened,
+                    mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ),
+                ):
+                    (use,) = open_handles.list_shared_mappings([node])
+                    self.assertEqual(f"{os.getpid()}", use.process)
+                    self.assertIs(writable, use.is_open_for_writing())
+                self.assertFalse(use.is_open_for_writing())  # It is not mapped any more.
 
     def test_list_mount_users_names_mounts_on_top(self):
         requirements.require_mount_namespaces(self)
