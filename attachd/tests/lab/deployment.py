@@ -404,6 +404,15 @@ def wait_for(read: Any, timeout: float = TIMEOUT) -> Any:
     return wait_until(read, timeout=timeout, interval=_INTERVAL)
 
 
+def wait_for_lease(service: Service, host: Host, seconds: int) -> None:
+    """Wait until the agent of a host has a lease, and the managers know that it uses it."""
+    stored, line = f'"length": {seconds}', f"cat {_JOURNAL}/agent.lease || true"
+    wait_for(lambda: stored in host.guest.run(line).decode())
+    # The next report has the length that the agent uses.
+    seen = service.agent(host)["last_seen"]
+    wait_for(lambda: service.agent(host)["last_seen"] != seen)
+
+
 def wait_until_not_none(read: Callable[[], Any]) -> Any:
     """Wait until a value is not None, and return it; it may be false."""
     seen: list[Any] = []

@@ -20,7 +20,6 @@ FAR = 512 * MIB
 LEASE = 60
 """Seconds: guests are slow, and their agents report six times meanwhile."""
 
-_LEASE_FILE = "/var/lib/attachd/host/agent.lease"
 _REPLACEMENT_TIMEOUT = (
     "sed -i 's/\\(replacement_timeout\\) = .*/\\1 = {seconds}/' /etc/iscsi/iscsid.conf"
 )
@@ -163,13 +162,7 @@ class LeaseTest(Case):
         self.file = service.file(self.volume)
         self.attachment = service.attach(self.volume, self.a)
         self.disk = self.a.guest.path.rpartition("/")[2]
-        stored = f'"length": {LEASE}'
-        deployment.wait_for(
-            lambda: stored in self.a.guest.run(f"cat {_LEASE_FILE} || true").decode()
-        )
-        # The next report has the length that the agent uses.
-        seen = service.agent(self.a)["last_seen"]
-        deployment.wait_for(lambda: service.agent(self.a)["last_seen"] != seen)
+        deployment.wait_for_lease(service, self.a, LEASE)
         return service, self.flood(1)
 
     def test_agent_without_queue_stops_writer_before_fence(self):

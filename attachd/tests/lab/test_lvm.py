@@ -34,6 +34,11 @@ listening = socket.create_server((sys.argv[1], 5555))
 print("ready", flush=True)
 sys.stdin.read()
 """
+_STOP_WRITERS = """\
+import pathlib, sys
+from attachd.agent.mount.device_writers import DeviceWriters
+DeviceWriters(pathlib.Path("/run/writers")).stop(sys.argv[1], lambda: True)
+"""
 _KEYS = "/etc/attachd-host-keys"
 _HAS_KEYS = """\
 set -e
@@ -64,9 +69,9 @@ class Case(testtools.TestCase):
             raise unittest.SkipTest("the tests are in its subclasses")
         lab = guests.Lab(guests.need_lab(unittest.TestCase()))
         cls.addClassCleanup(lab.down)
-        parcel = installation.Parcel(cls.addClassCleanup)
+        cls.parcel = installation.Parcel(cls.addClassCleanup)
         cls.a, cls.b, storage = lab.up(hosts=2, storage=1, disk_mib=storage_node.DISK_MIB)
-        parcel.install(storage)
+        cls.parcel.install(storage)
         cls.node = storage_node.StorageNode(storage)
         cls.node.make_group()
         cls.addClassCleanup(cls.node.stop)
@@ -201,7 +206,7 @@ class Case(testtools.TestCase):
         self.assertEqual({volume.id: 2 * GIB}, self.node.call("list_volumes"))
 
     def checksum(self, guest, path):
-        """Return a checksum of what was written to an existing LV."""
+        """Return a checksum of the beginning of a volume, past all caches."""
         line = f"dd if={path} bs=1M count=64 iflag=direct status=none | sha256sum"
         return guest.run(line).split()[0]
 
@@ -470,6 +475,32 @@ class NvmetTest(Case):
 
     def test_writer_goes_on_with_each_of_two_paths(self):
         self.check_writer_goes_on_with_each_of_two_paths()
+
+    def test_stopped_writers_write_nothing(self):
+        volume = self.node.create()
+        self.attach(volume, self.a)
+        self.attach(volume, self.b)
+        self.parcel.install(self.a)
+        flood = guests.Flood(self.a, 1, 64)
+        wait_until(lambda: self.b.read(0, MIB).strip(b"\0"), timeout=TIMEOUT)
+        self.stop_writers()
+        self.assertIn("Operation not permitted", flood.wait_for_error())
+
+        self.a.run(f"blockdev --setrw {self.a.path} && mkfs.ext4 -q {self.a.path}")
+        self.a.run(f"mkdir -p /mnt/volume && mount {self.a.path} /mnt/volume")
+        self.a.run("dd if=/dev/urandom of=/mnt/volume/file bs=1M count=16 status=none")
+        self.stop_writers()
+        self.a.run("! dd if=/dev/zero of=/mnt/volume/file bs=1M count=16 conv=fsync")
+        self.a.run(f"umount /mnt/volume && ! mount {self.a.path} /mnt/volume")
+        self.detach(volume, self.b)
+        self.detach(volume, self.a)
+
+    def stop_writers(self):
+        """Stop the writers of the first host; after that nothing of them reaches the volume."""
+        self.a.run(f"{installation.FOLDER}/bin/python -c '{_STOP_WRITERS}' {self.a.path}")
+        before = self.checksum(self.b, self.b.path)
+        self.a.run(f"sync; sync {self.a.path}")
+        self.assertEqual(before, self.checksum(self.b, self.b.path))
 
     def test_reader_is_refused(self):
         volume = self.node.create()

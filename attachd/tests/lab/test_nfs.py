@@ -8,6 +8,7 @@ import secrets
 from attachd.tests.lab import deployment, guests
 
 MIB = 2**20
+BLOCKS = 64
 FOLDER = "/mnt/volume"
 _UNMOUNT = "losetup --detach-all; umount --lazy --types nfs4 --all; true"
 
@@ -69,6 +70,38 @@ class NfsTest(deployment.AgentCase):
         self.assertEqual(data, self.a.guest.read(2047 * MIB, MIB))
         self.service.detach(attachment)
         self.assert_nothing_is_on_share()
+
+    def test_writers_are_stopped_at_the_end_of_the_lease(self):
+        specs = {"on_lost_agent": "fence", "lost_agent_timeout": "60"}
+        kind = {"name": "leased", "extra_specs": specs}
+        self.service.api.request_json("POST", "/types", {"volume_type": kind})
+        volume = self.service.api.create_volume(volume_type="leased")
+        attachment = self.service.attach(volume, self.a)
+        deployment.wait_for_lease(self.service, self.a, 60)
+        (file,) = self.service.folder.glob(f"exports/{volume}/*")
+        flood = guests.Flood(self.a.guest, 1, BLOCKS)
+        deployment.wait_for(lambda: self.written(file).strip(b"\0"))
+        self.service.queue.refuse()
+        self.assertIn("Operation not permitted", flood.wait_for_error())
+        self.assertFalse(self.service.is_fenced(self.a))
+        deployment.wait_for(lambda: self.service.is_fenced(self.a))
+        before = self.written(file)
+        self.a.guest.run(f"sync; sync {self.a.guest.path}")
+        self.assertTrue(before == self.written(file))
+
+        # Nothing ends the access of the host, which may go on as soon as the fence is lifted.
+        self.service.queue.pass_on()
+        self.service.wait_until_alive(self.a)
+        self.service.unfence(self.a)
+        self.service.wait_for_device(attachment, self.a)
+        self.a.guest.write(0, bytes(guests.BLOCK))
+        self.service.detach(attachment)
+        self.assert_nothing_is_left(self.service, volume)
+
+    def written(self, file):
+        """Return what a writer has written to the file of a volume."""
+        with file.open("rb") as opened:
+            return opened.read(BLOCKS * guests.BLOCK)
 
     def size(self):
         """Return the size of the device in bytes."""
