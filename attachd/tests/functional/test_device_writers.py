@@ -16,15 +16,6 @@ from attachd.tests.selection import full_only
 
 BLOCK = 4096
 
-_MAPPER = """
-import mmap, os, signal, sys
-file = os.open(sys.argv[1], getattr(os, sys.argv[2]))
-kept = mmap.mmap(file, 4096, prot=mmap.PROT_READ)
-os.closerange(3, 100)
-print("ready", flush=True)
-signal.pause()
-"""
-
 
 @full_only("hosts")
 class DeviceWritersTest(LoopDeviceCase):
@@ -66,7 +57,7 @@ class DeviceWritersTest(LoopDeviceCase):
 
     def test_process_with_mapping_for_writing_is_killed(self):
         device = self.device()
-        reader, writer = (self.python(_MAPPER, device, mode) for mode in ("O_RDONLY", "O_RDWR"))
+        reader, writer = (self.mapping(device, mode) for mode in ("O_RDONLY", "O_RDWR"))
         self.stop(device)
         self.assertEqual((None, -9), (reader.poll(), writer.wait()))
 

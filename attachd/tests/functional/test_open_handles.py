@@ -13,15 +13,6 @@ from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
-_MAPPER = """
-import mmap, os, signal, sys
-file = os.open(sys.argv[1], os.O_RDONLY)
-kept = mmap.mmap(file, 4096, prot=mmap.PROT_READ)
-os.closerange(3, 100)
-print("ready", flush=True)
-signal.pause()
-"""
-
 
 @full_only("hosts")
 class UsersTest(LoopDeviceCase):
@@ -44,7 +35,7 @@ class UsersTest(LoopDeviceCase):
 
     def test_open_handles_name_process_with_mapped_device(self):
         device = self.device()
-        process = self.python(_MAPPER, device)
+        process = self.mapping(device, "O_RDONLY")
         self.used(device, rf"process {process.pid} \(.*: mapped {device}\)")
         self.end(process)
         open_handles.check_unused(device)
