@@ -23,11 +23,19 @@ Schema = Mapping[str, Any]
 
 TEXT: Final[Schema] = {"type": "string", "maxLength": 255}
 OPTIONAL_TEXT: Final[Schema] = {**TEXT, "type": ["string", "null"]}
+_NO_CONTROL: Final = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\Z"
+"""The rest of a text that has no control character and no line break."""
+
 NAME: Final[Schema] = {
     **TEXT,
     "minLength": 1,
-    "pattern": r"\S",
-    "description": "a text that can be seen",
+    "pattern": rf"\A(?!\s*\Z){_NO_CONTROL}",
+    "description": "a text that can be seen, without control characters",
+}
+OPTIONAL_LINE: Final[Schema] = {
+    **OPTIONAL_TEXT,
+    "pattern": rf"\A{_NO_CONTROL}",
+    "description": "a text without control characters",
 }
 
 REASON: Final[Schema] = {**TEXT, "pattern": r"\S", "description": "a reason that can be read"}

@@ -8,6 +8,7 @@ from attachd.api import microversions as mv
 from attachd.api.validation import (
     BOOLEAN,
     METADATA,
+    OPTIONAL_LINE,
     OPTIONAL_TEXT,
     SIZE,
     TEXT,
@@ -32,9 +33,10 @@ REFUSED: Final = MappingProxyType(
 FOUND_NOWHERE: Final = frozenset({"snapshot_id", "backup_id", "group_id", "consistencygroup_id"})
 """Fields of REFUSED whose ids are looked up, and never found."""
 
-_TEXTS: Final = dict.fromkeys(
-    ("name", "description", "display_name", "display_description"), OPTIONAL_TEXT
-)
+_TEXTS: Final[dict[str, Schema]] = {
+    **dict.fromkeys(("name", "display_name"), OPTIONAL_LINE),
+    **dict.fromkeys(("description", "display_description"), OPTIONAL_TEXT),
+}
 _NEW: Final = fields(
     {
         **_TEXTS,
@@ -63,7 +65,8 @@ UPDATE: Final = [
 ]
 
 _EXISTING: Final = {
-    **dict.fromkeys(("name", "description", "host", "volume_type"), OPTIONAL_TEXT),
+    "name": OPTIONAL_LINE,
+    **dict.fromkeys(("description", "host", "volume_type"), OPTIONAL_TEXT),
     "availability_zone": OPTIONAL_TEXT,
     "bootable": {"anyOf": [{"type": "null"}, BOOLEAN]},
     "metadata": {**METADATA, "type": ["object", "null"]},

@@ -196,6 +196,12 @@ class SchemasTest(unittest.TestCase):
         for value in ("", "  ", None, "x" * 256):
             self.assertFalse(accepts(validation.NAME, value), value)
 
+    def test_name_with_control_character_is_rejected(self):
+        for schema in (validation.NAME, validation.OPTIONAL_LINE):
+            self.assertTrue(accepts(schema, " two words "))
+            for value in ("a\nb", "a\n", "\x1b[2J", "a\x9bb", "a\u2028b"):
+                self.assertFalse(accepts(schema, value), value)
+
     def test_wrapped_body_has_its_key_and_optional_keys(self):
         schema = validation.wrapped("a", {"type": "integer"}, b={"type": "null"})
         self.assertTrue(accepts(schema, {"a": 1}))
