@@ -193,7 +193,7 @@ def set_class_limits(class_name: str, limits: Limits) -> None:
     """Set some of a class's limits."""
     with session.writer() as connection:
         # No project has such an id.
-        lock_project(connection, f"class/{class_name}"[:64])
+        lock_project(connection, f"class/{class_name}")
         _replace_limits(connection, _QUOTA_CLASSES, {"class_name": class_name}, limits)
 
 

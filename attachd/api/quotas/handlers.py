@@ -63,12 +63,7 @@ def defaults(ctx: RequestContext, target_project_id: str) -> Body:
 def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query) -> Body:
     """Set some of a project's quotas; below its usage only with ``force``."""
     ctx.authorize(policy.UPDATE, _Project(target_project_id))
-    if len(target_project_id) > _LONGEST_PROJECT:
-        raise exception.InvalidInput(
-            field="project_id",
-            value=f"{target_project_id[:_LONGEST_PROJECT]}...",
-            reason=f"It has at most {_LONGEST_PROJECT} characters.",
-        )
+    _check_project_id(target_project_id)
     quota_set = body["quota_set"]
     forced = validation.parse_bool("quota_set.force", quota_set.get("force", False))
     forced = validation.parse_bool("skip_validation", query.get("skip_validation", forced))
@@ -82,7 +77,17 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
 def delete(ctx: RequestContext, target_project_id: str) -> None:
     """Have the defaults apply to a project again."""
     ctx.authorize(policy.DELETE, _Project(target_project_id))
+    _check_project_id(target_project_id)
     quotas.delete_limits(target_project_id)
+
+
+def _check_project_id(project_id: str) -> None:
+    if len(project_id) > _LONGEST_PROJECT:
+        raise exception.InvalidInput(
+            field="project_id",
+            value=f"{project_id[:_LONGEST_PROJECT]}...",
+            reason=f"It has at most {_LONGEST_PROJECT} characters.",
+        )
 
 
 def _resource_names(ctx: RequestContext, project_id: str) -> list[str]:

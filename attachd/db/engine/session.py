@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import inspect
 import logging
 import os
@@ -465,11 +466,17 @@ def lock_row(connection: sa.Connection, table: sa.Table, key: str) -> None:
     """Lock a row until this transaction ends; other transactions that lock it wait.
 
     :param table: with one column, its primary key; a missing row is inserted
+    :param key: of any length; for one that is too long its digest is stored
     """
     kind = connection.dialect.name
     if kind == "sqlite":
         return  # SQLite has one writer at a time, see :func:`create_writer`.
     (column,) = table.primary_key.columns
+    assert isinstance(column.type, sa.String)
+    assert column.type.length is not None
+    if len(key) > column.type.length:
+        # MariaDB would cut it, and this transaction wait for the lock of the row it then finds.
+        key = hashlib.sha256(key.encode()).hexdigest()
     lock = sa.select(column).where(column == key).with_for_update()
     if connection.execute(lock).first():
         return

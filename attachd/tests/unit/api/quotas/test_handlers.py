@@ -134,6 +134,10 @@ class DeleteTest(Case):
         handlers.delete(self.ctx, db_rows.PROJECT)
         self.assertEqual(-1, self.show()["volumes"])
 
+    def test_delete_with_too_long_project_id_is_refused(self):
+        with self.assertRaisesRegex(exception.InvalidInput, "at most 64 characters"):
+            handlers.delete(self.ctx, "x" * 65)
+
 
 class ClassesTest(api_context.ApiContextCase):
     def update(self, name, **body):

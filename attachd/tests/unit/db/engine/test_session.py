@@ -353,3 +353,14 @@ class LockRowTest(unittest.TestCase):
             session.lock_row(connection, models.host_locks, "h")
             rows = connection.execute(sa.select(models.host_locks)).all()
         self.assertEqual([], rows)
+
+    def test_lock_row_with_key_longer_than_column_locks_its_digest(self):
+        for kind in ("mariadb", "postgresql"):
+            with self.subTest(kind=kind):
+                databases.use(self, kind)
+                keys = ["x" * 64, "x" * 65, "x" * 66]
+                for key in [*keys, *keys]:
+                    with session.writer() as connection:
+                        session.lock_row(connection, models.quota_locks, key)
+                rows = session.fetch_all(sa.select(models.quota_locks))
+                self.assertEqual(3, len(rows))
