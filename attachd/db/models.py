@@ -101,8 +101,19 @@ def new_id() -> str:
 
 
 def truncate_error(error: str | None) -> str | None:
-    """Cut an error message to its column's length; file names in it may be invalid text."""
-    return error and error.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]
+    """Return an error message in one line of printable text, cut to its column's length.
+
+    Hosts and backends can write any text into it, and names of files may be invalid text.
+    """
+    return error and printable(" ".join(error.split()))[:ERROR_LENGTH]
+
+
+def printable(text: str) -> str:
+    """Escape the characters of a text that would control a terminal or a log."""
+    if text.isprintable():
+        return text
+    escaped = (char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return "".join(escaped)
 
 
 def timestamps() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datetime]]:

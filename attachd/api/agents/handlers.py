@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict
 from attachd.api import microversions as mv
 from attachd.api.agents import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
+from attachd.db import models
 from attachd.db.agents import store as agents
 
 ITEM = "/agents/{host}"
@@ -78,10 +79,14 @@ def agent_view(row: Row) -> Agent:
         "error": row["error"],
         "connector": connector
         and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
-        "devices": [
-            {name: device.get(name) for name in _DEVICE_KEYS} for device in row["devices"] or ()
-        ],
+        "devices": [_show_device(device) for device in row["devices"] or ()],
     }
+
+
+def _show_device(device: Body) -> Body:
+    """Return a reported device; the name of a mountpoint can have any character."""
+    shown = {name: device.get(name) for name in _DEVICE_KEYS}
+    return {**shown, "mountpoint": shown["mountpoint"] and models.printable(shown["mountpoint"])}
 
 
 @endpoint(

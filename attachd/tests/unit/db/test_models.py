@@ -64,6 +64,10 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual("short", models.truncate_error("short"))
         self.assertIsNone(models.truncate_error(None))
 
+    def test_truncate_error_with_control_characters_returns_one_printable_line(self):
+        shown = models.truncate_error("\x1b[2J busy:\r\n\tpid 7\u202e \udcff é")
+        self.assertEqual("\\x1b[2J busy: pid 7\\u202e \\udcff é", shown)
+
     def test_new_id_differs(self):
         self.assertNotEqual(models.new_id(), models.new_id())
 
