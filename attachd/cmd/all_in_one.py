@@ -236,6 +236,7 @@ def _configure(folder: Path, files: list[str]) -> None:
     if CONF.secrets.key_file == str(folder / KEY_FILE):
         with contextlib.suppress(exception.Conflict):  # it is there
             key_file.create(CONF.secrets.key_file)
+            key_file.refuse_plain_text(CONF.secrets.key_file)
     encryption.start()
     if not CONF.debug:
         logging.getLogger().setLevel(logging.WARNING)

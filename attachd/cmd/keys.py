@@ -4,6 +4,7 @@
 A key is printed only if the command asks for it.
 """
 
+import contextlib
 import os
 import sys
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 from attachd import exception
 from attachd.cmd import output
 from attachd.conf import CONF
+from attachd.db import migration
 from attachd.db.secrets import encryption, key_file, rotation
 
 LEFT: Final = 1
@@ -71,8 +73,25 @@ def _create() -> None:
             f"other host, then: attachd-manage key promote {name}"
         )
         return
+    plain = _count_plain_text()
     name = key_file.create(path)
     print(f"{path} is new, with key {name}. It is for its owner alone: give it to the services.")
+    if plain == 0:
+        key_file.refuse_plain_text(path)
+        return
+    stored = (
+        "The database could not be read" if plain is None else f"{plain} values are plain text"
+    )
+    print(f"{stored}: plain text is accepted until: attachd-manage key rotate")
+
+
+def _count_plain_text() -> int | None:
+    """Count the secrets that are stored as plain text; None: the database does not answer."""
+    with contextlib.suppress(exception.Unavailable):
+        return rotation.count_by_key().get(rotation.NO_KEY, 0)
+    with contextlib.suppress(exception.Unavailable):
+        return 0 if migration.version() is None else None
+    return None
 
 
 def _promote() -> None:

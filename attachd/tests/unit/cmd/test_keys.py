@@ -7,8 +7,11 @@ import json
 import stat
 from unittest import mock
 
+import sqlalchemy as sa
+
 from attachd import exception
 from attachd.cmd import keys
+from attachd.db.engine import session
 from attachd.db.secrets import encryption, key_file
 from attachd.tests.fixtures import databases, db_rows, forked_command, key_files, lifetime
 
@@ -85,6 +88,32 @@ class KeyTest(forked_command.ForkedCommandCase):
         self.assertIn(f"Key {one} is not in", self.done("retire", one))
         self.assertEqual(f"key       use       values\n{two}  encrypts  2\n", self.done("list"))
         self.assertIn(f"has no key {one}", self.refused("retire", one))
+
+    def test_plain_text_planted_before_first_rotation_is_refused(self):
+        self.assertNotIn("plain text", self.done("create"))
+        row = self.add()
+        planted = sa.text("UPDATE attachments SET connection_info = '{}' WHERE id = :id")
+        session.write(planted.bindparams(id=row))
+        with self.assertRaisesRegex(exception.SecretUnreadable, "not encrypted for it"):
+            encryption.decrypted(db_rows.get_attachment(row), "connection_info")
+
+    def test_create_with_plain_text_in_database_names_rotation(self):
+        key_files.configure(self, None)
+        self.add()
+        key_files.configure(self, self.file)
+        self.assertIn("1 values are plain text: plain text is accepted until", self.done("create"))
+        self.assertFalse(key_file.read(str(self.file)).encrypted_only)
+
+    def test_create_without_database_names_rotation(self):
+        self.url = "postgresql+psycopg2://nobody@127.0.0.1:1/none"
+        self.configure(self.file)
+        self.assertIn("could not be read: plain text is accepted until", self.done("create"))
+
+    def test_create_before_tables_refuses_plain_text(self):
+        self.url = databases.use_without_tables(self, "sqlite")
+        self.configure(self.file)
+        self.done("create")
+        self.assertTrue(key_file.read(str(self.file)).encrypted_only)
 
     def test_create_with_print_writes_no_file(self):
         (key,) = self.done("create", "--print").splitlines()
