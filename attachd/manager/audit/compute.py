@@ -21,6 +21,7 @@ from attachd.conf import CONF
 from attachd.db import audit as db
 from attachd.db import models
 from attachd.manager import detach
+from attachd.manager.audit import rules
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Difference, Finding, Kind
 from attachd.manager.audit.runner import AuditResult
 from attachd.manager.backends import Backend
@@ -172,6 +173,8 @@ def compare(
         comparison.result.differences.append(
             Difference(kind, NAME, suspicion.volume_id, text, MEANINGS[kind].action, outcome)
         )
+    if by_host:
+        comparison.result.differences = rules.explain_kept(comparison.result.differences)
     return comparison.result
 
 

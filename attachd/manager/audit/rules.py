@@ -45,11 +45,13 @@ class Meaning(NamedTuple):
     :ivar cause: its usual cause
     :ivar action: what is safe to do about it
     :ivar safe: whether an audit may do so itself
+    :ivar kept: why it may not
     """
 
     cause: str
     action: str
     safe: bool
+    kept: str = ""
 
 
 MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
@@ -95,43 +97,51 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "The manager that worked on it has died.",
             "None: a running manager of this backend finishes or undoes it. Is there one?",
             safe=False,
+            kept="a running manager finishes or undoes it.",
         ),
         Kind.VOLUME_WITHOUT_DATA: Meaning(
             "The backend does not have the data of this volume: it was removed there, or the "
             "backend's storage is not mounted.",
             "Find the data first. An audit does not repair this.",
             safe=False,
+            kept="an audit creates no data.",
         ),
         Kind.DATA_WITHOUT_VOLUME: Meaning(
             "The backend has data of a volume that is not in the database: its row was removed "
             "without the manager, or the data belongs to another database.",
             "Find out which database it belongs to. An audit never removes data.",
             safe=False,
+            kept="an audit removes no data.",
         ),
         Kind.SIZE: Meaning(
             "The volume was resized without the manager.",
             "Find out which size is right: extend the volume, or correct its row.",
             safe=False,
+            kept="an audit resizes no data, and does not know which size is right.",
         ),
         Kind.WRONG_BACKEND: Meaning(
             "The database says that this volume is at another backend.",
             "Find out which of them is right. An audit does not repair this.",
             safe=False,
+            kept="an audit does not know which of them is right.",
         ),
         Kind.ORPHAN_ACCOUNT: Meaning(
             "A manager died while it granted or revoked access, and the row is removed.",
             "",
             safe=False,
+            kept="another program may use it, and it gives no access by itself.",
         ),
         Kind.MISSING_DEVICE: Meaning(
             "The host has lost the device, and its agent could not restore it.",
             "None: the agent tries with each report. Its error and its log have the reason.",
             safe=False,
+            kept="only the agent of the host can create the device.",
         ),
         Kind.ORPHAN_DEVICE: Meaning(
             "The attachment was deleted by force, and the agent could not remove the device.",
             "None: the agent tries with each report. Find out which process uses the device.",
             safe=False,
+            kept="only the agent of the host can remove the device.",
         ),
         Kind.SERVER_GONE: Meaning(
             "Compute deleted the server while attachd did not answer, or the attachment was not "
@@ -145,6 +155,7 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "If the server replaces no volume, and that host has no device of it, delete the "
             "attachment through the Block Storage API.",
             safe=False,
+            kept="the host may use the volume, which Compute may be about to list.",
         ),
         Kind.UNKNOWN_ATTACHMENT: Meaning(
             "The attachment was deleted without Compute, or the database is restored from a "
@@ -153,18 +164,21 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "the volume is attached elsewhere. nova-manage volume_attachment refresh gives it a "
             "new attachment.",
             safe=False,
+            kept="only Compute can give the server a new attachment.",
         ),
         Kind.WRONG_SERVER: Meaning(
             "One of both databases was changed by hand, or is restored from a backup.",
             "Detach it from neither server, which would delete this attachment: stop both. "
             "nova-manage volume_attachment refresh gives one of them a new attachment.",
             safe=False,
+            kept="only Compute can give a server a new attachment.",
         ),
         Kind.WRONG_HOST: Meaning(
             "The server was migrated or evacuated, and its attachment was not.",
             "Stop the server. nova-manage volume_attachment refresh gives it a new attachment on "
             "its present host.",
             safe=False,
+            kept="only Compute can give the server a new attachment.",
         ),
     }
 )
@@ -178,7 +192,7 @@ class Difference:
     :ivar volume_id: "" if it belongs to no known volume
     :ivar found: what differs, in one sentence
     :ivar action: what is safe to do about it
-    :ivar outcome: the result of a repair: "" none was tried, REPAIRED, or why it failed
+    :ivar outcome: of a repair: "" for a comparison alone, REPAIRED, or why there is none
     """
 
     kind: Kind
@@ -195,6 +209,15 @@ class Difference:
 
 
 REPAIRED = "repaired"
+
+
+def explain_kept(differences: Iterable[Difference]) -> list[Difference]:
+    """Return the differences after a repair, those without an outcome with the reason."""
+    return [
+        dataclasses.replace(item, outcome=item.outcome or f"Kept: {MEANINGS[item.kind].kept}")
+        for item in differences
+    ]
+
 
 Finding = tuple[Kind, str]
 """The kind, and one sentence about what differs."""

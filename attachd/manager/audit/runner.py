@@ -45,6 +45,10 @@ _NEEDS_REVOKE = frozenset(
 )
 _MODES: tuple[AccessMode, ...] = ("rw", "ro")
 _ORPHAN_CHECKS = 3
+_OF_UNKNOWN_DATA = (
+    "Kept: there is data of the volume and no row, so this may be the wrong database. Remove the "
+    "data, or restore the row, before."
+)
 
 
 @dataclasses.dataclass
@@ -147,7 +151,8 @@ def repair(backend: Backend) -> AuditResult:
 
     :raises: as :func:`compare`
     """
-    return _audit(backend, _repair)
+    result = _audit(backend, _repair)
+    return dataclasses.replace(result, differences=rules.explain_kept(result.differences))
 
 
 def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
@@ -224,9 +229,12 @@ def _resolve(backend: Backend, volume_id: str, repair_with: Repair | None) -> li
     findings = list(_find(backend, snapshot))
     # Data without a row: this may not be the database that the backend belongs to.
     unknown = snapshot.row is None and snapshot.size is not None
-    safe = [finding for finding in findings if MEANINGS[finding[0]].safe and not unknown]
+    safe = [finding for finding in findings if MEANINGS[finding[0]].safe]
     if repair_with is None or not safe:
         return [_difference(backend, volume_id, finding) for finding in findings]
+    if unknown:
+        kept = dict.fromkeys(safe, _OF_UNKNOWN_DATA)
+        return [_difference(backend, volume_id, one, kept.get(one, "")) for one in findings]
     trouble = repair_with(backend, snapshot, safe)
     remaining = set(_find(backend, _take_snapshot(backend, volume_id)))
     outcomes = {

@@ -217,7 +217,8 @@ class TgtTest(AuditCase):
         self.adm("new", "account", "--user", user, "--password", "p" * 16)
         findings = runner.repair(self.backend)
         (found,) = findings.differences
-        self.assertEqual((Kind.ORPHAN_ACCOUNT, ""), (found.kind, found.outcome))
+        self.assertEqual(Kind.ORPHAN_ACCOUNT, found.kind)
+        self.assertIn("Kept: another program may use it", found.outcome)
         self.assertIn(f"--user {user}", found.action)
         self.assertIn(user, self.tgtd.accounts())
 
@@ -238,7 +239,9 @@ class TgtTest(AuditCase):
         kinds = [Kind.VOLUME_WITHOUT_DATA, Kind.SIZE, Kind.DATA_WITHOUT_VOLUME]
         self.assertEqual(kinds, self.kinds())
         found = runner.repair(self.backend).differences
-        self.assertEqual([""] * 3, [item.outcome for item in found])
+        self.assertEqual(
+            [f"Kept: {MEANINGS[kind].kept}" for kind in kinds], [item.outcome for item in found]
+        )
         self.assertEqual(kinds, self.kinds())
         self.assertEqual(2**30, (folder / strange["id"]).stat().st_size)
         self.assertEqual(2**30, (folder / short["id"]).stat().st_size)
@@ -251,7 +254,8 @@ class TgtTest(AuditCase):
         path = self.driver._volumes.folder / volume_id
         kinds = [Kind.DATA_WITHOUT_VOLUME, Kind.ORPHAN_EXPORT, Kind.ORPHAN_EXPORT]
         self.assertEqual(sorted(kinds), sorted(self.kinds()))
-        runner.repair(self.backend)
+        for item in runner.repair(self.backend).differences:
+            self.assertIn("Kept: ", item.outcome)
         self.assertEqual(sorted(kinds), sorted(self.kinds()), "it may be another database")
         with path.open("rb") as data:
             data.seek(2**20)
@@ -271,7 +275,8 @@ class TgtTest(AuditCase):
         db_rows.change_attachment(self.own["id"], state="disconnecting")
         db_rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
         found = runner.repair(self.backend).differences
-        self.assertEqual([(Kind.INTERRUPTED, "")], [(item.kind, item.outcome) for item in found])
+        self.assertEqual([Kind.INTERRUPTED], [item.kind for item in found])
+        self.assertIn("Kept: a running manager", found[0].outcome)
         self.assertIn(f"{self.own['id']} is disconnecting", found[0].found)
 
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 import testtools
 
 from attachd.db import models
+from attachd.manager.audit.rules import MEANINGS, Kind
 from attachd.tests.fixtures import (
     consistency,
     deployments,
@@ -131,8 +132,9 @@ class AuditCommandTest(testtools.TestCase):
         wait_until(lambda: consistency.find_unfinished(self.deployment.database))
         self.manager.kill()
         self.tgtd.go_on()
-        for arguments in ((), ("--repair",)):
-            self.assertEqual((DIFFERENT, [("interrupted", None)]), self.kinds(*arguments))
+        self.assertEqual((DIFFERENT, [("interrupted", None)]), self.kinds())
+        kept = f"Kept: {MEANINGS[Kind.INTERRUPTED].kept}"
+        self.assertEqual((DIFFERENT, [("interrupted", kept)]), self.kinds("--repair"))
         self.start_manager()
         left = consistency.wait_until_consistent(
             lambda: [*consistency.find_unfinished(self.deployment.database), *self.differences()]

@@ -303,7 +303,9 @@ class RepairTest(ComputeCase):
         self.attach(SERVER)
         self.nova.add_attachment(SERVER, UNKNOWN, NEW)
         outcomes = [found.outcome for found in self.result(self.backend).differences]
-        self.assertEqual(["", ""], outcomes)
+        self.assertEqual(2, len(outcomes))
+        for outcome in outcomes:
+            self.assertIn("Kept: ", outcome)
         self.assertEqual([], self.driver.methods)
 
     def test_repair_deletes_reservation_without_driver(self):

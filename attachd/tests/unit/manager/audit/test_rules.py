@@ -96,3 +96,7 @@ class RulesTest(unittest.TestCase):
             self.assertTrue(meaning.cause.endswith((".", "?")), kind)
             self.assertEqual(kind is Kind.ORPHAN_ACCOUNT, meaning.action == "", kind)
         self.assertEqual(set(), {kind for kind in DATA if MEANINGS[kind].safe})
+
+    def test_each_kind_is_repaired_or_says_why_not(self):
+        for kind, meaning in MEANINGS.items():
+            self.assertNotEqual(meaning.safe, bool(meaning.kept), kind)

@@ -10,10 +10,14 @@ from attachd.db import audit as audit_db
 from attachd.db import models
 from attachd.drivers import base
 from attachd.manager.audit import runner
-from attachd.manager.audit.rules import REPAIRED, Kind
+from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
 from attachd.tests.fixtures import backends, db_rows
 
 GIB = 2**30
+
+
+def kept(kind):
+    return f"Kept: {MEANINGS[kind].kept}"
 
 
 class AuditTest(backends.BackendCase):
@@ -105,10 +109,10 @@ class AuditTest(backends.BackendCase):
         """The database may be the wrong one, or an old backup."""
         db_rows.remove_all()
         found = self.found(runner.repair)
-        self.assertEqual(
-            {(Kind.ORPHAN_EXPORT, ""), (Kind.DATA_WITHOUT_VOLUME, "")},
-            {(kind, outcome) for kind, _volume, outcome in found},
-        )
+        outcomes = {kind: outcome for kind, _volume, outcome in found}
+        self.assertEqual({Kind.ORPHAN_EXPORT, Kind.DATA_WITHOUT_VOLUME}, outcomes.keys())
+        self.assertIn("this may be the wrong database", outcomes[Kind.ORPHAN_EXPORT])
+        self.assertEqual(kept(Kind.DATA_WITHOUT_VOLUME), outcomes[Kind.DATA_WITHOUT_VOLUME])
         self.assertEqual({self.row["id"]}, self.driver.granted())
 
     def test_repair_revokes_export_without_row_and_data(self):
@@ -126,7 +130,8 @@ class AuditTest(backends.BackendCase):
 
     def test_repair_of_volume_of_other_backend_does_nothing(self):
         db_rows.change_volume(self.ref.id, host="here@other#pool")
-        self.assertEqual([(Kind.WRONG_BACKEND, self.ref.id, "")], self.found(runner.repair))
+        expected = [(Kind.WRONG_BACKEND, self.ref.id, kept(Kind.WRONG_BACKEND))]
+        self.assertEqual(expected, self.found(runner.repair))
         self.assertEqual({self.row["id"]}, self.driver.granted())
 
     def test_repair_of_missing_short_or_unknown_data_does_nothing(self):
@@ -135,7 +140,8 @@ class AuditTest(backends.BackendCase):
             kinds = [kind for kind, _volume, _outcome in self.found(runner.repair)]
         self.assertEqual([Kind.VOLUME_WITHOUT_DATA, Kind.DATA_WITHOUT_VOLUME], kinds)
         with mock.patch.object(self.driver, "list_volumes", return_value={self.ref.id: GIB - 1}):
-            self.assertEqual([(Kind.SIZE, self.ref.id, "")], self.found(runner.repair))
+            expected = [(Kind.SIZE, self.ref.id, kept(Kind.SIZE))]
+            self.assertEqual(expected, self.found(runner.repair))
 
     def test_compare_volumes_without_expected_data_finds_no_difference(self):
         for state in ("creating", "deleting", "error", "error_deleting"):
@@ -146,7 +152,8 @@ class AuditTest(backends.BackendCase):
         db_rows.change_attachment(self.row["id"], state="disconnecting")
         dead = str(uuid.uuid4())
         db_rows.change_volume(self.ref.id, lease_holder=dead, status="detaching")
-        self.assertEqual([(Kind.INTERRUPTED, self.ref.id, "")], self.found(runner.repair))
+        expected = [(Kind.INTERRUPTED, self.ref.id, kept(Kind.INTERRUPTED))]
+        self.assertEqual(expected, self.found(runner.repair))
         self.assertEqual(dead, db_rows.get_volume(self.ref.id)["lease_holder"])
 
     def test_compare_operation_not_started_is_interrupted_after_timeout(self):
@@ -218,6 +225,7 @@ class AuditTest(backends.BackendCase):
         ):
             (found,) = runner.repair(self.backend).differences
         self.assertEqual(
-            (Kind.ORPHAN_ACCOUNT, "", ""), (found.kind, found.volume_id, found.outcome)
+            (Kind.ORPHAN_ACCOUNT, "", kept(Kind.ORPHAN_ACCOUNT)),
+            (found.kind, found.volume_id, found.outcome),
         )
         self.assertEqual(lost.remedy, found.action)
