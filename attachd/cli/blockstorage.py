@@ -191,9 +191,12 @@ class HostControl(BlockStorage):
         host: Host = self._ask("GET", _path("hosts", name), headers=FENCING)["host"]
         return host
 
-    def fence(self, name: str, reason: str) -> list[dict[str, Any]]:
-        """Fence a host; return its attachments, each with the result."""
-        body = {"fence": {"reason": reason}}
+    def fence(self, name: str, reason: str, lift: str) -> list[dict[str, Any]]:
+        """Fence a host; return its attachments, each with the result.
+
+        :param lift: "auto": a new start of the host lifts the fence; or "manual"
+        """
+        body = {"fence": {"reason": reason, "lift": lift}}
         fence = self._ask("POST", _path("hosts", name, "fence"), json=body, headers=FENCING)
         fenced: list[dict[str, Any]] = fence["fence"]["attachments"]
         return fenced

@@ -43,6 +43,12 @@ PARAMETERS: Final[Mapping[str, _Parameter]] = {
     "plug": _Parameter("-n", "", "Name of the host, as attachd knows it"),
     "cloud": _Parameter("-c", "", "Name of the cloud in clouds.yaml; else as OS_... say"),
     "reason": _Parameter("-r", "fence_attachd", "Why the host is fenced; it is recorded"),
+    "lift": _Parameter(
+        "-l",
+        "manual",
+        "auto: a new start of the host, without devices, lifts the fence; manual: only the action "
+        "on does",
+    ),
     "power_timeout": _Parameter("-t", "60", "Seconds in which the access of the host has to end"),
 }
 _OTHER_NAMES: Final = {"port": "plug", "nodename": "plug", "option": "action"}
@@ -104,7 +110,8 @@ def _act(parameters: Mapping[str, str]) -> int:
     if action == "on":
         return _unfence(storage, host)
     if action == "status":
-        return OFF if _is_fenced(storage, host) else OK
+        # The status of a host that is unknown is an error: its name may be misspelt.
+        return OFF if storage.host(host)["fenced"] else OK
     if action == "list":
         hosts = {agent["host"] for agent in storage.agents()}
         hosts |= {found["host"] for found in storage.hosts()}
@@ -122,7 +129,7 @@ def _fence(storage: HostControl, host: str, parameters: Mapping[str, str]) -> in
     """Fence a host until nothing is pending; say what has failed."""
     deadline = time.monotonic() + float(parameters["power_timeout"])
     while True:
-        results = storage.fence(host, parameters["reason"])
+        results = storage.fence(host, parameters["reason"], parameters["lift"])
         left = [item for item in results if item["result"] not in _DONE]
         is_pending = any(item["result"] == "pending" for item in left)
         if not is_pending or time.monotonic() > deadline:
@@ -140,13 +147,6 @@ def _unfence(storage: HostControl, host: str) -> int:
     with contextlib.suppress(exceptions.NotFoundException):  # An unknown host is not fenced.
         storage.unfence(host)
     return OK
-
-
-def _is_fenced(storage: HostControl, host: str) -> bool:
-    try:
-        return bool(storage.host(host)["fenced"])
-    except exceptions.NotFoundException:
-        return False
 
 
 def metadata() -> str:

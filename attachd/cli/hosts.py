@@ -58,11 +58,19 @@ class FenceHost(Lister):
     arguments = (
         _HOST,
         option("--reason", metavar="TEXT", required=True, help="why; it is recorded"),
+        option(
+            "--lift",
+            choices=("auto", "manual"),
+            default="manual",
+            help="auto: the fence ends when the agent of the host reports that it was started "
+            "again and has no device left; manual: only by host unfence (default: %(default)s)",
+        ),
     )
 
     def take_action(self, parsed_args: argparse.Namespace) -> formatting.Listed:
         """Fence the host."""
-        results = HostControl(self.connection).fence(parsed_args.host, parsed_args.reason)
+        storage = HostControl(self.connection)
+        results = storage.fence(parsed_args.host, parsed_args.reason, parsed_args.lift)
         self._unfinished = any(item["result"] not in _DONE for item in results)
         return formatting.listed(results, _RESULTS)
 

@@ -108,8 +108,9 @@ OPTIONS = [
     cfg.BoolOpt(
         "lift_fences",
         default=True,
-        help="Whether the fence of a host is lifted when its agent reports that the host was "
-        "started again and has no device left. A host that was taken over can report so, too: set "
+        help="Whether the fence of a host whose lift is auto, such as one at the end of a lease, "
+        "is lifted when its agent reports that the host was started again and has no device left. "
+        "A host that was taken over can report so, too: set "
         "false where an administrator is to check each host that was fenced.",
     ),
     cfg.StrOpt(

@@ -56,9 +56,20 @@ class Notified(enum.StrEnum):
     END = "end"
 
 
+class Lift(enum.StrEnum):
+    """How a fence ends; stored in ``host_fences.lift``."""
+
+    AUTO = "auto"
+    """When the agent of the host reports that it was started again and has no device left."""
+    MANUAL = "manual"
+    """Only by a request."""
+
+
 @retried
-def fence(host: str, reason: str, user_id: str | None) -> tuple[Row, bool]:
-    """Fence a host; a host that is fenced stays as it is.
+def fence(
+    host: str, reason: str, user_id: str | None, lift: Lift = Lift.MANUAL
+) -> tuple[Row, bool]:
+    """Fence a host; a host that is fenced stays as it is, except that its fence becomes manual.
 
     A caller that has fenced it has claimed the notification of the start.
 
@@ -68,14 +79,14 @@ def fence(host: str, reason: str, user_id: str | None) -> tuple[Row, bool]:
         # Else another process has fenced or drained it meanwhile, for the first time.
         with contextlib.suppress(db_exception.DBDuplicateEntry):
             with session.writer() as connection:
-                is_new = fence_in(connection, host, reason, user_id)
+                is_new = fence_in(connection, host, reason, user_id, lift=lift)
             row = _find(host)
             assert row is not None, "a fence is never deleted"
             return row, is_new
 
 
 def fence_in(
-    connection: sa.Connection, host: str, reason: str, user_id: str | None = None
+    connection: sa.Connection, host: str, reason: str, user_id: str | None, *, lift: Lift
 ) -> bool:
     """Do as :func:`fence`, as a part of a transaction; return whether the host was not fenced.
 
@@ -91,6 +102,7 @@ def fence_in(
         "boot_id": boot_id,
         "notified": None,
         "notify_after": present + NOTIFY_TIMEOUT,
+        "lift": lift.value,
     }
     raised = (
         sa.update(_FENCES)
@@ -100,6 +112,10 @@ def fence_in(
     if connection.execute(raised).rowcount == 1:
         return True
     if connection.execute(sa.select(_FENCES.c.host).where(_FENCES.c.host == host)).first():
+        if lift is Lift.MANUAL:
+            is_auto = _FENCES.c.lift == Lift.AUTO.value
+            kept = sa.update(_FENCES).where(_FENCES.c.host == host, _IS_FENCED, is_auto)
+            connection.execute(kept.values(lift=lift.value))
         return False
     connection.execute(sa.insert(_FENCES).values(host=host, generation=1, **values))
     return True

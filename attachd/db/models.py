@@ -471,6 +471,8 @@ host_fences = sa.Table(
     # send the next one: until then another one does; NULL: none, and at once
     sa.Column("notified", sa.String(16)),
     sa.Column("notify_after", Moment),
+    # how the last fence ends, as of host_fences.Lift
+    sa.Column("lift", sa.String(16)),
     sa.Index(None, "fenced_at"),
     sa.Index(None, "drained_at"),
     **MARIADB_OPTIONS,

@@ -17,6 +17,7 @@ from attachd.api.fencing.fence_attachments import FencedAttachment
 from attachd.context import RequestContext
 from attachd.db import host_fences
 from attachd.db.agents import store as agents
+from attachd.db.host_fences import Lift
 
 LOG = log.getLogger(__name__)
 
@@ -26,7 +27,13 @@ Row = Mapping[str, Any]
 
 _FENCE_BODY: Final = validation.wrapped(
     "fence",
-    validation.fields({"reason": validation.REASON}, "reason"),
+    validation.fields(
+        {
+            "reason": validation.REASON,
+            "lift": {"type": "string", "enum": [*Lift]},
+        },
+        "reason",
+    ),
 )
 _EMPTY: Final = {"type": ["object", "null"], "additionalProperties": False}
 _UNFENCE_BODY: Final = validation.wrapped("unfence", _EMPTY)
@@ -45,6 +52,7 @@ _DRAIN_BODY: Final = validation.wrapped(
         }
     ),
 )
+_OF_FENCE: Final = ("reason", "user_id", "lift")
 _RESUME_BODY: Final = validation.wrapped("resume", _EMPTY)
 
 
@@ -56,6 +64,8 @@ class Host(TypedDict):
     :ivar fenced_at: since when; null: it is not fenced
     :ivar reason: of the last fence
     :ivar user_id: who fenced it last
+    :ivar lift: of the last fence: "auto", if it ends when the agent of the host reports a new
+        start without devices, or "manual", if only a request ends it; null: it was never fenced
     :ivar agent_state: "up", "down", "new", or null if it has no agent
     :ivar attachment_ids: of its attachments that may give it access to a volume; of a connection
         that serves an attachment of os-attach, that one's
@@ -68,6 +78,7 @@ class Host(TypedDict):
     fenced_at: datetime.datetime | None
     reason: str | None
     user_id: str | None
+    lift: str | None
     agent_state: str | None
     attachment_ids: list[str]
     drain: Drain | None
@@ -125,10 +136,13 @@ def fence(ctx: RequestContext, host: str, body: Body) -> Body:
     """Fence a host: nothing is attached there, and its access to all volumes ends, with proof.
 
     The host takes no part.  A fenced host stays fenced, and the attachments that are left are
-    tried again.  The answer comes within [rpc]attach_timeout, also if not all is done by then.
+    tried again.  Only a request lifts the fence, unless its ``lift`` is "auto".  The answer comes
+    within [rpc]attach_timeout, also if not all is done by then.
     """
     _show(host)  # Fencing a host with a misspelt name must not look like a success.
-    row, is_new = host_fences.fence(host, body["fence"]["reason"], ctx.user_id)
+    asked = body["fence"]
+    lift = Lift(asked.get("lift", Lift.MANUAL))
+    row, is_new = host_fences.fence(host, asked["reason"], ctx.user_id, lift)
     if is_new:
         LOG.warning(
             "Host %s: fenced by user %s of project %s. Reason: %s",
@@ -244,7 +258,7 @@ def _view(
     rows: Sequence[Row],
     errors: Mapping[str, str] | None = None,
 ) -> Host:
-    known = fence or {"generation": 0, "fenced_at": None, "reason": None, "user_id": None}
+    known = fence or {"generation": 0, **dict.fromkeys(("fenced_at", *_OF_FENCE))}
     own = [row for row in rows if host in {row["host"], row["agent"]}]
     return {
         "host": host,
@@ -253,6 +267,7 @@ def _view(
         "fenced_at": known["fenced_at"],
         "reason": known["reason"],
         "user_id": known["user_id"],
+        "lift": known["lift"],
         "agent_state": agent_state,
         "attachment_ids": [row["parent_id"] or row["id"] for row in own],
         "drain": detach_attachments.show(fence, own, errors, agent_state),

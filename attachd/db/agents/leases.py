@@ -188,7 +188,9 @@ def fence(lease: Lease, check: Callable[[], object] = lambda: None) -> bool:
     try:
         with session.writer() as connection:
             ended = _end(connection, lease, Action.FENCE)
-            is_new = ended and host_fences.fence_in(connection, lease.host, reason)
+            is_new = ended and host_fences.fence_in(
+                connection, lease.host, reason, None, lift=host_fences.Lift.AUTO
+            )
             check()
             return is_new
     except db_exception.DBDuplicateEntry:

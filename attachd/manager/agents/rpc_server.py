@@ -200,12 +200,14 @@ def _longest_lease(report: agent_manager_api.Report, lease: int | None) -> int |
 
 
 def _lift_fence(host: str, report: agent_manager_api.Report) -> None:
-    """Lift the fence of a host that was started again since, and has no device left."""
+    """Lift a fence that ends by itself, if its host was started again and has no device left."""
     boot_id = report.get("boot_id")
     if not CONF.agent.lift_fences or not boot_id or report["devices"] or report["error"]:
         return
     fence = host_fences.find(host)
     if fence is None or fence["fenced_at"] is None or fence["boot_id"] in {None, boot_id}:
+        return
+    if fence["lift"] != host_fences.Lift.AUTO:
         return
     if host_fences.lift(host, generation=fence["generation"]):
         LOG.warning("Host %s: fence lifted: it was started again and has no device", host)

@@ -56,10 +56,10 @@ class Calls:
     def resume(self):
         return self.own("POST", f"/hosts/{self.host}/resume", {"resume": None})
 
-    def fence(self, host=None):
+    def fence(self, host=None, **fields):
         BackendHeartbeat(self.api.backend).run_once()
         path = f"/hosts/{host or self.host}/fence"
-        body = {"fence": {"reason": "no heartbeat"}}
+        body = {"fence": {"reason": "no heartbeat", **fields}}
         options = {"token": wsgi_api.ADMIN, "version": VERSION}
         response = self.api.request("POST", path, body, **options)
         self.assertEqual(200, response.status, response.raw)
@@ -459,7 +459,7 @@ class AgentTest(Calls, HostAttachCase):
     def test_new_start_lifts_the_fence_and_not_the_drain(self):
         fake_agent.report_agent(HOST, boot_id="first")
         self.drain()
-        self.fence()
+        self.fence(lift="auto")
         self.report("second")
         host = self.shown()
         self.assertEqual((False, REASON), (host["fenced"], host["drain"]["reason"]))

@@ -74,6 +74,8 @@ class FenceAgentTest(testtools.TestCase):
         for action in ("monitor", "validate-all"):
             self.assert_exit(0, action=action)
         self.assert_exit(0, action="on", plug="nowhere")
+        unknown = self.assert_exit(1, action="status", plug="nowhere").stderr
+        self.assertIn("Host nowhere could not be found", unknown)
         self.environment["OS_ENDPOINT"] = "http://127.0.0.1:1/v3"
         self.assertIn("fence_attachd: ", self.assert_exit(1, action="monitor").stderr)
 
@@ -81,7 +83,7 @@ class FenceAgentTest(testtools.TestCase):
         root = ElementTree.fromstring(self.assert_exit(0, action="metadata").stdout)
         self.assertEqual("fence_attachd", root.get("name"))
         names = {item.get("name") for item in root.iterfind("parameters/parameter")}
-        self.assertEqual({"action", "plug", "cloud", "reason", "power_timeout"}, names)
+        self.assertEqual({"action", "plug", "cloud", "reason", "lift", "power_timeout"}, names)
         actions = [item.get("name") for item in root.iterfind("actions/action")]
         expected = ["off", "on", "status", "monitor", "list", "validate-all", "metadata"]
         self.assertEqual(expected, actions)

@@ -11,7 +11,9 @@ from unittest import mock
 import attachd
 from attachd import exception
 from attachd.db import host_fences
+from attachd.db.agents import leases
 from attachd.db.agents import transitions as agent_transitions
+from attachd.db.host_fences import Lift
 from attachd.manager.agents import rpc_server
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop
@@ -346,11 +348,12 @@ class AgentTest(HostAttachCase):
         self.assertRaises(exception.AttachmentNotFound, agent_transitions.complete, *late)
         self.assertEqual(409, self.post().status)
 
-    def fence(self):
+    def fence(self, **fields):
         BackendHeartbeat(self.api.backend).run_once()
-        path = f"/hosts/{HOST}/fence"
-        answer = self.api.request("POST", path, REASON, token=wsgi_api.ADMIN, version=VERSION)
+        path, body = f"/hosts/{HOST}/fence", {"fence": {**REASON["fence"], **fields}}
+        answer = self.api.request("POST", path, body, token=wsgi_api.ADMIN, version=VERSION)
         self.assertEqual(200, answer.status, answer.raw)
+        return answer.body["fence"]["host"]["lift"]
 
     def report(self, boot_id, devices=(), error=None):
         report = {
@@ -364,9 +367,22 @@ class AgentTest(HostAttachCase):
         rpc_server.AgentEndpoint().report(None, HOST, fake_agent.KEY, report)
         return host_fences.find(HOST)["fenced_at"] is None
 
-    def test_new_start_without_devices_lifts_the_fence(self):
+    def test_new_start_keeps_fence_of_administrator(self):
         fake_agent.report_agent(HOST, boot_id="first")
-        self.fence()
+        self.assertEqual("manual", self.fence())
+        self.assertFalse(self.report("second"))
+
+    def test_administrator_who_fences_host_again_makes_fence_of_lease_manual(self):
+        fake_agent.report_agent(HOST, boot_id="first")
+        lease = next(lease for lease in leases.list_all() if lease.host == HOST)
+        self.assertTrue(leases.fence(lease))
+        self.assertEqual(Lift.AUTO, host_fences.find(HOST)["lift"])
+        self.assertEqual("manual", self.fence())
+        self.assertFalse(self.report("second"))
+
+    def test_new_start_without_devices_lifts_fence_that_says_auto(self):
+        fake_agent.report_agent(HOST, boot_id="first")
+        self.assertEqual("auto", self.fence(lift="auto"))
         device = {"attachment_id": "a", "volume_id": "v", "path": "/dev/sdb", "size_bytes": 1}
         self.assertFalse(self.report("first"))
         self.assertFalse(self.report("second", [device]))
@@ -375,7 +391,7 @@ class AgentTest(HostAttachCase):
 
     def test_fence_stays_where_administrators_check_hosts(self):
         fake_agent.report_agent(HOST, boot_id="first")
-        self.fence()
+        self.fence(lift="auto")
         conf_fixture.override(self, "lift_fences", False, group="agent")
         self.assertFalse(self.report("second"))
 

@@ -280,7 +280,7 @@ class Service:
 
     def fence(self, host: Host) -> list[Any]:
         """Fence a host, and return the results of its attachments; none of them is pending."""
-        body = {"fence": {"reason": "test"}}
+        body = {"fence": {"reason": "test", "lift": "auto"}}
 
         def results() -> list[Any] | None:
             answer = self.api.request("POST", f"/hosts/{host.name}/fence", body, FENCING)

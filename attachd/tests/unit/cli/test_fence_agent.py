@@ -61,5 +61,7 @@ class FenceAgentTest(unittest.TestCase):
 
     def test_status_of_fenced_host_is_off(self):
         self.assertEqual(2, self.run_agent("action=status\nplug=h\n"))
+
+    def test_status_of_unknown_host_is_an_error(self):
         self.cloud.missing = {"/hosts/h"}
-        self.assertEqual(0, self.run_agent("action=status\nplug=h\n"))
+        self.assertEqual(1, self.run_agent("action=status\nplug=h\n"))

@@ -35,7 +35,7 @@ class HostsTest(Case):
         self.assertEqual(("a1", "proved"), (row["Attachment ID"], row["Result"]))
         ((method, url, request),) = self.cloud.asked
         self.assertEqual(("POST", "/hosts/h/fence"), (method, url))
-        self.assertEqual({"fence": {"reason": "dead"}}, request["json"])
+        self.assertEqual({"fence": {"reason": "dead", "lift": "manual"}}, request["json"])
         for result in ("pending", "failed"):
             self.cloud.fenced = [{**FENCED, "result": result, "reason": "It is away."}]
             printed = self.run_it("host-fence", "h", "--reason", "dead", code=1)

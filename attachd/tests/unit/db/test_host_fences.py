@@ -85,11 +85,11 @@ class HostFencesTest(unittest.TestCase):
     def test_fence_that_meets_a_new_drain_is_stored(self):
         real, tries = host_fences.fence_in, []
 
-        def drain_first(*arguments):
+        def drain_first(*arguments, **options):
             tries.append(arguments)
             if len(tries) == 1:
                 raise db_exception.DBDuplicateEntry
-            return real(*arguments)
+            return real(*arguments, **options)
 
         host_fences.drain("h", "repair", "u")
         with mock.patch.object(host_fences, "fence_in", drain_first):

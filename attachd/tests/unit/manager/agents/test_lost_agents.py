@@ -207,10 +207,10 @@ class LostAgentsTest(databases.DatabaseCase):
         self.pass_time(19)
         real = host_fences.fence_in
 
-        def block(*args):
+        def block(*args, **options):
             self.clocks.process += 30
             self.clocks.database += 30
-            return real(*args)
+            return real(*args, **options)
 
         def hang():
             self.clocks.process += 30
