@@ -27,6 +27,9 @@ from attachd.rpc.agent_manager_api import DesiredState
 
 LOG = log.getLogger(__name__)
 
+RETRY_PAUSE = 0.5
+"""Seconds until a report is sent again to which no manager has answered, if there is a lease."""
+
 SHUTDOWN_TIMEOUT = 60.0
 """Seconds that a stopping agent waits for work in progress; after the next start it continues."""
 
@@ -109,16 +112,19 @@ class Agent:
 
     def _run_reports(self) -> None:
         while True:
+            pause = float(CONF.agent.report_interval)
             try:
                 self.report()
             except exception.AttachdError as error:
                 self._log_failure(f"{error}")
+                if isinstance(error, exception.Unavailable) and self._lease.exists():
+                    pause = RETRY_PAUSE  # Another manager may answer in time.
             except Exception:
                 LOG.exception("Host %s: report failed", self._credentials.host)
             else:
                 self._log_recovery()
                 self._serve()
-            pause = 0.0 if self._must_confirm else CONF.agent.report_interval
+            pause = 0.0 if self._must_confirm else pause
             if self._stopping.wait(self._lease.shorten(pause)):
                 return
 

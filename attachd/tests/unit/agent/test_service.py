@@ -196,6 +196,15 @@ class AgentTest(fake_host.FakeHostCase):
             (1, 1), (len(said), "".join(logged.output).count("report accepted again"))
         )
 
+    def test_report_that_no_manager_answers_is_repeated_at_once_if_there_is_a_lease(self):
+        override(self, "report_interval", 3600, group="agent")
+        away = exception.Unavailable(reason="No manager answers.")
+        real = agent_manager_api.report
+        self.agent._lease.renew(self.agent._lease.now(), 86400)
+        with mock.patch.object(agent_manager_api, "report", side_effect=[away, real]) as report:
+            self.agent.start()
+            wait_until(lambda: report.call_count == 2)
+
     def test_report_with_other_key_is_forbidden(self):
         other = self.make_agent("o" * 43)
         with self.assertRaises(exception.Forbidden):
