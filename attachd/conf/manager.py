@@ -93,6 +93,25 @@ OPTIONS = [
         "the same value. The death of a process on the same machine is detected within a sixth.",
     ),
     cfg.IntOpt(
+        "max_lease_fences_per_minute",
+        default=10,
+        min=1,
+        help="How many hosts all managers together fence in a minute because their agents are "
+        "silent; others wait. Commands to fence hosts do not count. All managers should have the "
+        "same value.",
+    ),
+    cfg.IntOpt(
+        "max_lost_hosts_percent",
+        default=33,
+        min=0,
+        max=100,
+        help="How many of the hosts with leases may be lost at the same time, in percent, "
+        "rounded down, but at least one host. A host counts as lost from a third of its lease "
+        "without a heartbeat on, and for ten minutes after a fence because of its lease. While "
+        "more are lost, no host is fenced because of its lease: the service itself may be the "
+        "cause. All managers should have the same value.",
+    ),
+    cfg.IntOpt(
         "max_attachments_per_host",
         default=0,
         min=0,

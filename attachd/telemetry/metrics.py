@@ -155,7 +155,7 @@ PATHS_RESTORED: Final = _counter(
 )
 LOST_AGENTS: Final = _counter(
     "attachd_lost_agents_total",
-    "Hosts whose agents were lost, by what was done: mark or fence.",
+    "Hosts whose agents were lost, by what was done: mark, fence or withheld.",
     ("action",),
 )
 STATEMENTS: Final = _counter(

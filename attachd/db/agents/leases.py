@@ -27,6 +27,7 @@ _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
 _FENCES = models.host_fences
+_MEMBERS = models.members
 
 LOST: Final = "The agent of its host is lost since "
 """The begin of the error of attachments."""
@@ -39,6 +40,7 @@ class Lease(NamedTuple):
     :ivar age: seconds since then
     :ivar length: the longest that its agent may know, in seconds; None: it was given none
     :ivar lost_action: what was done because it was over; None: nothing
+    :ivar lost_for: seconds since then; None: nothing was done
     """
 
     host: str
@@ -46,6 +48,11 @@ class Lease(NamedTuple):
     age: float
     length: int | None
     lost_action: str | None
+    lost_for: float | None = None
+
+
+class TooManyFences(Exception):
+    """As many hosts were fenced in the last minute as may be because of their leases."""
 
 
 @retried
@@ -57,6 +64,7 @@ def list_all() -> list[Lease]:
             _AGENTS.c.heartbeat_at,
             _AGENTS.c.lease,
             _AGENTS.c.lost_action,
+            _AGENTS.c.lost_at,
             clock_skew.database_now(connection).label("now"),
         )
         rows = connection.execute(
@@ -69,6 +77,7 @@ def list_all() -> list[Lease]:
             (row.now - row.heartbeat_at).total_seconds(),
             row.lease,
             row.lost_action,
+            None if row.lost_at is None else (row.now - row.lost_at).total_seconds(),
         )
         for row in rows
     ]
@@ -177,16 +186,21 @@ def mark(lease: Lease) -> bool:
 
 
 @retried
-def fence(lease: Lease, check: Callable[[], object] = lambda: None) -> bool:
+def fence(
+    lease: Lease, max_per_minute: int | None = None, check: Callable[[], object] = lambda: None
+) -> bool:
     """Fence a host because it is lost, unless its lease was renewed meanwhile.
 
+    :param max_per_minute: how many hosts all managers may fence so; None: any number
     :param check: is called before the commit; raises an exception if that was long in coming: a
         database that stores nothing for a while has reports wait as well
     :returns: False: it was renewed, the host is fenced already, or another process has done it
+    :raises TooManyFences: as many were fenced in the last minute
     """
     reason = f"agent lost since {lease.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
     try:
         with session.writer() as connection:
+            _check_rate(connection, max_per_minute)
             ended = _end(connection, lease, Action.FENCE)
             is_new = ended and host_fences.fence_in(
                 connection, lease.host, reason, None, lift=host_fences.Lift.AUTO
@@ -195,6 +209,28 @@ def fence(lease: Lease, check: Callable[[], object] = lambda: None) -> bool:
             return is_new
     except db_exception.DBDuplicateEntry:
         return False  # An administrator fences it for the first time at this moment.
+
+
+def _check_rate(connection: sa.Connection, max_per_minute: int | None) -> None:
+    """Check that another host may be fenced now.
+
+    A lock of one row that all managers know keeps others from the same check until the end of the
+    transaction.
+
+    :raises TooManyFences: it may not
+    """
+    if max_per_minute is None:
+        return
+    first = sa.select(_MEMBERS.c.id).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id).limit(1)
+    connection.execute(first.with_for_update()).all()
+    present = connection.execute(sa.select(clock_skew.database_now(connection))).scalar_one()
+    minute = datetime.timedelta(minutes=1)
+    recent = sa.select(sa.func.count()).where(
+        _AGENTS.c.lost_action == Action.FENCE.value,
+        _AGENTS.c.lost_at.between(present - minute, present + minute),
+    )
+    if connection.execute(recent).scalar_one() >= max_per_minute:
+        raise TooManyFences
 
 
 def _end(connection: sa.Connection, lease: Lease, action: Action) -> bool:

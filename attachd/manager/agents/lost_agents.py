@@ -6,6 +6,9 @@ has seen no renewal for as long by its own clock, which is never set, while repo
 been stored: from the half of a lease on, each run writes to the rows of the silent hosts.  So
 neither a database whose clock jumps, nor one that refuses writes, nor an outage of the database,
 of the message queue or of all managers fences hosts: each begins all leases anew.
+
+While too many hosts are lost, none is fenced, and leases begin anew when they are fewer: the
+others may be about to report.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +27,7 @@ from attachd.db.agents.leases import Lease
 from attachd.db.models import boot_clock
 from attachd.lost_agents import Action, Rule
 from attachd.manager import fenced_hosts
+from attachd.manager.agents.fence_limiter import LOST_AFTER, FenceLimiter
 from attachd.periodics import PeriodicThread
 from attachd.rpc import agent_transport
 from attachd.telemetry import metrics
@@ -56,6 +60,7 @@ class LostAgents(PeriodicThread):
         self._last_run: float | None = None
         self._pause = INTERVAL
         self._is_failing = False
+        self._limiter = FenceLimiter()
 
     def interval(self) -> float:
         """Return the seconds between two runs."""
@@ -63,8 +68,7 @@ class LostAgents(PeriodicThread):
 
     def _handle_failure(self, error: Exception) -> None:
         """Begin all leases anew: reports may not have been stored."""
-        self._renewals.clear()
-        self._last_run = None
+        self._begin_anew()
         if not self._is_failing:
             unforeseen = not isinstance(error, exception.Unavailable)
             LOG.error(
@@ -82,8 +86,37 @@ class LostAgents(PeriodicThread):
         known = leases.list_all()
         silent = self._find_silent(known)
         rules = leases.list_rules([lease.host for lease, _age in silent])
+        has_fallen = self._limiter.update(known, _list_lost(silent, rules))
         may_end = any(item.length and item.lost_action != Action.FENCE for item in known)
-        self._pause = FAST_INTERVAL if may_end else INTERVAL
+        is_urgent = may_end and not self._limiter.is_withholding
+        self._pause = FAST_INTERVAL if is_urgent else INTERVAL
+        self._check_reports(known, silent, rules)
+        if has_fallen:
+            LOG.warning("Fewer hosts are lost than may be: all leases begin anew")
+            self._begin_anew()
+            return
+        withheld = [
+            lease.host
+            for lease, age in silent
+            if not self._end_lease(lease, age, rules.get(lease.host, ()))
+        ]
+        self._limiter.alarm(withheld)
+        self._is_failing = False
+
+    def _begin_anew(self) -> None:
+        self._renewals.clear()
+        self._last_run = None
+
+    def _check_reports(
+        self,
+        known: Iterable[Lease],
+        silent: Iterable[tuple[Lease, float]],
+        rules: Mapping[str, list[Rule]],
+    ) -> None:
+        """Check, if a lease may end soon, that reports could have been stored.
+
+        :raises Unavailable: they could not
+        """
         ending = [
             lease.host
             for lease, age in silent
@@ -96,9 +129,6 @@ class LostAgents(PeriodicThread):
             agent_transport.check_registry()
         assert self._last_run is not None
         _check_pause(self._last_run)
-        for lease, age in silent:
-            self._end_lease(lease, age, rules.get(lease.host, ()))
-        self._is_failing = False
 
     def _find_silent(self, known: Iterable[Lease]) -> list[tuple[Lease, float]]:
         """Return the leases that may be over, and for how many seconds none was renewed."""
@@ -120,15 +150,31 @@ class LostAgents(PeriodicThread):
             if age >= MIN_LEASE / 2 and lease.lost_action != Action.FENCE
         ]
 
-    @staticmethod
-    def _end_lease(lease: Lease, age: float, rules: Iterable[Rule]) -> None:
+    def _end_lease(self, lease: Lease, age: float, rules: Iterable[Rule]) -> bool:
+        """Mark or fence a host if its lease is over; return False if its fence is withheld."""
         rules = [*rules]
-        if _is_over(age, get_fence_limit(lease, rules)):
-            _fence(lease)
-        elif lease.lost_action is None and _is_over(
-            age, lost_agents.get_timeout(rules, Action.MARK)
+        is_to_be_fenced = _is_over(age, get_fence_limit(lease, rules))
+        if is_to_be_fenced and not self._limiter.is_withholding and _fence(lease):
+            return True
+        if lease.lost_action is None and (
+            is_to_be_fenced or _is_over(age, lost_agents.get_timeout(rules, Action.MARK))
         ):
             _mark(lease)
+        return not is_to_be_fenced
+
+
+def _list_lost(
+    silent: Iterable[tuple[Lease, float]], rules: Mapping[str, list[Rule]]
+) -> list[str]:
+    """Return the hosts that count as lost, of those that may be fenced."""
+    limits = (
+        (lease, age, get_fence_limit(lease, rules.get(lease.host, ()))) for lease, age in silent
+    )
+    return [
+        lease.host
+        for lease, age, limit in limits
+        if limit is not None and age >= limit * LOST_AFTER
+    ]
 
 
 def get_fence_limit(lease: Lease, rules: Iterable[Rule]) -> int | None:
@@ -144,10 +190,10 @@ def get_fence_limit(lease: Lease, rules: Iterable[Rule]) -> int | None:
 
 
 def _limit(lease: Lease, rules: Mapping[str, list[Rule]]) -> float:
-    limits = (
-        get_fence_limit(lease, rules[lease.host]),
-        lost_agents.get_timeout(rules[lease.host], Action.MARK),
-    )
+    """Return the number of seconds until the next action; infinity if none is left."""
+    limits = [get_fence_limit(lease, rules[lease.host])]
+    if lease.lost_action is None:
+        limits.append(lost_agents.get_timeout(rules[lease.host], Action.MARK))
     return min((float(limit) for limit in limits if limit is not None), default=float("inf"))
 
 
@@ -180,12 +226,19 @@ def _check_pause(since: float) -> None:
         )
 
 
-def _fence(lease: Lease) -> None:
-    if not leases.fence(lease, functools.partial(_check_pause, boot_clock())):
-        return
+def _fence(lease: Lease) -> bool:
+    """Fence a host; return False if as many were fenced as may be, and it has to wait."""
+    limit = CONF.manager.max_lease_fences_per_minute
+    try:
+        is_new = leases.fence(lease, limit, functools.partial(_check_pause, boot_clock()))
+    except leases.TooManyFences:
+        return False
+    if not is_new:
+        return True
     LOG.warning("Host %s: fenced, as its agent is lost since %s", lease.host, lease.heartbeat_at)
     metrics.count(metrics.LOST_AGENTS, Action.FENCE.value)
     fenced = host_fences.find(lease.host)
     assert fenced is not None, "a fence is never deleted"
     notifications.fence_start(fenced)
     fenced_hosts.begin_fences(host_fences.list_unfenced([lease.host]))
+    return True

@@ -10,11 +10,17 @@ from attachd.db.agents import leases
 from attachd.db.agents import store as agents
 from attachd.db.types import store as types
 from attachd.lost_agents import Action, Rule
-from attachd.manager.agents import lost_agents
+from attachd.manager.agents import fence_limiter, lost_agents
 from attachd.manager.agents.lost_agents import LostAgents, get_fence_limit
 from attachd.rpc import agent_transport, manager_api
 from attachd.telemetry import metrics
-from attachd.tests.fixtures import databases, db_rows, fake_agent, fake_clocks
+from attachd.tests.fixtures import (
+    conf_fixture,
+    databases,
+    db_rows,
+    fake_agent,
+    fake_clocks,
+)
 
 HOST = "compute-1"
 SAID: dict[str, Any] = {
@@ -82,7 +88,7 @@ class LostAgentsTest(databases.DatabaseCase):
         self.assertEqual(("disconnecting", True), (row["state"], row["fenced"]))
         self.assertEqual([attachment], [call.args[1].id for call in self.sent.call_args_list])
         self.assertEqual([HOST], [call.args[0]["host"] for call in self.started.call_args_list])
-        self.counted.assert_called_once_with(metrics.LOST_AGENTS, "fence")
+        self.counted.assert_called_with(metrics.LOST_AGENTS, "fence")
 
     def test_second_manager_does_not_fence_again(self):
         self.attach()
@@ -107,6 +113,50 @@ class LostAgentsTest(databases.DatabaseCase):
         fenced = {row["id"] for row in db_rows.list_attachments() if row["fenced"]}
         self.assertEqual({asking, other, plain}, fenced)
 
+    def report_others(self, *hosts):
+        for host in hosts:
+            if agents.create(host, fake_agent.KEY):
+                self.attach(agent=host, host=host, connector={"host": host})
+            agents.record_report(host, SAID, lease=20)
+
+    def count_fenced(self):
+        return sum(1 for row in agents.list_all() if host_fences.find(row["host"]))
+
+    def test_no_host_is_fenced_while_too_many_are_lost(self):
+        self.attach()
+        self.report()
+        self.report_others("b", "c", "d")
+        self.search.run_once()
+        with self.assertLogs(fence_limiter.LOG.name, "ERROR") as logged:
+            self.pass_time(40)
+        self.assertIn(f"Hosts b, c, {HOST}, d: not fenced", logged.output[0])
+        self.assertEqual(0, self.count_fenced())
+        self.assertEqual("mark", agents.get("b")["lost_action"])
+        self.assertEqual(lost_agents.INTERVAL, self.search.interval())
+        # Three return, one after the other.
+        for host in "bcd":
+            self.report_others(host)
+            self.pass_time(5)
+        self.assertEqual(0, self.count_fenced())
+        for _ in range(4):
+            self.report_others("b", "c", "d")
+            self.pass_time(6)
+        self.assertEqual(1, self.count_fenced())
+        self.assertIsNotNone(self.fence())
+
+    def test_hosts_beyond_the_number_a_minute_are_fenced_later(self):
+        conf_fixture.override(self, "max_lost_hosts_percent", 100, group="manager")
+        conf_fixture.override(self, "max_lease_fences_per_minute", 2, group="manager")
+        self.attach()
+        self.report()
+        self.report_others("b", "c")
+        with self.assertLogs(fence_limiter.LOG.name, "ERROR") as logged:
+            self.pass_time(21)
+        self.assertIn("max_lease_fences_per_minute", logged.output[0])
+        self.assertEqual(2, self.count_fenced())
+        self.pass_time(70)
+        self.assertEqual(3, self.count_fenced())
+
     def test_mark_changes_no_access(self):
         attachment = self.attach("mark")
         self.report(lease=None)
@@ -119,7 +169,7 @@ class LostAgentsTest(databases.DatabaseCase):
         self.assertIn("is lost since", row["error"])
         self.notified.assert_called_once()
         self.assertEqual("lost", self.notified.call_args.args[0])
-        self.counted.assert_called_once_with(metrics.LOST_AGENTS, "mark")
+        self.counted.assert_called_with(metrics.LOST_AGENTS, "mark")
 
     def test_host_is_marked_first_and_fenced_later(self):
         self.attach("mark", 20)
