@@ -106,8 +106,7 @@ def finish_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
     proves = fencing.get_fencing(backend.driver) is not Fencing.NONE
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
-        destination = next((row for row in locked.others if row["id"] == attachment_id), None)
-        moves_db.check_may_finish(destination, source_id)
+        moves_db.check_may_finish(locked, attachment_id)
         check_device_released(locked.attachment)
         return {**attachment_rows.next_generation(locked.attachment), "fenced": proves}
 

@@ -145,8 +145,7 @@ def withdraw(
         if destination_id is None:
             moves.check_may_roll_back(locked)
         else:
-            destination = moves.find_destination(attachment_id, locked.others)
-            moves.check_may_finish(destination, attachment_id)
+            moves.check_may_finish(locked, destination_id)
         return {**attachment_rows.next_generation(current), "error": None}
 
     _request(attachment_id, volume_id, Event.WITHDRAW, guard)

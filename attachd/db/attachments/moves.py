@@ -63,6 +63,7 @@ def check(locked: LockedVolume, connector: Mapping[str, Any] | None, *, is_new: 
         return
     if is_new:
         _check_source(source, find_destination(source["id"], locked.others))
+        _check_alone_on_host(source, locked.others)
     if connector and _is_same_host(source, connector):
         raise _immovable(source, f"it is on host {source['host']} already")
 
@@ -84,6 +85,21 @@ def _check_source(source: Row, destination: Row | None) -> None:
         raise _immovable(source, reason)
 
 
+def _check_alone_on_host(source: Row, rows: Sequence[Row]) -> None:
+    """Check that ending a source ends the access of its host: another attachment may have it, too.
+
+    :param rows: of its volume; those without a connector give no host access
+    """
+    others = (row for row in rows if row["id"] != source["id"] and row["connector"])
+    if other := next((row for row in others if _is_same_host(source, row["connector"])), None):
+        raise _immovable(
+            source,
+            f"its host {source['host']} has access to the volume by attachment {other['id']} as "
+            "well, so that its access would not end. Delete that attachment first; or fence the "
+            "host",
+        )
+
+
 def _is_same_host(source: Row, connector: Mapping[str, Any]) -> bool:
     """Return whether two connectors have any name of a host in common."""
     stored, requested = map(duplicates.host_names, (source["connector"] or {}, connector))
@@ -94,11 +110,15 @@ def _immovable(source: Row, reason: str) -> exception.Conflict:
     return exception.Conflict(reason=f"Attachment {source['id']} cannot be moved: {reason}.")
 
 
-def check_may_finish(destination: Row | None, source_id: str) -> None:
+def check_may_finish(locked: LockedVolume, destination_id: str) -> None:
     """Check that the access of a source may be ended for its destination.
 
-    :raises Conflict: the destination is no longer one, or its host has no access
+    :param locked: with the source as its attachment
+    :raises Conflict: the destination is no longer one, or its host has no access; or the host of
+        the source has another attachment
     """
+    source_id = locked.attachment["id"]
+    destination = next((row for row in locked.others if row["id"] == destination_id), None)
     if destination is None or destination["move_from"] != source_id:
         raise exception.Conflict(
             reason=f"Attachment {source_id} was not ended: its move was rolled back."
@@ -109,6 +129,7 @@ def check_may_finish(destination: Row | None, source_id: str) -> None:
             f"attachment {destination['id']}, is {destination['state']}. Connect it first, or "
             "delete it."
         )
+    _check_alone_on_host(locked.attachment, locked.others)
 
 
 def check_may_roll_back(locked: LockedVolume) -> None:

@@ -237,6 +237,46 @@ class RefusalTest(MoveCase):
         self.finish(self.begin_move(), 403, wsgi_api.READER)
 
 
+class SharedHostTest(MoveCase):
+    """The host of the source has another attachment of the volume, so that its access stays."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume = db_rows.add_volume(multiattach=True)["id"]
+        self.source = self.attach(OLD, instance_uuid=new_id())
+
+    def attach_beside(self):
+        self.beside = self.attach(OLD, instance_uuid=new_id())
+
+    def assert_refused(self, said):
+        self.assertIn(f"Attachment {self.source} cannot be moved", said)
+        self.assertIn(self.beside, said)
+        self.assertEqual("connected", db_rows.get_attachment(self.source)["state"])
+        self.assertEqual("rw", self.modes()[self.source])
+
+    def test_move_and_dry_run_are_refused(self):
+        self.attach_beside()
+        self.assert_refused(self.begin(status=409).fault)
+        found = self.begin(path="/attachments?dry_run=true").body["dry_run"]
+        self.assertFalse(found["possible"])
+        self.assert_refused(found["reasons"][0]["message"])
+
+    def test_open_move_is_finished_after_other_attachment_is_deleted(self):
+        destination = self.begin_move()
+        self.attach_beside()
+        self.assert_refused(self.finish(destination, 409).fault)
+        self.own("DELETE", f"/attachments/{self.beside}")
+        self.finish(destination)
+        self.assertEqual({destination: "rw"}, self.modes())
+
+    def test_reservation_without_host_is_no_obstacle(self):
+        reserved = self.create_attachment(self.volume, instance_uuid=new_id())
+        destination = self.begin_move()
+        self.finish(destination)
+        self.assertEqual({destination: "rw"}, self.modes())
+        self.own("DELETE", f"/attachments/{reserved}")
+
+
 class RepetitionTest(MoveCase):
     def test_repeated_request_without_a_key_is_one_move(self):
         self.assertEqual(self.begin_move(), self.begin_move())

@@ -59,6 +59,12 @@ class CheckTest(unittest.TestCase):
                 with self.assertRaisesRegex(exception.Conflict, "on host old already"):
                     self.check(source(), connector=connector, is_new=is_new)
 
+    def test_source_whose_host_has_another_attachment_cannot_be_moved(self):
+        for connector in (HOST, {**HOST, "host": "alias"}, {"host": "old"}):
+            with self.assertRaisesRegex(exception.Conflict, "by attachment x"):
+                self.check(source(), source(id="x", connector=connector))
+        self.check(source(), source(id="x", connector=OTHER), source(id="y", connector=None))
+
     def test_source_that_is_gone_matters_only_to_a_new_row(self):
         other = source(id="x")
         self.check(other, is_new=False)
@@ -83,14 +89,16 @@ class EndsTest(unittest.TestCase):
 
 class EndOfMoveTest(unittest.TestCase):
     def test_only_a_destination_with_access_lets_its_source_be_ended(self):
-        moves.check_may_finish(destination(), "s")
+        moves.check_may_finish(locked(source(), destination()), "d")
         for found, said in (
-            (None, "rolled back"),
-            (destination(move_from=None), "rolled back"),
-            (destination(state="withdrawing"), "withdrawing"),
+            ([], "rolled back"),
+            ([destination(id="e")], "rolled back"),
+            ([destination(move_from=None)], "rolled back"),
+            ([destination(state="withdrawing")], "withdrawing"),
+            ([destination(), source(id="x")], "by attachment x"),
         ):
             with self.assertRaisesRegex(exception.Conflict, said):
-                moves.check_may_finish(found, "s")
+                moves.check_may_finish(locked(source(), *found), "d")
 
     def test_rollback_is_refused_once_the_source_is_being_ended(self):
         moves.check_may_roll_back(locked(destination(), source()))
