@@ -9,7 +9,6 @@ only if the file's time of change shows that it was not written meanwhile.
 import errno
 import fcntl
 import os
-from pathlib import Path
 import time
 from typing import Final, NamedTuple
 
@@ -41,25 +40,22 @@ class _Mark(NamedTuple):
     size: int
 
 
-def copy(source: Path, target: Path) -> None:
+def copy(reading: int, writing: int, source: str, limit: int) -> None:
     """Fill a file with the content of another one at one moment.
 
+    :param reading: the source, open for reading
+    :param writing: the target, open for reading and writing
+    :param source: its name, for messages
+    :param limit: what the source has beyond so many bytes is left out
     :raises BackendError: the source is written to all the time
     :raises OSError: from the operating system
     """
-    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    if not _clone(reading, writing):
+        _copy_until_stable(source, reading, writing, limit)
+    if os.fstat(writing).st_size > limit:
         base.check_fencing()
-        writing = os.open(target, flags, 0o600)
-        try:
-            if not _clone(reading, writing):
-                _copy_until_stable(source, reading, writing)
-            os.fsync(writing)
-        finally:
-            os.close(writing)
-    finally:
-        os.close(reading)
+        os.ftruncate(writing, limit)
+    os.fsync(writing)
 
 
 def _clone(reading: int, writing: int) -> bool:
@@ -74,15 +70,16 @@ def _clone(reading: int, writing: int) -> bool:
     return True
 
 
-def _copy_until_stable(source: Path, reading: int, writing: int) -> None:
+def _copy_until_stable(source: str, reading: int, writing: int, limit: int) -> None:
     for _ in range(_TRIES):
         before = _rested(reading)
         if before is None:
             continue
         base.check_fencing()
         os.ftruncate(writing, 0)
-        os.ftruncate(writing, before.size)
-        _copy_data(reading, writing, before.size)
+        size = min(before.size, limit)
+        os.ftruncate(writing, size)
+        _copy_data(reading, writing, size)
         if before == _mark(reading):
             return
     raise exception.BackendError(
@@ -116,7 +113,9 @@ def _copy_data(reading: int, writing: int, size: int) -> None:
             if error.errno == errno.ENXIO:  # no data from here on
                 return
             raise
-        end = os.lseek(reading, start, os.SEEK_HOLE)
+        if start >= size:
+            return
+        end = min(os.lseek(reading, start, os.SEEK_HOLE), size)
         while start < end:
             copied = _copy_chunk(reading, writing, start, min(_CHUNK, end - start))
             if not copied:  # it has become shorter, which changes its mark

@@ -7,6 +7,7 @@ moves them: a file is at any moment either there or a volume.
 
 from collections.abc import Callable, Mapping
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -23,34 +24,35 @@ class ExistingFiles(existing.ExistingObjects):
 
     :param volumes: the volumes
     :param check_unused: raises BackendError if a volume is exported
-    :param describe_use: returns how a file is in use; "": it is not
+    :param describe_use: returns how a file is in use, by its path and descriptor; "": it is not
     """
 
     def __init__(
         self,
         volumes: sparse.SparseFiles,
         check_unused: Callable[[base.VolumeRef], None],
-        describe_use: Callable[[Path], str] | None = None,
+        describe_use: Callable[[Path, int], str] | None = None,
     ) -> None:
         self._volumes = volumes
+        self._tree = volumes.tree
         self._check_unused = check_unused
         self._describe_use = describe_use or _describe_use
         self.folder = volumes.folder / "manageable"
 
     def prepare(self) -> None:
         """Create the directory, for its owner alone: no other user can open a file in it."""
-        sparse.make_private_folder(self.folder)
+        self._volumes.make_folder(self.folder)
 
     def list(self) -> list[ManageableObject]:
         """List the volumes, and the files in the directory; hidden files are left out."""
         sizes = self._volumes.sizes()
         found = [existing.managed(_name(key), size, key) for key, size in sizes.items()]
         with sparse.map_os_errors(f"The directory {self.folder} could not be listed"):
-            for file in sorted(self.folder.iterdir()):
+            for file in self._tree.list(self.folder):
+                status = self._tree.stat(file)
                 # It may become a volume meanwhile.
-                with contextlib.suppress(FileNotFoundError):
-                    status = file.lstat()
-                    if stat.S_ISREG(status.st_mode) and not file.name.startswith("."):
+                if status and stat.S_ISREG(status.st_mode) and not file.name.startswith("."):
+                    with contextlib.suppress(FileNotFoundError):
                         found.append(self._describe(file, status))
         return found
 
@@ -66,12 +68,12 @@ class ExistingFiles(existing.ExistingObjects):
             size = self._volumes.sizes().get(volume_id) if volume_id != name else None
             if size is not None:
                 return existing.managed(name, size, volume_id)
-            try:
-                return self._describe(self.folder / name, (self.folder / name).lstat())
-            except FileNotFoundError:
+            status = self._tree.stat(self.folder / name)
+            if status is None:
                 raise existing.invalid(
                     reference, "The backend has no such file in its directory 'manageable'."
-                ) from None
+                )
+            return self._describe(self.folder / name, status)
 
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
         """Make a volume of a file, unless it is one already; see ManageExisting.manage().
@@ -80,13 +82,14 @@ class ExistingFiles(existing.ExistingObjects):
         """
         path = self._volumes.path(volume.id)
         try:
-            if not path.exists():
+            if self._tree.stat(path) is None:
                 self._rename(volume, reference, path)
-            sparse.sync_folder(self.folder)
-            sparse.sync_folder(self._volumes.folder)
+            self._tree.sync(self.folder)
+            self._tree.sync(self._volumes.folder)
         except (OSError, OverflowError) as error:
             raise exception.BackendError(
-                f"Volume {volume.id} could not be managed: {error}.", final=not path.exists()
+                f"Volume {volume.id} could not be managed: {error}.",
+                final=not self._volumes.may_exist(path),
             ) from error
 
     def _rename(self, volume: base.VolumeRef, reference: Mapping[str, str], path: Path) -> None:
@@ -95,53 +98,58 @@ class ExistingFiles(existing.ExistingObjects):
         size = volume.size_gib * sparse.GIB
         existing.check_usable("file", found, size)
         file = self.folder / reference[existing.KEY]
-        sparse.grow(file, size)
-        base.check_fencing()
-        file.rename(path)
+        with self._volumes.opened(file, os.O_RDWR) as descriptor:
+            sparse.grow(descriptor, size)
+            base.check_fencing()
+            self._tree.rename(file, path)
+            renamed = self._tree.stat(path)
+            if renamed is None or not os.path.samestat(renamed, os.fstat(descriptor)):
+                raise OSError(errno.ESTALE, "Another file was given its name meanwhile", f"{file}")
 
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Make a file of a volume, ``volume-<its id>``; see ManageExisting.unmanage()."""
         self._check_unused(volume)
         path, file = self._volumes.path(volume.id), self.folder / _name(volume.id)
         with sparse.map_os_errors(f"Volume {volume.id} could not be unmanaged"):
-            if path.exists():
-                if os.path.lexists(file):
+            if self._tree.stat(path) is not None:
+                if self._tree.stat(file) is not None:
                     raise exception.BackendError(f"There is another file {file}.", final=True)
                 base.check_fencing()
-                path.rename(file)
-                sparse.sync_folder(self.folder)
+                self._tree.rename(path, file)
+                self._tree.sync(self.folder)
         self._volumes.delete(volume.id)  # an incomplete copy, and the name on disk
 
     def _describe(self, file: Path, status: os.stat_result) -> ManageableObject:
-        refusal = _refusal(file, status) or self._describe_use(file)
+        refusal = _refusal(status)
+        if not refusal:
+            try:
+                with self._volumes.opened(file, os.O_RDWR) as descriptor:
+                    refusal = self._describe_use(file, descriptor)
+            except PermissionError:
+                refusal = "The user of the manager may not read and write it."
         return ManageableObject({existing.KEY: file.name}, status.st_size, refusal)
 
 
-def is_open(file: Path) -> bool | None:
-    """Return whether a process of this machine, or a loop device, has a file open.
+def is_open(file: int) -> bool | None:
+    """Return whether a process of this machine, or a loop device, has a file open as well.
 
     The kernel grants a lease for writing only to the sole user of a file.  A process that opens
     the file at this moment makes the kernel send a signal: SIGURG, which processes ignore, instead
     of SIGIO, which ends them.
 
+    :param file: its descriptor, the only one of this process
     :returns: None: it cannot be detected, without leases for this file system or this user
 
     Source: fcntl(2), F_SETLEASE.
     """
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except BlockingIOError:
         return True
     except OSError:
         return None
-    finally:
-        # Closing gives the lease back.
-        os.close(descriptor)
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
 
 
@@ -161,7 +169,7 @@ def _name(volume_id: str) -> str:
     return f"{existing.RELEASED_PREFIX}{volume_id}"
 
 
-def _refusal(file: Path, status: os.stat_result) -> str:
+def _refusal(status: os.stat_result) -> str:
     """Return why a file cannot become a volume, used or not; "" if it can."""
     if not stat.S_ISREG(status.st_mode):
         return "It is no regular file."
@@ -169,16 +177,14 @@ def _refusal(file: Path, status: os.stat_result) -> str:
         return "It is empty."
     if status.st_nlink > 1:
         return f"It has {status.st_nlink} names (hard links): others may write to it."
-    if not os.access(file, os.R_OK | os.W_OK):
-        return "The user of the manager may not read and write it."
     return ""
 
 
-def _describe_use(file: Path) -> str:
+def _describe_use(file: Path, descriptor: int) -> str:
     """Return how a file is in use, or may be; "" if it is not."""
     if use := describe_loop_devices(file):
         return use
-    in_use = is_open(file)
+    in_use = is_open(descriptor)
     if in_use:
         return "It is in use: a process has it open."
     if in_use is None:

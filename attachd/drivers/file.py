@@ -189,7 +189,8 @@ class FileDriver(
         try:
             self.check_access_mode(export.mode)
         except exception.InvalidInput as error:
-            raise exception.BackendError(f"{error}", final=not os.path.lexists(link)) from error
+            granted = self._volumes.may_exist(link)
+            raise exception.BackendError(f"{error}", final=not granted) from error
         with sparse.map_os_errors(f"Volume {volume.id} could not be exported"):
             self._volumes.link(volume.id, export.attachment_id)
             if not self._loops:
@@ -197,6 +198,9 @@ class FileDriver(
                 self._volumes.sync_link(link)
             path = self._device(link, export.mode) if self._loops else link
         data = {"device_path": f"{path}", "volume_id": volume.id, "access_mode": export.mode}
+        if not self._loops:
+            # Other hosts may write to it, see file_hosts.
+            data["folder"] = f"{self._volumes.tree.root}"
         return {"driver_volume_type": "local", "data": data}
 
     def revoke(
@@ -215,7 +219,7 @@ class FileDriver(
             # Without loop devices the directory need not be readable for this process.
             if os.path.lexists(name):
                 name.unlink(missing_ok=True)
-            if not self._loops and not others and existing_files.is_open(link):
+            if not self._loops and not others and _is_open(self._volumes, link):
                 raise exception.BackendError(
                     f"{link} is still open on this host; close it, then detach again."
                 )
@@ -289,7 +293,12 @@ class FileDriver(
         usable = [
             device for device in loop.find(link) if device.mode == mode and not device.closing
         ]
-        device = usable[0].path if usable else loop.attach(link, mode).path
+        if usable:
+            device = usable[0].path
+        else:
+            flags = os.O_RDONLY if mode == "ro" else os.O_RDWR
+            with self._volumes.opened(link, flags) as file:
+                device = loop.attach(file, link, mode).path
         name = self._devices / link.name
         if not _leads_to(name, device):
             for other in self._devices.iterdir():
@@ -302,6 +311,13 @@ class FileDriver(
             base.check_fencing()
             name.symlink_to(device)
         return name
+
+
+def _is_open(volumes: linked_files.LinkedFiles, link: Path) -> bool:
+    if volumes.tree.stat(link) is None:
+        return False
+    with volumes.opened(link, os.O_RDONLY) as descriptor:
+        return bool(existing_files.is_open(descriptor))
 
 
 def _is_same_host(name: str, other: str) -> bool:

@@ -6,13 +6,15 @@ is the same file under the name that its host gets.  Links are as durable as fil
 record of what is granted.
 """
 
-from collections.abc import Iterator
 import contextlib
+import errno
 import os
 from pathlib import Path
 
 from attachd import exception
 from attachd.drivers import base, sparse
+
+_NO_DIRECTORY = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
 
 EXPORTS = "exports"
 """The directory of the links, in the folder."""
@@ -21,18 +23,19 @@ EXPORTS = "exports"
 class LinkedFiles(sparse.SparseFiles):
     """The volumes of one backend, and their links.
 
-    :param folder: its directories are created by :meth:`prepare`, for their owner alone
+    :param folder: other machines may write to it.  Its directories are created by
+        :meth:`prepare`, for their owner alone
     :ivar exports: the directory with a directory of links for each exported volume
     """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "volumes")
+        super().__init__(folder / "volumes", folder)
         self.exports = folder / EXPORTS
 
     def prepare(self) -> None:
         """Create the directories, or check that they can be used."""
         super().prepare()
-        sparse.make_private_folder(self.exports)
+        self.make_folder(self.exports)
 
     def delete(self, volume_id: str) -> None:
         """Delete the file, if it exists; refused while it has links."""
@@ -42,7 +45,7 @@ class LinkedFiles(sparse.SparseFiles):
     def remove_links(self, volume_id: str) -> None:
         """Remove the directory for the links of a volume; refused while it has any."""
         with sparse.map_os_errors(f"The exports of volume {volume_id} could not be removed"):
-            _remove_folder(self.link_folder(volume_id))
+            self._remove_folder(self.link_folder(volume_id))
 
     def link_folder(self, volume_id: str) -> Path:
         """Return the directory with the links of a volume."""
@@ -61,48 +64,53 @@ class LinkedFiles(sparse.SparseFiles):
         path = self.link_path(volume_id, attachment_id)
         file = self.existing(volume_id)
         base.check_fencing()
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        self.tree.make_folder(path.parent, 0o700)
         base.check_fencing()
-        with contextlib.suppress(FileExistsError):
-            os.link(file, path)
+        with self.opened(file, os.O_RDONLY) as descriptor:
+            self.tree.link(descriptor, path)
         return path
 
     def sync_link(self, path: Path) -> None:
         """Synchronize the directories of a link, so that it survives a power failure."""
-        sparse.sync_folder(path.parent)
-        sparse.sync_folder(self.exports)
+        self.tree.sync(path.parent)
+        self.tree.sync(self.exports)
 
     def unlink(self, path: Path) -> None:
         """Remove a link, and its directory with the last one."""
         base.check_fencing()
-        path.unlink(missing_ok=True)
+        self.tree.unlink(path)
         base.check_fencing()
         # The directory stays while others have their links in it.
         with contextlib.suppress(OSError):
-            path.parent.rmdir()
+            self.tree.remove_folder(path.parent)
 
     def links(self, folder: Path) -> set[Path]:
         """List the links in :attr:`exports` or in the directory of a volume."""
-        return set(_files_below(folder, self.exports))
+        if folder == self.exports:
+            return {link for item in self._list(folder) for link in self._list_any(item)}
+        return set(self._list(folder))
 
+    def _list(self, folder: Path) -> list[Path]:
+        """List a directory without the names that no attachment has: hosts may have made them."""
+        with contextlib.suppress(FileNotFoundError):
+            return [path for path in self.tree.list(folder) if sparse.is_plain_name(path.name)]
+        return []
 
-def _files_below(folder: Path, root: Path) -> Iterator[Path]:
-    """List the files in a directory, or in the directories of the root, while they change."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            if folder == root:
-                yield from _files_below(path, root)
-            else:
-                yield path
+    def _list_any(self, folder: Path) -> list[Path]:
+        """List what may be a directory, or something else that a host has put there."""
+        try:
+            return self._list(folder)
+        except OSError as error:
+            if error.errno in _NO_DIRECTORY:
+                return []
+            raise
 
-
-def _remove_folder(folder: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if held := sorted(link.name for link in folder.iterdir()):
-            raise exception.BackendError(
-                f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
-                final=True,
-            )
-        base.check_fencing()
-        folder.rmdir()
+    def _remove_folder(self, folder: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if held := [link.name for link in self.tree.list(folder)]:
+                raise exception.BackendError(
+                    f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
+                    final=True,
+                )
+            base.check_fencing()
+            self.tree.remove_folder(folder)

@@ -4,36 +4,24 @@
 It uses the kernel's interface, not losetup: requests return error numbers, cost a tenth of a
 process, and a device can be checked and freed without a race.
 
-Source: loop(4) and linux/loop.h; LOOP_CONFIGURE came with Linux 5.8.
+Source: loop(4) and linux/loop.h.
 """
 
 from collections.abc import Collection, Iterator
 import contextlib
 from dataclasses import dataclass
-import errno
 import fcntl
 import os
 from pathlib import Path
-import struct
 import time
 
-from attachd import exception
+from attachd import exception, loops
 from attachd.drivers import base
 
-_CONTROL = Path("/dev/loop-control")
 _DEVICES = Path("/dev")
 _BLOCK = Path("/sys/block")
 
 _LOOP_CLR_FD = 0x4C01
-_LOOP_SET_CAPACITY = 0x4C07
-_LOOP_CONFIGURE = 0x4C0A
-_LOOP_CTL_GET_FREE = 0x4C82
-# struct loop_config: the file; block size, offset, flags and the like (60 bytes), all zero; the
-# file's name, for programs that do not read /sys; 176 bytes more, all zero.
-_CONFIG = struct.Struct("=I 60x 64s 176x")
-
-_TRIES = 64
-_DELETED = " (deleted)"
 _DETACH_SECONDS = 2.0
 _POLL_INTERVAL = 0.02
 
@@ -55,7 +43,7 @@ class LoopDevice:
 def unavailable() -> str:
     """Return why this process cannot use loop devices; "" if it can."""
     try:
-        os.close(os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC))
+        os.close(os.open(loops.CONTROL, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
         return f"{error}"
     return ""
@@ -63,39 +51,33 @@ def unavailable() -> str:
 
 def find(backing: Path) -> list[LoopDevice]:
     """List the devices over a file, by the path under which it was opened."""
-    names = {f"{backing}", f"{backing}{_DELETED}"}
+    names = {f"{backing}", f"{backing}{loops.DELETED}"}
     return [_describe(folder) for folder in _attached() if _backing(folder) in names]
 
 
 def under(folder: Path) -> list[tuple[Path, LoopDevice]]:
     """List the devices over files that are, or were, anywhere in a directory, with those files."""
-    found = ((Path(_backing(device).removesuffix(_DELETED)), device) for device in _attached())
-    return [(file, _describe(item)) for file, item in found if folder in file.parents]
+    found = ((_backing(device).removesuffix(loops.DELETED), device) for device in _attached())
+    return [(Path(file), _describe(item)) for file, item in found if folder in Path(file).parents]
 
 
-def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
-    """Create a device over a file.
+def attach(file: int, backing: Path, mode: base.AccessMode) -> LoopDevice:
+    """Create a device over an open file.
 
     Buffered, not direct: each write passes the page cache of the file, which all devices over the
     file and all its readers share, and works on every file system.  A flush of the host still
     reaches the disk: the loop driver answers it with fsync.
+
+    :param file: its descriptor; one that is open for reading makes a device of the mode "ro"
+    :param backing: the path under which it was opened
     """
-    flags = os.O_RDONLY if mode == "ro" else os.O_RDWR
-    with _opened(backing, flags) as file, _opened(_CONTROL, os.O_RDWR) as control:
-        # A file that is open for reading makes a read-only device.
-        config = _CONFIG.pack(file, os.fsencode(backing)[:63])
-        for _ in range(_TRIES):
-            path = _DEVICES / f"loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
-            if _configure(path, config):
-                return LoopDevice(f"{path}", mode, closing=False)
-    raise exception.BackendError("Other programs take each free loop device first.")
+    path = loops.configure(file, backing, base.check_fencing)
+    return LoopDevice(path, mode, closing=False)
 
 
 def refresh(device: LoopDevice) -> None:
     """Update the size of a device to that of its file."""
-    with _opened(Path(device.path), os.O_RDONLY) as descriptor:
-        base.check_fencing()
-        fcntl.ioctl(descriptor, _LOOP_SET_CAPACITY)
+    loops.set_capacity(device.path, base.check_fencing)
 
 
 def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> None:
@@ -117,19 +99,6 @@ def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> 
                 f"{names} is still mounted or open on this host; close it, then detach again."
             )
         time.sleep(_POLL_INTERVAL)
-
-
-def _configure(path: Path, config: bytes) -> bool:
-    """Configure a free device; False if another process was faster."""
-    with _opened(path, os.O_RDWR) as descriptor:
-        base.check_fencing()
-        try:
-            fcntl.ioctl(descriptor, _LOOP_CONFIGURE, config)
-        except OSError as error:
-            if error.errno == errno.EBUSY:
-                return False
-            raise
-    return True
 
 
 def _clear(device: LoopDevice, backing: Path) -> None:

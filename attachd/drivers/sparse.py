@@ -3,19 +3,26 @@
 
 A volume occupies only the blocks that were written, and the rest reads as zeros.  A change is on
 disk when a method returns: the file and its directory are synchronized.
+
+Other machines may be able to write to the directory, as on a share: all names in it are used by
+way of attachd/confined.py.
 """
 
 from collections.abc import Iterator
 import contextlib
+import errno
 import os
 from pathlib import Path
 import re
+import stat
 
 from attachd import exception
+from attachd.confined import ConfinedDirectory
 from attachd.drivers import base, copying
 
 GIB = 2**30
 
+_PRIVATE = 0o700
 _PLAIN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*")
 
 
@@ -23,14 +30,29 @@ class SparseFiles:
     """The volumes of one backend, each a file named after its id.
 
     :param folder: created by :meth:`prepare`, for its owner alone (0700); so are the files (0600)
+    :param root: a directory above it whose content other machines may change; None: ``folder``
+    :ivar tree: the root
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
         self.folder = folder
+        self.tree = ConfinedDirectory(root or folder)
 
     def prepare(self) -> None:
         """Create the directory, or check that it can be used."""
-        make_private_folder(self.folder)
+        self.make_folder(self.folder)
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a directory of the root for its owner alone; an existing one gets that mode.
+
+        :raises BackendError: naming the directory
+        """
+        if folder == self.tree.root:
+            make_folder(folder, _PRIVATE)
+            return
+        with _map_folder_errors(folder):
+            self.tree.root.mkdir(parents=True, exist_ok=True)
+            self.tree.make_folder(folder, _PRIVATE)
 
     def path(self, volume_id: str) -> Path:
         """Return the path of a volume, whether it exists or not."""
@@ -39,22 +61,44 @@ class SparseFiles:
     def existing(self, volume_id: str) -> Path:
         """Return the path of a volume; raises BackendError if it does not exist."""
         path = self.path(volume_id)
-        if not path.is_file():
+        with map_os_errors(f"Volume {volume_id} could not be found"):
+            status = self.tree.stat(path)
+        if status is None or not stat.S_ISREG(status.st_mode):
             raise exception.BackendError(
                 f"Volume {volume_id} is missing: there is no file {path}.", final=True
             )
         return path
 
+    def may_exist(self, path: Path) -> bool:
+        """Return whether a name is there, or it is unknown whether it is."""
+        try:
+            return self.tree.stat(path) is not None
+        except OSError:
+            return True
+
     def create(self, volume: base.VolumeRef) -> None:
         """Create the file, all zeros, unless it exists; never shorten it."""
         path = self.path(volume.id)
         try:
-            grow(path, volume.size_gib * GIB, os.O_CREAT)
-            sync_folder(self.folder)
+            base.check_fencing()
+            with self.opened(path, os.O_RDWR | os.O_CREAT) as file:
+                _check_single_name(file, path)
+                grow(file, volume.size_gib * GIB)
+            self.tree.sync(self.folder)
         except (OSError, OverflowError) as error:
             raise exception.BackendError(
-                f"Volume {volume.id} could not be created: {error}.", final=not path.exists()
+                f"Volume {volume.id} could not be created: {error}.",
+                final=not self.may_exist(path),
             ) from error
+
+    @contextlib.contextmanager
+    def opened(self, path: Path, flags: int) -> Iterator[int]:
+        """Open a file for the block, see ConfinedDirectory.open()."""
+        descriptor = self.tree.open(path, flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def clone(self, volume: base.VolumeRef, source_id: str) -> None:
         """Create the file with the content of another one, unless it exists.
@@ -62,26 +106,34 @@ class SparseFiles:
         It gets its name when it is complete, so that an interrupted copy does not count.
         """
         path, part = self.path(volume.id), self._part(volume.id)
-        source = self.existing(source_id)
-        if path.exists():
+        source, size = self.existing(source_id), volume.size_gib * GIB
+        with map_os_errors(f"Volume {volume.id} could not be found"):
+            present = self.tree.stat(path) is not None
+        if present:
+            self.existing(volume.id)
             return
         try:
-            copying.copy(source, part)
-            # The source may have grown since its size was asked for.
             base.check_fencing()
-            os.truncate(part, volume.size_gib * GIB)
-            grow(part, volume.size_gib * GIB)
+            self.tree.unlink(part)  # of a copy that was interrupted
+            with (
+                self.opened(source, os.O_RDONLY) as reading,
+                self.opened(part, os.O_RDWR | os.O_CREAT) as writing,
+            ):
+                _check_single_name(writing, part)
+                # The source may be larger: it has grown, or a host has made it so.
+                copying.copy(reading, writing, f"{source}", size)
+                grow(writing, size)
             base.check_fencing()
-            part.rename(path)
-            sync_folder(self.folder)
+            self.tree.rename(part, path)
+            self.tree.sync(self.folder)
         except (OSError, OverflowError, exception.BackendError) as error:
             # A process that may not continue must not clean up either.
             base.check_fencing()
             with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+                self.tree.unlink(part)
             raise exception.BackendError(
                 f"Volume {source_id} could not be copied: {error}",
-                final=not (path.exists() or part.exists()),
+                final=not (self.may_exist(path) or self.may_exist(part)),
             ) from error
 
     def _part(self, volume_id: str) -> Path:
@@ -94,25 +146,28 @@ class SparseFiles:
         with map_os_errors(f"Volume {volume_id} could not be deleted"):
             for file in (path, self._part(volume_id)):
                 base.check_fencing()
-                file.unlink(missing_ok=True)
-            sync_folder(self.folder)
+                self.tree.unlink(file)
+            self.tree.sync(self.folder)
 
     def extend(self, volume_id: str, size_gib: int) -> None:
         """Extend the file with zeros; never shorten it."""
         path = self.existing(volume_id)
-        with map_os_errors(f"Volume {volume_id} could not be extended"):
-            grow(path, size_gib * GIB)
+        with (
+            map_os_errors(f"Volume {volume_id} could not be extended"),
+            self.opened(path, os.O_RDWR) as file,
+        ):
+            grow(file, size_gib * GIB)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all volumes in bytes, by id."""
         with map_os_errors(f"The directory {self.folder} could not be listed"):
-            return dict(_sizes(self.folder))
+            return dict(self._sizes())
 
     def stats(self, protocol: str) -> base.BackendStats:
         """Return the size of the file system and the sum of the sizes of the volumes."""
         with map_os_errors(f"The directory {self.folder} could not be measured"):
-            filesystem = os.statvfs(self.folder)
-            allocated = sum(size for _name, size in _sizes(self.folder))
+            filesystem = os.statvfs(self.tree.root)
+            allocated = sum(size for _name, size in self._sizes())
         return base.BackendStats(
             protocol=protocol,
             total_gib=round(filesystem.f_blocks * filesystem.f_frsize / GIB, 2),
@@ -125,22 +180,28 @@ class SparseFiles:
             },
         )
 
+    def _sizes(self) -> Iterator[tuple[str, int]]:
+        for path in self.tree.list(self.folder):
+            # Not a copy that is being made, nor what a host has put there.
+            if is_plain_name(path.name):
+                # A volume may be deleted meanwhile.
+                status = self.tree.stat(path)
+                if status is not None and stat.S_ISREG(status.st_mode):
+                    yield path.name, status.st_size
+
 
 def plain_name(identifier: str) -> str:
     """Return an id that is safe as a file name, as a UUID is; raises BackendError for others."""
-    if not _PLAIN_NAME.fullmatch(identifier):
+    if not is_plain_name(identifier):
         raise exception.BackendError(
             f"The id {identifier!r} cannot be the name of a file.", final=True
         )
     return identifier
 
 
-def make_private_folder(folder: Path) -> None:
-    """Create a directory for its owner alone; an existing one gets that mode.
-
-    :raises BackendError: naming the directory
-    """
-    make_folder(folder, 0o700)
+def is_plain_name(name: str) -> bool:
+    """Return whether a name can be that of a file with an id."""
+    return _PLAIN_NAME.fullmatch(name) is not None
 
 
 def make_folder(folder: Path, mode: int) -> None:
@@ -148,22 +209,19 @@ def make_folder(folder: Path, mode: int) -> None:
 
     :raises BackendError: naming the directory
     """
-    try:
+    with _map_folder_errors(folder):
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
         folder.chmod(mode)
+
+
+@contextlib.contextmanager
+def _map_folder_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise exception.BackendError(
             f"The directory {folder} cannot be used: {error}.", final=True
         ) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Synchronize a directory, so that its names survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -175,27 +233,15 @@ def map_os_errors(what_failed: str) -> Iterator[None]:
         raise exception.BackendError(f"{what_failed}: {error}.") from error
 
 
-def grow(path: Path, size: int, flags: int = 0) -> None:
-    """Extend a file with zeros, never shorten it, and synchronize it.
-
-    :param flags: further ones to open it with
-    """
-    base.check_fencing()
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
-    try:
-        if os.fstat(descriptor).st_size < size:
-            base.check_fencing()
-            os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def grow(file: int, size: int) -> None:
+    """Extend an open file with zeros, never shorten it, and synchronize it."""
+    if os.fstat(file).st_size < size:
+        base.check_fencing()
+        os.ftruncate(file, size)
+    os.fsync(file)
 
 
-def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
-                continue  # a copy that is being made: a volume without data yet
-            # A volume may be deleted meanwhile.
-            with contextlib.suppress(FileNotFoundError):
-                yield entry.name, entry.stat(follow_symlinks=False).st_size
+def _check_single_name(file: int, path: Path) -> None:
+    """Check that a file that becomes a volume is not another one's, too; raises OSError."""
+    if os.fstat(file).st_nlink > 1:
+        raise OSError(errno.EMLINK, "It has further names (hard links)", f"{path}")

@@ -37,7 +37,7 @@ class FolderDriver(base.Driver, abilities.Clone, abilities.Audit):
     def setup(self) -> None:
         """Create the folders; an error names the one that cannot be used."""
         self._volumes.prepare()
-        sparse.make_private_folder(self._exports)
+        sparse.make_folder(self._exports, 0o700)
 
     def get_stats(self) -> base.BackendStats:
         """Return the capacity of the file system."""

@@ -40,7 +40,7 @@ _REQUIREMENTS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
     "iser": ({"iscsiadm": "open-iscsi"}, "scsi_host", _KERNEL_SCSI),
     "fibre_channel": ({"sg_scan": "sg3-utils"}, "fc_host", "a Fibre Channel adapter"),
     "nvmeof": ({"nvme": "nvme-cli"}, "", ""),
-    "nfs": ({"mount.nfs": "nfs-common", "losetup": "mount"}, "", ""),
+    "nfs": ({"mount.nfs": "nfs-common"}, "", ""),
     "rbd": ({"rbd": "ceph-common"}, "", ""),
 }
 """By protocol: commands with their packages, a directory of /sys/class, and what it stands for."""
@@ -125,7 +125,9 @@ class BrickConnector(HostConnector):
         if any(self._are_writers_stopped(info, path) for path in paths):
             self.disconnect(info, options, None, force=True)
         with self._shared_target_guard(info), _host_errors(info, "Connect failed"):
-            answer = connector.connect_volume(dict(info))
+            answer = connector.connect_volume(
+                remote_file.with_mount_options(info) if is_file else dict(info)
+            )
         if is_file:
             return remote_file.attach(info, self._state_path, self._writers)
         path = _text(answer["path"])

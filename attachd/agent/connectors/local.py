@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of the protocol "local": the volume is a device of this host already."""
+"""Connections of the protocol "local": the volume is a device of this host already.
 
+Or it is a plain file in a ``folder`` to which other hosts may write.
+"""
+
+import os
+from pathlib import Path
 from typing import Final
 
 from attachd import exception
 from attachd.agent import block_device
 from attachd.agent.connectors.base import ConnectionInfo, Device
+from attachd.confined import ConfinedDirectory
 
 PROTOCOL: Final = "local"
 
@@ -24,6 +30,8 @@ def connect(info: ConnectionInfo) -> Device:
     :raises HostError: there is no device, or it accepts writes that it should refuse
     """
     path = _device_path(info)
+    if folder := info.get("folder"):
+        _check_file(path, str(folder))
     if not block_device.exists(path):
         raise exception.HostError(
             reason=f"{path} does not exist on this host. A local volume can only be attached on "
@@ -59,6 +67,19 @@ def extend(info: ConnectionInfo) -> int:
 def is_present(info: ConnectionInfo, device: Device) -> bool:
     """Return whether the device is there."""
     return info.get("device_path") == device.path and block_device.exists(device.path)
+
+
+def _check_file(path: str, folder: str) -> None:
+    """Check that a path leads to a plain file in a directory; raises HostError."""
+    try:
+        os.close(ConfinedDirectory(Path(folder)).open(Path(path), os.O_RDONLY))
+    except FileNotFoundError:
+        return  # The caller says so.
+    except (OSError, ValueError) as error:
+        raise exception.HostError(
+            reason=f"The file of the volume cannot be used: {error}. Each host that reaches "
+            f"{folder} can replace it: let the administrator of the storage check what is there."
+        ) from error
 
 
 def _device_path(info: ConnectionInfo) -> str:

@@ -22,6 +22,7 @@ _BLOCK = Path("/sys/block")
 _NUMBERS = Path("/sys/dev/block")
 
 _AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
 _AT_STATX_DONT_SYNC = 0x4000
 _STATX_BASIC_STATS = 0x07FF
 _STATX_MNT_ID = 0x1000
@@ -127,9 +128,24 @@ def statx(path: str | os.PathLike[str]) -> FileStat:
 
     :raises OSError: it does not exist, or access is denied
     """
+    return _statx(path, _AT_STATX_DONT_SYNC)
+
+
+def statx_backing(path: str) -> FileStat:
+    """Return what the kernel knows of the file below a loop device, by its path.
+
+    The kernel names it without links.  A link that is there by now is something else, which
+    another machine may have made.
+
+    :raises OSError: it does not exist, or access is denied
+    """
+    return _statx(path, _AT_STATX_DONT_SYNC | _AT_SYMLINK_NOFOLLOW)
+
+
+def _statx(path: str | os.PathLike[str], flags: int) -> FileStat:
     buffer = ctypes.create_string_buffer(256)
     fields = _STATX_BASIC_STATS | _STATX_MNT_ID
-    if _LIBC.statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, fields, buffer):
+    if _LIBC.statx(_AT_FDCWD, os.fsencode(path), flags, fields, buffer):
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), f"{path}")
     mask, mode, inode = _MASK.unpack_from(buffer)
@@ -171,7 +187,7 @@ def list_loops_over(nodes: list[DeviceNode]) -> list[tuple[DeviceNode, DeviceNod
     found = []
     for loop, backing in list_loop_devices():
         with contextlib.suppress(OSError):
-            file = statx(backing)
+            file = statx_backing(backing)
             found += [(loop, node) for node in nodes if node.matches(file)]
     return found
 

@@ -270,7 +270,7 @@ def _list_kernel_uses() -> Iterator[Use]:
     paths += [("swap on", path) for path in _list_swaps()]
     for what, path in paths:
         with contextlib.suppress(OSError):
-            yield Use("", what, Path(path), device_nodes.statx(path))
+            yield Use("", what, Path(path), device_nodes.statx_backing(path))
 
 
 def _is_in(use: Use, mount: Mount) -> bool:

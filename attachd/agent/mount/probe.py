@@ -17,10 +17,10 @@ import errno
 import fcntl
 import mmap
 import os
-import struct
+from pathlib import Path
 import time
 
-from attachd import commands, exception
+from attachd import commands, confined, exception, loops
 from attachd.agent.mount import device_nodes
 
 Progress = Callable[[str], None]
@@ -34,10 +34,6 @@ _BLOCK = 2**12
 _ZEROS = bytes(_CHUNK)
 _READS = 8
 """Number of parallel reads: a network has a latency, and a disk a queue."""
-
-_LOOP_GET_STATUS64 = 0x4C05
-# struct loop_info64: device and inode of the file, lo_rdevice, offset, size limit, and others.
-_LOOP_INFO = struct.Struct("=QQQQQ 192x")
 
 
 @dataclass(frozen=True)
@@ -222,23 +218,29 @@ def _data_ranges(device: str, file: int) -> list[tuple[int, int]]:
 def _mapped(device: str, file: int) -> Iterator[int]:
     """Open what knows the holes of a device: the file below a loop device, else the device."""
     try:
-        info = fcntl.ioctl(file, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size))
-        on_device, inode, _rdevice, offset, limit = _LOOP_INFO.unpack(info)
-        sysfs_dir = device_nodes.stat_device(device).sysfs_dir
-        assert sysfs_dir is not None
-        backing = os.open(
-            device_nodes.read_line(sysfs_dir / "loop" / "backing_file"), os.O_RDONLY | os.O_CLOEXEC
-        )
+        backing = _open_backing(device, file)
     except OSError:
         yield file
         return
     try:
-        found = os.fstat(backing)
-        # Its path may be that of another file by now.
-        is_same = (found.st_dev, found.st_ino, 0, 0) == (on_device, inode, offset, limit)
-        yield backing if is_same else file
+        yield backing
     finally:
         os.close(backing)
+
+
+def _open_backing(device: str, file: int) -> int:
+    """Open the file below a loop device; raises OSError if there is none, or not by its name."""
+    backing = loops.get_backing(file)
+    sysfs_dir = device_nodes.stat_device(device).sysfs_dir
+    assert sysfs_dir is not None
+    path = Path(device_nodes.read_line(sysfs_dir / "loop" / "backing_file"))
+    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not backing.is_file(os.fstat(found)):
+            raise OSError(errno.ESTALE, "Another file has its name", f"{path}")
+        return confined.reopen(found, path, os.O_RDONLY)
+    finally:
+        os.close(found)
 
 
 def _read(file: int, page: mmap.mmap, offset: int, length: int) -> int:

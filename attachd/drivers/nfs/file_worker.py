@@ -21,6 +21,7 @@ import json
 import os
 from pathlib import Path
 import socket
+import stat
 import struct
 import sys
 from typing import Any, BinaryIO, Final
@@ -73,7 +74,8 @@ class ShareFiles:
 
     def clone(self, volume_id: str, size_gib: int, source_id: str) -> None:
         """Copy a file without links: hosts of others may write to it, unseen by this machine."""
-        if not self._files.path(volume_id).exists() and self._links_of(source_id):
+        present = self._files.tree.stat(self._files.path(volume_id)) is not None
+        if not present and self._links_of(source_id):
             raise exception.BackendError(
                 f"Volume {source_id} is attached, and hosts may write to it: detach it first.",
                 final=True,
@@ -97,7 +99,7 @@ class ShareFiles:
         """Remove the link of an attachment; refused if it is the last one and a host locks it."""
         path = self._files.link_path(volume_id, attachment_id)
         with sparse.map_os_errors(f"Volume {volume_id} could not be withdrawn"):
-            if self._links_of(volume_id) == {path} and _is_locked(path):
+            if self._links_of(volume_id) == {path} and self._is_locked(path):
                 raise exception.BackendError(
                     f"A host still has volume {volume_id} open, as its lock on the file shows: "
                     "close it, then detach again."
@@ -135,6 +137,13 @@ class ShareFiles:
 
     def _links_of(self, volume_id: str) -> set[Path]:
         return self._files.links(self._files.link_folder(volume_id))
+
+    def _is_locked(self, path: Path) -> bool:
+        status = self._files.tree.stat(path)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return False  # a host has put something else there
+        with self._files.opened(path, os.O_RDWR) as descriptor:
+            return _is_locked(descriptor)
 
 
 def main() -> None:
@@ -189,17 +198,17 @@ def _unreachable_errno(error: BaseException | None) -> int:
     return 0
 
 
-def _describe_use(file: Path) -> str:
+def _describe_use(file: Path, descriptor: int) -> str:
     """Return how a file of no volume is in use, as far as this machine knows; "" if it is not.
 
     The kernel has no leases for files of an NFS server, so that who has one open stays unknown.
     """
     if use := existing_files.describe_loop_devices(file.absolute()):
         return use
-    return "It is in use: a host has a lock on it." if _is_locked(file) else ""
+    return "It is in use: a host has a lock on it." if _is_locked(descriptor) else ""
 
 
-def _is_locked(path: Path) -> bool:
+def _is_locked(file: int) -> bool:
     """Return whether another process or host has a lock on a file, as QEMU has.
 
     The server knows the locks of all hosts, unless they or this machine mount with ``nolock``.
@@ -207,18 +216,12 @@ def _is_locked(path: Path) -> bool:
     Source: fcntl(2), F_OFD_GETLK; QEMU's block/file-posix.c, raw_apply_lock_bytes().
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        found: bytes = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
+        found: bytes = fcntl.fcntl(file, fcntl.F_OFD_GETLK, request)
     except OSError as error:
         if _unreachable_errno(error):
             raise
         return False  # a server without locks
-    finally:
-        os.close(descriptor)
     return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
 

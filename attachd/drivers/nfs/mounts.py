@@ -8,8 +8,12 @@ import contextlib
 from pathlib import Path
 import re
 
-from attachd import exception
+from oslo_log import log
+
+from attachd import exception, share_mounts
 from attachd.drivers import command, sparse
+
+LOG = log.getLogger(__name__)
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -25,20 +29,23 @@ def is_mounted(path: Path) -> bool:
 
 
 def mount(share: str, path: Path, options: str, timeout: float) -> None:
-    """Mount a share; its mount point is created.
+    """Mount a share, without devices, programs and links; its mount point is created.
 
     :raises BackendUnreachable: its server did not answer
     :raises BackendError: it could not be mounted
     """
     with sparse.map_os_errors(f"The mount point {path} cannot be made"):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    line = ["mount", "-t", "nfs", *(["-o", options] if options else []), share, f"{path}"]
-    result = command.run(line, timeout)
+    options = ",".join(filter(None, (options, share_mounts.OPTIONS)))
+    result = command.run(["mount", "-t", "nfs", "-o", options, share, f"{path}"], timeout)
     # Another process of this machine may have mounted it at the same time.
     if result.exit_code and not is_mounted(path):
         raise exception.BackendUnreachable(
             f"It could not be mounted at {path}: {result.stderr or result.exit_code}."
         )
+    with sparse.map_os_errors(f"The mount {path} cannot be restricted"):
+        if missing := share_mounts.restrict(path):
+            LOG.info("Mount %s: %s", path, missing)
 
 
 def unmount(path: Path, timeout: float, *options: str) -> bool:

@@ -98,6 +98,35 @@ class NfsTest(deployment.AgentCase):
         self.service.detach(attachment)
         self.assert_nothing_is_left(self.service, volume)
 
+    def test_host_follows_no_link_that_another_host_has_put_on_the_share(self):
+        attachment = self.service.attach(self.volume, self.a)
+        mounts = self.a.guest.run("grep /run/attachd/mnt/ /proc/self/mountinfo").decode()
+        for option in ("nosuid", "nodev", "noexec", "nosymfollow"):
+            self.assertIn(option, mounts.split(" - ", maxsplit=1)[0])
+        self.a.guest.write(0, bytes(range(256)) * 16)
+        (file,) = self.service.folder.glob(f"exports/{self.volume}/*")
+        aside = file.with_name("aside")
+        # The second host has the whole share, as each host has.
+        (share,) = (line.split()[4] for line in mounts.splitlines())
+        self.service.detach(self.service.attach(self.service.api.create_volume(), self.b))
+        folder = f"{share}/exports/{self.volume}"
+        self.b.guest.run(f"mv {folder}/{file.name} {folder}/aside")
+        self.b.guest.run(f"ln -s /etc/shadow {folder}/{file.name}")
+        shadow = self.a.guest.run("sha256sum /etc/shadow")
+        self.a.crash()
+        deployment.wait_for(lambda: "administrator of the storage" in self.a.log())
+        self.assertEqual(b"", self.a.guest.run("losetup --list --noheadings"))
+        self.assertEqual(shadow, self.a.guest.run("sha256sum /etc/shadow"))
+
+        self.b.guest.run(f"mv -T {folder}/aside {folder}/{file.name}")
+        self.assertFalse(aside.exists())
+        self.service.wait_for_device(attachment, self.a)
+        self.assertEqual(bytes(range(256)) * 16, self.a.guest.read(0, 4096))
+        self.b.guest.run(f"mv {folder}/{file.name} {folder}/aside")
+        self.b.guest.run(f"ln -s /etc/shadow {folder}/{file.name}")
+        self.service.detach(attachment)
+        self.assert_has_nothing(self.a)
+
     def written(self, file):
         """Return what a writer has written to the file of a volume."""
         with file.open("rb") as opened:

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loop devices over the files of storage daemons; used by volume_device.py.
 
-A device is found by the path of its file: /sys/block/loop*/loop/backing_file.
+A device is found by the path of its file: /sys/block/loop*/loop/backing_file.  remote_file.py
+makes devices over files of shares, where other machines may change the names.
 
 The devices are buffered.  With direct I/O over a FUSE file the loop driver of Linux 6.18 garbles
 writes of more than one page.  The price: the host caches what it has read, and may not see what
 another host writes to the same volume meanwhile.
 
-drivers/loop.py differs: it checks a fence before each step, in one process with the kernel, while
-the commands of this module outlive a killed process and keep its lock.
+drivers/loop.py differs: it checks a fence before each step, while the commands of this module
+outlive a killed process and keep its lock.
 """
 
 import contextlib
 import dataclasses
+import os
 from pathlib import Path
 import time
 
-from attachd import commands, exception
+from attachd import commands, confined, exception, loops
 from attachd.agent import block_device
 from attachd.agent.mount import device_nodes, open_handles
 
@@ -41,20 +43,47 @@ class LoopDevice:
 
 
 def list_over(image: Path) -> list[LoopDevice]:
-    """List the devices over a file, by the path under which it was opened."""
-    loops = device_nodes.list_loop_devices()
-    return [_describe(loop.path) for loop, backing in loops if backing == f"{image}"]
+    """List the devices over a file, by the path under which it was opened.
+
+    Also those over a file that has lost this name since, to another file or to none.
+    """
+    names = {f"{image}", f"{image}{loops.DELETED}"}
+    devices = device_nodes.list_loop_devices()
+    return [_describe(device.path) for device, backing in devices if backing in names]
 
 
 def attach(image: Path, *, writable: bool, lock: int) -> LoopDevice:
-    """Make a new device over a file.
+    """Make a new device over a file that only this host can replace; see attach_open()."""
+    flags = os.O_RDWR if writable else os.O_RDONLY
+    try:
+        found = os.open(image, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            file = confined.reopen(found, image, flags)
+        finally:
+            os.close(found)
+    except OSError as error:
+        raise exception.HostError(reason=f"{image} cannot be opened: {error}.") from error
+    try:
+        return attach_open(file, image, writable=writable, lock=lock)
+    finally:
+        os.close(file)
 
+
+def attach_open(file: int, image: Path, *, writable: bool, lock: int) -> LoopDevice:
+    """Make a new device over an open file.
+
+    :param file: its descriptor
+    :param image: the path under which it was opened
     :param lock: see commands.run()
     :raises HostError: there is none
     """
-    mode = () if writable else ("--read-only",)
-    line = ("losetup", "--find", "--show", *mode, str(image))
-    path = commands.run(*line, pass_fds=[lock]).strip()
+    try:
+        path = loops.configure(file, image)
+    except OSError as error:
+        raise exception.HostError(
+            reason=f"No loop device can be made over {image}: {error}. It needs Linux 5.8 or "
+            "later, and a free loop device."
+        ) from error
     if writable and block_device.is_read_only(path):
         # It was set read-only while it was over another file.
         commands.run("blockdev", "--setrw", path, pass_fds=[lock])
@@ -62,8 +91,11 @@ def attach(image: Path, *, writable: bool, lock: int) -> LoopDevice:
 
 
 def refresh(loop: LoopDevice) -> None:
-    """Let a device have the present size of its file."""
-    commands.run("losetup", "--set-capacity", loop.path)
+    """Let a device have the present size of its file; raises HostError."""
+    try:
+        loops.set_capacity(loop.path)
+    except OSError as error:
+        raise exception.HostError(reason=f"{loop.path} cannot be resized: {error}.") from error
 
 
 def detach(image: Path, *, lock: int) -> None:

@@ -102,7 +102,8 @@ class ExistingFilesTest(unittest.TestCase):
     def test_file_below_loop_device_is_refused(self):
         requirements.require_root(self)
         requirements.require_device(self, "/dev/loop-control")
-        device = loop.attach(self.disk, "ro")
+        with self.disk.open("rb") as file:
+            device = loop.attach(file.fileno(), self.disk, "ro")
         try:
             self.assert_not_managed(f"{device.path} is over it")
         finally:
@@ -113,7 +114,8 @@ class ExistingFilesTest(unittest.TestCase):
             self.assert_not_managed("cannot be detected")
 
     def test_file_without_rights_is_refused(self):
-        with mock.patch.object(os, "access", return_value=False):
+        denied = PermissionError(13, "Permission denied")
+        with mock.patch.object(self.volumes.tree, "open", side_effect=denied):
             self.assert_not_managed("may not read and write")
 
     def test_file_that_has_grown_is_refused(self):
@@ -124,7 +126,7 @@ class ExistingFilesTest(unittest.TestCase):
 
     def test_manage_interrupted_before_rename_leaves_file(self):
         with (
-            mock.patch("pathlib.Path.rename", side_effect=OSError(5, "I/O error")),
+            mock.patch.object(os, "rename", side_effect=OSError(5, "I/O error")),
             self.assertRaisesRegex(exception.BackendError, "I/O") as caught,
         ):
             self.files.manage(VOLUME, DISK)
@@ -135,7 +137,7 @@ class ExistingFilesTest(unittest.TestCase):
 
     def test_manage_with_unknown_result_is_not_final_and_is_repeated(self):
         with (
-            mock.patch.object(sparse, "sync_folder", side_effect=OSError(5, "I/O error")),
+            mock.patch.object(self.volumes.tree, "sync", side_effect=OSError(5, "I/O error")),
             self.assertRaisesRegex(exception.BackendError, "I/O") as caught,
         ):
             self.files.manage(VOLUME, DISK)

@@ -2,6 +2,7 @@
 """Sparse files of volumes: creation, privacy, growth and copies."""
 
 import os
+from pathlib import Path
 import stat
 import unittest
 from unittest import mock
@@ -62,14 +63,16 @@ class SparseFilesTest(unittest.TestCase):
         seen = []
         real = sparse.copying.copy
 
-        def copy(source, target):
-            seen.append((target.name, self.files.path(COPY.id).exists()))
-            target.write_bytes(b"left by a copy that was interrupted")
-            real(source, target)
+        def copy(reading, writing, *others):
+            name = Path(f"/proc/self/fd/{writing}").readlink().name
+            seen.append((name, self.files.path(COPY.id).exists(), os.fstat(writing).st_size))
+            real(reading, writing, *others)
 
+        part = self.files.folder / f".{COPY.id}.part"
+        part.write_bytes(b"left by a copy that was interrupted")
         with mock.patch.object(sparse.copying, "copy", copy):
             self.files.clone(COPY, VOLUME.id)
-        self.assertEqual([(f".{COPY.id}.part", False)], seen)
+        self.assertEqual([(f".{COPY.id}.part", False, 0)], seen)
         path = self.files.path(COPY.id)
         self.assertEqual(
             (2 * sparse.GIB, b"bytes"), (path.stat().st_size, path.open("rb").read(5))
@@ -104,7 +107,8 @@ class SparseFilesTest(unittest.TestCase):
         self.assertFalse(part.exists())
 
     def test_create_failure_without_file_is_final(self):
-        full = mock.patch.object(os, "open", side_effect=OSError(28, "No space left on device"))
+        error = OSError(28, "No space left on device")
+        full = mock.patch.object(self.files.tree, "open", side_effect=error)
         with full, self.assertRaisesRegex(exception.BackendError, "No space left") as caught:
             self.files.create(VOLUME)
         self.assertTrue(caught.exception.final)
@@ -145,7 +149,7 @@ class SparseFilesTest(unittest.TestCase):
         blocker = self.files.folder / "file"
         blocker.write_bytes(b"")
         with self.assertRaisesRegex(exception.BackendError, "file/inner"):
-            sparse.make_private_folder(blocker / "inner")
+            sparse.make_folder(blocker / "inner", 0o700)
 
     def test_stats_sum_provisioned_sizes(self):
         self.files.create(VOLUME)

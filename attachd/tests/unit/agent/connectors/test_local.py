@@ -41,6 +41,23 @@ class LocalTest(fixtures.TestWithFixtures):
         with self.assertRaisesRegex(exception.HostError, "does not exist on this host"):
             local.connect(self.info)
 
+    def test_connect_to_file_of_folder_follows_no_link(self):
+        folder = self.path.parent / "folder"
+        (folder / "exports").mkdir(parents=True)
+        file = folder / "exports" / "volume"
+        info = self.info | {"device_path": f"{file}", "folder": f"{folder}"}
+        with self.assertRaisesRegex(exception.HostError, "does not exist on this host"):
+            local.connect(info)
+        file.hardlink_to(self.path)
+        self.assertEqual(f"{file}", local.connect(info).path)
+        for target in (self.path, "/dev/null"):
+            file.unlink()
+            file.symlink_to(target)
+            with self.assertRaisesRegex(exception.HostError, "symbolic link.* administrator"):
+                local.connect(info)
+        with self.assertRaisesRegex(exception.HostError, "cannot be used"):
+            local.connect(info | {"device_path": f"{self.path}"})
+
     def test_connect_read_only_file_raises(self):
         with self.assertRaisesRegex(exception.HostError, "accepts writes"):
             local.connect(self.info | {"access_mode": "ro"})

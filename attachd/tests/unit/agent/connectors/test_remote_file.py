@@ -20,7 +20,7 @@ from attachd.agent import block_device
 from attachd.agent.connectors import remote_file
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import make_connector
-from attachd.tests.fixtures import processes, requirements
+from attachd.tests.fixtures import hostile_names, processes, requirements
 from attachd.tests.fixtures.user_space_devices import list_orphans, read_at, write_at
 
 MIB = 2**20
@@ -42,7 +42,9 @@ class PathTest(testtools.TestCase):
             self.assertRaises(exception.HostError, remote_file.file_path, info)
 
 
-class DeviceTest(testtools.TestCase):
+class DeviceCase(testtools.TestCase):
+    """A connector with a share, mounted where os-brick would mount it."""
+
     def setUp(self):
         super().setUp()
         requirements.require_root(self)
@@ -50,13 +52,12 @@ class DeviceTest(testtools.TestCase):
         requirements.require_device(self, "/dev/loop-control")
         self.folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         digest = hashlib.md5(SHARE.encode(), usedforsecurity=False).hexdigest()
-        mount_point = self.folder / "mnt" / digest
-        mount_point.mkdir(parents=True)
-        share = self.folder / "share"
-        share.mkdir()
-        processes.check_output(["mount", "--bind", f"{share}", f"{mount_point}"])
-        self.addCleanup(processes.check_output, ["umount", f"{mount_point}"])
-        self.file = share / "file"
+        self.mount_point = self.folder / "mnt" / digest
+        self.mount_point.mkdir(parents=True)
+        self.share = self.folder / "share"
+        self.share.mkdir()
+        hostile_names.bind(self, self.share, self.mount_point)
+        self.file = self.share / "file"
         self.file.write_bytes(bytes(MIB))
         self.connector = make_connector("kernel", self.folder / "host")
         self.info = {
@@ -74,6 +75,8 @@ class DeviceTest(testtools.TestCase):
     def disconnect(self, device=None, **options):
         self.connector.disconnect(self.info, OPTIONS, device, **options)
 
+
+class DeviceTest(DeviceCase):
     def test_device_is_the_file_until_it_is_disconnected(self):
         data = secrets.token_bytes(4096)
         device = self.connector.connect(self.info, OPTIONS)
@@ -130,3 +133,123 @@ class DeviceTest(testtools.TestCase):
     def test_connect_to_other_format_is_refused(self):
         self.info["format"] = "qcow2"
         self.assertRaises(exception.HostError, self.connector.connect, self.info, OPTIONS)
+
+
+class HostileShareTest(DeviceCase):
+    """Other hosts replace what has the name of the volume."""
+
+    def setUp(self):
+        super().setUp()
+        self.secret = self.folder / "secret"
+        self.secret.write_bytes(b"secret" + bytes(MIB - 6))
+        self.before = hostile_names.snapshot(self.folder / "secret")
+
+    def assert_refused(self, says):
+        """Check that the volume is not connected, and that nothing is left of it."""
+        devices = loop_files()
+        for info in (self.info, {**self.info, "access_mode": "ro"}):
+            error = self.assertRaises(exception.HostError, self.connector.connect, info, OPTIONS)
+            self.assertRegex(f"{error}", says)
+        self.assertEqual(devices, loop_files())
+        self.assertEqual([], list_orphans(self.folder / "host"))
+        self.assertEqual([], list((self.folder / "host").glob("devices/*")))
+        self.assertEqual(self.before, hostile_names.snapshot(self.secret))
+
+    def test_only_regular_files_are_connected(self):
+        for kind, make in hostile_names.KINDS.items():
+            self.file.unlink()
+            make(self.file, self.secret)
+            self.assert_refused("a regular file is expected.*administrator of the storage")
+            if kind == "directory":
+                self.file.rmdir()
+                self.file.touch()
+
+    def test_folder_that_is_a_link_or_a_mount_is_not_entered(self):
+        (self.folder / "outside").mkdir()
+        (self.folder / "outside" / "file").hardlink_to(self.secret)
+        self.before = hostile_names.snapshot(self.secret)
+        self.info["name"] = "exports/file"
+        (self.share / "exports").symlink_to(self.folder / "outside")
+        self.assert_refused("symbolic link is in the way")
+        (self.share / "exports").unlink()
+        (self.share / "exports").mkdir()
+        # Both are mounts of one directory: what is mounted later is on one of them alone.
+        hostile_names.bind(self, self.folder / "outside", self.mount_point / "exports")
+        self.assert_refused("Another file system is mounted")
+
+    def test_name_out_of_the_share_is_refused(self):
+        for name in (f"{self.secret}", "../../secret", "x/../../../secret"):
+            self.info["name"] = name
+            self.assert_refused("not in the share|outside")
+
+    def test_file_swapped_for_a_link_is_never_the_device(self):
+        """A host swaps names while another one connects."""
+        results = set()
+        with hostile_names.swapping(self.file, self.secret):
+            for _ in range(60):
+                try:
+                    device = self.connector.connect(self.info, OPTIONS)
+                except exception.HostError:
+                    results.add("refused")
+                    continue
+                results.add("connected")
+                self.assertEqual(bytes(6), read_at(device.path, 0, 6))
+                self.assertNotIn(f"{self.secret}", loop_files().values())
+                # The kernel has the name that the file has at that moment.
+                self.disconnect(force=True)
+                processes.run(["losetup", "--detach", device.path])
+        self.assertIn("connected", results)
+        self.assertEqual(self.before, hostile_names.snapshot(self.secret))
+
+    def test_file_replaced_while_connected_is_reported_and_device_stays_the_volume(self):
+        for replace in (
+            lambda: self.file.symlink_to(self.secret),
+            lambda: self.file.hardlink_to(self.secret),
+            lambda: self.file.write_bytes(bytes(4 * MIB)),
+            lambda: os.mkfifo(self.file),
+        ):
+            device = self.connector.connect(self.info, OPTIONS)
+            write_at(device.path, 0, b"own!" * 128)
+            # As another host renames it: the kernel of this one keeps the name.
+            (self.share / "aside").hardlink_to(self.file)
+            self.file.unlink()
+            replace()
+            for call in (
+                lambda: self.connector.connect(self.info, OPTIONS),
+                lambda found=device: self.connector.extend(self.info, OPTIONS, found),
+            ):
+                error = self.assertRaises(exception.HostError, call)
+                self.assertIn("administrator of the storage", f"{error}")
+            self.assertTrue(self.connector.is_present(self.info, device))
+            write_at(device.path, 512, b"more" * 128)
+            self.disconnect(device)
+            self.assertEqual([], self.connector.find_device_paths(self.info))
+            self.assertEqual(b"own!" * 128 + b"more" * 128, read_at(self.share / "aside", 0, 1024))
+            self.file.unlink()
+            (self.share / "aside").rename(self.file)
+
+    def test_file_removed_while_connected_leaves_device_that_is_found_and_removed(self):
+        device = self.connector.connect(self.info, OPTIONS)
+        self.file.unlink()
+        self.assertEqual([device.path], self.connector.find_device_paths(self.info))
+        self.disconnect(device)
+        self.assertNotIn(device.path, loop_files())
+
+    def test_share_is_restricted_to_plain_files(self):
+        (self.share / "link").symlink_to("file")
+        self.connector.connect(self.info, OPTIONS)
+        self.assertRaises(OSError, (self.mount_point / "link").read_bytes)
+
+    def test_mount_options_are_added_to_those_of_the_connection(self):
+        for given, expected in (
+            ("-o vers=4.2", "-o vers=4.2 -o nosuid,nodev,noexec"),
+            (None, "-o nosuid,nodev,noexec"),
+        ):
+            info = remote_file.with_mount_options({**self.info, "options": given})
+            self.assertEqual(expected, info["options"])
+
+
+def loop_files():
+    """Return the files of all loop devices of test directories, by device."""
+    found = Path("/sys/block").glob("loop*/loop/backing_file")
+    return {f"/dev/{path.parts[3]}": path.read_text().strip() for path in found}

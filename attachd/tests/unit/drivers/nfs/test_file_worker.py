@@ -9,7 +9,7 @@ import sys
 import unittest
 from unittest import mock
 
-from attachd import exception
+from attachd import confined, exception
 from attachd.drivers import loop
 from attachd.drivers.nfs import file_worker
 from attachd.tests.fixtures import lifetime
@@ -136,7 +136,7 @@ class ErrorsTest(Case):
     def test_error_of_share_that_is_away_shows_it(self):
         for number in (errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EHOSTUNREACH):
             error = OSError(number, os.strerror(number))
-            for target in ("scandir", "statvfs"):
+            for target in ("listdir", "statvfs"):
                 with mock.patch.object(os, target, side_effect=error):
                     self.assertEqual(number, self.call("stats")["unreachable"])
 
@@ -150,7 +150,8 @@ class ErrorsTest(Case):
         self.assertEqual((errno.ESTALE, False), (answer["unreachable"], answer["final"]))
 
     def test_error_of_full_share_is_not_that_of_one_away(self):
-        with mock.patch.object(os, "open", side_effect=OSError(errno.ENOSPC, "full")):
+        full = OSError(errno.ENOSPC, "full")
+        with mock.patch.object(confined.ConfinedDirectory, "open", side_effect=full):
             answer = self.call("create", COPY_ID, 1)
         self.assertEqual((0, True), (answer["unreachable"], answer["final"]))
         self.assertIn("full", answer["error"])

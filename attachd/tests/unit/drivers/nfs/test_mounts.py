@@ -4,7 +4,7 @@
 import unittest
 from unittest import mock
 
-from attachd import commands, exception
+from attachd import commands, exception, share_mounts
 from attachd.drivers import command
 from attachd.drivers.nfs import mounts
 from attachd.tests.fixtures import lifetime
@@ -21,6 +21,9 @@ class MountsTest(unittest.TestCase):
         self.table.write_text("")
         self.enterContext(mock.patch.object(mounts, "_MOUNTS", self.table))
         self.run_tool = self.enterContext(mock.patch.object(command, "run"))
+        self.restrict = self.enterContext(
+            mock.patch.object(share_mounts, "restrict", return_value="")
+        )
         self.answer(0)
 
     def answer(self, exit_code, stderr=""):
@@ -40,8 +43,22 @@ class MountsTest(unittest.TestCase):
     def test_mount_makes_mount_point_and_passes_options(self):
         mounts.mount(SHARE, self.path, "soft,retry=0", 7.0)
         self.assertEqual(0o700, self.path.stat().st_mode & 0o777)
-        line = ["mount", "-t", "nfs", "-o", "soft,retry=0", SHARE, f"{self.path}"]
+        line = [
+            "mount",
+            "-t",
+            "nfs",
+            "-o",
+            "soft,retry=0,nosuid,nodev,noexec",
+            SHARE,
+            f"{self.path}",
+        ]
         self.run_tool.assert_called_once_with(line, 7.0)
+        self.restrict.assert_called_once_with(self.path)
+
+    def test_mount_that_cannot_be_restricted_raises(self):
+        self.restrict.side_effect = PermissionError(1, "Operation not permitted")
+        with self.assertRaisesRegex(exception.BackendError, "cannot be restricted: .*permitted"):
+            mounts.mount(SHARE, self.path, "", 7.0)
 
     def test_mount_that_fails_raises_reason(self):
         self.answer(32, "mount.nfs: access denied by server")

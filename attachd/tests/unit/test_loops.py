@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices over open files; unit/drivers/test_loop.py has the rest."""
+
+import os
+from pathlib import Path
+import unittest
+
+from attachd import loops
+from attachd.drivers import loop
+from attachd.tests.fixtures import lifetime, requirements
+
+SIZE = 2**20
+
+
+class LoopsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        requirements.require_root(self)
+        requirements.require_device(self, "/dev/loop-control")
+        self.file = lifetime.temp_dir(self) / "file"
+        self.file.write_bytes(b"own" + bytes(SIZE - 3))
+        self.addCleanup(loop.detach, self.file)
+
+    def configured(self, flags=os.O_RDWR):
+        file = os.open(self.file, flags)
+        try:
+            return loops.configure(file, self.file)
+        finally:
+            os.close(file)
+
+    def test_device_is_over_the_file_that_was_open_though_it_has_lost_its_name(self):
+        file = os.open(self.file, os.O_RDWR)
+        self.addCleanup(os.close, file)
+        self.file.unlink()
+        self.file.symlink_to("/etc/hostname")
+        path = loops.configure(file, self.file)
+        device = os.open(path, os.O_RDONLY)
+        self.addCleanup(os.close, device)
+        self.assertEqual(b"own", os.read(device, 3))
+        self.assertTrue(loops.get_backing(device).is_file(os.fstat(file)))
+        self.assertFalse(loops.get_backing(device).is_file(Path("/etc/hostname").stat()))
+        self.file.unlink()
+
+    def test_get_backing_of_plain_file_raises(self):
+        with self.file.open("rb") as file, self.assertRaises(OSError):
+            loops.get_backing(file.fileno())
+
+    def test_device_has_new_size_of_file_after_set_capacity(self):
+        path = self.configured()
+        os.truncate(self.file, 2 * SIZE)
+        loops.set_capacity(path)
+        with Path(path).open("rb") as device:
+            self.assertEqual(2 * SIZE, device.seek(0, os.SEEK_END))
+
+    def test_check_that_raises_keeps_device_from_being_made(self):
+        def refuse():
+            raise InterruptedError("no")
+
+        with self.file.open("rb") as file, self.assertRaises(InterruptedError):
+            loops.configure(file.fileno(), self.file, refuse)
+        self.assertEqual([], loop.find(self.file))
