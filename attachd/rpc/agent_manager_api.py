@@ -24,6 +24,7 @@ import oslo_messaging as messaging
 
 from attachd import context, exception
 from attachd.rpc import agent_transport
+from attachd.rpc.path_check import PathCut
 
 VERSION = "2.4"
 
@@ -210,6 +211,10 @@ def _call(
 def _map_errors() -> Iterator[None]:
     try:
         yield
+    except PathCut as error:
+        raise exception.Unavailable(
+            reason=f"The message queue has no way to managers: {error}. The agent will retry."
+        ) from error
     except (
         messaging.MessagingTimeout,
         messaging.MessageUndeliverable,

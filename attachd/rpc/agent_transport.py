@@ -4,8 +4,9 @@
 Each host has an account of the message queue, and may have been taken over.  So nothing that
 commands the service, or answers it, is in this virtual host:
 
-* Managers listen there on one topic, the registry, at an exchange that no account can delete.
-  They check the key of the host in each call, and answer only into a queue of this host.
+* Managers read a queue for the calls of each host (rpc/host_queues.py), and a common one, the
+  registry, of hosts that have none yet.  They check the key of the host in each call, and answer
+  only into a queue of this host.
 * Each host has an exchange and queues of its own name.  The API and managers only cast to it, so
   that they have no reply queue there, and an agent answers no call.
 """
@@ -13,18 +14,20 @@ commands the service, or answers it, is in this virtual host:
 from collections import deque
 from collections.abc import Callable
 import functools
-import re
 import threading
 from typing import Any, Final
 import uuid
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
+from oslo_messaging.rpc import dispatcher as rpc_dispatcher
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.rpc import path_check, received, transport
+from attachd.context import RequestContext
+from attachd.rpc import admission, host_queues, path_check, received, transport
 from attachd.rpc.fair_dispatch import FairServer
+from attachd.rpc.host_queues import HostQueues, host_topic
 
 LOG = logging.getLogger(__name__)
 
@@ -47,21 +50,46 @@ class CastDispatcher(transport.Dispatcher):
 
 
 class RegistryDispatcher(transport.Dispatcher):
-    """Dispatch calls of agents, and answer only into a reply queue of the calling host."""
+    """Dispatch calls of agents, and answer each host in a thread of its own.
+
+    :param drops: counts calls that were not executed
+    """
+
+    def __init__(
+        self,
+        endpoint: Any,
+        caller_timeout: float | None = None,
+        probes: path_check.ProbeLog | None = None,
+        drops: admission.DropLog | None = None,
+    ) -> None:
+        super().__init__(endpoint, caller_timeout, probes)
+        self._drops = drops or admission.DropLog()
+        self._answers = Answers(self._drops)
 
     def dispatch(self, incoming: Any) -> Any:
-        """Dispatch a message and return the answer; exceptions of the endpoint propagate."""
-        # Any other type is of a caller in this process.
-        is_remote = isinstance(incoming.reply_q, str | int | float | list | dict)
-        if is_remote and not _is_reply_queue(incoming.reply_q, incoming.message.get("args")):
-            _drop(incoming, "its reply queue is not one of its host")
+        """Dispatch a message and return the answer; each error is an answer."""
+        share = getattr(incoming, "share", None)
+        if share is None or incoming.reply_q is None:
+            return super().dispatch(incoming)  # of a caller in this process, or a probe
+        timeout = incoming.sender_timeout
+        if timeout is not None and incoming.stopwatch.elapsed() > timeout:
+            self._drops.record(share, "expired")
+            incoming.reply = transport.discard_reply
             return None
-        # No agent asks for heartbeats, and oslo.messaging never ends those for an unknown method.
-        incoming.client_timeout = None
-        if is_remote:
-            host = str(incoming.message["args"]["host"])
-            incoming.reply = functools.partial(_answers.send, host, incoming.reply)
-        return super().dispatch(incoming)
+        host = str(incoming.message["args"]["host"])
+        incoming.reply = functools.partial(self._answers.send, host, share, incoming.reply)
+        try:
+            return super().dispatch(incoming)
+        except rpc_dispatcher.ExpectedException:
+            raise
+        except rpc_dispatcher.UnsupportedVersion:
+            self._drops.record(share, "version")
+            raise rpc_dispatcher.ExpectedException from None
+        except Exception:
+            # oslo.messaging would log a traceback for each of them.
+            if self._drops.record(share, "error"):
+                LOG.exception("Host %s: a call of its agent failed", host)
+            raise rpc_dispatcher.ExpectedException from None
 
 
 _PROVED: Final = (exception.AttachmentNotFound, exception.InvalidTransition)
@@ -75,6 +103,8 @@ class Answers:
     oslo.messaging repeats such an answer without a limit.  So it occupies one thread for this
     host, and none of the server.  Callers that have not proved to be a host share one thread:
     they may name any host, and reply queues that are missing, for which oslo.messaging waits.
+
+    :param drops: counts answers that were not sent
     """
 
     MAX_HOSTS: Final = 256
@@ -83,28 +113,36 @@ class Answers:
     MAX_WAITING: Final = 64
     """How many answers wait for one host."""
 
-    def __init__(self) -> None:
+    def __init__(self, drops: admission.DropLog) -> None:
         self._lock = threading.Lock()
+        self._drops = drops
         self._waiting: dict[str, deque[Callable[[], object]]] = {}
 
     def send(
-        self, host: str, send: Callable[..., object], reply: Any = None, failure: Any = None
+        self,
+        host: str,
+        share: str,
+        send: Callable[..., object],
+        reply: Any = None,
+        failure: Any = None,
     ) -> None:
         """Send an answer soon, or drop it if earlier ones are stuck.
 
+        :param share: the host whose queue had the call; STRANGERS: the common queue
         :param send: takes the last two arguments
         :param reply: the result
         :param failure: of sys.exc_info(); None: the call has succeeded
         """
-        if failure is not None and not isinstance(failure[1], _PROVED):
-            host = ""
+        is_proved = share != admission.STRANGERS or failure is None
+        if not is_proved and not isinstance(failure[1], _PROVED):
+            host = admission.STRANGERS
         with self._lock:
             is_new = host not in self._waiting
             if is_new and len(self._waiting) < self.MAX_HOSTS:
                 self._waiting[host] = deque()
             waiting = self._waiting.get(host)
             if waiting is None or len(waiting) >= self.MAX_WAITING:
-                LOG.warning("Host %s: an answer to its agent is dropped: too many wait", host)
+                self._drops.record(host, "answer")
                 return
             waiting.append(functools.partial(send, reply, failure))
         if is_new:
@@ -114,8 +152,9 @@ class Answers:
         while answer := self._next(host):
             try:
                 answer()
-            except Exception:
-                LOG.exception("Host %s: an answer to its agent could not be sent", host)
+            except Exception as error:  # noqa: BLE001  the next one may be sent
+                if self._drops.record(host, "answer"):
+                    LOG.warning("Host %s: an answer could not be sent: %s", host, error)
 
     def _next(self, host: str) -> Callable[[], object] | None:
         with self._lock:
@@ -125,28 +164,9 @@ class Answers:
             return None
 
 
-_answers = Answers()
-
-
 def _drop(incoming: Any, reason: str) -> None:
     LOG.warning("%s is dropped: %s", incoming.message.get("method"), reason)
     incoming.reply = transport.discard_reply
-
-
-def _is_reply_queue(name: Any, arguments: Any) -> bool:
-    host = arguments.get("host") if isinstance(arguments, dict) else None
-    pattern = rf"{re.escape(_reply_prefix(host))}[0-9a-f]{{32}}"
-    known = isinstance(host, str) and isinstance(name, str)
-    return known and re.fullmatch(pattern, name) is not None
-
-
-def _reply_prefix(host: Any) -> str:
-    return f"reply_{host}_"
-
-
-def host_topic(host: str) -> str:
-    """Return the topic of a host, which is also the name of its exchange."""
-    return f"{CONF.agent.topic}.{host}"
 
 
 def get_host_client(host: str, version: str) -> transport.Client:
@@ -161,24 +181,77 @@ def _make_host_client(topic: str, version: str) -> transport.Client:
     return _make_client(messaging.Target(exchange=topic, topic=topic, version=version), None)
 
 
-def get_registry_client(host: str, timeout: float, version: str) -> transport.Client:
+class RegistryClient:
+    """The client of the agent of a host for the calls of managers.
+
+    A call takes the queue of the host.  A binding that is missing is made; if that is not
+    possible, such as because no manager knows the host yet, a call takes the common queue, if the
+    account has the right.
+
+    :param own: a client that sends to the exchange of the host
+    :param common: one that sends to the common queue; None: without a broker there is no other one
+    """
+
+    def __init__(self, host: str, own: transport.Client, common: transport.Client | None) -> None:
+        self._host = host
+        self._own = own
+        self._common = common
+
+    def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
+        """Call a method and return its answer; raises as transport.Client.call().
+
+        :raises PathCut: neither the queue of the host nor the common one takes messages
+        """
+        send = functools.partial(_call_on_path, context, method, arguments)
+        if self._common is None:
+            return self._own.call(context, method, **arguments)
+        try:
+            return send(self._own)
+        except path_check.PathCut:
+            LOG.debug("Host %s: binding the queue of its calls", self._host)
+        try:
+            connection_of = transport.get_agent_transport()._driver._get_connection  # noqa: SLF001
+            host_queues.bind(connection_of, self._host)
+            return send(self._own)
+        except path_check.PathCut as error:
+            cut = error
+        try:
+            return send(self._common)
+        except (path_check.PathCut, messaging.MessageDeliveryFailure):
+            raise cut from None
+
+
+def _call_on_path(
+    context: RequestContext, method: str, arguments: dict[str, Any], client: transport.Client
+) -> Any:
+    with path_check.path_errors():
+        return client.call(context, method, **arguments)
+
+
+def get_registry_client(host: str, timeout: float, version: str) -> RegistryClient:
     """Return this process's client for the calls of the agent of a host.
 
     :param timeout: seconds to wait for an answer
     :param version: of the contract, as in agent_manager_api
     """
-    return transport.cached(
+    made: RegistryClient = transport.cached(
         _make_registry_client, host, CONF.agent.manager_topic, timeout, version
     )
+    return made
 
 
-def _make_registry_client(host: str, topic: str, timeout: float, version: str) -> transport.Client:
+def _make_registry_client(host: str, topic: str, timeout: float, version: str) -> RegistryClient:
     # Not random as by default: the account of a host may have only queues of its own name.
     # No option sets the name; pinned by tests/unit/rpc/test_agent_transport.py.
     driver: Any = transport.get_agent_transport()._driver  # noqa: SLF001
-    setattr(driver, _NAMER, lambda: f"{_reply_prefix(host)}{uuid.uuid4().hex}")
+    prefix = admission.reply_prefix(host)
+    setattr(driver, _NAMER, lambda: f"{prefix}{uuid.uuid4().hex}")
     target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=topic, version=version)
-    return _make_client(target, timeout)
+    common = _make_client(target, timeout)
+    if not transport.is_broker_used(transport.agent_transport_url()):
+        return RegistryClient(host, common, None)
+    own = target(exchange=host_topic(host), topic=host_queues.queue_name(host))
+    return RegistryClient(host, _make_client(own, timeout), common)
 
 
 def _make_client(target: messaging.Target, timeout: float | None) -> transport.Client:
@@ -203,51 +276,24 @@ def get_host_server(endpoint: Any, host: str) -> Any:
     return FairServer(transport.get_agent_transport(), target, CastDispatcher(endpoint))
 
 
-class LimitedServer(FairServer):
-    """An RPC server that takes a limited number of messages from the broker at a time.
-
-    oslo.messaging acknowledges all messages that wait, and keeps them in memory.  Hosts could send
-    more of them than the server processes.  The limits of queues apply to what the broker keeps.
-    """
-
-    MAX_PENDING: Final = 64
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._pending = threading.Semaphore(self.MAX_PENDING)
-
-    def _on_incoming(self, incoming: Any) -> None:
-        self._pending.acquire()
-        try:
-            super()._on_incoming(incoming)
-        except Exception:
-            # Else the listener would pause for a second.
-            self._pending.release()
-            LOG.exception("A message is dropped")
-
-    def _process_incoming(self, incoming: Any) -> None:
-        try:
-            super()._process_incoming(incoming)
-        finally:
-            self._pending.release()
-
-
-def get_registry_server(endpoint: Any, caller_timeout: float) -> Any:
+def get_registry_server(endpoint: Any, caller_timeout: float, queues: HostQueues) -> Any:
     """Return the server for agents in a manager, not yet started: see transport.get_server().
 
     No agent calls one of the managers by name, so they use the name of their machine: a name of
     its own would leave a queue behind for each process that ends.
 
     :param caller_timeout: seconds that agents wait for an answer
+    :param queues: the hosts whose queues it reads, beside the common queue
     """
     target = messaging.Target(
         exchange=received.REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic, server=CONF.host
     )
     connection, probes = transport.get_agent_transport(), path_check.ProbeLog()
-    dispatcher = RegistryDispatcher(endpoint, caller_timeout, probes)
+    dispatcher = RegistryDispatcher(endpoint, caller_timeout, probes, queues.drops)
+    reader = admission.Reader(endpoint)
 
-    def make() -> LimitedServer:
-        return LimitedServer(connection, target, dispatcher)
+    def make() -> host_queues.CallServer:
+        return host_queues.CallServer(connection, target, dispatcher, reader, queues)
 
     if not transport.is_broker_used(transport.agent_transport_url()):
         return make()

@@ -122,10 +122,18 @@ class FairExecutor:
     :param name: of the server, for metrics and reports
     :param max_workers: how many volumes, and calls without one, are worked on at the same time
     :param per_volume: how many calls for one volume have a thread at the same time
+    :param place_of: takes a message and returns its share of the threads, and its volume
     """
 
-    def __init__(self, name: str, max_workers: int, per_volume: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        max_workers: int,
+        per_volume: int = 1,
+        place_of: Callable[[Any], tuple[str, str]] | None = None,
+    ) -> None:
         self._name = name
+        self._place_of = place_of or place_of_message
         self._max_threads = max_workers * per_volume
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
@@ -141,9 +149,7 @@ class FairExecutor:
 
         :raises RuntimeError: the executor was shut down
         """
-        message = incoming[0]
-        content = message.ctxt, message.message
-        call = _Call(process, incoming, share_of(*content), volume_of(*content), time.monotonic())
+        call = _Call(process, incoming, *self._place_of(incoming[0]), time.monotonic())
         with self._mutex:
             if self._stopping:
                 raise RuntimeError("The server has stopped.")
@@ -234,6 +240,12 @@ def queue_lengths() -> list[tuple[str, int, int]]:
     return sorted(executor.describe() for executor in list(_executors))
 
 
+def place_of_message(message: Any) -> tuple[str, str]:
+    """Return the share of the threads that a message uses, and the volume that it is about."""
+    content = message.ctxt, message.message
+    return share_of(*content), volume_of(*content)
+
+
 def share_of(context: Mapping[str, Any], message: Mapping[str, Any]) -> str:
     """Return whose share of the threads a message uses.
 
@@ -271,8 +283,15 @@ class FairServer(RPCServer):
         super().__init__(transport, target, dispatcher)
         # Pinned by tests/unit/rpc/test_fair_dispatch.py.
         self._executor_cls = functools.partial(
-            FairExecutor, target.server or target.topic, per_volume=per_volume
+            FairExecutor,
+            target.server or target.topic,
+            per_volume=per_volume,
+            place_of=self._place_of,
         )
+
+    def _place_of(self, message: Any) -> tuple[str, str]:
+        """Return the share of the threads that a message uses, and its volume."""
+        return place_of_message(message)
 
     def _create_listener(self) -> Any:
         """Return a listener that leaves the messages that arrive after its end to other servers.

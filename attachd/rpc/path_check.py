@@ -75,12 +75,13 @@ def send_probe(rpc_transport: Any, target: messaging.Target, **arguments: Any) -
         retry=RETRIES,
         transport_options=messaging.TransportOptions(at_least_once=True),
     )
-    with _path_errors():
+    with path_errors():
         client.cast({}, METHOD, **arguments)
 
 
 @contextlib.contextmanager
-def _path_errors() -> Iterator[None]:
+def path_errors() -> Iterator[None]:
+    """Raise PathCut for what is missing in the message queue, else MessageDeliveryFailure."""
     try:
         yield
     except messaging.MessageUndeliverable as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of what this process accepts from the message queue.
+"""Limits of what this process accepts from the message queue; admission.py has those of agents.
 
 The account of a host that has been taken over may send any bytes.  kombu decompresses a body
 without a limit, by each method that it knows, before any key is checked: some hundred bytes would
@@ -7,7 +7,7 @@ take all memory.  So only JSON is accepted, of limited size, also after decompre
 """
 
 import bz2
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 import zlib
 
@@ -17,9 +17,6 @@ from kombu.transport import pyamqp
 
 MAX_SIZE: Final = 2**24
 """Bytes of a message, before and after decompression; RabbitMQ 4 itself accepts no more."""
-
-MAX_REPORT_SIZE: Final = 2**21
-"""The same for messages to the server for agents."""
 
 REGISTRY_EXCHANGE: Final = "amq.topic"
 """Of the server for agents.  Exists in each virtual host; RabbitMQ refuses to delete it."""
@@ -42,7 +39,7 @@ class Message(pyamqp.Message):
             # kombu does not decompress a message that has errors already.
             self.errors = [(Refused, Refused(reason), None)]
         super().__init__(msg, channel, **kwargs)  # type: ignore[no-untyped-call]
-        if not self.errors and (reason := _size_reason(self.body, self.delivery_info)):
+        if not self.errors and (reason := _size_reason(self.body)):
             self.errors = [(Refused, Refused(reason), None)]
 
     def decode(self) -> Any:
@@ -65,16 +62,12 @@ def _find_reason(msg: Any) -> str:
     """Return why a message is not accepted; "" if it is."""
     if msg.properties.get("content_type") != _JSON:
         return "its content type is not JSON"
-    return _size_reason(msg.body, msg.delivery_info)
+    return _size_reason(msg.body)
 
 
-def _size_reason(body: bytes, delivery: Mapping[str, Any]) -> str:
-    """Return why a body is not accepted; "" if it is.
-
-    Its JSON takes many times more memory than the body.
-    """
-    limit = MAX_REPORT_SIZE if delivery.get("exchange") == REGISTRY_EXCHANGE else MAX_SIZE
-    return f"it has more than {limit} bytes" if len(body) > limit else ""
+def _size_reason(body: bytes) -> str:
+    """Return why a body is not accepted; "" if it is."""
+    return f"it has more than {MAX_SIZE} bytes" if len(body) > MAX_SIZE else ""
 
 
 def limit() -> None:

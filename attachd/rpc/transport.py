@@ -474,9 +474,9 @@ def _call(function: Callable[..., R], *arguments: Any) -> R:
     return function(*arguments)
 
 
-def cached(make: Callable[..., Client], *arguments: Any) -> Client:
+def cached(make: Callable[..., R], *arguments: Any) -> R:
     """Return the client that this process made before, or make it."""
-    made: Client = _state.cached(make, *arguments)
+    made: R = _state.cached(make, *arguments)
     return made
 
 

@@ -153,6 +153,11 @@ PATHS_RESTORED: Final = _counter(
     "Times that a server declared its exchange, queues and bindings again.",
     ("server",),
 )
+AGENT_MESSAGES_DROPPED: Final = _counter(
+    "attachd_agent_messages_dropped_total",
+    "Messages to the server for agents that no agent sends, by what was wrong.",
+    ("reason",),
+)
 LOST_AGENTS: Final = _counter(
     "attachd_lost_agents_total",
     "Hosts whose agents were lost, by what was done: mark, fence or withheld.",

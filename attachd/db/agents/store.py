@@ -82,6 +82,12 @@ def list_all() -> list[Row]:
     return [_to_row(row) for row in session.fetch_all(sa.select(_AGENTS).order_by(_AGENTS.c.host))]
 
 
+@retried
+def list_hosts() -> list[str]:
+    """Return the names of all hosts."""
+    return [row["host"] for row in session.fetch_all(sa.select(_AGENTS.c.host))]
+
+
 def _to_row(row: Row) -> Row:
     known = {name: value for name, value in row.items() if name != "key_digest"}
     return {**known, "alive": _is_alive(known["seen_at"])}

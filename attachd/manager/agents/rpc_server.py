@@ -18,7 +18,9 @@ from attachd.db import host_fences
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.manager.agents import desired_state, report_schema
+from attachd.periodics import PeriodicThread
 from attachd.rpc import agent_manager_api, agent_transport
+from attachd.rpc.host_queues import HostQueues
 from attachd.rpc.transport import expected_errors
 
 LOG = log.getLogger(__name__)
@@ -31,14 +33,22 @@ _OF_LEASES: Final = frozenset({"stops_writers", "lease"})
 POOL_SIZE = 4
 """How many agents one process answers at the same time, each with few rows."""
 
+NEW_HOSTS_INTERVAL: Final = 5.0
+"""Seconds between two reads of the names of all hosts, each of which has a queue."""
+
 
 class AgentRpcServer:
     """The RPC server for agents in one process; all managers share the calls."""
 
     def __init__(self) -> None:
+        self._queues = HostQueues()
         self._server = agent_transport.get_registry_server(
-            AgentEndpoint(), agent_manager_api.TIMEOUT
+            AgentEndpoint(), agent_manager_api.TIMEOUT, self._queues
         )
+        self._new_hosts = PeriodicThread(
+            "agent-queues", self._serve_hosts, lambda: NEW_HOSTS_INTERVAL, self._log_failure
+        )
+        self._is_failing = False
         self._serving = False
         self._stopped = False
         self._lock = threading.Lock()
@@ -48,6 +58,17 @@ class AgentRpcServer:
     def start(self) -> None:
         """Begin to answer, now or as soon as the message queue does."""
         self._thread.start()
+        self._new_hosts.start()
+
+    def _serve_hosts(self) -> None:
+        self._queues.drops.flush()
+        self._queues.serve(agents.list_hosts())
+        self._is_failing = False
+
+    def _log_failure(self, error: Exception) -> None:
+        if not self._is_failing:
+            LOG.warning("The names of hosts cannot be read, trying again: %s", error)
+        self._is_failing = True
 
     def _serve(self) -> None:
         self._server.start(override_pool_size=POOL_SIZE)
@@ -58,6 +79,7 @@ class AgentRpcServer:
 
     def stop(self) -> None:
         """Accept no more calls, and finish those that were accepted."""
+        self._new_hosts.stop()
         with self._lock:
             self._stopped = True
         if self._serving:
@@ -76,8 +98,8 @@ class AgentEndpoint:
     ) -> list[agent_manager_api.DesiredState]:
         """See agent_manager_api.report()."""
         report_schema.check_credentials(host, key)
+        _check_or_register(host, key, report)
         report_schema.check_report(report)
-        _check_or_register(host, key)
         desired, lease = desired_state.list_desired(host)
         stops_writers = report.get("stops_writers", False)
         lease = lease if stops_writers else None
@@ -155,18 +177,18 @@ class AgentEndpoint:
 
 
 def _check(host: str, key: str, **values: object) -> None:
-    """Check the form of a call, and that it comes from the agent of the host.
+    """Check that a call comes from the agent of the host, and then its form.
 
-    :raises InvalidInput: a value has a wrong form
     :raises Forbidden: another agent has the key of the host
     :raises AgentNotFound: the host is not registered
+    :raises InvalidInput: a value has a wrong form
     """
     report_schema.check_credentials(host, key)
-    report_schema.check_values(**values)
     agents.check_key(host, key)
+    report_schema.check_values(**values)
 
 
-def _check_or_register(host: str, key: str) -> None:
+def _check_or_register(host: str, key: str, report: agent_manager_api.Report) -> None:
     """Check that the caller is the agent of a host, or register the first caller as its agent.
 
     A host that has attachments is not registered by a caller: their secrets are for the agent that
@@ -182,6 +204,7 @@ def _check_or_register(host: str, key: str) -> None:
                 f"No agent of host {host} is known, and {refusal}. An administrator makes it "
                 f"known, with its key: attachd-manage agent add {host}"
             ) from None
+        report_schema.check_report(report)
         if agents.create(host, key):
             LOG.info("Host %s: registered a new agent", host)
         agents.check_key(host, key)  # another caller may have registered first

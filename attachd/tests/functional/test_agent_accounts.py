@@ -14,7 +14,13 @@ import oslo_messaging as messaging
 
 from attachd import context, service
 from attachd.conf import CONF
-from attachd.rpc import agent_api, agent_manager_api, agent_transport, transport
+from attachd.rpc import (
+    agent_api,
+    agent_manager_api,
+    agent_transport,
+    host_queues,
+    transport,
+)
 from attachd.rpc.transport import expected_errors
 from attachd.tests.fixtures import (
     agent_deployment,
@@ -35,6 +41,8 @@ HEX = "0123456789abcdef" * 2
 OWN = f"attachd-agent.{HOST}"
 OTHER = f"attachd-agent.{OTHER_HOST}"
 REGISTRY = "attachd-agent-manager"
+CALLS = f"attachd-agent-manager-calls.{HOST}"
+OTHER_CALLS = f"attachd-agent-manager-calls.{OTHER_HOST}"
 
 
 class Registry:
@@ -61,8 +69,8 @@ class Listener:
         self.seen.append(attachment_id)
 
 
-def add_account(test, vhost):
-    """Add the account of HOST to a virtual host, by the commands of the guide; return its name."""
+def add_account(test, vhost, host=HOST):
+    """Add the account of a host, by the commands of the guide, and return its name."""
     if not GUIDE.is_file():
         test.skipTest(f"The guide is not here: {GUIDE}")
     control = requirements.require_tool(test, "rabbitmqctl")
@@ -73,7 +81,7 @@ def add_account(test, vhost):
     script = script.replace("SECRET", PASSWORD).replace("$HOST", "$ACCOUNT")
     test.addCleanup(subprocess.run, [control, "-q", "delete_user", name], check=False)
     environment = {
-        "NAME": HOST,
+        "NAME": host,
         "ACCOUNT": name,
         "VHOST": vhost,
         "PATH": "/usr/sbin:/usr/bin:/bin",
@@ -114,7 +122,9 @@ class AccountTest(unittest.TestCase):
         messaging.TransportURL(CONF)
         self.use(self.url)
         self.listener, self.other = Listener(), Listener()
-        self.serve(agent_transport.get_registry_server(Registry(), TIMEOUT))
+        queues = host_queues.HostQueues()
+        self.serve(agent_transport.get_registry_server(Registry(), TIMEOUT, queues))
+        queues.serve([HOST, OTHER_HOST])
         self.serve(agent_transport.get_host_server(self.other, OTHER_HOST))
 
     def use(self, url):
@@ -164,7 +174,8 @@ class AccountTest(unittest.TestCase):
     def test_agent_account_reaches_no_other_host(self):
         self.channel = rabbitmq.connect(self, self.account_url)
         message = amqp.Message("{}")
-        for queue in (OTHER, f"{OTHER}.agent", f"reply_{OTHER_HOST}_{HEX}", REGISTRY):
+        queues = (OTHER, f"{OTHER}.agent", f"reply_{OTHER_HOST}_{HEX}", OTHER_CALLS, REGISTRY)
+        for queue in queues:
             for attempt in (
                 lambda channel, name=queue: channel.queue_declare(name),
                 lambda channel, name=queue: channel.queue_delete(name),
@@ -178,9 +189,33 @@ class AccountTest(unittest.TestCase):
                     self.assert_refused(attempt)
         self.assertEqual([], self.other.seen)
 
+    def test_agent_account_only_binds_the_queue_of_its_calls(self):
+        self.channel = rabbitmq.connect(self, self.account_url)
+        wait_until(self.is_calls_queue_declared)
+        for attempt in (
+            lambda channel: channel.queue_declare(CALLS),
+            lambda channel: channel.queue_delete(CALLS),
+            lambda channel: channel.queue_purge(CALLS),
+            lambda channel: channel.basic_consume(CALLS),
+            lambda channel: channel.basic_get(CALLS),
+            lambda channel: channel.queue_bind(CALLS, "amq.topic", "#"),
+            lambda channel: channel.basic_publish(amqp.Message("{}"), "", CALLS),
+        ):
+            self.assert_refused(attempt)
+        self.channel().exchange_declare(OWN, "topic", durable=True, auto_delete=False)
+        self.channel().queue_bind(CALLS, OWN, "any.key")
+
+    def is_calls_queue_declared(self):
+        """Return whether the server of managers reads the queue of the host."""
+        try:
+            rabbitmq.connect(self, self.url)().queue_declare(CALLS, passive=True)
+        except amqp.NotFound:
+            return False
+        return True
+
     def test_agent_account_cannot_change_exchanges_of_others(self):
         self.channel = rabbitmq.connect(self, self.account_url)
-        for exchange in (OTHER, f"{REGISTRY}_fanout", "attachd", "amq.direct"):
+        for exchange in (OTHER, f"{REGISTRY}_fanout", "attachd", "amq.direct", "amq.topic"):
             for attempt in (
                 lambda channel, name=exchange: channel.exchange_declare(name, "topic"),
                 lambda channel, name=exchange: channel.exchange_delete(name),
@@ -190,12 +225,11 @@ class AccountTest(unittest.TestCase):
             ):
                 with self.subTest(exchange):
                     self.assert_refused(attempt)
-        self.assert_refused(lambda channel: channel.exchange_delete("amq.topic"))
 
     def test_agent_account_cannot_forward_messages(self):
         """Not by an alternate exchange, a binding of exchanges or a dead-letter exchange."""
         self.channel = rabbitmq.connect(self, self.account_url)
-        for target in (OTHER, "", "amq.default", "amq.direct"):
+        for target in (OTHER, "", "amq.default", "amq.direct", "amq.topic"):
             for attempt in (
                 lambda channel, name=target: channel.exchange_declare(
                     f"{OWN}_fanout",
@@ -298,6 +332,7 @@ class TakenOverHostTest(unittest.TestCase):
             for attempt in (
                 lambda opened, to=key: opened.basic_publish(forged, "", to),
                 lambda opened, to=key: opened.basic_publish(forged, service.EXCHANGE, to),
+                lambda opened, to=key: opened.basic_publish(forged, "amq.topic", to),
                 lambda opened: opened.exchange_declare(
                     f"{OWN}_fanout",
                     "topic",
@@ -315,11 +350,11 @@ class TakenOverHostTest(unittest.TestCase):
             ):
                 with self.subTest(key), self.assertRaises(amqp.AccessRefused):
                     attempt(channel())
-            # These are permitted: only the registry listens there, which has no such method.
-            for topic in (key, REGISTRY):
-                opened = channel()
-                opened.basic_publish(forged, "amq.topic", topic)
-                opened.close()
+            # It is permitted to send to its own exchange.
+            opened = channel()
+            opened.exchange_declare(OWN, "topic", durable=True, auto_delete=False)
+            opened.basic_publish(forged, OWN, key)
+            opened.close()
         # The managers have received what could reach them: this call comes after it.
         host = agent_deployment.AgentHost(self.deployment, self)
         host.start()

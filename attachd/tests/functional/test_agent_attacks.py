@@ -21,13 +21,14 @@ import oslo_messaging as messaging
 
 from attachd import exception, service
 from attachd.conf import CONF
-from attachd.rpc import agent_manager_api, agent_transport, received, transport
+from attachd.rpc import admission, agent_manager_api, agent_transport, host_queues, transport
 from attachd.tests.fixtures import conf_fixture, databases, fake_agent, rabbitmq
 from attachd.tests.functional.test_agent_accounts import (
+    CALLS,
     HEX,
     HOST,
     OTHER_HOST,
-    REGISTRY,
+    OWN,
     Registry,
     add_account,
     with_account,
@@ -113,19 +114,23 @@ class AttackTest(unittest.TestCase):
         conf_fixture.override(self, "transport_url", url, "agent")
         transport.reset_after_fork()
         self.addCleanup(transport.close)
-        server = agent_transport.get_registry_server(KeyedRegistry(), TIMEOUT)
+        queues = host_queues.HostQueues()
+        server = agent_transport.get_registry_server(KeyedRegistry(), TIMEOUT, queues)
         server.start(override_pool_size=THREADS)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
+        queues.serve([HOST, OTHER_HOST])
         account = add_account(self, parse.urlsplit(url).path[1:])
         self.channel = rabbitmq.connect(self, with_account(url, account))()
+        self.channel.exchange_declare(OWN, "topic", durable=True, auto_delete=False)
         self.assert_other_host_is_answered()
+        self.channel.queue_bind(CALLS, OWN, CALLS)
 
     def send(self, body, **properties):
         """Send a message to the server for agents."""
         form = {"content_type": "application/json", "content_encoding": "utf-8"} | properties
         body = body.encode() if isinstance(body, str) else body
-        self.channel.basic_publish(amqp.Message(body, **form), "amq.topic", REGISTRY)
+        self.channel.basic_publish(amqp.Message(body, **form), OWN, CALLS)
 
     def assert_other_host_is_answered(self):
         """Call the server as the agent of another host, which waits for half a minute."""
@@ -168,7 +173,7 @@ class AttackTest(unittest.TestCase):
         wait_until(lambda: threading.active_count() < before + COUNT // 2, threading.enumerate)
 
     def test_compressed_messages_do_not_fill_memory(self):
-        plain = bytes(8 * received.MAX_SIZE)
+        plain = bytes(2**27)
         peak = peak_memory()
         for name, packed in (
             ("zlib", zlib.compress(plain)),
@@ -184,11 +189,11 @@ class AttackTest(unittest.TestCase):
         self.assertLess(peak_memory() - peak, len(plain))
 
     def test_large_message_is_refused(self):
-        self.send(b'"' + bytes(received.MAX_REPORT_SIZE) + b'"')
-        with self.assertLogs("oslo.messaging", "ERROR") as logs:
-            self.send(b"[" + b"[]," * received.MAX_REPORT_SIZE + b"[]]")
+        with self.assertLogs("attachd.rpc.admission", "WARNING") as logs:
+            self.send(b'"' + bytes(admission.MAX_REPORT_SIZE) + b'"')
+            self.send(b"[" + b"[]," * admission.MAX_REPORT_SIZE + b"[]]")
             self.assert_other_host_is_answered()
-        self.assertIn(f"it has more than {received.MAX_REPORT_SIZE} bytes", "".join(logs.output))
+        self.assertIn("size: 1", "".join(logs.output))
 
 
 def peak_memory():

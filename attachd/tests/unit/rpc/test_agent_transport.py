@@ -7,10 +7,11 @@ from unittest import mock
 
 import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver, impl_rabbit
+from oslo_messaging.rpc import dispatcher as rpc_dispatcher
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.rpc import agent_transport, path_check, transport
+from attachd.rpc import admission, agent_transport, host_queues, path_check, transport
 from attachd.tests.fixtures import rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -18,14 +19,16 @@ from attachd.tests.wait import TIMEOUT, wait_until
 HEX = "0123456789abcdef" * 2
 
 
-def received(reply_q, **arguments):
+def received(reply_q, share=None, version="2.0", **arguments):
     """Return a message as a driver delivers it."""
-    message = {"method": "ask", "args": arguments, "version": "2.0"}
+    message = {"method": "ask", "args": arguments, "version": version}
     return mock.Mock(
         message=message,
         ctxt={},
         client_timeout=None,
         reply_q=reply_q,
+        share=share,
+        sender_timeout=30,
         stopwatch=mock.Mock(elapsed=lambda: 0.0),
     )
 
@@ -55,53 +58,58 @@ class DispatcherTest(unittest.TestCase):
         dispatcher.dispatch(received(None))
         self.assertEqual(1, self.endpoint.asked)
 
-    def test_registry_answers_only_into_reply_queue_of_host(self):
+    def test_registry_dispatches_calls_of_this_process_and_of_hosts(self):
         dispatcher = agent_transport.RegistryDispatcher(self.endpoint)
-        self.assertEqual("answer", dispatcher.dispatch(received(f"reply_h_{HEX}", host="h")))
-        self.assertEqual(1, self.endpoint.asked)
-        for queue, arguments in (
-            ("attachd-agent.other", {"host": "h"}),
-            (f"reply_other_{HEX}", {"host": "h"}),
-            (f"reply_h_{HEX}", {"host": "."}),
-            (f"reply_h_{HEX}x", {"host": "h"}),
-            (f"reply_h_{HEX}", {}),
-            (f"reply_None_{HEX}", {"host": None}),
-        ):
-            call = received(queue, **arguments)
-            with self.subTest(queue):
-                self.assertIsNone(dispatcher.dispatch(call))
-                self.assertIs(transport.discard_reply, call.reply)
-        self.assertEqual(1, self.endpoint.asked)
+        self.assertEqual("answer", dispatcher.dispatch(received(object(), host="h")))
+        call = received(f"reply_h_{HEX}", "h", host="h")
+        sent, send = threading.Event(), call.reply
+        send.side_effect = lambda *_: sent.set()
+        self.assertEqual("answer", dispatcher.dispatch(call))
+        call.reply("answer")
+        self.assertTrue(sent.wait(TIMEOUT))
+        send.assert_called_once_with("answer", None)
 
-    def test_registry_drops_message_without_arguments(self):
-        call = received(f"reply_h_{HEX}")
-        call.message = {"method": "ask", "args": ["host"]}
+    def test_registry_drops_call_whose_sender_has_given_up(self):
+        call = received(f"reply_h_{HEX}", "h", host="h")
+        call.stopwatch.elapsed = lambda: 30.5
         self.assertIsNone(agent_transport.RegistryDispatcher(self.endpoint).dispatch(call))
+        self.assertIs(transport.discard_reply, call.reply)
         self.assertEqual(0, self.endpoint.asked)
 
-    def test_registry_drops_calls_with_reply_queues_of_other_types(self):
-        for reply_q in ([f"reply_h_{HEX}"], {"a": 1}, 7, "", 0):
-            call = received(reply_q, host="h")
-            self.assertIsNone(agent_transport.RegistryDispatcher(self.endpoint).dispatch(call))
-        self.assertEqual(0, self.endpoint.asked)
+    def test_registry_answers_other_version_without_traceback(self):
+        drops = mock.Mock()
+        dispatcher = agent_transport.RegistryDispatcher(self.endpoint, drops=drops)
+        for _ in range(2):
+            with self.assertRaises(rpc_dispatcher.ExpectedException) as caught:
+                dispatcher.dispatch(received(f"reply_h_{HEX}", "h", "9.0", host="h"))
+            self.assertEqual(rpc_dispatcher.UnsupportedVersion, caught.exception.exc_info[0])
+        self.assertEqual([mock.call("h", "version")] * 2, drops.record.mock_calls)
 
-    def test_registry_sends_no_heartbeats(self):
-        call = received(f"reply_h_{HEX}", host="h")
-        call.client_timeout = 10**6
-        agent_transport.RegistryDispatcher(self.endpoint).dispatch(call)
-        self.assertIsNone(call.client_timeout)
+    def test_registry_logs_unexpected_errors_once_a_minute(self):
+        dispatcher = agent_transport.RegistryDispatcher(self.endpoint)
+        with (
+            mock.patch.object(self.endpoint, "ask", side_effect=ValueError("x")),
+            self.assertLogs("attachd.rpc.agent_transport", "ERROR") as logs,
+        ):
+            for _ in range(3):
+                with self.assertRaises(rpc_dispatcher.ExpectedException) as caught:
+                    dispatcher.dispatch(received(f"reply_h_{HEX}", "h", host="h"))
+                self.assertEqual(ValueError, caught.exception.exc_info[0])
+        self.assertEqual(1, len(logs.output))
 
 
 class AnswersTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.answers = agent_transport.Answers()
+        self.answers = agent_transport.Answers(admission.DropLog())
         self.gate = threading.Event()
         self.addCleanup(self.gate.set)
         self.sent = []
 
     def send(self, host, value, failure=None):
-        self.answers.send(host, lambda reply, _failure: self.sent.append(reply), value, failure)
+        self.answers.send(
+            host, "", lambda reply, _failure: self.sent.append(reply), value, failure
+        )
 
     def block(self, host, failure=None):
         """Have the answers to a host hang."""
@@ -111,7 +119,7 @@ class AnswersTest(unittest.TestCase):
             hangs.set()
             self.gate.wait(TIMEOUT)
 
-        self.answers.send(host, hang, None, failure)
+        self.answers.send(host, "", hang, None, failure)
         self.assertTrue(hangs.wait(TIMEOUT))
 
     def test_answers_to_one_host_arrive_in_order(self):
@@ -148,50 +156,58 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual({"a", "b"}, set(self.answers._waiting))
 
     def test_failure_to_send_ends_nothing(self):
-        self.answers.send("h", mock.Mock(side_effect=messaging.MessageDeliveryFailure), 1)
+        self.answers.send("h", "h", mock.Mock(side_effect=messaging.MessageDeliveryFailure), 1)
         self.send("h", 2)
         wait_until(lambda: self.sent == [2], lambda: self.sent)
 
 
-class LimitedServerTest(unittest.TestCase):
-    def test_server_takes_a_limited_number_of_messages(self):
-        rpc_clients.use_transport(self)
-        gate = threading.Event()
-        self.addCleanup(gate.set)
-        running = []
+class RegistryClientTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.own, self.common = mock.Mock(), mock.Mock()
+        self.client = agent_transport.RegistryClient("h", self.own, self.common)
+        self.bind = self.enterContext(mock.patch.object(host_queues, "bind"))
+        self.enterContext(mock.patch.object(transport, "get_agent_transport"))
 
-        def dispatch(_incoming):
-            running.append(True)
-            gate.wait(TIMEOUT)
+    def call(self):
+        return self.client.call({}, "ask", host="h")
 
-        with mock.patch.object(agent_transport.LimitedServer, "MAX_PENDING", 2):
-            server = agent_transport.LimitedServer(
-                transport.get_transport(),
-                messaging.Target(topic="t", server="s"),
-                mock.Mock(dispatch=dispatch),
-            )
-        server.start(override_pool_size=4)
-        client = messaging.get_rpc_client(transport.get_transport(), messaging.Target(topic="t"))
-        sender = threading.Thread(
-            target=lambda: [client.cast({}, "method") for _ in range(4)], daemon=True
-        )
-        sender.start()
-        wait_until(lambda: len(running) == 2, lambda: running)
-        gate.set()
-        wait_until(lambda: len(running) == 4, lambda: running)
-        sender.join(TIMEOUT)
-        server.stop()
-        server.wait()
+    def test_call_takes_own_queue(self):
+        self.own.call.return_value = "own"
+        self.assertEqual("own", self.call())
+        self.bind.assert_not_called()
+        self.common.call.assert_not_called()
 
-    def test_message_that_cannot_be_queued_is_dropped(self):
-        rpc_clients.use_transport(self)
-        target = messaging.Target(topic="t", server="s")
-        server = agent_transport.LimitedServer(transport.get_transport(), target, mock.Mock())
-        refuse = mock.Mock(submit=mock.Mock(side_effect=ValueError))
-        with mock.patch.object(server, "_work_executor", refuse):
-            for _ in range(2 * server.MAX_PENDING):
-                server._on_incoming([mock.Mock()])
-        self.assertEqual(2 * server.MAX_PENDING, refuse.submit.call_count)
+    def test_missing_binding_is_made(self):
+        missing = messaging.MessageUndeliverable(None, "", "", {})
+        self.own.call.side_effect = [missing, "own"]
+        self.assertEqual("own", self.call())
+        self.bind.assert_called_once()
+        self.common.call.assert_not_called()
+
+    def test_call_without_own_queue_takes_common_one(self):
+        self.own.call.side_effect = messaging.MessageUndeliverable(None, "", "", {})
+        self.bind.side_effect = path_check.PathCut("no queue")
+        self.common.call.return_value = "common"
+        self.assertEqual("common", self.call())
+
+    def test_call_without_any_queue_raises_why_own_one_is_missing(self):
+        self.own.call.side_effect = messaging.MessageUndeliverable(None, "", "", {})
+        self.bind.side_effect = path_check.PathCut("no queue of this host")
+        for error in (
+            messaging.MessageDeliveryFailure("refused"),
+            messaging.MessageUndeliverable(None, "", "", {}),
+        ):
+            self.common.call.side_effect = error
+            with self.assertRaisesRegex(path_check.PathCut, "no queue of this host"):
+                self.call()
+
+    def test_outage_and_timeout_are_raised(self):
+        for error in (messaging.MessageDeliveryFailure("down"), messaging.MessagingTimeout()):
+            self.own.call.side_effect = error
+            with self.assertRaises(type(error)):
+                self.call()
+        self.bind.assert_not_called()
 
 
 class NamesTest(unittest.TestCase):
@@ -205,7 +221,7 @@ class NamesTest(unittest.TestCase):
         agent_transport.get_registry_client("h", 5, "2.0")
         name = transport.get_agent_transport()._driver._get_reply_queue_name()
         self.assertRegex(name, r"\Areply_h_[0-9a-f]{32}\Z")
-        self.assertTrue(agent_transport._is_reply_queue(name, {"host": "h"}))
+        self.assertEqual(name, admission._reply_queue(name, "h"))
 
     def test_clients_are_made_once(self):
         for make in (
@@ -234,7 +250,7 @@ class NamesTest(unittest.TestCase):
         override(self, "topic", "t", "agent")
         server = agent_transport.get_host_server(Endpoint(), "h")
         self.assertEqual(("t.h", "t.h", "agent"), _place(server))
-        server = agent_transport.get_registry_server(Endpoint(), 5)
+        server = agent_transport.get_registry_server(Endpoint(), 5, host_queues.HostQueues())
         self.assertEqual(("amq.topic", CONF.agent.manager_topic, CONF.host), _place(server))
 
     def test_check_registry_without_broker_sends_nothing(self):

@@ -11,8 +11,10 @@ from oslo_messaging.rpc.dispatcher import ExpectedException
 from attachd import exception
 from attachd.context import RequestContext
 from attachd.db.agents import store as agents
+from attachd.manager.agents import report_schema
 from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
 from attachd.rpc import agent_manager_api, agent_transport, manager_api
+from attachd.rpc.host_queues import HostQueues
 from attachd.tests.fixtures import databases, db_rows
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT
@@ -21,6 +23,9 @@ from attachd.tests.wait import TIMEOUT
 class AgentRpcServerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
+        self.hosts = self.enterContext(
+            mock.patch.object(agents, "list_hosts", return_value=["a", "b"])
+        )
         self.server = mock.Mock()
         self.started = threading.Event()
         self.server.start.side_effect = lambda **_: self.started.set()
@@ -30,9 +35,23 @@ class AgentRpcServerTest(unittest.TestCase):
         self.agent_server = AgentRpcServer()
 
     def test_server_is_that_of_registry(self):
-        (endpoint, timeout) = self.made.call_args.args
+        (endpoint, timeout, queues) = self.made.call_args.args
+        self.assertIsInstance(queues, HostQueues)
         self.assertIsInstance(endpoint, AgentEndpoint)
         self.assertEqual(agent_manager_api.TIMEOUT, timeout)
+
+    def test_server_reads_queues_of_all_hosts(self):
+        with mock.patch.object(HostQueues, "serve") as served:
+            self.agent_server._serve_hosts()
+            served.assert_called_once_with(["a", "b"])
+
+    def test_names_of_hosts_that_cannot_be_read_are_logged_once(self):
+        with self.assertLogs("attachd.manager.agents.rpc_server", "WARNING") as logs:
+            for _ in range(3):
+                self.agent_server._log_failure(exception.Unavailable(reason="down"))
+        self.assertEqual(1, len(logs.output))
+        self.agent_server._serve_hosts()
+        self.assertFalse(self.agent_server._is_failing)
 
     def test_server_listens_until_stop(self):
         self.agent_server.start()
@@ -159,6 +178,7 @@ class ReportTest(_Case):
             self.assertEqual(orphans, agents.get(HOST)["orphan_devices"])
 
     def test_report_with_invalid_values_registers_no_host(self):
+        override(self, "allow_new", True, group="agent")
         for host, key, said in (
             ("a b", KEY, SAID),
             (HOST, "short", SAID),
@@ -167,6 +187,15 @@ class ReportTest(_Case):
             with self.assertRaises(exception.InvalidInput):
                 self.ask("report", host, key, report=said)
         self.assertEqual([], agents.list_all())
+
+    def test_report_with_wrong_key_is_refused_before_its_values_are_read(self):
+        agents.create(HOST, KEY)
+        with (
+            mock.patch.object(report_schema, "check_report") as checked,
+            self.assertRaises(exception.Forbidden),
+        ):
+            self.ask("report", key=OTHER_KEY, report={})
+        checked.assert_not_called()
 
 
 class DesiredStateTest(_Case):
