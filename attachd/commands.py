@@ -154,14 +154,15 @@ def run_long(line: Sequence[str], on_wait: Callable[[], None]) -> CommandResult:
             raise
 
 
-def start_daemon(*line: str, directory: Path, log: Path) -> None:
+def start_daemon(*line: str, directory: Path, log: Path, pass_fds: Sequence[int] = ()) -> None:
     """Start a daemon that outlives this process and is not its child.
 
-    It gets a session of its own and none of the files of this process.  From the return of this
+    It gets a session of its own and no other files of this process.  From the return of this
     function until its end it can be found in /proc, by its command line and its directory.
 
     :param directory: its working directory
     :param log: the file for its output, readable by root alone
+    :param pass_fds: file descriptors that it gets
     :raises HostError: it could not be started
     """
     file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -171,6 +172,7 @@ def start_daemon(*line: str, directory: Path, log: Path) -> None:
             check=True,
             cwd=directory,
             env=_environment(),
+            pass_fds=pass_fds,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

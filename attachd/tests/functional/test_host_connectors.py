@@ -21,6 +21,7 @@ from attachd.tests.fixtures.user_space_devices import (
     MIB,
     OPTIONS,
     UserSpaceDeviceCase,
+    assert_confined,
     list_orphans,
     processes_of,
     read_at,
@@ -61,6 +62,28 @@ class LifeTest(UserSpaceDeviceCase):
         other.disconnect(info, OPTIONS, None)
         self.assertEqual([], list_orphans(self.folder / "other"))
         self.assert_nothing_is_left()
+
+    def test_connector_daemon_has_no_rights_and_is_found_without_its_command_line(self):
+        _export, info = self.export()
+        device = self.connector.connect(info, OPTIONS)
+        assert_confined(self, self.folder)
+        directory = state_dir.path_for(self.folder, info)
+        (daemon,) = storage_daemon.list_running(directory)
+        # A process can write another command line into its memory.
+        self.overwrite_command_line(daemon.id)
+        (found,) = storage_daemon.list_running(directory)
+        self.assertEqual((daemon.id, "x"), (found.id, found.line[0]))
+        self.assertFalse(self.connector.is_present(info, device))
+        self.connector.disconnect(info, OPTIONS, device)
+        self.assert_nothing_is_left()
+
+    @staticmethod
+    def overwrite_command_line(process):
+        stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        start, end = map(int, stat[48 - 3 : 50 - 3])
+        with Path(f"/proc/{process}/mem").open("r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(b"x".ljust(end - start, b"\0"))
 
     def test_connector_large_writes_are_read_back(self):
         # With direct I/O the loop driver garbles it.

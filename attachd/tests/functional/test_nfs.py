@@ -13,7 +13,7 @@ import uuid
 import fixtures
 import testtools
 
-from attachd import exception
+from attachd import exception, sandbox
 from attachd.agent.host import make_connector
 from attachd.drivers import base
 from attachd.drivers.nfs.driver import NfsDriver
@@ -32,6 +32,7 @@ from attachd.tests.fixtures.user_space_devices import (
     MIB,
     OPTIONS,
     UserSpaceDeviceCase,
+    assert_confined,
     list_orphans,
     read_at,
     write_at,
@@ -217,6 +218,7 @@ class NfsTest(testtools.TestCase):
     def test_data_of_one_host_is_read_by_the_next(self):
         data = secrets.token_bytes(5 * MIB)
         connector, export, info, device = self.connected("first")
+        assert_confined(self, self.folder / "first", capabilities=1 << sandbox.NET_BIND_SERVICE)
         self.assertEqual(device, connector.connect(info, OPTIONS))
         write_at(device.path, 7 * MIB + 512, data)
         connector.disconnect(info, OPTIONS, device)

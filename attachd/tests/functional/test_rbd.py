@@ -16,6 +16,7 @@ from attachd.drivers.rbd import bindings
 from attachd.tests.fixtures import ceph, initiators, requirements
 from attachd.tests.fixtures.user_space_devices import (
     OPTIONS,
+    assert_confined,
     list_orphans,
     read_at,
     write_at,
@@ -411,6 +412,7 @@ class UserSpaceConnectorTest(RbdCase):
         for driver in (self.driver, self.new_driver(rbd_ms_mode="secure")):
             export, info, device = self.attached(volume, driver)
             self.assertTrue(self.connector.is_present(info, device))
+            assert_confined(self, self.folder)
             write_at(device.path, 0, BLOCK)
             self.connector.disconnect(info, OPTIONS, device)
             self.assertEqual([], list_orphans(self.folder))

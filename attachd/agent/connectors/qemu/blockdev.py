@@ -115,7 +115,9 @@ def _nfs(info: ConnectionInfo) -> VolumePath:
     host, directory = str(info["export"]).split(":/", 1)
     server = {"type": "inet", "host": host.strip("[]")}
     path = f"/{directory}/{info['name']}".replace("//", "/")
-    return VolumePath({"driver": "nfs", "server": server, "path": path, **_access(info)})
+    # As the kernel's client, whose loop devices root opens; the daemon itself is not root.
+    user = {"user": 0, "group": 0}
+    return VolumePath({"driver": "nfs", "server": server, "path": path, **user, **_access(info)})
 
 
 def _rbd(info: ConnectionInfo) -> VolumePath:

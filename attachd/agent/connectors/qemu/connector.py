@@ -27,6 +27,7 @@ from attachd.agent.connectors.base import (
 )
 from attachd.agent.connectors.qemu import (
     blockdev,
+    confinement,
     loop_devices,
     state_dir,
     storage_daemon,
@@ -39,6 +40,7 @@ MACHINE_NAME_FILE = Path("/etc/iscsi/initiatorname.iscsi")
 TOOLS: Final = {
     storage_daemon.TOOL: "qemu-system-common",
     "losetup": "mount",
+    "mount": "mount",
     "setsid": "util-linux",
     "sync": "coreutils",
     "umount": "mount",
@@ -171,7 +173,7 @@ class QemuConnector(HostConnector):
 
 def missing_tools() -> list[str]:
     """List the missing commands and devices that every protocol needs."""
-    missing = commands.list_missing(TOOLS)
+    missing = commands.list_missing(TOOLS) + confinement.missing_requirements()
     for path, remedy in _DEVICES.items():
         # Without the rights of root the device may be there and not accessible.
         if not os.access(path, os.R_OK | os.W_OK) and os.geteuid() == 0:

@@ -12,6 +12,8 @@ from pathlib import Path
 import select
 import signal
 
+from attachd import sandbox
+
 _PROC = Path("/proc")
 # Field 22; the first two are not counted, because the second may contain spaces.
 _START_TIME = 22 - 3
@@ -59,12 +61,14 @@ class Process:
 
 
 def find(directory: Path, matches: Callable[[Sequence[str]], bool]) -> list[Process]:
-    """List the processes that work in a directory and whose command lines match.
+    """List the processes of this user, or in a sandbox, that work in a directory.
 
-    A process during an execve() has no command line, and is listed.  One that starts another
-    process and ends may be missed by one scan; so a scan without result is repeated.
+    The command line of this user's has to match: a process during an execve() has none, and is
+    listed.  One in a sandbox may have changed its own, but not its directory and user.  One that
+    starts another process and ends may be missed by one scan; so a scan without result is
+    repeated.
 
-    Source: proc(5), cwd, cmdline and stat.
+    Source: proc(5), cwd, cmdline, stat and status.
     """
     return _scan(directory, matches) or _scan(directory, matches)
 
@@ -75,10 +79,22 @@ def _scan(directory: Path, matches: Callable[[Sequence[str]], bool]) -> list[Pro
         if path.name.isdigit():
             with contextlib.suppress(OSError):
                 # A process that has ended has no working directory.
-                if (path / "cwd").readlink() == directory:
-                    number = int(path.name)
-                    found.append(Process(number, _start_time(number), _command_line(number)))
-    return [process for process in found if not process.line or matches(process.line)]
+                folder, number = f"{(path / 'cwd').readlink()}", int(path.name)
+                if folder != f"{directory}" and folder not in sandbox.TRANSIENT_DIRECTORIES:
+                    continue
+                process = Process(number, _start_time(number), _command_line(number))
+                is_here, user = folder == f"{directory}", _user(number)
+                if (is_here and user in sandbox.USERS) or (
+                    user == os.getuid() and (matches(process.line) if process.line else is_here)
+                ):
+                    found.append(process)
+    return found
+
+
+def _user(number: int) -> int:
+    """Return the real user id of a process, which a sandbox cannot change."""
+    status = (_PROC / f"{number}" / "status").read_bytes()
+    return int(status.partition(b"\nUid:")[2].split(maxsplit=1)[0])
 
 
 def _command_line(number: int) -> Sequence[str]:

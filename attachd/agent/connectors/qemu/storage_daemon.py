@@ -3,6 +3,9 @@
 
 A daemon has a directory, and all its names follow from the path of that directory.  Any process
 can find the daemon by its command line, which contains the path.
+
+It runs in a sandbox: root mounts the file and makes the socket of the monitor, and it inherits
+both; see confinement.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +20,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from attachd import commands, exception
-from attachd.agent.connectors.qemu import processes
+from attachd import commands, exception, sandbox
+from attachd.agent.connectors.qemu import confinement, processes
 from attachd.agent.connectors.qemu.blockdev import SECRET, VolumePath
 from attachd.agent.mount import mountinfo
 
@@ -33,6 +36,9 @@ _QMP_TIMEOUT = 60.0
 _RESIZE_TIMEOUT = 30.0
 _POLL_INTERVAL = 0.02
 _NODE = "volume"
+_FUSE_FD = sandbox.FIRST_FD
+_MONITOR_FD = sandbox.FIRST_FD + 1
+_MAX_RESPONSE_BYTES = 2**20
 _CEPH_CONF = "ceph.conf"
 _MAX_LOG_CHARACTERS = 600
 _ARGUMENT = re.compile(r"--\w+ \{.*\}: ")
@@ -52,9 +58,9 @@ def command_line(directory: Path, path: VolumePath) -> list[str]:
         "type": "fuse",
         "id": "export",
         "node-name": _NODE,
-        "mountpoint": f"{image_file(directory)}",
+        # libfuse takes the descriptor.  QEMU wants a regular file there: the sandbox has one.
+        "mountpoint": f"/dev/fd/{_FUSE_FD}",
         "writable": path.writable,
-        # Otherwise the kernel's FUSE may send it requests of any user of the host.
         "allow-other": "off",
     }
     secret = {"qom-type": "secret", "id": SECRET, "file": f"{_secret_file(directory)}"}
@@ -62,10 +68,9 @@ def command_line(directory: Path, path: VolumePath) -> list[str]:
         # Ceph's keys are encoded already, and QEMU would encode them again.
         secret["format"] = "base64"
     objects = ["--object", json.dumps(secret)] if path.secret is not None else []
-    # The path of a socket is limited in length: this one is relative to the directory.
-    monitor = ["--chardev", "socket,id=qmp,path=qmp,server=on,wait=off", "--monitor", "qmp"]
+    monitor = ["--chardev", f"socket,id=qmp,fd={_MONITOR_FD},server=on,wait=off"]
     return [
-        *(TOOL, *objects, *monitor),
+        *(commands.which(TOOL) or TOOL, *objects, *monitor, "--monitor", "qmp"),
         *("--blockdev", json.dumps(blockdev), "--export", json.dumps(export)),
         *_mark(directory),
     ]
@@ -76,7 +81,7 @@ def list_running(directory: Path) -> list[processes.Process]:
     mark = _mark(directory)
 
     def is_daemon(line: Sequence[str]) -> bool:
-        tools = {os.path.basename(word) for word in line[:3]}  # noqa: PTH119 (not a path)
+        tools = {os.path.basename(word) for word in line}  # noqa: PTH119 (not a path)
         return TOOL in tools and list(line[-len(mark) :]) == mark
 
     return processes.find(directory, is_daemon)
@@ -93,20 +98,27 @@ def is_ready(directory: Path) -> bool:
     return pid in running and is_fuse_mounted(image_file(directory))
 
 
-def start(directory: Path, path: VolumePath) -> None:
+def start(directory: Path, path: VolumePath, lock: int) -> None:
     """Start a daemon and wait until it is ready; the directory exists and has no daemon.
 
+    :param lock: see commands.run()
     :raises HostError: the daemon is not ready, and does not run
     """
-    for name in ("pid", "qmp"):
-        (directory / name).unlink(missing_ok=True)
+    contents = {_secret_file(directory): path.secret, directory / _CEPH_CONF: path.ceph_conf}
+    files = {file: content for file, content in contents.items() if content is not None}
+    confined = confinement.sandbox_for(directory, path, *files)
+    for file, content in files.items():
+        _write_private(file, content)
+    _write_private(directory / "pid", "", owner=confined.user)
     image_file(directory).touch(mode=0o600)
-    if path.secret is not None:
-        _write_secret(directory, path.secret)
-    if path.ceph_conf is not None:
-        (directory / _CEPH_CONF).write_text(path.ceph_conf, encoding="utf-8")
     line = command_line(directory, path)
-    commands.start_daemon(*line, directory=directory, log=directory / "log")
+    with _fuse_mounted(image_file(directory), lock) as fuse, _listener(directory) as monitor:
+        commands.start_daemon(
+            *confined.command_line([fuse, monitor], *line),
+            directory=directory,
+            log=directory / "log",
+            pass_fds=[fuse, monitor],
+        )
     wait_until_ready(directory)
 
 
@@ -233,7 +245,7 @@ class QmpMonitor:
             directory = os.open(self._path.parent, os.O_PATH | os.O_CLOEXEC)
             self._socket.connect(f"/proc/self/fd/{directory}/{self._path.name}")
             self._responses = self._socket.makefile("r", encoding="utf-8")
-            self._responses.readline()
+            self._responses.readline(_MAX_RESPONSE_BYTES)
         except OSError as error:
             self._socket.close()
             raise _monitor_failed(f"{error}") from error
@@ -260,14 +272,18 @@ class QmpMonitor:
         request = {"execute": command, "arguments": arguments}
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
-            response = json.loads(self._responses.readline())
+            response = self._read()
             while "event" in response:
-                response = json.loads(self._responses.readline())
+                response = self._read()
         except (OSError, ValueError) as error:
             raise _monitor_failed(f"{error}") from error
         if "error" in response:
             raise _monitor_failed(f"{response['error'].get('desc')}")
         return response.get("return")
+
+    def _read(self) -> dict[str, Any]:
+        response: dict[str, Any] = json.loads(self._responses.readline(_MAX_RESPONSE_BYTES))
+        return response
 
 
 def _end(daemon: processes.Process, *, force: bool) -> None:
@@ -292,12 +308,49 @@ def _secret_file(directory: Path) -> Path:
     return directory / "secret"
 
 
-def _write_secret(directory: Path, secret: str) -> None:
-    path = _secret_file(directory)
+def _write_private(path: Path, content: str, owner: int = 0) -> None:
+    """Write a file that one user can read, in the place of a former one."""
     path.unlink(missing_ok=True)
     file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "w", encoding="utf-8") as output:
-        output.write(secret)
+        output.write(content)
+        if owner:
+            os.fchown(file, owner, owner)
+
+
+@contextlib.contextmanager
+def _fuse_mounted(path: Path, lock: int) -> Iterator[int]:
+    """Mount a file system of one file; yields what its daemon reads requests from.
+
+    Only root can use the file: without ``allow_other`` the kernel refuses all other users, who
+    could let requests hang.  If no daemon inherits the descriptor, the file answers with errors.
+
+    Source: Linux, Documentation/filesystems/fuse.rst; QEMU, FUSE_MAX_BOUNCE_BYTES.
+    """
+    fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        mode = f"fd={fuse},rootmode=100000,user_id=0,group_id=0"
+        options = f"{mode},default_permissions,max_read={64 * 2**20},nosuid,nodev,noexec"
+        line = ("mount", "--internal-only", "--no-canonicalize", "-t", "fuse", "-o", options)
+        commands.run(*line, TOOL, f"{path}", pass_fds=[fuse, lock])
+        yield fuse
+    finally:
+        os.close(fuse)
+
+
+@contextlib.contextmanager
+def _listener(directory: Path) -> Iterator[int]:
+    """Listen for connections to the monitor; only root can use its directory."""
+    (directory / "qmp").unlink(missing_ok=True)
+    folder = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            # The path of a socket is limited in length.
+            listener.bind(f"/proc/self/fd/{folder}/qmp")
+            listener.listen(1)
+            yield listener.fileno()
+    finally:
+        os.close(folder)
 
 
 def _unreachable(reason: str) -> exception.HostError:

@@ -62,7 +62,7 @@ def create(directory: Path, paths: Sequence[VolumePath], lock: int) -> Device:
     """
     for number, path in enumerate(paths, start=1):
         try:
-            storage_daemon.start(directory, path)
+            storage_daemon.start(directory, path, lock)
             break
         except exception.HostError as error:
             discard(directory, lock)

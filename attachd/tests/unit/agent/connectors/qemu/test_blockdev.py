@@ -98,6 +98,8 @@ class DescribeTest(unittest.TestCase):
                 "driver": "nfs",
                 "server": {"type": "inet", "host": "fd00::1"},
                 "path": "/srv/volumes/exports/volume-1/attachment-1",
+                "user": 0,
+                "group": 0,
                 "read-only": False,
                 "discard": "ignore",
             },

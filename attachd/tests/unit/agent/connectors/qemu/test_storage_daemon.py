@@ -14,7 +14,7 @@ import fixtures
 from attachd import commands, exception
 from attachd.agent.connectors.qemu import storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import requirements, user_space_devices
 from attachd.tests.wait import TIMEOUT, wait_until
 
 SIZE = 2**20
@@ -35,15 +35,19 @@ class DaemonTest(fixtures.TestWithFixtures):
         self.addCleanup(os.close, self.lock)
         self.volume = self.folder.parent / "volume"
         self.volume.write_bytes(bytes(SIZE))
+        user_space_devices.permit_file(self, self.volume)
         self.image = VolumePath(
             {"driver": "file", "filename": f"{self.volume}", "read-only": False}, "top-secret"
         )
         self.addCleanup(storage_daemon.remove_files, self.folder, lock=self.lock)
         self.addCleanup(storage_daemon.kill, self.folder)
 
+    def start(self, image):
+        storage_daemon.start(self.folder, image, self.lock)
+
     def test_daemon_exports_volume_until_stopped(self):
         self.assertFalse(storage_daemon.is_ready(self.folder))
-        storage_daemon.start(self.folder, self.image)
+        self.start(self.image)
         self.assertTrue(storage_daemon.is_ready(self.folder))
         storage_daemon.wait_until_ready(self.folder)
         file = storage_daemon.image_file(self.folder)
@@ -57,7 +61,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         storage_daemon.stop(self.folder)
 
     def test_daemon_keeps_secret_off_disk_and_command_line(self):
-        storage_daemon.start(self.folder, self.image)
+        self.start(self.image)
         (found,) = storage_daemon.list_running(self.folder)
         self.assertEqual(storage_daemon.command_line(self.folder, self.image), list(found.line))
         self.assertNotIn("top-secret", f"{found.line}")
@@ -67,7 +71,7 @@ class DaemonTest(fixtures.TestWithFixtures):
     def test_failed_start_raises_with_daemon_log(self):
         image = VolumePath({"driver": "file", "filename": "/nowhere", "read-only": False})
         with self.assertRaisesRegex(exception.HostError, "reached: .*No such file") as caught:
-            storage_daemon.start(self.folder, image)
+            self.start(image)
         self.assertNotIn("blockdev", f"{caught.exception}")
         self.assertEqual([], storage_daemon.list_running(self.folder))
 
@@ -77,7 +81,7 @@ class DaemonTest(fixtures.TestWithFixtures):
             fixtures.MonkeyPatch(f"{storage_daemon.__name__}.is_ready", lambda _: False)
         )
         with self.assertRaisesRegex(exception.HostError, "no answer in 0 s"):
-            storage_daemon.start(self.folder, self.image)
+            self.start(self.image)
         self.assertEqual([], storage_daemon.list_running(self.folder))
 
     def test_ceph_key_is_marked_as_base64(self):
@@ -86,7 +90,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         self.assertNotIn("base64", f"{storage_daemon.command_line(self.folder, self.image)}")
 
     def test_remove_files_unmounts_after_kill(self):
-        storage_daemon.start(self.folder, self.image)
+        self.start(self.image)
         storage_daemon.kill(self.folder)
         self.assertFalse(storage_daemon.is_ready(self.folder))
         self.assertTrue(storage_daemon.is_fuse_mounted(storage_daemon.image_file(self.folder)))
@@ -94,11 +98,11 @@ class DaemonTest(fixtures.TestWithFixtures):
         self.assertEqual([], list(self.folder.iterdir()))
 
     def test_hung_daemon_ends_only_by_force(self):
-        for name in ("END_SECONDS", "KILL_SECONDS"):
+        for name in ("END_TIMEOUT", "KILL_TIMEOUT"):
             self.useFixture(
                 fixtures.MonkeyPatch(f"attachd.agent.connectors.qemu.storage_daemon.{name}", 0.05)
             )
-        storage_daemon.start(self.folder, self.image)
+        self.start(self.image)
         (found,) = storage_daemon.list_running(self.folder)
         os.kill(found.id, signal.SIGSTOP)
         # Until all of its threads have stopped, another signal would be handled first.
@@ -115,7 +119,7 @@ class DaemonTest(fixtures.TestWithFixtures):
         return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
 
     def test_resize_returns_size_of_volume(self):
-        storage_daemon.start(self.folder, self.image)
+        self.start(self.image)
         with self.volume.open("r+b") as file:
             file.truncate(2 * SIZE)
         # Unlike an iSCSI LUN, a file would be truncated again to the old size, which QEMU knows.
@@ -133,7 +137,7 @@ class DaemonTest(fixtures.TestWithFixtures):
                     end(self.folder)
 
     def test_list_running_ignores_other_directories(self):
-        storage_daemon.start(self.folder, self.image)
+        self.start(self.image)
         self.assertEqual([], storage_daemon.list_running(self.folder.parent))
         self.assertEqual([], storage_daemon.list_running(self.folder.with_name("devic")))
 

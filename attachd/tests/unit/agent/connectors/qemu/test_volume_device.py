@@ -9,7 +9,7 @@ import fixtures
 from attachd import exception
 from attachd.agent.connectors.qemu import loop_devices, storage_daemon, volume_device
 from attachd.agent.connectors.qemu.blockdev import VolumePath
-from attachd.tests.fixtures import requirements
+from attachd.tests.fixtures import requirements, user_space_devices
 
 SIZE = 2**20
 
@@ -34,6 +34,7 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.addCleanup(os.close, self.lock)
         self.volume = self.folder.parent / "volume"
         self.volume.write_bytes(bytes(SIZE))
+        user_space_devices.permit_file(self, self.volume)
         self.paths = [image(self.volume)]
         self.addCleanup(volume_device.discard, self.folder, self.lock)
 
@@ -68,7 +69,7 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.assertEqual([], list(self.folder.iterdir()))
 
     def test_resume_adds_loop_device_to_running_daemon(self):
-        storage_daemon.start(self.folder, self.paths[0])
+        storage_daemon.start(self.folder, self.paths[0], self.lock)
         self.assertIsNone(volume_device.find(self.folder, self.paths))
         device = self.complete()
         self.assertEqual(device.path, volume_device.find(self.folder, self.paths).path)
