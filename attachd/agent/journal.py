@@ -22,6 +22,7 @@ import uuid
 
 from attachd import exception
 from attachd.agent.connectors.base import Device, Options
+from attachd.agent.mount.mount_rules import DEFAULTS, MountRules
 
 DEFAULT_STATE_PATH = Path("/var/lib/attachd/host")
 """The default directory of the journal and of all other state of a host."""
@@ -67,6 +68,7 @@ class Entry:
     :ivar mkfs: the type of file system to make on a device without data; None: make none
     :ivar assume_empty: whether the device has no data by the word of the caller: only signatures
         are looked for before a file system is made
+    :ivar mount_rules: what its mount permits
     :ivar formatting: the type of the file system that is being made on the device, which was
         found to be empty; what is there is incomplete.  None: none is being made
     :ivar restoring: it was attached, and is being connected again
@@ -90,6 +92,7 @@ class Entry:
     made_directories: tuple[str, ...] = ()
     mkfs: str | None = None
     assume_empty: bool = False
+    mount_rules: MountRules = DEFAULTS
     formatting: str | None = None
     restoring: bool = False
     cloud: str | None = None
@@ -229,6 +232,7 @@ def _read(path: Path) -> Entry | None:
                 **enums,
                 "device": device,
                 "options": Options(**values["options"]),
+                "mount_rules": _read_rules(values.get("mount_rules") or {}),
                 "device_numbers": tuple(values.get("device_numbers", ())),
                 "made_directories": tuple(values.get("made_directories", ())),
             }
@@ -240,6 +244,10 @@ def _read(path: Path) -> Entry | None:
             reason=f"{path} cannot be read ({error}). It records what is attached on this host: "
             "compare it with the API before you remove it."
         ) from error
+
+
+def _read_rules(values: dict[str, Any]) -> MountRules:
+    return MountRules(tuple(values.get("filesystems", ())), values.get("options", ""))
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
+from attachd.agent.mount.mount_rules import MountRules
 from attachd.cli import formatting, options
 from attachd.cli.commands import Command, Lister, ShowOne
 from attachd.cli.progress import Progress
@@ -76,6 +77,7 @@ def attach(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str
             mountpoint=parsed.mountpoint,
             mkfs=parsed.mkfs,
             assume_empty=parsed.assume_empty,
+            mount_rules=MountRules(tuple(parsed.allow_filesystem), parsed.mount_options),
             options=_connecting(parsed),
         )
     return _values(attached)
@@ -205,6 +207,10 @@ class LocalAttach(ShowOne):
             self.refuse("argument --mkfs: not allowed with --mode ro")
         if parsed_args.assume_empty and parsed_args.mkfs is None:
             self.refuse("argument --assume-empty: only with --mkfs")
+        if (parsed_args.allow_filesystem or parsed_args.mount_options) and (
+            parsed_args.mountpoint is None
+        ):
+            self.refuse("argument --mountpoint: missing, for the options of a mount")
         return formatting.shown(attach(self.connection, parsed_args))
 
 

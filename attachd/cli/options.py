@@ -169,6 +169,23 @@ ATTACH = (
         "and the like; for volumes known to be empty",
     ),
     option(
+        "--allow-filesystem",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        type=file_system,
+        help="with --mountpoint: mount a volume with this file system as well, such as btrfs; may "
+        "be repeated. Default: only ext2, ext3, ext4 and xfs, since the content of a volume can "
+        "be made as an attack on the kernel",
+    ),
+    option(
+        "--mount-options",
+        default="",
+        metavar="OPTIONS",
+        help="with --mountpoint: further options of mount, with commas, such as noatime, or suid "
+        "and dev, since a volume is mounted with nosuid and nodev",
+    ),
+    option(
         "--mode",
         choices=("rw", "ro"),
         default="rw",

@@ -14,7 +14,8 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
-from attachd.agent.mount import filesystems, format_and_mount, mounts
+from attachd.agent.mount import filesystems, format_and_mount, mount_rules, mounts
+from attachd.agent.mount.mount_rules import MountRules
 from attachd.client.detach import Detacher, command
 from attachd.client.service import RemoteAttachment, ReservationRefused, Service, Volume
 
@@ -28,11 +29,15 @@ class AttachRequest:
     mkfs: str | None = None
     options: Options = dataclasses.field(default_factory=Options)
     assume_empty: bool = False
+    mount_rules: MountRules = mount_rules.DEFAULTS
 
     @classmethod
     def from_entry(cls, entry: Entry) -> "AttachRequest":
         """Return the parameters that an entry was created with."""
-        return cls(entry.mode, entry.mountpoint, entry.mkfs, entry.options, entry.assume_empty)
+        return cls(
+            *(entry.mode, entry.mountpoint, entry.mkfs, entry.options, entry.assume_empty),
+            entry.mount_rules,
+        )
 
     def tools(self) -> list[str]:
         """Return the required commands."""
@@ -44,8 +49,8 @@ class AttachRequest:
 
         The file system is not compared: it is made only if the volume is empty.
         """
-        same = (self.mode, self.mountpoint, self.options)
-        return same == (entry.mode, entry.mountpoint, entry.options)
+        same = (self.mode, self.mountpoint, self.options, self.mount_rules)
+        return same == (entry.mode, entry.mountpoint, entry.options, entry.mount_rules)
 
 
 class Attacher:
@@ -92,6 +97,7 @@ class Attacher:
             mountpoint=request.mountpoint,
             mkfs=request.mkfs,
             assume_empty=request.assume_empty,
+            mount_rules=request.mount_rules,
             volume_name=volume.name,
             cloud=self._service.cloud,
         )

@@ -15,6 +15,8 @@ from attachd import exception
 from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Step
+from attachd.agent.mount import mount_rules
+from attachd.agent.mount.mount_rules import MountRules
 from attachd.agent.restore import Finding, GetConnection, Verdict, check_host, restore_host
 from attachd.client.attach import Attacher, AttachRequest, current_info, mode_of
 from attachd.client.detach import Detacher
@@ -124,6 +126,7 @@ class Client:
         mountpoint: str | None = None,
         mkfs: str | None = None,
         assume_empty: bool = False,
+        mount_rules: MountRules = mount_rules.DEFAULTS,
         options: Options = DEFAULTS,
     ) -> Attached:
         """Attach a volume to this host; undo a failed attempt.
@@ -135,6 +138,7 @@ class Client:
         :param mkfs: the file system to make if the volume is empty, such as "ext4"; all that may
             be data is read first
         :param assume_empty: look only for signatures of data before mkfs, such as on a new volume
+        :param mount_rules: what its mount permits beyond the defaults
         :raises HostError: this host cannot, or has it already
         :raises AttachFailed: the attempt could not be undone completely; the message says what is
             left
@@ -143,7 +147,7 @@ class Client:
         if mode not in {"rw", "ro"} or (mode == "ro" and mkfs):
             raise exception.HostError(reason="The mode is rw or ro; ro goes without a new mkfs.")
         folder = None if mountpoint is None else os.path.realpath(mountpoint)
-        request = AttachRequest(mode, folder, mkfs, options, assume_empty)
+        request = AttachRequest(mode, folder, mkfs, options, assume_empty, mount_rules)
         self.host.check(tools=request.tools())
         service = Service(self.connection)
         found = service.find(volume)

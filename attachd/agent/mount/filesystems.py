@@ -56,9 +56,14 @@ def mkfs_command(fs_type: str) -> str:
     return f"mkfs.{fs_type}"
 
 
+def blkid_name(fs_type: str) -> str:
+    """Return what blkid finds, and mount(8) takes, for what mkfs.TYPE makes."""
+    return _BLKID_NAMES.get(fs_type, fs_type)
+
+
 def is_type(found: str, fs_type: str) -> bool:
     """Return whether a type that blkid has found is what mkfs.TYPE makes."""
-    return found == _BLKID_NAMES.get(fs_type, fs_type)
+    return found == blkid_name(fs_type)
 
 
 def is_own_remnant(device: str, fs_type: str, uuid: str) -> bool:

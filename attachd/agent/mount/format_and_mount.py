@@ -28,6 +28,9 @@ def mount_volume(journal: Journal, entry: Entry, progress: Progress, *, mode: st
     :raises DeviceBusy: a device that would get a file system is in use
     :raises HostError: it cannot be mounted, or carries data that are no file system
     """
+    if entry.mkfs is not None and entry.mountpoint is not None:
+        # Before it is made.
+        entry.mount_rules.check_type(filesystems.blkid_name(entry.mkfs), "The volume")
     entry = _ensure_filesystem(journal, entry, progress)
     assert entry.device is not None
     if entry.mountpoint is not None:
@@ -37,7 +40,7 @@ def mount_volume(journal: Journal, entry: Entry, progress: Progress, *, mode: st
         )
         entry = journal.write(entry, step=Step.MOUNTING, made_directories=tuple(made))
         progress(f"Mounting {device} at {mountpoint}")
-        mounts.mount(device, mountpoint, mode=mode)
+        mounts.mount(device, mountpoint, mode=mode, rules=entry.mount_rules)
     return entry
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from attachd import commands, exception
 from attachd.agent import block_device
-from attachd.agent.mount import device_nodes, mountinfo, open_handles, probe
+from attachd.agent.mount import device_nodes, mount_rules, mountinfo, open_handles, probe
+from attachd.agent.mount.mount_rules import MountRules
 from attachd.agent.mount.mountinfo import Mount
 
 LOG = logging.getLogger(__name__)
@@ -56,6 +57,12 @@ _WITHOUT_JOURNAL = {
     "ext4": "noload",
     "xfs": "norecovery,nouuid",
 }
+_KERNEL_HINT = "The kernel's messages (dmesg) may have the reason."
+_WITHOUT_JOURNAL_HINT = (
+    "The device is only to be read, so the journal of its file system could not be replayed, and "
+    "without that it is not whole. Have a host that may write mount and unmount it once, then "
+    "repeat the command."
+)
 # struct ext4_super_block
 _EXT_SUPERBLOCK = 1024
 _EXT_INCOMPATIBLE = slice(0x60, 0x64)
@@ -68,12 +75,15 @@ def missing_tools(tools: Sequence[str]) -> list[str]:
     return [f"{tool} (package {PACKAGES[tool]})" if tool in PACKAGES else tool for tool in missing]
 
 
-def mount(device: str, mountpoint: str, *, mode: str) -> None:
+def mount(
+    device: str, mountpoint: str, *, mode: str, rules: MountRules = mount_rules.DEFAULTS
+) -> None:
     """Mount a device at a directory, which is made if it is missing; success if it is mounted.
 
     :param mountpoint: an absolute path
     :param mode: "ro" writes nothing to the device, not even what its journal contains: data that
         was not yet in place when the file system was last used is missing or incomplete
+    :param rules: what the mount permits; one that is there already stays as it is
     :raises HostError: it cannot be mounted there; at most the directory was made
     """
     if not Path(mountpoint).is_absolute():
@@ -81,6 +91,7 @@ def mount(device: str, mountpoint: str, *, mode: str) -> None:
     if _is_mounted_as(device, mountpoint, mode):
         return
     fs_type = _mountable_type(device)
+    rules.check_type(fs_type, device)
     if not _is_empty_directory(mountpoint):
         # Another process may have mounted the same device meanwhile.
         if _is_mounted_as(device, mountpoint, mode):
@@ -89,13 +100,16 @@ def mount(device: str, mountpoint: str, *, mode: str) -> None:
             reason=f"{mountpoint} is not empty, and what is in it could not be seen while "
             "something is mounted there. Choose another directory."
         )
-    options = _mount_options(device, fs_type, mode)
+    without_journal = mode == "ro" and _has_to_skip_journal(device, fs_type)
+    options = _mount_options(fs_type, mode, rules, without_journal=without_journal)
     result = commands.execute(
         ["mount", *options, "-t", fs_type, "--", device, os.path.realpath(mountpoint)], _TIMEOUT
     )
     # Also after a failure: the mount command of a killed process may have been faster.
     if not _is_mounted_as(device, mountpoint, mode):
-        raise exception.HostError(reason=_mount_error(device, mountpoint, options, result.stderr))
+        what = f"{device} cannot be mounted at {mountpoint} ({' '.join(options)}): {result.stderr}"
+        hint = _WITHOUT_JOURNAL_HINT if without_journal else _KERNEL_HINT
+        raise exception.HostError(reason=f"{what} {hint}")
 
 
 def list_missing_directories(mountpoint: str) -> list[str]:
@@ -244,15 +258,22 @@ def _is_empty_directory(path: str) -> bool:
         ) from error
 
 
-def _mount_options(device: str, fs_type: str, mode: str) -> list[str]:
-    if mode != "ro":
-        # With --rw, mount does not fall back to read-only where writing is refused.
-        return ["--rw", "-o", _NETWORK]
-    without = _WITHOUT_JOURNAL.get(fs_type)
-    if without is None or (fs_type in {"ext3", "ext4"} and not _needs_recovery(device)):
-        return ["--read-only", "-o", _NETWORK]
+def _mount_options(
+    fs_type: str, mode: str, rules: MountRules, *, without_journal: bool
+) -> list[str]:
+    # With --rw, mount does not fall back to read-only where writing is refused.
+    access = "--read-only" if mode == "ro" else "--rw"
+    skipping = [_WITHOUT_JOURNAL[fs_type]] if without_journal else []
+    return [access, "-o", ",".join([_NETWORK, *skipping, rules.options_for(fs_type)])]
+
+
+def _has_to_skip_journal(device: str, fs_type: str) -> bool:
+    if fs_type not in _WITHOUT_JOURNAL:
+        return False
+    if fs_type in {"ext3", "ext4"} and not _needs_recovery(device):
+        return False
     LOG.info("%s is mounted without its journal, which may not be empty", device)
-    return ["--read-only", "-o", f"{_NETWORK},{without}"]
+    return True
 
 
 def _needs_recovery(device: str) -> bool:
@@ -264,14 +285,3 @@ def _needs_recovery(device: str) -> bool:
     except OSError as error:
         raise exception.HostError(reason=f"{device} cannot be read: {error.strerror}.") from error
     return bool(int.from_bytes(features, "little") & _EXT_RECOVER)
-
-
-def _mount_error(device: str, mountpoint: str, options: list[str], stderr: str) -> str:
-    what = f"{device} cannot be mounted at {mountpoint} ({' '.join(options)}): {stderr}"
-    if options[-1] != _NETWORK:
-        return (
-            f"{what} The device is only to be read, so the journal of its file system could not "
-            "be replayed, and without that it is not whole. Have a host that may write mount and "
-            "unmount it once, then repeat the command."
-        )
-    return f"{what} The kernel's messages (dmesg) may have the reason."

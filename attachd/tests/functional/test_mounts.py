@@ -5,10 +5,12 @@ from concurrent import futures
 import os
 from pathlib import Path
 import shutil
+import stat
 import subprocess
 
 from attachd import exception
 from attachd.agent.mount import filesystems, mountinfo, mounts, open_handles
+from attachd.agent.mount.mount_rules import MountRules
 from attachd.tests.fixtures import fake_host, requirements
 from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.selection import full_only
@@ -146,6 +148,49 @@ class MountTest(LoopDeviceCase):
             file.write(b"\xff" * 4096)
         with self.assertRaisesRegex(exception.HostError, "cannot be mounted at .*dmesg"):
             mounts.mount(device, folder, mode="rw")
+
+    def test_hostile_content_has_no_rights_on_the_host(self):
+        device, folder = self.formatted(), self.place()
+        inner = self.folder / "made"
+        inner.mkdir()
+        self.run_tool("mount", device, f"{inner}")
+        program = shutil.copy(requirements.require_tool(self, "id"), inner / "id")
+        os.chmod(program, 0o4755)  # noqa: PTH101
+        os.mknod(inner / "disk", 0o666 | stat.S_IFBLK, Path(device).stat().st_rdev)
+        inner.chmod(0o755)
+        self.run_tool("umount", f"{inner}")
+        # What the kernel does about an error of this file system: the image says so.
+        self.run_tool("tune2fs", "-e", "panic", device)
+
+        mounts.mount(device, folder, mode="rw")
+        run = ["setpriv", "--reuid=65534", "--clear-groups", f"{folder}/id", "-u"]
+        self.assertEqual("65534", self.run_tool(*run).strip())
+        with self.assertRaises(PermissionError):
+            (Path(folder) / "disk").open("rb")
+        (found,) = [item for item in mountinfo.list_mounts() if item.mountpoint == folder]
+        line = next(
+            item
+            for item in Path("/proc/self/mountinfo").read_text().splitlines()
+            if item.startswith(f"{found.mount_id} ")
+        )
+        # The kernel shows it where it differs from the image.
+        self.assertIn("errors=remount-ro", line)
+        mounts.unmount(folder)
+
+        rules = MountRules((), "suid,dev")
+        mounts.mount(device, folder, mode="rw", rules=rules)
+        self.assertEqual("0", self.run_tool(*run).strip())
+
+    def test_other_file_systems_are_refused_by_name_unless_allowed(self):
+        device, folder = self.device(), self.place()
+        self.run_tool(requirements.require_tool(self, "mkfs.minix"), device)
+        with self.assertRaisesRegex(exception.HostError, "minix.*--allow-filesystem minix"):
+            mounts.mount(device, folder, mode="rw")
+        self.assertEqual(0, self.times(folder))
+        try:
+            mounts.mount(device, folder, mode="rw", rules=MountRules(("minix",)))
+        except exception.HostError as error:  # of a kernel without it
+            self.assertIn("unknown filesystem type", f"{error}")
 
     def clean(self):
         device = self.formatted()

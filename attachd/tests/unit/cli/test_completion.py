@@ -65,7 +65,7 @@ class CompletionTest(unittest.TestCase):
         self.assertEqual((0, ""), (done.code, done.err))
         for words, expected in (
             (("local-at",), ["local-attach"]),
-            (("local-attach", "--mou"), ["--mountpoint"]),
+            (("local-attach", "--mountp"), ["--mountpoint"]),
             (("local-attach", "--mode", ""), ["rw", "ro"]),
             (("attachment-create", "data", "--connect", "T"), ["True"]),
             (("attachment-list", "--format", "js"), ["json"]),

@@ -9,6 +9,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.connectors.base import Options
+from attachd.agent.mount.mount_rules import MountRules
 from attachd.agent.strays import ExportedDevice, Kind
 from attachd.cli import local
 from attachd.client import Attached, LocalAttachment, strays
@@ -74,6 +75,8 @@ class AttachTest(Case):
                 "--mode",
                 "rw",
             ),
+            *("--allow-filesystem", "btrfs", "--allow-filesystem", "vfat"),
+            *("--mount-options", "noatime,suid"),
         )
         self.client.attach.assert_called_once_with(
             "data",
@@ -81,6 +84,7 @@ class AttachTest(Case):
             mountpoint="/mnt/disk",
             mkfs="ext4",
             assume_empty=True,
+            mount_rules=MountRules(("btrfs", "vfat"), "noatime,suid"),
             options=Options(multipath=True, enforce_multipath=True, nic="eth1"),
         )
 
@@ -115,6 +119,17 @@ class AttachTest(Case):
         self.run_it("local-attach", "data", "--assume-empty", code=2)
         self.assertIn("argument --assume-empty", self.said)
         self.made.assert_not_called()
+
+    def test_attach_with_options_of_mount_needs_mountpoint(self):
+        for words in (("--mount-options", "noatime"), ("--allow-filesystem", "btrfs")):
+            self.run_it("local-attach", "data", *words, code=2)
+            self.assertIn("argument --mountpoint", self.said)
+        self.made.assert_not_called()
+
+    def test_attach_with_wrong_options_of_mount_is_refused(self):
+        words = ("--mountpoint", "/mnt/disk", "--mount-options", "rw")
+        self.run_it("local-attach", "data", *words, code=1)
+        self.assertIn("'rw' cannot be an option of the mount", self.said)
 
     def test_attach_failure_is_one_line(self):
         self.client.attach.side_effect = exception.MissingRequirements(

@@ -76,6 +76,8 @@ class SpellingTest(unittest.TestCase):
                 "mountpoint": None,
                 "mkfs": None,
                 "assume_empty": False,
+                "allow_filesystem": [],
+                "mount_options": "",
                 "mode": "rw",
                 "multipath": False,
                 "enforce_multipath": False,
