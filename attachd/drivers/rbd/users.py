@@ -19,6 +19,23 @@ _UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NAME: Final = re.compile(r"pool=(\S+) object_prefix (?:rbd_id|withdrawn)\.([^\s,]+)")
 _DATA: Final = re.compile(r"object_prefix rbd_data\.([^\s,.]+)\.")
 
+_NONCE: Final = "|".join(
+    (
+        *("[1-9][0-9]{0,8}", "[1-3][0-9]{9}", "4[01][0-9]{8}", "42[0-8][0-9]{7}"),
+        *("429[0-3][0-9]{6}", "4294[0-8][0-9]{5}", "42949[0-5][0-9]{4}", "429496[0-6][0-9]{3}"),
+        *("4294967[01][0-9]{2}", "42949672[0-8][0-9]", "429496729[0-5]"),
+    )
+)
+"""The numbers from 1 to 2**32 - 1: 0, to which monitors reduce larger ones, is a whole address."""
+
+_BLOCKLIST: Final = (
+    f'allow command "osd blocklist" with blocklistop=add addr regex "^[^/]*:0/({_NONCE})$"'
+)
+"""The right to blocklist one client, and neither an address nor a daemon, whose port is not 0.
+
+Ceph's profile rbd includes whole addresses, and snapshots of the whole pool.
+"""
+
 Capabilities = Mapping[str, str]
 """What a user may do, by the kind of daemon: "mon", "osd"."""
 
@@ -63,7 +80,7 @@ def capabilities(image: Image, mode: AccessMode) -> Capabilities:
     pool = f"pool={image.pool} object_prefix"
     return {
         # A writer breaks the exclusive lock of a client that has died, by blocklisting it.
-        "mon": "profile rbd" if mode == "rw" else "allow r",
+        "mon": f"allow r, {_BLOCKLIST}" if mode == "rw" else "allow r",
         "osd": ", ".join(
             (
                 "allow class-read object_prefix rbd_children",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names and capabilities of cephx users."""
 
+import re
 import unittest
 
 from attachd import exception
@@ -30,6 +31,24 @@ class CapabilitiesTest(unittest.TestCase):
 
     def test_reader_may_not_blocklist_clients(self):
         self.assertEqual("allow r", users.capabilities(IMAGE, "ro")["mon"])
+
+    def test_writer_may_blocklist_single_clients_and_no_addresses_or_daemons(self):
+        caps = users.capabilities(IMAGE, "rw")["mon"]
+        pattern = re.search('addr regex "(.*)"$', caps)[1]
+        hosts = ("192.0.2.1", "v1:192.0.2.1", "[2001:db8::1]")
+        for host in hosts:
+            for nonce in (1, 9, 10, 999_999_999, 10**9, 4_200_000_000, 2**32 - 1, 4_294_967_199):
+                self.assertRegex(f"{host}:0/{nonce}", pattern)
+            for wrong in (
+                ":0/0",
+                ":0/00",
+                ":0/4294967296",
+                ":0/42949672960",
+                ":6800/5",
+                "",
+                "/24",
+            ):
+                self.assertNotRegex(f"{host}{wrong}", pattern)
 
     def test_prefix_of_data_does_not_match_image_with_longer_id(self):
         self.assertNotIn("rbd_data.10acbe01,", users.capabilities(IMAGE, "rw")["osd"] + ",")
