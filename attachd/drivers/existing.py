@@ -38,7 +38,9 @@ class ExistingObjects(abc.ABC):
         """
 
     @abc.abstractmethod
-    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
+    def manage(
+        self, volume: base.VolumeRef, reference: Mapping[str, str]
+    ) -> dict[str, Any] | None:
         """Make a volume of an object, unless it is one already; see ManageExisting.manage()."""
 
     @abc.abstractmethod
@@ -64,8 +66,7 @@ class ManageByName(ManageExisting):
 
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
         """Rename an object to a volume."""
-        self.existing.manage(volume, reference)
-        return {}
+        return self.existing.manage(volume, reference) or {}
 
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Rename a volume to an object; refused while it is exported."""

@@ -6,14 +6,18 @@ import contextlib
 import dataclasses
 import errno
 import json
+import re
 import threading
 from typing import Any, Final, NamedTuple
 
 from oslo_config import cfg
+from oslo_log import log
 
 from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.rbd import bindings
+
+LOG = log.getLogger(__name__)
 
 BLOCKLIST_SECONDS: Final = 365 * 24 * 3600
 """How long a client stays blocklisted: longer than it keeps its connections.
@@ -24,6 +28,7 @@ entry expires has access again, also long after its tickets have expired and its
 
 _NO_ANSWER: Final = frozenset({errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EAGAIN})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[0-9.]+):\d+/(\d+)")
 _RIGHTS: Final = "the administration guide lists the capabilities that it needs"
 
 
@@ -109,9 +114,9 @@ class Cluster:
             yield
         except (lib.rados.Error, lib.rbd.Error) as error:
             code = getattr(error, "errno", None)
-            if code == errno.ETIMEDOUT and self._full_pools():
+            if code == errno.ETIMEDOUT and _find_full_pools(self, self._options.rbd_pools):
                 code = errno.ENOSPC
-            raise self._error(doing, code, f"{error}") from error
+            raise self.error(doing, code, f"{error}") from error
 
     @contextlib.contextmanager
     def pool(self, pool: str) -> Iterator[Any]:
@@ -131,14 +136,14 @@ class Cluster:
             finally:
                 ioctx.close()
 
-    def read(self, prefix: str, *, monitor: str | None = None) -> Any:
+    def read(self, prefix: str, *, monitor: str | None = None, **arguments: str) -> Any:
         """Run a command that changes nothing, and return its answer.
 
         :param monitor: its name; None: any
         """
-        code, answer, reason = self._command({"prefix": prefix}, monitor)
+        code, answer, reason = self._command({"prefix": prefix, **arguments}, monitor)
         if code:
-            raise self._error(f"'ceph {prefix}' failed", -code, reason)
+            raise self.error(f"'ceph {prefix}' failed", -code, reason)
         return answer
 
     def sessions(self) -> Sequence[Session]:
@@ -194,21 +199,21 @@ class Cluster:
         if code == -errno.EINVAL and "exists" in reason:
             return None
         if code:
-            raise self._error(f"User {entity} could not be created", -code, reason)
+            raise self.error(f"User {entity} could not be created", -code, reason)
         return str(answer[0]["key"])
 
     def set_capabilities(self, entity: str, caps: Sequence[str]) -> bool:
         """Replace the capabilities of a user; False: there is no such user."""
         code, _, reason = self._change({"prefix": "auth caps", "entity": entity, "caps": caps})
         if code not in {0, -errno.ENOENT}:
-            raise self._error(f"User {entity} could not be changed", -code, reason)
+            raise self.error(f"User {entity} could not be changed", -code, reason)
         return code == 0
 
     def delete_user(self, entity: str) -> None:
         """Delete a user, if there is one; its clients stay connected."""
         code, _, reason = self._change({"prefix": "auth rm", "entity": entity})
         if code not in {0, -errno.ENOENT}:
-            raise self._error(f"User {entity} could not be deleted", -code, reason)
+            raise self.error(f"User {entity} could not be deleted", -code, reason)
 
     def blocklist(self, address: str) -> None:
         """Have OSDs refuse one client: its address and nonce.
@@ -224,7 +229,7 @@ class Cluster:
         }
         code, _, reason = self._change(request)
         if code:
-            raise self._error(f"Client {address} could not be blocklisted", -code, reason)
+            raise self.error(f"Client {address} could not be blocklisted", -code, reason)
 
     def blocklisted(self) -> frozenset[str]:
         """Return the addresses that OSDs refuse."""
@@ -269,19 +274,7 @@ class Cluster:
 
     def _connect(self) -> Any:
         options, rados = self._options, bindings.load().rados
-        timeout = f"{options.rbd_timeout}"
-        settings = {
-            "client_mount_timeout": timeout,
-            "rados_mon_op_timeout": timeout,
-            "rados_osd_op_timeout": timeout,
-            # The second format of clones: their snapshots need no protection.
-            "rbd_default_clone_format": "2",
-        }
-        if options.rbd_ms_mode:
-            settings |= {
-                "ms_client_mode": options.rbd_ms_mode,
-                "ms_mon_client_mode": options.rbd_ms_mode,
-            }
+        settings = connection_settings(options)
         name = self.entity
         try:
             connection = rados.Rados(name=name, conffile=options.rbd_ceph_conf, conf=settings)
@@ -302,16 +295,21 @@ class Cluster:
         except rados.Error as error:
             raise exception.BackendUnreachable(
                 f"The monitors that {options.rbd_ceph_conf} (rbd_ceph_conf) names do not answer "
-                f"in {timeout} s (rbd_timeout): {error}."
+                f"in {options.rbd_timeout} s (rbd_timeout): {error}."
             ) from error
         return connection
 
-    def _error(self, doing: str, code: int | None, reason: str) -> exception.BackendError:
+    def error(self, doing: str, code: int | None, reason: str) -> exception.BackendError:
+        """Return the error for what failed.
+
+        :param code: an errno, if it is known
+        """
         if code == errno.ESHUTDOWN:
-            # This client is blocklisted itself: only a new one gets access again.
-            self.close()
+            return self._blocklisted_error(doing)
         if code in _NO_SPACE:
-            pools = " or ".join(self._full_pools() or self._options.rbd_pools)
+            pools = " or ".join(
+                _find_full_pools(self, self._options.rbd_pools) or self._options.rbd_pools
+            )
             return exception.BackendError(
                 f"{doing}: pool {pools} is full. Add OSDs, or free data."
             )
@@ -323,14 +321,62 @@ class Cluster:
             return exception.BackendError(f"{doing}: {self.entity} may not do it; {_RIGHTS}.")
         return exception.BackendError(f"{doing}: {reason}.")
 
-    def _full_pools(self) -> list[str]:
-        """List the pools of the backend whose OSDs let writes wait because they are full."""
-        try:
-            _, answer, _ = self._command({"prefix": "osd dump"})
-        except exception.BackendError:
-            return []
-        flags = {
-            pool["pool_name"]: pool["flags_names"].split(",")
-            for pool in (answer or {}).get("pools", ())
+    def _blocklisted_error(self, doing: str) -> exception.BackendError:
+        """Have the next call use another connection: OSDs refuse this one."""
+        with self._connected() as connection:
+            own = _find_own_addresses(connection.get_addrs())
+        removed = sorted(own & self.blocklisted())
+        for entry in removed:
+            # A new connection has another nonce, but an entry may be one of the whole address.
+            self._change({"prefix": "osd blocklist", "blocklistop": "rm", "addr": entry})
+        entries = ", ".join(removed)
+        self.close()
+        if entries:
+            LOG.error(
+                "%s: the manager was blocklisted, as %s: by a person, or by a user of the cluster "
+                "with the profile rbd. The entry was removed; find out who made it.",
+                self.entity,
+                entries,
+            )
+        return exception.BackendUnreachable(
+            f"{doing}: the manager was blocklisted itself ({entries or 'the entry is gone'}). Its "
+            "entry was removed, and it connects again; its log has more."
+        )
+
+
+def _find_full_pools(cluster: Cluster, names: Sequence[str]) -> list[str]:
+    """List the pools whose OSDs let writes wait because they are full."""
+    try:
+        answer = cluster.read("osd dump")
+    except exception.BackendError:
+        return []
+    pools = (answer or {}).get("pools", ())
+    flags = {pool["pool_name"]: pool["flags_names"].split(",") for pool in pools}
+    return [name for name in names if "full" in flags.get(name, ())]
+
+
+def _find_own_addresses(text: str) -> set[str]:
+    """Return the entries of a blocklist that concern a client, by its addresses.
+
+    :param text: of all its addresses: ``[v2:192.0.2.1:0/7,v1:192.0.2.1:0/7]``
+    """
+    found = _ADDRESS.findall(text)
+    return {entry for host, nonce in found for entry in (f"{host}:0/{nonce}", f"{host}:0/0")}
+
+
+def connection_settings(options: cfg.ConfigOpts.GroupAttr) -> dict[str, str]:
+    """Return the settings of a connection, beside those of the configuration file."""
+    timeout = f"{options.rbd_timeout}"
+    settings = {
+        "client_mount_timeout": timeout,
+        "rados_mon_op_timeout": timeout,
+        "rados_osd_op_timeout": timeout,
+        # The second format of clones: their snapshots need no protection.
+        "rbd_default_clone_format": "2",
+    }
+    if options.rbd_ms_mode:
+        settings |= {
+            "ms_client_mode": options.rbd_ms_mode,
+            "ms_mon_client_mode": options.rbd_ms_mode,
         }
-        return [name for name in self._options.rbd_pools if "full" in flags.get(name, ())]
+    return settings

@@ -24,7 +24,10 @@ from attachd.drivers.rbd import users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session
 from attachd.drivers.rbd.existing import ExistingImages
-from attachd.drivers.rbd.images import GIB, WATCH_TIMEOUT, Images, Pools, Watch
+from attachd.drivers.rbd.header_check import HeaderCheck
+from attachd.drivers.rbd.image_clients import WATCH_TIMEOUT, ImageClients, Watch
+from attachd.drivers.rbd.images import GIB, OBJECT_BYTES, Images, Pools
+from attachd.drivers.rbd.resizing import Resizing
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 _POLL_INTERVAL = 0.05
@@ -109,11 +112,23 @@ class RbdDriver(
         super().__init__(name, conf)
         self._naming = users.Naming(self.options.rbd_pools, self.options.rbd_prefix)
         self._cluster = Cluster(self.options)
-        self._pools = Pools(name, self._cluster, self._naming)
+        self._pools = Pools(name, self._make_images())
+        self._headers = HeaderCheck(self._pools, self._naming, self._users)
         self.clients = ClientRecords(self._cluster, self._naming, self._pools)
         self.existing = ExistingImages(
-            self._cluster, self._naming, self._pools, self._check_not_exported
+            self._cluster, self._naming, self._pools, self._headers.check_releasable
         )
+
+    def _make_images(self) -> dict[str, Images]:
+        cluster, naming, options = self._cluster, self._naming, self.options
+        resizing = Resizing(cluster, naming, options)
+        own = (cluster.entity, resizing.entity)
+        return {
+            pool: Images(
+                cluster, naming, resizing, ImageClients(cluster, options, pool, own), pool
+            )
+            for pool in naming.pools
+        }
 
     def setup(self) -> None:
         """Check the options, the packages, the cluster, the pools and the rights."""
@@ -127,6 +142,8 @@ class RbdDriver(
                 )
         self._cluster.close()
         self._cluster.check()
+        for images in self._pools:
+            images.clients.check()
         own = not any(
             users.may_use(pools, caps)
             for entity, caps in self._cluster.users().items()
@@ -149,31 +166,36 @@ class RbdDriver(
         Without a ceph-mgr that has ever run the cluster does not know it: then nothing is free.
         A single pool is not reported beside the backend.
         """
-        found = {pool["name"]: pool["stats"] for pool in self._cluster.read("df")["pools"]}
+        listed = self._cluster.read("df", detail="detail")["pools"]
+        found = {pool["name"]: pool["stats"] for pool in listed}
         pools = [_pool_stats(images, found.get(images.pool, {})) for images in self._pools]
         stats = base.BackendStats.from_pools("ceph", pools, _CAPABILITIES)
         return stats if len(pools) > 1 else dataclasses.replace(stats, pools=())
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Create a thin image, with the features that the cluster has by default."""
-        self._pools.find(volume).create(volume)
-        return {}
+        return self._pools.find(volume).create(volume)
 
     def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
         """Copy a snapshot of the image, which shares no data with its source in the end."""
-        self._pools.find(source).clone(volume, source.id)
-        return {}
+        images = self._pools.find(source)
+        if images.find(volume.id) is None:
+            self._headers.check(source)
+        return images.clone(volume, source)
 
     def delete(self, volume: base.VolumeRef) -> None:
         """Delete the image; refused while it has users, or a client has it open."""
-        self._check_not_exported(volume)
-        self._pools.find(volume).delete(volume.id)
+        self._headers.check_not_exported(volume)
+        self._pools.find(volume).delete(volume)
 
     def extend(
         self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]  # noqa: ARG002
     ) -> None:  # fmt: skip
         """Extend the image; Ceph notifies the clients that have it open."""
-        self._pools.find(volume).extend(volume.id, size_gib)
+        self._headers.check(volume, size_gib)
+        self._pools.find(volume).extend(self._naming.image(volume.id), size_gib)
+        # Its size is now the new one, unless a host has changed it.
+        self._headers.check(dataclasses.replace(volume, size_gib=size_gib))
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
         """Create the user of the attachment; the key is the monitors' and stays the same.
@@ -181,13 +203,8 @@ class RbdDriver(
         :returns: "rbd", for os-brick's RBDConnector
         """
         images = self._pools.find(volume)
-        image = images.find(volume.id)
-        if image is None:
-            raise exception.BackendError(
-                f"Volume {volume.id} is missing: there is no image "
-                f"{self._naming.image(volume.id)}.",
-                final=True,
-            )
+        stored = self._headers.check(volume)
+        image = users.Image(images.pool, self._naming.image(volume.id), stored["id"])
         entity = self._naming.entity(export.attachment_id)
         caps = users.as_arguments(users.capabilities(image, export.mode))
         key = self._cluster.create_user(entity, caps)
@@ -198,7 +215,9 @@ class RbdDriver(
             key = self._cluster.create_user(entity, caps)
         if key is None:
             raise exception.BackendError(f"User {entity} does not keep its capabilities.")
-        return self._connection_info(image, volume, export, key)
+        info = self._connection_info(image, volume, export, key)
+        info["data"]["image"] = stored
+        return info
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
@@ -254,7 +273,9 @@ class RbdDriver(
         for entity, caps in self._cluster.users().items():
             if self._naming.attachment_id(entity) and not users.names_image(caps):
                 yield base.Orphan(f"cephx user {entity}", f"Delete it: 'ceph auth rm {entity}'.")
-        for name in (name for images in self._pools for name in images.copies()):
+        for images in self._pools:
+            yield from images.find_stray_data()
+        for name in (name for images in self._pools for name in images.list_copies()):
             yield base.Orphan(
                 f"image {name}, a copy that is not complete",
                 "None while the manager copies it; it is removed with the volume.",
@@ -263,14 +284,6 @@ class RbdDriver(
     def list_volumes(self) -> Mapping[str, int]:
         """List the images with the prefix."""
         return self._pools.sizes()
-
-    def _check_not_exported(self, volume: base.VolumeRef) -> None:
-        """Refuse a volume whose attachments have users."""
-        if exported := self._users(volume.id):
-            raise exception.BackendError(
-                f"Volume {volume.id} is still exported: there is the user {exported[0].entity}.",
-                final=True,
-            )
 
     def _users(self, volume_id: str | None = None) -> list[users.User]:
         """List the users of the backend, or of one volume."""
@@ -382,6 +395,8 @@ def _find_hung_owner(
     """
     if owner is None or any(session.client_id == owner.client_id for session in sessions):
         return set()
+    if any(owner.address in session.addresses for session in sessions):
+        return set()  # The header names a client of another user.
     watching = {watch.client_id for watch in images.watches(volume_id)}
     if owner.client_id in watching or owner != images.lock_owner(volume_id):
         return set()  # It has lost its monitor alone, or closed the image meanwhile.
@@ -389,13 +404,17 @@ def _find_hung_owner(
 
 
 def _pool_stats(images: Images, stats: Mapping[str, int]) -> base.PoolStats:
-    """Return the capacity of a pool.
+    """Return the capacity of a pool, which its quota limits, too.
 
-    :param stats: of ``ceph df``, in bytes
+    :param stats: of ``ceph df detail``, in bytes
     """
-    free = stats.get("max_avail", 0) / GIB
+    stored, free = stats.get("stored", 0), stats.get("max_avail", 0)
+    if quota := stats.get("quota_bytes", 0):
+        free = min(free, max(quota - stored, 0))
+    if quota := stats.get("quota_objects", 0):
+        free = min(free, max(quota - stats.get("objects", 0), 0) * OBJECT_BYTES)
     allocated = sum(images.sizes().values()) / GIB
-    return base.PoolStats(images.pool, free + stats.get("stored", 0) / GIB, free, allocated)
+    return base.PoolStats(images.pool, (free + stored) / GIB, free / GIB, allocated)
 
 
 def _listed(user: users.User, connected: bool) -> base.BackendExport:  # noqa: FBT001  map()

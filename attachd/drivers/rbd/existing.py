@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Existing images that become volumes, and volumes that become images again, without a copy.
 
-An image is renamed: it keeps its id, by which its data is found, and its snapshots.
+An image is renamed: it keeps its id, by which its data is found.  It is described by what its
+header says, and is not opened: users of other services could have written there what they liked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from attachd import exception
 from attachd.drivers import base, existing
 from attachd.drivers.abilities import ManageableObject
-from attachd.drivers.rbd import bindings, images, users
+from attachd.drivers.rbd import bindings, header, images, objects, users
 from attachd.drivers.rbd.cluster import Cluster
-
-_FEATURES: Final = (
-    *("LAYERING", "STRIPINGV2", "EXCLUSIVE_LOCK", "OBJECT_MAP", "FAST_DIFF", "DEEP_FLATTEN"),
-)
-"""The features of images whose objects the users of attachments reach."""
 
 
 class ExistingImages(existing.ExistingObjects):
@@ -24,7 +20,7 @@ class ExistingImages(existing.ExistingObjects):
 
     They are named "IMAGE" if the backend has one pool, and "POOL/IMAGE" in any case.
 
-    :param check_unused: raises BackendError if a volume is exported
+    :param check_releasable: raises BackendError if a volume is exported
     """
 
     def __init__(
@@ -32,12 +28,12 @@ class ExistingImages(existing.ExistingObjects):
         cluster: Cluster,
         naming: users.Naming,
         pools: images.Pools,
-        check_unused: Callable[[base.VolumeRef], None],
+        check_releasable: Callable[[base.VolumeRef], None],
     ) -> None:
         self._cluster = cluster
         self._naming = naming
         self._pools = pools
-        self._check_unused = check_unused
+        self._check_releasable = check_releasable
 
     def list(self) -> list[ManageableObject]:
         """List the volumes, and the other images of the pools, without incomplete copies."""
@@ -46,8 +42,8 @@ class ExistingImages(existing.ExistingObjects):
     def _list(self, found: images.Images) -> Sequence[ManageableObject]:
         volumes = [self._managed(found, *item) for item in found.sizes().items()]
         with found.open_pool() as pool, self._errors("The images could not be listed"):
-            ids = images.list_ids(pool)
-            copies = set(found.copies())
+            ids = objects.list_ids(pool)
+            copies = set(found.list_copies())
             names = [name for name in ids if name not in copies and not self._volume_id(name)]
             items = [self._describe(found, pool, ids, name) for name in sorted(names)]
         return volumes + [item for item in items if item]
@@ -56,7 +52,7 @@ class ExistingImages(existing.ExistingObjects):
         """Return one of them, by the name of its image; see ExistingObjects.get()."""
         found, name = self._parse(reference)
         with found.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
-            ids = images.list_ids(pool)
+            ids = objects.list_ids(pool)
             volume_id = self._volume_id(name)
             if volume_id and name in ids:
                 return self._managed(found, volume_id, found.sizes().get(volume_id, 0))
@@ -64,25 +60,23 @@ class ExistingImages(existing.ExistingObjects):
                 return item
         raise existing.invalid(reference, f"Pool {found.pool} has no such image.")
 
-    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
+    def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> dict[str, Any]:
         """Make a volume of an image, unless it is one already; see ManageExisting.manage()."""
         (found, name), target = self._parse(reference), self._naming.image(volume.id)
         doing = f"Volume {volume.id} could not be managed"
         if self._pools.get(volume.pool) not in {found, None}:
             raise exception.BackendError(f"{doing}: its pool is {volume.pool}.", final=True)
         with found.open_pool() as pool, self._errors(doing):
-            if target not in images.list_ids(pool):
+            if target not in objects.list_ids(pool):
                 with existing.missing_is_final():
                     item = self.get(reference)
                 existing.check_usable("image", item, volume.size_gib * images.GIB)
-                found.check_unused(pool, name)
-                with images.open_image(pool, name) as image:
-                    images.grow(image, volume.size_gib)
-            images.rename(pool, name, target)
+                found.clients.check_unused(pool, name)
+        return found.manage(volume, name)
 
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Rename a volume's image to ``PREFIXunmanaged.ID``; see ManageExisting.unmanage()."""
-        self._check_unused(volume)
+        self._check_releasable(volume)
         name = f"{self._naming.prefix}unmanaged.{volume.id}"
         self._pools.find(volume).release(volume.id, name)
 
@@ -119,26 +113,30 @@ class ExistingImages(existing.ExistingObjects):
         self, found: images.Images, pool: Any, ids: Mapping[str, str], name: str
     ) -> ManageableObject | None:
         """Describe an image that is no volume; None: it does not exist."""
-        try:
-            with images.open_image(pool, name, read_only=True) as image:
-                refusal = self._refusal(found, pool, image, ids, name)
-                reference = {existing.KEY: self._name(found, name)}
-                where = self._pool(found)
-                return ManageableObject(reference, image.size(), refusal, pool=where)
-        except bindings.load().rbd.ImageNotFound:
+        if name not in ids:
             return None
+        keys = header.read(pool, ids[name]) if ids[name] else {}
+        reference = {existing.KEY: self._name(found, name)}
+        refusal = self._refusal(found, keys, ids, name)
+        return ManageableObject(reference, header.size(keys), refusal, pool=self._pool(found))
 
     def _refusal(
-        self, found: images.Images, pool: Any, image: Any, ids: Mapping[str, str], name: str
+        self,
+        found: images.Images,
+        keys: Mapping[str, bytes],
+        ids: Mapping[str, str],
+        name: str,
     ) -> str:
         """Return why an image cannot become a volume; "" if it can."""
-        if not image.size():
+        if not ids[name]:
+            return "It has the first format of images: copy it with 'rbd migration'."
+        if not header.size(keys):
             return "It is empty."
-        if watches := found.list_foreign_watches(pool, name):
+        if watches := found.clients.list_foreign(ids[name]):
             return f"It is in use: the client {watches[0].address} has it open."
-        if snapshots := [item["name"] for item in image.list_snaps()]:
-            return f"It has snapshots ({', '.join(snapshots)}): delete them."
-        if unusable := _unusable(image, ids, name):
+        if snapshots := header.snapshots(keys):
+            return f"It has snapshots ({', '.join(map(str, snapshots))}): delete them."
+        if unusable := _unusable(keys, ids, name):
             return unusable
         return self._describe_users(users.Image(found.pool, name, ids[name]))
 
@@ -153,20 +151,16 @@ class ExistingImages(existing.ExistingObjects):
         return self._cluster.errors(doing)
 
 
-def _unusable(image: Any, ids: Mapping[str, str], name: str) -> str:
+def _unusable(keys: Mapping[str, bytes], ids: Mapping[str, str], name: str) -> str:
     """Return why users of attachments could not use an image; "": they can."""
-    rbd = bindings.load().rbd
-    if image.old_format():
-        return "It has the first format of images: copy it with 'rbd migration'."
-    if image.overlap():
+    if "parent" in keys:
         return "It shares data with another image: separate them with 'rbd flatten'."
-    features = image.features()
-    for feature in _FEATURES:
-        features &= ~getattr(rbd, f"RBD_FEATURE_{feature}")
-    if features:
+    if features := header.features(keys) & ~header.FEATURES:
         names = ", ".join(_feature_names(features))
         return f"It has features that hosts of volumes cannot use: {names}."
-    if other := images.find_similar(ids, name):
+    if key := header.find_unusable(ids[name], keys):
+        return f"Its header has the key {key}, which hosts of volumes cannot use: copy it."
+    if other := objects.find_similar(ids, name):
         return f"Its id begins like that of the image {other}: copy it."
     return ""
 

@@ -1,47 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The images of pools that are volumes; for the rbd driver.
 
-A copy is made under a name of its own, "PREFIXcopy.ID", of a snapshot with the same name, and is
-renamed when it is complete.  An object of that name, the *record*, has the name of the source, so
-that the snapshot can be removed after any interrupted step.
+librbd opens only images to whose headers no host has, or ever had, access: new ones, and copies in
+progress.  Everything else is done with the objects of an image (objects.py, header.py), or in a
+process of its own (resizing.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import struct
-import time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from attachd import exception
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings
+from attachd.drivers.rbd import bindings, copies, header, objects, stray_data
 from attachd.drivers.rbd.cluster import Cluster
+from attachd.drivers.rbd.copies import Source
+from attachd.drivers.rbd.image_clients import ImageClients, Watch
+from attachd.drivers.rbd.resizing import Resizing
 from attachd.drivers.rbd.users import Image, Naming
 
 GIB: Final = 2**30
-WATCH_TIMEOUT: Final = 45.0
-"""Seconds after which the watches of a client have expired that has died.
-
-By default they expire after 30 (osd_client_watch_timeout).
-"""
-_POLL_INTERVAL: Final = 0.2
-
+OBJECT_BYTES: Final = 4 * 2**20
+"""The size of data objects, by default."""
 _HEAD: Final = struct.pack("<Q", 2**64 - 2)
 """The image itself, and not a snapshot of it.  Source: include/rados.h, CEPH_NOSNAP."""
-_LOCK_TAG: Final = "internal"
 _SIZE: Final = struct.Struct("<BQ")
 """The answer of the object class rbd to get_size: the order of the objects, bytes."""
-
-
-class Watch(NamedTuple):
-    """A client that has an image open, other than for reading alone, or has its lock.
-
-    :ivar client_id: see Session
-    :ivar address: with its nonce
-    """
-
-    client_id: int
-    address: str
 
 
 class Images:
@@ -49,12 +34,23 @@ class Images:
 
     :param naming: of the volumes
     :ivar pool: its name
+    :ivar clients: those that have its images open
+    :ivar errors: see Cluster.errors()
     """
 
-    def __init__(self, cluster: Cluster, naming: Naming, pool: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        naming: Naming,
+        resizing: Resizing,
+        clients: ImageClients,
+        pool: str,
+    ) -> None:
         self._cluster = cluster
-        self._errors = cluster.errors
+        self.errors = cluster.errors
         self._naming = naming
+        self._resizing = resizing
+        self.clients = clients
         self.pool = pool
 
     def open_pool(self) -> contextlib.AbstractContextManager[Any]:
@@ -64,24 +60,20 @@ class Images:
     def has(self, volume_id: str) -> bool:
         """Return whether there is an image of a volume, or an incomplete copy."""
         names = (self._naming.image(volume_id), self._copy_name(volume_id))
-        with self.open_pool() as pool, self._errors(f"Volume {volume_id} could not be found"):
-            return any(_exists(pool, name) for name in names)
+        with self.open_pool() as pool, self.errors(f"Volume {volume_id} could not be found"):
+            return any(objects.exists(pool, name) for name in names)
 
     def find(self, volume_id: str) -> Image | None:
         """Return the image of a volume; None: it does not exist, or not yet."""
         name = self._naming.image(volume_id)
-        with self.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
-            try:
-                with open_image(pool, name, read_only=True) as image:
-                    return Image(self.pool, name, image.id())
-            except bindings.load().rbd.ImageNotFound:
-                return None
+        with self.open_pool() as pool, self.errors(f"Image {name} could not be found"):
+            image_id = objects.read_id(pool, name)
+        return Image(self.pool, name, image_id) if image_id else None
 
     def watches(self, volume_id: str) -> Sequence[Watch]:
         """List the clients that have a volume open; none if it does not exist."""
-        name = self._naming.image(volume_id)
-        with self.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
-            return list_watches(pool, name)
+        image = self.find(volume_id)
+        return self.clients.list_watches(image.id) if image else ()
 
     def lock_owner(self, volume_id: str) -> Watch | None:
         """Return the client that has the lock of a volume for writing; None: none has.
@@ -89,203 +81,168 @@ class Images:
         A client that hangs or has died keeps the lock, also when its watch has expired, until the
         next writer breaks it.
         """
-        name = self._naming.image(volume_id)
-        with self.open_pool() as pool, self._errors(f"Image {name} could not be opened"):
-            return _lock_owner(pool, name)
+        image = self.find(volume_id)
+        return self.clients.lock_owner(image.id) if image else None
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the sizes of the volumes, in bytes."""
-        sizes: dict[str, int] = {}
-        with self.open_pool() as pool, self._errors("The images could not be listed"):
-            asked = []
-            for image in bindings.load().rbd.RBD().list2(pool):
-                if volume_id := self._naming.volume_id(image["name"]):
-                    # Opening an image takes many requests, of which this is one.
-                    header = f"rbd_header.{image['id']}"
-                    answered = _keep(sizes, volume_id)
-                    arguments = ("rbd", "get_size", _HEAD, _SIZE.size, answered)
-                    asked.append(pool.aio_execute(header, *arguments))
-            for request in asked:
-                request.wait_for_complete_and_cb()
-        return sizes
+        """Return the sizes of the volumes, in bytes, as their headers have them."""
+        with self.open_pool() as pool, self.errors("The images could not be listed"):
+            volume_ids = {
+                image_id: volume_id
+                for name, image_id in objects.list_ids(pool).items()
+                if (volume_id := self._naming.volume_id(name))
+            }
+            answers = _read_sizes(pool, volume_ids)
+        # A header that cannot be read has no size.
+        return {id_: answers.get(image_id, (0, 0))[1] for image_id, id_ in volume_ids.items()}
 
-    def create(self, volume: base.VolumeRef) -> None:
-        """Create an image, unless it exists."""
+    def find_stray_data(self) -> list[base.Orphan]:
+        """Find data of no image, and data of volumes beyond their end."""
+        with self.open_pool() as pool, self.errors("The objects could not be listed"):
+            names = objects.list_ids(pool).items()
+            own = [image_id for name, image_id in names if self._naming.volume_id(name)]
+            sizes = _read_sizes(pool, own).items()
+            counts = {image_id: -(-size >> order) for image_id, (order, size) in sizes}
+            return [*stray_data.find(pool, self.pool, counts)]
+
+    def create(self, volume: base.VolumeRef) -> dict[str, Any]:
+        """Create an image, unless it exists; returns what is to be stored."""
         name, rbd = self._naming.image(volume.id), bindings.load().rbd
         doing = f"Volume {volume.id} could not be created"
-        with self.open_pool() as pool, self._errors(doing):
+        with self.open_pool() as pool, self.errors(doing):
+            if volume.provider and objects.exists(pool, name):
+                return dict(volume.provider)
             try:
                 _create(pool, name, volume.size_gib)
             except rbd.ImageExists:
-                with (
-                    contextlib.suppress(rbd.ImageNotFound),
-                    open_image(pool, name, read_only=True),
-                ):
-                    return
-                # A process was killed while it created it.
-                base.check_fencing()
-                rbd.RBD().remove(pool, name)
-                _create(pool, name, volume.size_gib)
-            _check_id(pool, name)
+                if not header.size(header.read(pool, objects.read_id(pool, name))):
+                    # A process was killed while it created it.
+                    objects.remove_names(pool, name)
+                    _create(pool, name, volume.size_gib)
+            return _describe(pool, volume.id, name)
 
-    def clone(self, volume: base.VolumeRef, source_id: str) -> None:
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
         """Copy an image, unless the copy exists; an interrupted copy is continued.
+
+        The header of the source was checked.
 
         The copy becomes independent of its source before it is a volume: otherwise its users
         would have to read all data of the source.
         """
-        name, source = self._naming.image(volume.id), self._naming.image(source_id)
-        copy = self._copy_name(volume.id)
-        doing = f"Volume {volume.id} could not be copied of {source_id}"
-        with self.open_pool() as pool, self._errors(doing):
-            if name not in list_ids(pool):
-                if not _exists(pool, copy):
-                    self._branch(pool, volume, source_id, source, copy)
+        name, copy = self._naming.image(volume.id), self._copy_name(volume.id)
+        copied = self._naming.image(source.id)
+        doing = f"Volume {volume.id} could not be copied of {source.id}"
+        with self.open_pool() as pool, self.errors(doing):
+            if name not in objects.list_ids(pool):
+                if source.size_gib > volume.size_gib:
+                    raise exception.BackendError(
+                        f"Volume {source.id} is larger than {volume.size_gib} GiB by now.",
+                        final=True,
+                    )
+                origin = Source(copied, source.provider["image"], source.size_gib * GIB)
+                record = copies.begin(pool, copy, origin)
+                copies.branch(pool, copy, origin, record)
                 _complete(pool, copy, volume.size_gib)
-            rename(pool, copy, name)
-            self._forget_copy(pool, volume.id)
+                copies.check_snapshot(pool, source.id, record)
+            objects.rename(pool, copy, name)
+            copies.forget(pool, copy)
+            return _describe(pool, volume.id, name)
 
-    def extend(self, volume_id: str, size_gib: int) -> None:
+    def add_snapshots(self, pool: Any, image_id: str) -> None:
+        """Add the snapshots of copies in progress to the header of their source."""
+        for copy, record in sorted(self._records(pool), key=lambda item: item[1].snapshot):
+            if record.source_id == image_id:
+                copies.add_snapshot(pool, record, copy)
+
+    def extend(self, name: str, size_gib: int) -> None:
         """Extend an image, also one in use; never shorten it."""
-        name, rbd = self._naming.image(volume_id), bindings.load().rbd
-        doing = f"Volume {volume_id} could not be extended"
-        with self.open_pool() as pool, self._errors(doing):
-            try:
-                with open_image(pool, name) as image:
-                    grow(image, size_gib)
-            except rbd.ImageNotFound as error:
-                raise _missing(volume_id, name) from error
+        self._resizing.extend(self.pool, name, size_gib * GIB)
 
-    def delete(self, volume_id: str) -> None:
+    def delete(self, volume: base.VolumeRef) -> None:
         """Delete an image, also an incomplete copy.
+
+        What its header says decides only how its data is found: its names follow from its id.
 
         :raises BackendError: final=True if a client has it open, or it is being copied
         """
-        name, rbd = self._naming.image(volume_id), bindings.load().rbd
-        copy = self._copy_name(volume_id)
-        doing = f"Volume {volume_id} could not be deleted"
-        with self.open_pool() as pool, self._errors(doing):
+        name, copy = self._naming.image(volume.id), self._copy_name(volume.id)
+        with self.open_pool() as pool, self.errors(f"Volume {volume.id} could not be deleted"):
             for image in (copy, name):
-                self.check_unused(pool, image)
-            try:
-                _remove(pool, copy)
-                self._forget_copy(pool, volume_id)
-                with contextlib.suppress(rbd.ImageNotFound):
-                    self._remove_snapshots(pool, name)
-                _remove(pool, name)
-            except rbd.ImageHasSnapshots as error:
-                raise exception.BackendError(
-                    f"Volume {volume_id} cannot be deleted: it is being copied, or image {name} "
-                    "has snapshots.",
-                    final=True,
-                ) from error
-            except rbd.ImageBusy as error:
-                raise exception.BackendError(f"{doing}: it is in use: {error}.") from error
+                self.clients.check_unused(pool, image)
+            self._check_not_copied(pool, volume.id)
+            copies.remove(pool, copy)
+            _remove(pool, name, volume)
 
     def release(self, volume_id: str, name: str) -> None:
         """Give the image of a volume another name, if there is one; remove an incomplete copy."""
         former, copy = self._naming.image(volume_id), self._copy_name(volume_id)
         doing = f"Volume {volume_id} could not be unmanaged"
-        with self.open_pool() as pool, self._errors(doing):
-            self.check_unused(pool, copy)
-            _remove(pool, copy)
-            self._forget_copy(pool, volume_id)
-            if former in list_ids(pool):
-                self._remove_snapshots(pool, former)
-            rename(pool, former, name)
-            if _exists(pool, former):
+        with self.open_pool() as pool, self.errors(doing):
+            self.clients.check_unused(pool, copy)
+            self._check_not_copied(pool, volume_id)
+            copies.remove(pool, copy)
+            objects.rename(pool, former, name)
+            if objects.exists(pool, former):
                 # An image was to be managed under this name, and was not.
-                _remove_id(pool, former)
+                objects.remove_id(pool, former)
 
-    def copies(self) -> Sequence[str]:
-        """Return the names of incomplete copies."""
-        with self.open_pool() as pool, self._errors("The images could not be listed"):
-            names = bindings.load().rbd.RBD().list(pool)
-        return [name for name in names if name.startswith(self._copy_name(""))]
+    def manage(self, volume: base.VolumeRef, name: str) -> dict[str, Any]:
+        """Give an image the name and the size of a volume; returns what is to be stored."""
+        target = self._naming.image(volume.id)
+        doing = f"Volume {volume.id} could not be managed"
+        with self.open_pool() as pool, self.errors(doing):
+            objects.rename(pool, name, target)
+            stored = _describe(pool, volume.id, target)
+            size = header.size(header.read(pool, stored["image"]["id"]))
+        if size < volume.size_gib * GIB:
+            self.extend(target, volume.size_gib)
+        return stored
 
-    def check_unused(self, pool: Any, name: str) -> None:
-        """Refuse an image that a client has open.
-
-        A manager has images open for short times, or, if it was killed, until its watches expire.
-
-        :raises BackendError: final=True
-        """
-        deadline = time.monotonic() + WATCH_TIMEOUT
-        while watches := list_watches(pool, name):
-            others = self._foreign(watches)
-            if others or time.monotonic() > deadline:
-                address = (others or watches)[0].address
-                raise exception.BackendError(
-                    f"Image {name} is in use by the client {address}.", final=True
-                )
-            time.sleep(_POLL_INTERVAL)
-
-    def list_foreign_watches(self, pool: Any, name: str) -> Sequence[Watch]:
-        """List the clients that have an image open, without managers and those that died."""
-        watches = list_watches(pool, name)
-        return self._foreign(watches) if watches else ()
-
-    def _foreign(self, watches: Sequence[Watch]) -> Sequence[Watch]:
-        own = self._cluster.entity
-        users = {session.client_id: session.entity for session in self._cluster.sessions()}
-        return [watch for watch in watches if users.get(watch.client_id, own) != own]
+    def list_copies(self) -> Sequence[str]:
+        """Return the names of incomplete copies, and of the views of their sources."""
+        with self.open_pool() as pool, self.errors("The images could not be listed"):
+            return self._copies(pool)
 
     def _copy_name(self, volume_id: str) -> str:
         return f"{self._naming.prefix}copy.{volume_id}"
 
-    def _branch(
-        self, pool: Any, volume: base.VolumeRef, source_id: str, source: str, copy: str
-    ) -> None:
-        """Make an image that shares the data of a snapshot of the source."""
-        rbd = bindings.load().rbd
-        try:
-            with open_image(pool, source) as image:
-                if copy not in snapshot_names(image):
-                    if image.size() > volume.size_gib * GIB:
-                        raise exception.BackendError(
-                            f"Volume {source_id} is larger than {volume.size_gib} GiB by now.",
-                            final=True,
-                        )
-                    base.check_fencing()
-                    pool.write_full(copy, source.encode())
-                    base.check_fencing()
-                    image.create_snap(copy)
-        except rbd.ImageNotFound as error:
-            raise _missing(source_id, source) from error
-        base.check_fencing()
-        rbd.RBD().clone(pool, source, copy, pool, copy)
-        _check_id(pool, copy)
+    def _copies(self, pool: Any) -> Sequence[str]:
+        beginning = self._copy_name("")
+        return [name for name in objects.list_ids(pool) if name.startswith(beginning)]
 
-    def _forget_copy(self, pool: Any, volume_id: str) -> None:
-        """Remove the snapshot of a copy that is complete or gone, and the record."""
-        copy, lib = self._copy_name(volume_id), bindings.load()
-        try:
-            source = pool.read(copy).decode()
-        except lib.rados.ObjectNotFound:
-            return
-        with contextlib.suppress(lib.rbd.ImageNotFound), open_image(pool, source) as image:
-            if copy in snapshot_names(image):
-                base.check_fencing()
-                image.remove_snap(copy)
-        base.check_fencing()
-        with contextlib.suppress(lib.rados.ObjectNotFound):
-            pool.remove_object(copy)
+    def _records(self, pool: Any) -> Iterator[tuple[str, copies.Record]]:
+        """Return the incomplete copies with their records."""
+        for copy in {name.removesuffix(copies.VIEW_SUFFIX) for name in self._copies(pool)}:
+            if record := copies.read_record(pool, copy):
+                yield copy, record
 
-    def _remove_snapshots(self, pool: Any, name: str) -> None:
-        """Remove the snapshots of copies that were given up."""
-        with open_image(pool, name, read_only=True) as image:
-            names = snapshot_names(image)
-            found = [item for item in names if item.startswith(self._copy_name(""))]
-        if found:
-            with open_image(pool, name) as image:
-                for snapshot in found:
-                    base.check_fencing()
-                    image.remove_snap(snapshot)
+    def _check_not_copied(self, pool: Any, volume_id: str) -> None:
+        name = self._naming.image(volume_id)
+        if any(record.source == name for _copy, record in self._records(pool)):
+            raise exception.BackendError(
+                f"Volume {volume_id} is being copied: image {name} is needed until then.",
+                final=True,
+            )
+
+
+def _describe(pool: Any, volume_id: str, name: str) -> dict[str, Any]:
+    """Return what is to be stored of an image to which no host has access."""
+    image_id = objects.read_id(pool, name)
+    keys = header.read(pool, image_id)
+    if key := header.find_unusable(image_id, keys):
+        raise exception.BackendError(
+            f"Volume {volume_id}: image {name} has the key {key}, which hosts of volumes "
+            "cannot use: check the options rbd_default_... of the cluster.",
+        )
+    return {"image": header.describe(image_id, keys)}
 
 
 def _complete(pool: Any, copy: str, size_gib: int) -> None:
-    with open_image(pool, copy) as image:
-        grow(image, size_gib)
+    """Copy the data that an image shares with the view; no host has access to both."""
+    with _open_image(pool, copy) as image:
+        if image.size() < size_gib * GIB:
+            base.check_fencing()
+            image.resize(size_gib * GIB)
         if image.overlap():
             # It may take long, and a fenced process does no harm with it: the data stays the
             # same.
@@ -293,29 +250,16 @@ def _complete(pool: Any, copy: str, size_gib: int) -> None:
             image.flatten()
 
 
-def _check_id(pool: Any, name: str) -> None:
-    """Delete a new image if the names of its objects begin like those of another one.
-
-    Capabilities give access to the objects whose names begin with that of the header.
-    """
-    if other := find_similar(list_ids(pool), name):
-        _remove(pool, name)
-        raise exception.BackendError(
-            f"The ids of two images, {name} and {other}, cannot be told apart. Try again.",
-            final=True,
-        )
-
-
 class Pools:
     """The pools of a backend.
 
     :param name: of the backend
-    :param naming: of the volumes
+    :param images: of each pool, by its name
     """
 
-    def __init__(self, name: str, cluster: Cluster, naming: Naming) -> None:
+    def __init__(self, name: str, images: Mapping[str, Images]) -> None:
         self._name = name
-        self._images = {pool: Images(cluster, naming, pool) for pool in naming.pools}
+        self._images = dict(images)
 
     def __iter__(self) -> Iterator[Images]:
         return iter(self._images.values())
@@ -347,135 +291,59 @@ class Pools:
 def _create(pool: Any, name: str, size_gib: int) -> None:
     base.check_fencing()
     bindings.load().rbd.RBD().create(pool, name, size_gib * GIB)
+    copies.check_id(pool, name)
 
 
-def _remove(pool: Any, name: str) -> None:
-    base.check_fencing()
-    rbd = bindings.load().rbd
-    with contextlib.suppress(rbd.ImageNotFound):
-        rbd.RBD().remove(pool, name)
+def _remove(pool: Any, name: str, volume: base.VolumeRef) -> None:
+    """Remove an image with its data."""
+    if image_id := objects.read_id(pool, name):
+        objects.remove_data(pool, image_id, _count_objects(pool, image_id, volume))
+    objects.remove_names(pool, name)
 
 
-def grow(image: Any, size_gib: int) -> None:
-    """Extend an open image, unless it has that size."""
-    if image.size() < size_gib * GIB:
-        base.check_fencing()
-        image.resize(size_gib * GIB)
+def _count_objects(pool: Any, image_id: str, volume: base.VolumeRef) -> int | None:
+    """Return how many data objects an image has; None: its header is not that of the volume.
 
-
-def _exists(pool: Any, name: str) -> bool:
-    try:
-        pool.stat(f"rbd_id.{name}")
-    except bindings.load().rados.ObjectNotFound:
-        return False
-    return True
+    Without stored data the volume was not completely created.
+    """
+    keys, stored = header.read(pool, image_id), volume.provider.get("image")
+    size = volume.size_gib * GIB
+    if stored:
+        changed = any(header.find_changes(stored, keys, {size}))
+    else:
+        changed = bool(header.find_unusable(image_id, keys)) or header.size(keys) != size
+    return None if changed or "stripe_unit" in keys else header.count_objects(keys)
 
 
 @contextlib.contextmanager
-def open_image(pool: Any, name: str, *, read_only: bool = False) -> Iterator[Any]:
-    """Open an image; for reading alone, it is not watched."""
-    image = bindings.load().rbd.Image(pool, name, read_only=read_only)
+def _open_image(pool: Any, name: str) -> Iterator[Any]:
+    image = bindings.load().rbd.Image(pool, name)
     try:
         yield image
     finally:
         image.close()
 
 
-def list_watches(pool: Any, name: str) -> list[Watch]:
-    """List the clients that have an image open; none if it does not exist."""
-    try:
-        with open_image(pool, name, read_only=True) as image:
-            return [Watch(watch["id"], watch["addr"]) for watch in image.watchers_list()]
-    except bindings.load().rbd.ImageNotFound:
-        return []
+def _read_sizes(pool: Any, image_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return the order of the data objects and the bytes of images, by their ids.
 
-
-def _lock_owner(pool: Any, name: str) -> Watch | None:
-    """Return the client that has the exclusive lock of an image, if there are both.
-
-    Source: librbd/ManagedLock.cc; other locks, which users make, have other tags.
+    Of an image whose header cannot be read there is nothing.
     """
-    try:
-        with open_image(pool, name, read_only=True) as image:
-            found = image.list_lockers() or {"tag": None}
-    except bindings.load().rbd.ImageNotFound:
-        return None
-    if found["tag"] != _LOCK_TAG:
-        return None
-    ((client, _cookie, address),) = found["lockers"]
-    return Watch(int(client.removeprefix("client.")), address)
+    found: dict[str, tuple[int, int]] = {}
+    asked = []
+    for image_id in image_ids:
+        arguments = ("rbd", "get_size", _HEAD, _SIZE.size, _keep(found, image_id))
+        asked.append(pool.aio_execute(objects.header_name(image_id), *arguments))
+    for request in asked:
+        request.wait_for_complete_and_cb()
+    return found
 
 
-def snapshot_names(image: Any) -> list[str]:
-    """List snapshots, without those that are removed with their last copy."""
-    user = bindings.load().rbd.RBD_SNAP_NAMESPACE_TYPE_USER
-    return [item["name"] for item in image.list_snaps() if item["namespace"] == user]
-
-
-def list_ids(pool: Any) -> dict[str, str]:
-    """Return the ids of all images of a pool, by their names."""
-    return {image["name"]: image["id"] for image in bindings.load().rbd.RBD().list2(pool)}
-
-
-def find_similar(ids: Mapping[str, str], name: str) -> str:
-    """Return another image the names of whose objects begin like those of an image; "": none.
-
-    Capabilities give access to the objects whose names begin with that of the header.
-    """
-    own = ids.get(name, "")
-    for other, other_id in ids.items():
-        # The first format of images has no ids.
-        shorter, longer = sorted((own, other_id), key=len)
-        if other != name and shorter and longer.startswith(shorter):
-            return other
-    return ""
-
-
-def rename(pool: Any, source: str, target: str) -> None:
-    """Rename an image, if it exists; also one whose renaming was interrupted.
-
-    librbd adds the object with the id under the new name, changes the directory of images, and
-    removes the object of the old name.
-
-    Source: librbd/operation/RenameRequest.h.
-    """
-    ids = list_ids(pool)
-    if target in ids and source not in ids and _read_id(pool, source) == ids[target]:
-        _remove_id(pool, source)
-    if source in ids:
-        if target not in ids and _read_id(pool, target) == ids[source]:
-            _remove_id(pool, target)
-        base.check_fencing()
-        bindings.load().rbd.RBD().rename(pool, source, target)
-
-
-def _read_id(pool: Any, name: str) -> str:
-    """Return the id in the object of a name; "": there is none.
-
-    Source: cls/rbd/cls_rbd.cc, set_id: the length of the text in 4 bytes, and the text.
-    """
-    try:
-        return str(pool.read(f"rbd_id.{name}")[4:].decode())
-    except bindings.load().rados.ObjectNotFound:
-        return ""
-
-
-def _remove_id(pool: Any, name: str) -> None:
-    base.check_fencing()
-    pool.remove_object(f"rbd_id.{name}")
-
-
-def _keep(sizes: dict[str, int], volume_id: str) -> Any:
-    """Return a function that stores the size in an answer, if the image was not deleted."""
+def _keep(found: dict[str, tuple[int, int]], image_id: str) -> Any:
+    """Return a function that stores an answer, unless the header cannot be read."""
 
     def answered(_request: Any, answer: bytes | None) -> None:
         if answer and len(answer) == _SIZE.size:
-            sizes[volume_id] = _SIZE.unpack(answer)[1]
+            found[image_id] = _SIZE.unpack(answer)
 
     return answered
-
-
-def _missing(volume_id: str, name: str) -> exception.BackendError:
-    return exception.BackendError(
-        f"Volume {volume_id} is missing: there is no image {name}.", final=True
-    )

@@ -443,7 +443,9 @@ class Ceph(Backend):
 
     def _users(self) -> list[str]:
         every = self._cluster.command("auth ls")["auth_dump"]
-        return [f"{user}" for user in every if self._prefix in user["entity"]]
+        # The one with which images are extended stays.
+        users = [user for user in every if not user["entity"].endswith("-headers")]
+        return [f"{user}" for user in users if self._prefix in user["entity"]]
 
 
 class CephPools(Ceph):

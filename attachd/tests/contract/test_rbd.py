@@ -27,9 +27,8 @@ class RbdTest(testtools.TestCase):
         self.driver.setup()
 
     def test_hosts_reach_their_image_in_their_mode_until_it_is_revoked(self):
-        volume, other = (base.VolumeRef(f"{uuid.uuid4()}", 1) for _ in range(2))
-        for created in (volume, other):
-            self.assertEqual({}, self.driver.create(created))
+        asked = [base.VolumeRef(f"{uuid.uuid4()}", 1) for _ in range(2)]
+        volume, other = (base.VolumeRef(it.id, 1, self.driver.create(it)) for it in asked)
         writer = base.Export(f"{uuid.uuid4()}", {"host": "a"})
         reader = base.Export(f"{uuid.uuid4()}", {"host": "b"}, "ro")
         infos = [self.driver.grant(volume, export) for export in (writer, reader)]

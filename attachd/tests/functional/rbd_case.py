@@ -39,8 +39,8 @@ class RbdCase(testtools.TestCase):
         return driver
 
     def volume(self):
-        volume = base.VolumeRef(new_id(), 1)
-        self.driver.create(volume)
+        asked = base.VolumeRef(new_id(), 1)
+        volume = base.VolumeRef(asked.id, 1, self.driver.create(asked))
         self.addCleanup(self.driver.delete, volume)
         return volume
 
@@ -66,7 +66,7 @@ class RbdCase(testtools.TestCase):
     def each_death(self, method, *arguments):
         """Kill a call at each of its changes; yields after each death."""
         spawned = multiprocessing.get_context("spawn")
-        for number in range(1, 20):
+        for number in range(1, 50):
             everything = (self.backend.options(), method, arguments, number)
             process = spawned.Process(target=_run_until_killed, args=everything)
             process.start()

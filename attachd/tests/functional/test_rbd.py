@@ -442,6 +442,8 @@ class KilledTest(RbdCase):
     def test_killed_create_and_delete_leave_nothing(self):
         volume = base.VolumeRef(new_id(), 1)
         for method in ("create", "delete"):
+            if method == "delete":
+                self.driver.create(volume)
             for number in self.each_death(method, volume):
                 self.driver.create(volume)
                 self.driver.delete(volume)

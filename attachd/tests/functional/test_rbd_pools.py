@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver rbd with several pools."""
 
+import dataclasses
 import uuid
 
 from attachd import exception
@@ -32,7 +33,7 @@ class PoolsTest(RbdCase):
 
     def created(self, pool):
         volume = self.ref(pool)
-        self.both.create(volume)
+        volume = dataclasses.replace(volume, provider=self.both.create(volume))
         self.addCleanup(self.both.delete, volume)
         return volume
 
@@ -40,14 +41,14 @@ class PoolsTest(RbdCase):
         # Without pools the backend's name is that of the pool.
         for pool in (configured.GROUP, ceph.POOL):
             volume, export = self.ref(pool), base.Export(new_id(), {})
-            self.driver.create(volume)
+            volume = dataclasses.replace(volume, provider=self.driver.create(volume))
             info = self.driver.grant(volume, export)
             self.assertEqual(info, self.both.grant(volume, export))
             self.host.write(info, 0, BLOCK)
             self.both.extend(volume, 2, [export])
             self.assertEqual({volume.id: 2 * GIB}, dict(self.both.list_volumes()))
             copy = base.VolumeRef(new_id(), 2, pool=pool)
-            self.both.clone(copy, volume)
+            self.both.clone(copy, dataclasses.replace(volume, size_gib=2))
             self.both.delete(copy)
             # An audit knows the id alone.
             unknown = self.ref("", volume.id)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fakes of the modules rados and rbd: their errors, and a connection that a test scripts."""
 
+import contextlib
+import errno
 from types import SimpleNamespace
 from unittest import mock
 
@@ -28,6 +30,9 @@ def modules():
     rados = SimpleNamespace(
         Error=Error,
         Rados=mock.Mock(),
+        ReadOpCtx=lambda: contextlib.nullcontext(mock.Mock(results=[])),
+        WriteOpCtx=lambda: contextlib.nullcontext(mock.Mock(steps=[])),
+        make_ex=lambda code, text: Error(text, code),
         **_subclasses("ObjectNotFound", "PermissionDeniedError", "PermissionError", "TimedOut"),
     )
     rbd = SimpleNamespace(
@@ -39,3 +44,89 @@ def modules():
         **_subclasses("ImageNotFound", "ImageExists", "ImageBusy", "ImageHasSnapshots"),
     )
     return SimpleNamespace(rados=rados, rbd=rbd)
+
+
+class Pool:
+    """A pool with objects: bytes, and dictionaries that stand for omaps.
+
+    :ivar calls: object, class and method of each call of an object class
+    """
+
+    def __init__(self, lib):
+        self._missing = lib.rados.ObjectNotFound("none", 2)
+        self.objects = {}
+        self.calls = []
+
+    def add_header(self, image_id, **changes):
+        """Add the header of an image of one GiB."""
+        prefix = f"rbd_data.{image_id}".encode()
+        keys = {
+            "features": (61).to_bytes(8, "little"),
+            "object_prefix": len(prefix).to_bytes(4, "little") + prefix,
+            "order": b"\x16",
+            "size": (2**30).to_bytes(8, "little"),
+            "snap_seq": bytes(8),
+        }
+        self.objects[f"rbd_header.{image_id}"] = keys | changes
+
+    def read(self, name):
+        return self._get(name)
+
+    def stat(self, name):
+        self._get(name)
+
+    def write_full(self, name, data):
+        self.objects[name] = data
+
+    def remove_object(self, name):
+        self._get(name)
+        del self.objects[name]
+
+    def aio_remove(self, name):
+        code = -errno.ENOENT if self.objects.pop(name, None) is None else 0
+        return mock.Mock(**{"get_return_value.return_value": code})
+
+    def list_objects(self):
+        return [SimpleNamespace(key=name) for name in self.objects]
+
+    def execute(self, name, object_class, method, _arguments):
+        self._get(name)
+        self.calls.append((name, object_class, method))
+
+    def rm_xattr(self, _name, _attribute):
+        raise Error("no attribute", errno.ENODATA)
+
+    def get_omap_keys(self, reading, _after, count):
+        reading.results.append(lambda keys: [(key, None) for key in sorted(keys)][:count])
+        return self._later(reading), 0
+
+    def get_omap_vals_by_keys(self, reading, names):
+        reading.results.append(lambda keys: [(key, keys[key]) for key in names if key in keys])
+        return self._later(reading), 0
+
+    def _later(self, reading):
+        position = len(reading.results) - 1
+
+        def items():
+            yield from reading.found[position]
+
+        return items()
+
+    def operate_read_op(self, reading, name):
+        keys = self._get(name)
+        reading.found = [result(keys) for result in reading.results]
+
+    def clear_omap(self, change):
+        change.steps.append(dict.clear)
+
+    def set_omap(self, change, names, values):
+        change.steps.append(lambda keys: keys.update(zip(names, values, strict=True)))
+
+    def operate_write_op(self, change, name):
+        for step in change.steps:
+            step(self.objects.setdefault(name, {}))
+
+    def _get(self, name):
+        if name not in self.objects:
+            raise self._missing
+        return self.objects[name]

@@ -104,11 +104,27 @@ class ClusterTest(unittest.TestCase):
             raise self.lib.rados.Error("timed out", errno.ETIMEDOUT)
 
     def test_blocklisted_client_connects_again(self):
-        self.cluster.read("df")
-        with self.assertRaises(exception.BackendUnreachable), self.cluster.errors("X failed"):
-            raise self.lib.rados.Error("shut down", errno.ESHUTDOWN)
-        self.cluster.read("df")
-        self.assertEqual(2, self.lib.rados.Rados.call_count)
+        for own, entries, removed in (
+            ("127.0.0.1:0/7", [], []),
+            ("127.0.0.1:0/7", ["127.0.0.1:0/7", "127.0.0.2:0/7"], ["127.0.0.1:0/7"]),
+            ("[v2:127.0.0.1:0/7,v1:127.0.0.1:0/7]", ["127.0.0.1:0/0"], ["127.0.0.1:0/0"]),
+            ("[v2:[2001:db8::1]:0/7]", ["[2001:db8::1]:0/7"], ["[2001:db8::1]:0/7"]),
+        ):
+            self.connection.get_addrs.return_value = own
+            self.answers["osd blocklist ls"] = (0, [{"addr": entry} for entry in entries], "")
+            before = self.lib.rados.Rados.call_count
+            self.connection.mon_command.reset_mock()
+            with (
+                self.assertRaisesRegex(exception.BackendUnreachable, "blocklisted itself"),
+                self.cluster.errors("X failed"),
+            ):
+                raise self.lib.rados.Error("shut down", errno.ESHUTDOWN)
+            self.cluster.read("df")
+            lines = [json.loads(call.args[0]) for call in self.connection.mon_command.mock_calls]
+            changes = [line["addr"] for line in lines if line.get("blocklistop") == "rm"]
+            self.assertEqual(removed, changes)
+            self.assertLessEqual(self.lib.rados.Rados.call_count, before + 2)
+            self.assertGreater(self.lib.rados.Rados.call_count, before)
 
     def test_connection_ends_when_its_last_user_has_ended(self):
         with self.cluster.pool("volumes"):

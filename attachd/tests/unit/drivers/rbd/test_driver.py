@@ -9,13 +9,14 @@ from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.rbd import driver, users
 from attachd.drivers.rbd.cluster import Session
-from attachd.drivers.rbd.images import Watch
+from attachd.drivers.rbd.image_clients import Watch
 from attachd.tests.unit.drivers import configured
 
 VOLUME = base.VolumeRef("5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0001", 1)
 IDS = [f"5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a1{number:03}" for number in range(3)]
 ENTITIES = [f"client.attachd-{attachment_id}" for attachment_id in IDS]
 EXPORTS = [base.Export(attachment_id, {}) for attachment_id in IDS]
+STORED = {"id": "10ab", "header": {"order": "16"}}
 IMAGE = users.Image("volumes", f"attachd-{VOLUME.id}", "10ab")
 
 
@@ -48,6 +49,10 @@ class RbdDriverTest(unittest.TestCase):
         self.cluster.blocklisted.return_value = frozenset()
         self.images.watches.return_value = []
         self.images.lock_owner.return_value = None
+        self.headers = mock.Mock(spec_set=self.driver._headers)
+        self.headers.check.return_value = STORED
+        self.driver._headers = self.headers
+        self.images.clients = mock.Mock()
 
     def test_nothing_is_promised_that_a_manipulated_client_can_break(self):
         for others, expected in (
@@ -117,6 +122,12 @@ class RbdDriverTest(unittest.TestCase):
             self.driver.revoke(VOLUME, EXPORTS[0], EXPORTS[1:])
             self.assertEqual([], self.blocked())
 
+    def test_revoke_spares_client_of_another_user_that_lock_names(self):
+        self.images.lock_owner.return_value = Watch(9, "127.0.0.1:0/1")
+        self.cluster.sessions.return_value = [_session(1)]
+        self.driver.revoke(VOLUME, EXPORTS[0], EXPORTS[1:])
+        self.assertEqual([], self.blocked())
+
     def test_revoke_spares_client_of_foreign_user(self):
         self.images.watches.return_value = [Watch(9, "127.0.0.1:0/9")]
         self.cluster.sessions.return_value = [Session(9, "client.admin", ("127.0.0.1:0/9",))]
@@ -131,6 +142,31 @@ class RbdDriverTest(unittest.TestCase):
         self.assertEqual(["127.0.0.1:0/0"], self.blocked())
         self.assertIn("key = KEY\n", info["data"]["keyring"])
         self.cluster.delete_user.assert_not_called()
+
+    def test_connection_has_what_is_stored_of_the_image(self):
+        self.cluster.create_user.return_value = "KEY"
+        self.cluster.monitors.return_value = [("192.0.2.1", "6789")]
+        info = self.driver.grant(VOLUME, EXPORTS[0])
+        self.assertEqual(STORED, info["data"]["image"])
+
+    def test_header_is_checked_before_each_use_and_after_an_extension(self):
+        self.cluster.create_user.return_value = "KEY"
+        self.cluster.monitors.return_value = []
+        copy = dataclasses.replace(VOLUME, id="5b0c6c1e-3f0f-4a39-9a0c-6d9f6f3a0009")
+        self.images.find.return_value = None
+        self.headers.check.side_effect = [exception.BackendError("changed", final=True)] * 3
+        for call in (
+            lambda: self.driver.grant(VOLUME, EXPORTS[0]),
+            lambda: self.driver.extend(VOLUME, 2, []),
+            lambda: self.driver.clone(copy, VOLUME),
+        ):
+            self.assertRaisesRegex(exception.BackendError, "changed", call)
+        self.images.extend.assert_not_called()
+        self.images.clone.assert_not_called()
+        self.cluster.create_user.assert_not_called()
+        self.headers.check.side_effect = [STORED, exception.BackendError("changed")]
+        self.assertRaises(exception.BackendError, self.driver.extend, VOLUME, 2, [])
+        self.images.extend.assert_called_once_with(IMAGE.name, 2)
 
     def test_key_is_in_keyring_alone(self):
         self.cluster.create_user.return_value = "KEY"
@@ -168,9 +204,27 @@ class RbdDriverTest(unittest.TestCase):
 
     def test_user_without_image_is_an_orphan(self):
         self.cluster.users.return_value[ENTITIES[0]] = {"mon": "allow r"}
-        self.images.copies.return_value = []
+        self.images.list_copies.return_value = []
+        self.images.find_stray_data.return_value = []
         (orphan,) = self.driver.list_orphans()
         self.assertIn(ENTITIES[0], orphan.name)
+
+    def test_quota_of_pool_limits_its_capacity(self):
+        self.images.sizes.return_value = {}
+        gib = 2**30
+        stats = {"stored": gib, "max_avail": 10 * gib, "objects": 10}
+        for quota, free in (
+            ({}, 10),
+            ({"quota_bytes": 3 * gib}, 2),
+            ({"quota_bytes": 30 * gib}, 10),
+            ({"quota_bytes": gib // 2}, 0),
+            ({"quota_objects": 10 + 256}, 1),
+        ):
+            self.cluster.read.return_value = {
+                "pools": [{"name": "volumes", "stats": {**stats, **quota}}]
+            }
+            found = self.driver.get_stats()
+            self.assertEqual((free, free + 1), (found.free_gib, found.total_gib))
 
     def test_pool_without_statistics_has_no_free_space(self):
         self.cluster.read.return_value = {"pools": []}

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of images to whose headers hosts have access; for the rbd driver.
+
+A copy is made under a name of its own, "PREFIXcopy.ID", and is renamed when it is complete.  Its
+source is not opened: a *view*, "PREFIXcopy.ID.source", is an image with a header of the manager's
+own, which names the data objects of the source and one snapshot of them.  The copy is a clone of
+the view, and flattened.  No host has access to the headers of both.
+
+The snapshot is one of the pool.  The header of the source names it until the copy is complete, so
+that clients write the data that follows to other objects.
+
+An object named "PREFIXcopy.ID", the *record*, says how far the copy is.
+
+Source: Ceph's sources, cls/rbd/cls_rbd.cc; librbd/operation/SnapshotCreateRequest.cc.
+"""
+
+import contextlib
+import dataclasses
+import json
+import struct
+from typing import Any, Final
+
+from attachd import exception
+from attachd.drivers import base
+from attachd.drivers.rbd import bindings, header, objects
+
+VIEW_SUFFIX: Final = ".source"
+_NUMBER: Final = struct.Struct("<Q")
+_LAYERING: Final = 1
+_STRIPING: Final = 2
+_NOTIFY_MS: Final = 5000
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """How far a copy is.
+
+    :ivar source: the name of the image
+    :ivar snapshot: the id of its snapshot
+    :ivar cloned: the copy exists, and lacks only data
+    """
+
+    source: str
+    source_id: str
+    snapshot: int
+    cloned: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The image that is copied, as it is stored.
+
+    :ivar name: of the image
+    """
+
+    name: str
+    stored: header.Stored
+    size_bytes: int
+
+
+def read_record(pool: Any, copy: str) -> Record | None:
+    """Return the record of a copy; None: there is none."""
+    try:
+        return Record(**json.loads(pool.read(copy)))
+    except bindings.load().rados.ObjectNotFound:
+        return None
+
+
+def begin(pool: Any, copy: str, source: Source) -> Record:
+    """Make the snapshot of the source, unless there is a record of one."""
+    record = read_record(pool, copy)
+    if record is None:
+        base.check_fencing()
+        snapshot = pool.create_self_managed_snap()
+        record = Record(source.name, source.stored["id"], snapshot)
+        _write_record(pool, copy, record)
+    add_snapshot(pool, record, copy)
+    return record
+
+
+def branch(pool: Any, copy: str, source: Source, record: Record) -> None:
+    """Make the copy, which shares the data of the snapshot, unless it exists."""
+    if record.cloned:
+        return
+    view = f"{copy}{VIEW_SUFFIX}"
+    for name in (copy, view):  # A process was killed while it made them.
+        objects.remove_names(pool, name)
+    _make_view(pool, view, copy, source, record)
+    stored = header.values(source.stored)
+    base.check_fencing()
+    bindings.load().rbd.RBD().clone(
+        *(pool, view, copy, pool, copy),
+        features=header.features(stored) | _LAYERING,
+        order=header.order(stored),
+    )
+    check_id(pool, copy)
+    _write_record(pool, copy, dataclasses.replace(record, cloned=True))
+
+
+def check_snapshot(pool: Any, volume_id: str, record: Record) -> None:
+    """Refuse a copy whose source has lost the snapshot meanwhile: it is not of one moment.
+
+    :param volume_id: of the source
+    """
+    keys = header.read(pool, record.source_id)
+    if record.snapshot not in header.snapshots(keys):
+        raise exception.BackendError(
+            f"Volume {volume_id}: a host has removed the snapshot {record.snapshot} from the "
+            f"header of image {record.source} while it was copied. Detach the volume, and copy "
+            "it again."
+        )
+
+
+def forget(pool: Any, copy: str) -> None:
+    """Remove the snapshot of a copy that is complete or gone, the view, and the record."""
+    record, lib = read_record(pool, copy), bindings.load()
+    if record is None:
+        return
+    source = objects.header_name(record.source_id)
+    base.check_fencing()
+    # Without the header there is no such snapshot; whatever a host has put there in its place
+    # is left to it.
+    with contextlib.suppress(lib.rados.Error):
+        pool.execute(source, "rbd", "snapshot_remove", _NUMBER.pack(record.snapshot))
+        _notify(pool, source)
+    base.check_fencing()
+    with contextlib.suppress(lib.rados.ObjectNotFound):
+        pool.remove_self_managed_snap(record.snapshot)
+    objects.remove_names(pool, f"{copy}{VIEW_SUFFIX}")
+    base.check_fencing()
+    with contextlib.suppress(lib.rados.ObjectNotFound):
+        pool.remove_object(copy)
+
+
+def remove(pool: Any, copy: str) -> None:
+    """Remove an incomplete copy, to whose header no host had access, and what it needed."""
+    if image_id := objects.read_id(pool, copy):
+        keys = header.read(pool, image_id)
+        objects.remove_data(pool, image_id, header.count_objects(keys))
+    objects.remove_names(pool, copy)
+    forget(pool, copy)
+
+
+def add_snapshot(pool: Any, record: Record, name: str) -> None:
+    """Name the snapshot in the header of the source, and have its clients read it."""
+    source = objects.header_name(record.source_id)
+    if record.snapshot in header.snapshots(header.read(pool, record.source_id)):
+        return
+    _add_snapshot(pool, source, name, record.snapshot)
+    _notify(pool, source)
+
+
+def check_id(pool: Any, name: str) -> None:
+    """Remove a new image if the names of its objects begin like those of another one.
+
+    Capabilities give access to the objects whose names begin with that of the header.
+    """
+    if other := objects.find_similar(objects.list_ids(pool), name):
+        objects.remove_names(pool, name)
+        raise exception.BackendError(
+            f"The ids of two images, {name} and {other}, cannot be told apart. Try again.",
+            final=True,
+        )
+
+
+def _make_view(pool: Any, view: str, snapshot: str, source: Source, record: Record) -> None:
+    """Make an image that has the data of the source for its own."""
+    stored = header.values(source.stored)
+    striping = {
+        name: _NUMBER.unpack(stored[name])[0]
+        for name in ("stripe_unit", "stripe_count")
+        if name in stored
+    }
+    base.check_fencing()
+    bindings.load().rbd.RBD().create(
+        *(pool, view, source.size_bytes, header.order(stored)),
+        old_format=False,
+        features=_LAYERING | (_STRIPING if striping else 0),
+        **striping,
+    )
+    check_id(pool, view)
+    name = objects.header_name(objects.read_id(pool, view))
+    with bindings.load().rados.WriteOpCtx() as change:
+        prefix = objects.encode(objects.data_prefix(record.source_id))
+        pool.set_omap(change, ("object_prefix",), (prefix,))
+        base.check_fencing()
+        pool.operate_write_op(change, name)
+    _add_snapshot(pool, name, snapshot, record.snapshot)
+
+
+def _add_snapshot(pool: Any, target: str, name: str, snapshot: int) -> None:
+    base.check_fencing()
+    arguments = objects.encode(name) + _NUMBER.pack(snapshot)
+    pool.execute(target, "rbd", "snapshot_add", arguments)
+
+
+def _notify(pool: Any, target: str) -> None:
+    """Have all clients of an image read its header; one that hangs reads it when it wakes up.
+
+    Source: librbd/ImageWatcher.cc and the kernel's rbd.c: a message without a text is an update.
+    """
+    with contextlib.suppress(bindings.load().rados.TimedOut):
+        pool.notify(target, "", _NOTIFY_MS)
+
+
+def _write_record(pool: Any, copy: str, record: Record) -> None:
+    base.check_fencing()
+    pool.write_full(copy, json.dumps(dataclasses.asdict(record)).encode())

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header of an image, read without librbd, and compared with what is stored of it.
+
+Hosts need ``w`` for the header of their image, and can write what they like into it: where the
+data is, from which file or address it is to be imported, which options a client takes.  librbd and
+QEMU believe it.  So the keys are stored in the database when an image becomes a volume, while no
+host has access, and before each open the header must have these keys with these values, and no
+others: see :func:`find_changes`.
+
+What is stored, :class:`Stored`, is the driver's own data of the volume and part of the connection
+info, as ``data["image"]``: agents compare it in the same way, with the key of their attachment,
+before they open the image.
+
+Source: Ceph's sources, cls/rbd/cls_rbd.cc.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+import contextlib
+import errno
+import re
+import struct
+from typing import Any, Final, TypedDict
+
+from attachd import exception
+from attachd.drivers import base
+from attachd.drivers.rbd import bindings, objects
+
+MAX_KEYS: Final = 1000
+"""A header with as many keys is refused: an OSD returns 1024 at most.
+
+Source: Ceph's option osd_max_omap_entries_per_request.
+"""
+
+CHANGING: Final = frozenset({"access_timestamp", "modify_timestamp", "flags", "snap_seq"})
+"""Keys that clients write: their values do not say where data is.  So do not the snapshots."""
+
+SIZE: Final = "size"
+_SNAPSHOT: Final = re.compile("snapshot_([0-9a-f]{16})")
+_NUMBER: Final = struct.Struct("<Q")
+_KNOWN: Final = frozenset(
+    {"create_timestamp", "features", "object_prefix", "order", "stripe_count", "stripe_unit"}
+)
+"""Keys of an image whose objects the users of attachments reach."""
+FEATURES: Final = 0b111111
+"""The features of images whose objects the users of attachments reach: layering, striping,
+exclusive-lock, object-map, fast-diff, deep-flatten.  Source: include/rbd/features.h."""
+_LOCK: Final = "lock.rbd_lock"
+"""The attribute with the lock of writers."""
+_UNREADABLE: Final = "(keys that are no text, or too many)"
+_ORDERS: Final = range(12, 27)
+_OBJECT_MAP: Final = 8
+_MAP_INVALID: Final = 3
+"""The flags of an object map that is not used until it is built again, and of the fast diff."""
+
+
+class Stored(TypedDict):
+    """What is stored of an image.
+
+    :ivar id: by which the names of its objects are known
+    :ivar header: the keys of its header that stay the same, with the values as hexadecimal
+        digits; without the size and without CHANGING
+    """
+
+    id: str
+    header: dict[str, str]
+
+
+def read(pool: Any, image_id: str) -> dict[str, bytes]:
+    """Return the keys of a header, those with a meaning with their values; none: it is missing.
+
+    The values are asked for by their keys.  In a list of all a key that has a zero byte in it is
+    cut off there, and could pass for another one.
+    """
+    rados = bindings.load().rados
+    with rados.ReadOpCtx() as reading:
+        listed, _ = pool.get_omap_keys(reading, "", MAX_KEYS)
+        known, _ = pool.get_omap_vals_by_keys(reading, (*sorted(_KNOWN | CHANGING), SIZE))
+        try:
+            pool.operate_read_op(reading, objects.header_name(image_id))
+        except rados.ObjectNotFound:
+            return {}
+        try:
+            names = [name for name, _value in listed]
+        except UnicodeDecodeError:
+            names = [_UNREADABLE]
+        found = dict(known)
+    if _has_unreadable_lock(pool, image_id):
+        names.append(_LOCK)
+    if len(names) > len(set(names)) or len(names) >= MAX_KEYS:
+        names.append(_UNREADABLE)
+    return dict.fromkeys(names, b"") | found
+
+
+def describe(image_id: str, keys: Mapping[str, bytes]) -> Stored:
+    """Return what is to be stored of a new image, to whose header no host has access."""
+    stable = {key: value.hex() for key, value in sorted(keys.items()) if not _changes(key)}
+    return Stored(id=image_id, header=stable)
+
+
+def find_changes(
+    stored: Stored, keys: Mapping[str, bytes], sizes: Collection[int]
+) -> Iterator[str]:
+    """Return the keys of a header that are not as they were stored.
+
+    :param sizes: in bytes, one of which the image must have
+    """
+    expected = stored["header"]
+    for key in sorted(expected.keys() | keys.keys()):
+        if not _changes(key) and expected.get(key) != keys.get(key, b"").hex():
+            yield key
+    if size(keys) not in sizes:
+        yield SIZE
+
+
+def find_unusable(image_id: str, keys: Mapping[str, bytes]) -> str:
+    """Return a key that makes an image unusable for hosts, or has its data elsewhere; "": none."""
+    for key in sorted(keys):
+        if not _changes(key) and key not in _KNOWN:
+            return key
+    if keys.get("object_prefix") != objects.encode(objects.data_prefix(image_id)):
+        return "object_prefix"
+    if features(keys) & ~FEATURES:
+        return "features"
+    return "" if order(keys) in _ORDERS else "order"
+
+
+def size(keys: Mapping[str, bytes]) -> int:
+    """Return the size in bytes that a header has, 0 if it has none."""
+    return _number(keys.get(SIZE, b""))
+
+
+def count_objects(keys: Mapping[str, bytes]) -> int:
+    """Return how many data objects an image has at most, by its header."""
+    return -(-size(keys) >> order(keys)) if order(keys) in _ORDERS else 0
+
+
+def features(keys: Mapping[str, bytes]) -> int:
+    """Return the features that a header has."""
+    return _number(keys.get("features", b""))
+
+
+def order(keys: Mapping[str, bytes]) -> int:
+    """Return the order of the data objects, whose size is a power of two."""
+    value = keys.get("order", b"")
+    return value[0] if len(value) == 1 else 0
+
+
+def values(stored: Stored) -> dict[str, bytes]:
+    """Return the keys that are stored, as :func:`read` returns them."""
+    return {key: bytes.fromhex(value) for key, value in stored["header"].items()}
+
+
+def snapshots(keys: Mapping[str, bytes]) -> list[int]:
+    """Return the ids of the snapshots that a header has."""
+    found = (_SNAPSHOT.fullmatch(key) for key in keys)
+    return [int(match[1], 16) for match in found if match]
+
+
+def write_anew(pool: Any, stored: Stored, size_bytes: int) -> None:
+    """Replace all keys of a header by those that are stored, without snapshots and locks.
+
+    The object map is not believed any more: the next client looks for each object.
+    """
+    kept = values(stored)
+    flags = _MAP_INVALID if features(kept) & _OBJECT_MAP else 0
+    numbers = {SIZE: size_bytes, "snap_seq": 0, "flags": flags}
+    kept |= {key: _NUMBER.pack(number) for key, number in numbers.items()}
+    with bindings.load().rados.WriteOpCtx() as change:
+        change.new(0)  # unless it exists
+        pool.clear_omap(change)
+        pool.set_omap(change, tuple(kept), tuple(kept.values()))
+        base.check_fencing()
+        pool.operate_write_op(change, objects.header_name(stored["id"]))
+    with contextlib.suppress(bindings.load().rados.Error):  # There is no lock.
+        base.check_fencing()
+        pool.rm_xattr(objects.header_name(stored["id"]), _LOCK)
+
+
+def changed(volume_id: str, name: str, keys: Collection[str]) -> exception.BackendError:
+    """Return the error of an image that must not be opened."""
+    return exception.BackendError(
+        f"Volume {volume_id}: the header of image {name} was changed by a host: "
+        f"{', '.join(sorted(keys))[:200]}. Detach the volume from all hosts: then the header is "
+        "written anew before its next use.",
+        final=True,
+    )
+
+
+def _has_unreadable_lock(pool: Any, image_id: str) -> bool:
+    """Return whether a host has put something into the place of the lock of writers."""
+    name = objects.encode(_LOCK.removeprefix("lock."))
+    request = b"\1\1" + struct.pack("<I", len(name)) + name
+    try:
+        pool.execute(objects.header_name(image_id), "lock", "get_info", request)
+    except bindings.load().rados.Error as error:
+        return getattr(error, "errno", None) == errno.EIO
+    return False
+
+
+def _changes(key: str) -> bool:
+    return key in CHANGING or key == SIZE or bool(_SNAPSHOT.fullmatch(key))
+
+
+def _number(value: bytes) -> int:
+    return int(_NUMBER.unpack(value)[0]) if len(value) == _NUMBER.size else 0

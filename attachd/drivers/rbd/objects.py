@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of images, listed, renamed and removed without librbd; for the rbd driver.
+
+librbd opens an image as its header says, and hosts write headers.  The functions here go by what
+hosts cannot write: the directory of a pool, the object with the id of an image, and the names of
+objects that follow from this id.
+
+Source: Ceph's sources, include/rbd_types.h and cls/rbd/cls_rbd.cc.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+import contextlib
+import errno
+import struct
+from typing import Any, Final
+
+from attachd.drivers import base
+from attachd.drivers.rbd import bindings
+
+DIRECTORY: Final = "rbd_directory"
+_BATCH: Final = 64
+"""Objects that are removed at the same time."""
+
+
+def header_name(image_id: str) -> str:
+    """Return the name of the object with the header of an image."""
+    return f"rbd_header.{image_id}"
+
+
+def data_prefix(image_id: str) -> str:
+    """Return what the names of an image's data objects begin with; a dot and a number follow."""
+    return f"rbd_data.{image_id}"
+
+
+def encode(text: str) -> bytes:
+    """Encode a text for an object class: its length in 4 bytes, and the text."""
+    value = text.encode()
+    return struct.pack("<I", len(value)) + value
+
+
+def list_ids(pool: Any) -> dict[str, str]:
+    """Return the ids of all images of a pool, by their names."""
+    return {image["name"]: image["id"] for image in bindings.load().rbd.RBD().list2(pool)}
+
+
+def read_id(pool: Any, name: str) -> str:
+    """Return the id in the object of a name; "": there is none."""
+    try:
+        return str(pool.read(_id_name(name))[4:].decode())
+    except bindings.load().rados.ObjectNotFound:
+        return ""
+
+
+def exists(pool: Any, name: str) -> bool:
+    """Return whether there is an image of a name, complete or not."""
+    try:
+        pool.stat(_id_name(name))
+    except bindings.load().rados.ObjectNotFound:
+        return False
+    return True
+
+
+def find_similar(ids: Mapping[str, str], name: str) -> str:
+    """Return another image the names of whose objects begin like those of an image; "": none.
+
+    Capabilities give access to the objects whose names begin with that of the header.
+    """
+    own = ids.get(name, "")
+    for other, other_id in ids.items():
+        # The first format of images has no ids.
+        shorter, longer = sorted((own, other_id), key=len)
+        if other != name and shorter and longer.startswith(shorter):
+            return other
+    return ""
+
+
+def rename(pool: Any, source: str, target: str) -> None:
+    """Rename an image, if it exists; also one whose renaming was interrupted.
+
+    As librbd does it: first the id is stored under the new name, then the directory is changed,
+    and then the id under the old name is removed.
+
+    Source: librbd/operation/RenameRequest.h.
+    """
+    ids = list_ids(pool)
+    if target in ids and source not in ids and read_id(pool, source) == ids[target]:
+        remove_id(pool, source)
+    if source not in ids or target in ids:
+        return
+    base.check_fencing()
+    pool.write_full(_id_name(target), encode(ids[source]))
+    arguments = encode(source) + encode(target) + encode(ids[source])
+    base.check_fencing()
+    pool.execute(DIRECTORY, "rbd", "dir_rename_image", arguments)
+    remove_id(pool, source)
+
+
+def remove_names(pool: Any, name: str) -> None:
+    """Remove an image without its data: its header, object map, name and id."""
+    lib = bindings.load()
+    image_id = read_id(pool, name) or list_ids(pool).get(name, "")
+    if not image_id:
+        return
+    _remove_all(pool, [f"rbd_object_map.{image_id}", header_name(image_id)])
+    base.check_fencing()
+    with contextlib.suppress(lib.rados.ObjectNotFound):
+        pool.execute(DIRECTORY, "rbd", "dir_remove_image", encode(name) + encode(image_id))
+    remove_id(pool, name)
+
+
+def remove_id(pool: Any, name: str) -> None:
+    """Remove the object with the id of an image."""
+    base.check_fencing()
+    with contextlib.suppress(bindings.load().rados.ObjectNotFound):
+        pool.remove_object(_id_name(name))
+
+
+def remove_data(pool: Any, image_id: str, count: int | None) -> None:
+    """Remove the data of an image.
+
+    :param count: of its objects; None: not known, so that all objects of the pool are listed
+    """
+    prefix = f"{data_prefix(image_id)}."
+    numbered = (f"{prefix}{number:016x}" for number in range(count or 0))
+    _remove_all(pool, list_objects(pool, prefix) if count is None else numbered)
+
+
+def list_objects(pool: Any, prefix: str) -> Iterator[str]:
+    """Go through the objects of a pool whose names begin with a prefix."""
+    return (item.key for item in pool.list_objects() if item.key.startswith(prefix))
+
+
+def _remove_all(pool: Any, names: Iterable[str]) -> None:
+    """Remove objects, those that exist, some of them at the same time."""
+    batch: list[str] = []
+    for name in names:
+        batch.append(name)
+        if len(batch) == _BATCH:
+            _remove_batch(pool, batch)
+            batch = []
+    _remove_batch(pool, batch)
+
+
+def _remove_batch(pool: Any, names: list[str]) -> None:
+    if not names:
+        return
+    base.check_fencing()
+    requests = [pool.aio_remove(name) for name in names]
+    for request in requests:
+        request.wait_for_complete()
+    for name, request in zip(names, requests, strict=True):
+        code = -request.get_return_value()
+        if code not in {0, errno.ENOENT}:
+            raise bindings.load().rados.make_ex(code, f"object {name} could not be removed")
+
+
+def _id_name(name: str) -> str:
+    return f"rbd_id.{name}"

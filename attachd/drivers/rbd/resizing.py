@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extends images that hosts may have open, in a process of its own; for the rbd driver.
+
+librbd asks the client that has the lock of the image, so it has to open the image.  A host can
+change the header after it was compared, and before librbd reads it.  So this happens in a
+program without files (resize_worker.py), as a cephx user that reaches headers and object maps, but
+no data.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+from oslo_config import cfg
+
+from attachd import exception
+from attachd.drivers import base
+from attachd.drivers.rbd import resize_worker
+from attachd.drivers.rbd.cluster import Cluster, connection_settings
+from attachd.drivers.rbd.users import Capabilities, Naming, as_arguments
+
+START_TIMEOUT: Final = 60.0
+"""Seconds for the start of the program, beside the time that the cluster has."""
+
+
+class Resizing:
+    """Extends the images of a backend.
+
+    :ivar entity: the cephx user of the program
+    """
+
+    def __init__(
+        self, cluster: Cluster, naming: Naming, options: cfg.ConfigOpts.GroupAttr
+    ) -> None:
+        self._cluster = cluster
+        self._naming = naming
+        self._options = options
+        self.entity = f"client.{naming.prefix}headers"
+
+    def extend(self, pool: str, name: str, size_bytes: int) -> None:
+        """Extend an image, unless it has that size.
+
+        :raises BackendError: never final
+        """
+        doing = f"Image {name} could not be extended"
+        settings = {**connection_settings(self._options), "key": self._get_key(), "keyring": ""}
+        request = resize_worker.Request(
+            entity=self.entity,
+            conf=self._options.rbd_ceph_conf,
+            settings=settings,
+            pool=pool,
+            name=name,
+            size=size_bytes,
+        )
+        answer = self._run(request, doing)
+        if answer:
+            raise self._cluster.error(doing, answer["errno"], answer["error"])
+
+    def _get_key(self) -> str:
+        """Return the key of the user, which has no rights to data."""
+        caps = as_arguments(capabilities(self._naming))
+        key = self._cluster.create_user(self.entity, caps)
+        if key is None:
+            self._cluster.set_capabilities(self.entity, caps)
+            key = self._cluster.create_user(self.entity, caps)
+        if key is None:
+            raise exception.BackendError(f"User {self.entity} does not keep its capabilities.")
+        return key
+
+    def _run(self, request: resize_worker.Request, doing: str) -> dict[str, Any]:
+        """Run the program; returns its answer."""
+        base.check_fencing()
+        try:
+            ended = subprocess.run(  # noqa: S603 (a list of arguments, no shell)
+                [sys.executable, "-P", "-m", resize_worker.__name__],
+                input=json.dumps(request).encode(),
+                capture_output=True,
+                check=False,
+                timeout=self._options.rbd_timeout + START_TIMEOUT,
+                pass_fds=base.liveness_fds(),
+                process_group=0,
+                env={"PATH": os.defpath, "LC_ALL": "C"},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise exception.BackendUnreachable(f"{doing}: no answer in time.") from error
+        try:
+            answer: dict[str, Any] = json.loads(ended.stdout)
+        except ValueError as error:
+            lines = ended.stderr.decode(errors="replace").split("\n")
+            reason = next((line for line in reversed(lines) if line), f"exit {ended.returncode}")
+            raise exception.BackendError(f"{doing}: {reason}") from error
+        return answer
+
+
+def capabilities(naming: Naming) -> Capabilities:
+    """Return the capabilities of the program: headers and object maps, and no data."""
+    own = [
+        f"allow {rights} pool={pool} object_prefix {prefix}"
+        for pool in naming.pools
+        for rights, prefix in (
+            ("rx", f"rbd_id.{naming.prefix}"),
+            ("rwx", "rbd_header."),
+            ("rwx", "rbd_object_map."),
+            ("rx", "rbd_info"),
+            ("rx", "rbd_mirroring"),
+        )
+    ]
+    classes = ("allow class rbd metadata_list", "allow class rbd metadata_get")
+    every = ("allow class-read object_prefix rbd_children", *classes, *own)
+    return {"mon": "profile rbd", "osd": ", ".join(every)}

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data objects of no image, or beyond the end of a volume; for audits of the driver rbd.
+
+The key of an attachment writes any number of objects whose names begin like those of its image.
+"""
+
+from collections.abc import Iterator, Mapping
+import re
+from typing import Any, Final
+
+from attachd.drivers import base
+from attachd.drivers.rbd import bindings, objects
+
+# Those of images with a pool of their own for data have one more number.
+_DATA: Final = re.compile(r"rbd_data\.([0-9a-zA-Z]+)\.([0-9a-f]{16})")
+
+
+def find(pool: Any, name: str, counts: Mapping[str, int]) -> Iterator[base.Orphan]:
+    """Go through all objects of a pool.
+
+    :param name: of the pool
+    :param counts: how many data objects the images of volumes have at most, by the ids of images
+    """
+    last = _find_last(pool)
+    # After the objects: an image that is new by now has none among them.
+    known = {*objects.list_ids(pool).values(), *_list_trash(pool)}
+    for image_id, number in sorted(last.items()):
+        prefix = f"{objects.data_prefix(image_id)}."
+        if image_id not in known:
+            yield base.Orphan(
+                f"data of no image, objects {prefix}* in pool {name}",
+                "A host has written it after the end of its access or beyond the end of its "
+                "image, or a deletion is in progress. Remove the objects with 'rados rm'.",
+            )
+        elif number >= counts.get(image_id, number + 1):
+            yield base.Orphan(
+                f"data beyond the end of an image, objects {prefix}* in pool {name}, up to "
+                f"{number:016x}",
+                f"A host with access has written it. Remove the objects from "
+                f"{prefix}{counts[image_id]:016x} on with 'rados rm'.",
+            )
+
+
+def _find_last(pool: Any) -> dict[str, int]:
+    """Return the largest number of a data object of each image, by their ids."""
+    last: dict[str, int] = {}
+    for item in pool.list_objects():
+        if found := _DATA.fullmatch(item.key):
+            last[found[1]] = max(last.get(found[1], 0), int(found[2], 16))
+    return last
+
+
+def _list_trash(pool: Any) -> set[str]:
+    """Return the ids of images that ``rbd trash`` keeps."""
+    return {image["id"] for image in bindings.load().rbd.RBD().trash_list(pool)}

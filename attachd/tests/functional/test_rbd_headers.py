@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers of images that hosts have changed, with the keys of their attachments."""
+
+import json
+from pathlib import Path
+import struct
+
+import fixtures
+
+from attachd import exception
+from attachd.drivers import base
+from attachd.drivers.rbd import bindings, objects
+from attachd.tests.fixtures import initiators
+from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
+from attachd.tests.selection import full_only
+
+OFFSET = 8 * 2**20
+"""Where data is written: beyond the file that is imported."""
+SECRET = b"a file of the manager".ljust(4096, b".")
+BLOCK = b"\5" * 4096
+_MIGRATING = 512
+
+
+def number(value):
+    return struct.pack("<Q", value)
+
+
+class HeaderCase(RbdCase):
+    """A volume with data, and a host that has the key of an attachment."""
+
+    def setUp(self):
+        super().setUp()
+        self.victim = self.volume()
+        self.target = self.volume()
+        self.write_block(self.target, b"secret of another project")
+
+    def write_block(self, volume, data):
+        export, info = self.granted(volume)
+        host = self.useFixture(initiators.RbdHost(self, "a"))
+        host.write(info, OFFSET, data.ljust(4096, b"."))
+        self.driver.revoke(volume, export, [])
+
+    def name(self, volume):
+        return f"{self.backend.options()['rbd_prefix']}{volume.id}"
+
+    def id_of(self, volume):
+        return volume.provider["image"]["id"]
+
+    def connect(self, info):
+        """Return the pool, opened with the key of an attachment, as any host can do."""
+        data, rados = info["data"], bindings.load().rados
+        key = data["keyring"].partition("key = ")[2].strip()
+        connection = rados.Rados(
+            name=f"client.{data['auth_username']}",
+            conffile=f"{self.cluster.conf}",
+            conf={"key": key, "keyring": ""},
+        )
+        connection.connect()
+        self.addCleanup(connection.shutdown)
+        pool = connection.open_ioctx(data["name"].partition("/")[0])
+        self.addCleanup(pool.close)
+        return pool
+
+    def change(self, pool, volume, keys):
+        """Write keys of a header."""
+        with bindings.load().rados.WriteOpCtx() as change:
+            pool.set_omap(change, tuple(keys), tuple(keys.values()))
+            pool.operate_write_op(change, objects.header_name(self.id_of(volume)))
+
+    def import_keys(self):
+        """Return the keys of an image that is to be imported from a file of the manager."""
+        file = Path(self.useFixture(fixtures.TempDir()).path, "secret")
+        file.write_bytes(SECRET * 256)
+        stream = {"type": "file", "file_path": f"{file}"}
+        name, lib = f"import-{new_id()}", bindings.load()
+        with self.cluster.pool() as pool:
+            spec = json.dumps({"type": "raw", "stream": stream})
+            lib.rbd.RBD().migration_prepare_import(spec, pool, name)
+            header = objects.header_name(objects.read_id(pool, name))
+            with lib.rados.ReadOpCtx() as reading:
+                found, _ = pool.get_omap_vals(reading, "", "", 100)
+                pool.operate_read_op(reading, header)
+                keys = dict(found)
+            lib.rbd.RBD().migration_abort(pool, name)
+        self.assertTrue(_MIGRATING & struct.unpack("<Q", keys["features"])[0])
+        return {key: keys[key] for key in ("features", "migration")}
+
+    def read_as_manager(self, volume, offset=OFFSET):
+        """Return what librbd finds in an image."""
+        with self.cluster.open_image(self.name(volume)) as image:
+            return image.read(offset, 4096)
+
+    def assert_refused(self, call, *arguments, key):
+        with self.assertRaisesRegex(exception.BackendError, "changed by a host") as caught:
+            call(*arguments)
+        self.assertIn(key, f"{caught.exception}")
+        self.assertIn("Detach the volume", f"{caught.exception}")
+
+    def copy_of(self, volume):
+        copy = base.VolumeRef(new_id(), 1)
+        self.addCleanup(self.driver.delete, copy)
+        return copy, volume
+
+
+class ImportTest(HeaderCase):
+    """A header that has librbd read a file, wherever the image is opened."""
+
+    def test_file_of_manager_is_read_by_nothing_and_volume_can_be_used_again(self):
+        volume = self.victim
+        self.write_block(volume, BLOCK)
+        export, info = self.granted(volume)
+        self.change(self.connect(info), volume, self.import_keys())
+        self.assertEqual(SECRET, self.read_as_manager(volume, 0))
+
+        copy, source = self.copy_of(volume)
+        self.assert_refused(self.driver.clone, copy, source, key="migration")
+        self.assertEqual({}, self.cluster.images(self.name(copy)))
+        self.assert_refused(self.driver.extend, volume, 2, [export], key="features")
+        other = base.Export(new_id(), {"host": "b"})
+        self.assert_refused(self.driver.grant, volume, other, key="migration")
+        self.driver.revoke(volume, export, [])
+
+        self.driver.clone(copy, source)
+        for found in (copy, volume):
+            self.assertEqual(BLOCK, self.read_as_manager(found))
+            self.assertEqual(bytes(4096), self.read_as_manager(found, 0))
+
+
+@full_only("storage")
+class ChangedHeaderTest(HeaderCase):
+    """Other keys, of writers and readers."""
+
+    def setUp(self):
+        super().setUp()
+        prefix = objects.encode(objects.data_prefix(self.id_of(self.target)))
+        self.changes = {
+            "object_prefix": {"object_prefix": prefix},
+            "order": {"order": b"\x0c"},
+            "data_pool_id": {"data_pool_id": number(1), "features": number(61 | 128)},
+            "parent": {"parent": b"\1\1\0\0\0\0"},
+            "features": {"features": number(2**63)},
+            "metadata_conf_rbd_plugins": {"metadata_conf_rbd_plugins": b"\0\0\0\0"},
+            "size": {"size": number(2**40)},
+            "snapshot_limit": {"snapshot_limit": number(0)},
+        }
+
+    def test_every_changed_key_is_refused_and_written_anew_after_detach(self):
+        for mode in ("rw", "ro"):
+            for key, changes in self.changes.items():
+                volume = self.volume()
+                self.write_block(volume, BLOCK)
+                export, info = self.granted(volume, mode)
+                self.change(self.connect(info), volume, changes)
+                copy, source = self.copy_of(volume)
+                self.assert_refused(self.driver.clone, copy, source, key=key)
+                self.assert_refused(self.driver.extend, volume, 2, [export], key=key)
+                self.driver.revoke(volume, export, [])
+                self.driver.extend(volume, 2, [])
+                self.assertEqual(2 * GIB, self.driver.list_volumes()[volume.id], key)
+                self.assertEqual(BLOCK, self.read_as_manager(volume), key)
+
+    def test_deletion_follows_no_header_and_spares_other_volumes(self):
+        before = self.data_of(self.target)
+        self.assertTrue(before)
+        for key, changes in self.changes.items():
+            volume = self.volume()
+            self.write_block(volume, BLOCK)
+            export, info = self.granted(volume)
+            self.change(self.connect(info), volume, changes)
+            self.driver.revoke(volume, export, [])
+            self.driver.delete(volume)
+            self.assertEqual({}, self.data_of(volume), key)
+            self.assertEqual(before, self.data_of(self.target), key)
+            self.assertNotIn(volume.id, self.driver.list_volumes())
+
+    def data_of(self, volume):
+        with self.cluster.pool() as pool:
+            names = [*objects.list_objects(pool, objects.data_prefix(self.id_of(volume)))]
+            return {name: pool.read(name, 4096) for name in names}
+
+    def test_header_that_cannot_be_read_hinders_neither_detach_nor_use_nor_deletion(self):
+        def without(pool, header):
+            pool.remove_object(header)
+
+        def emptied(pool, header):
+            pool.write_full(header, b"")
+            with bindings.load().rados.WriteOpCtx() as change:
+                pool.clear_omap(change)
+                pool.operate_write_op(change, header)
+
+        def flooded(pool, header):
+            names = tuple(f"{name:05}" for name in range(3000))
+            with bindings.load().rados.WriteOpCtx() as change:
+                pool.set_omap(change, names, (b"",) * len(names))
+                pool.operate_write_op(change, header)
+
+        def with_wrong_lock(pool, header):
+            pool.set_xattr(header, "lock.rbd_lock", b"\xff" * 64)
+            pool.remove_object(objects.header_name(self.id_of(self.victim)))
+
+        for damage in (without, emptied, flooded, with_wrong_lock):
+            volume = self.volume()
+            self.write_block(volume, BLOCK)
+            export, info = self.granted(volume)
+            header = objects.header_name(self.id_of(volume))
+            pool = self.connect(info)
+            if damage is with_wrong_lock:
+                self.assertRaises(bindings.load().rados.Error, damage, pool, header)
+            else:
+                damage(pool, header)
+            self.assertEqual(1, len(list(self.driver.list_volume_exports(volume))))
+            self.driver.revoke(volume, export, [])
+            self.assertEqual([], list(self.driver.list_volume_exports(volume)))
+            again, info = self.granted(volume)
+            host = self.useFixture(initiators.RbdHost(self, "b"))
+            self.assertEqual(BLOCK, host.read(info, OFFSET, len(BLOCK)))
+            self.driver.revoke(volume, again, [])
+            if damage is not with_wrong_lock:
+                self.driver.revoke_all_except(volume, [])
+            self.driver.delete(volume)
+        self.assertEqual({self.victim.id, self.target.id}, {*self.driver.list_volumes()})
+
+    def test_snapshot_of_reader_hinders_neither_deletion_nor_unmanage(self):
+        for finish in (self.driver.delete, self.driver.unmanage):
+            volume = self.volume()
+            export, info = self.granted(volume, "ro")
+            pool = self.connect(info)
+            arguments = objects.encode("kept") + number(2**40)
+            header = objects.header_name(self.id_of(volume))
+            pool.execute(header, "rbd", "snapshot_add", arguments)
+            self.driver.revoke(volume, export, [])
+            finish(volume)
+            self.assertNotIn(volume.id, self.driver.list_volumes())
+        (item,) = (it for it in self.driver.list_manageable() if volume.id in f"{it}")
+        self.assertEqual("", item.refusal)
+        self.driver.manage(volume, item.reference)
+
+    def test_audit_finds_data_beyond_the_end_of_an_image_and_of_no_image(self):
+        volume = self.volume()
+        export, info = self.granted(volume)
+        prefix = f"{objects.data_prefix(self.id_of(volume))}."
+        self.connect(info).write_full(f"{prefix}{2**40:016x}", b"beyond")
+        (orphan,) = self.orphans(prefix)
+        self.assertIn("beyond the end", orphan.name)
+        self.driver.revoke(volume, export, [])
+        self.driver.delete(volume)
+        (orphan,) = self.orphans(prefix)
+        self.assertIn("of no image", orphan.name)
+        with self.cluster.pool() as pool:
+            pool.remove_object(f"{prefix}{2**40:016x}")
+        self.assertEqual([], self.orphans(prefix))
+
+    def orphans(self, prefix):
+        return [item for item in self.driver.list_orphans() if prefix in item.name]
+
+    def test_address_of_another_host_in_lock_is_not_blocklisted(self):
+        volume, other = self.victim, self.target
+        _, info = self.granted(other)
+        opened = initiators.OpenImage(self.useFixture(initiators.RbdHost(self, "b")), info)
+        self.addCleanup(opened.close)
+        opened.write(0, BLOCK)
+        export, own = self.granted(volume)
+        with self.cluster.pool() as pool:
+            lock = pool.get_xattr(objects.header_name(self.id_of(other)), "lock.rbd_lock")
+        lock = lock.replace(*(self.client_id(other), number(2**40)))
+        header = objects.header_name(self.id_of(volume))
+        self.connect(own).set_xattr(header, "lock.rbd_lock", lock)
+        before = self.cluster.blocklist()
+        self.driver.revoke(volume, export, [])
+        opened.write(4096, BLOCK)
+        added = set(self.cluster.blocklist()) - set(before)
+        images = self.driver._pools.find(other)
+        self.assertTrue(added.isdisjoint({it.address for it in images.watches(other.id)}))
+
+    def client_id(self, volume):
+        (watch,) = self.driver._pools.find(volume).watches(volume.id)
+        return number(watch.client_id)
+
+    def test_header_that_changes_after_the_check_leads_nowhere(self):
+        """The race between the check and the open: here the check is left out."""
+        volume = self.victim
+        export, info = self.granted(volume)
+        self.change(self.connect(info), volume, self.import_keys())
+        images = self.driver._pools.find(volume)
+        with self.assertRaisesRegex(exception.BackendError, "could not be extended"):
+            images.extend(self.name(volume), 2)
+        self.driver.revoke(volume, export, [])

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers of images, on a fake pool."""
+
+import unittest
+from unittest import mock
+
+from attachd.drivers.rbd import bindings, header
+from attachd.tests.unit.drivers.rbd import fake_modules
+
+GIB = 2**30
+
+
+class HeaderTest(unittest.TestCase):
+    """An image of one GiB, of which the keys are stored."""
+
+    def setUp(self):
+        super().setUp()
+        self.lib = fake_modules.modules()
+        self.enterContext(mock.patch.object(bindings, "load", return_value=self.lib))
+        self.pool = fake_modules.Pool(self.lib)
+        self.pool.add_header("10ab")
+        self.stored = header.describe("10ab", header.read(self.pool, "10ab"))
+
+    def changes(self, *sizes):
+        keys = header.read(self.pool, "10ab")
+        return [*header.find_changes(self.stored, keys, sizes or [GIB])]
+
+    def test_stored_keys_are_those_that_stay_the_same(self):
+        expected = {"features": "3d" + "00" * 7, "order": "16"}
+        kept = dict(self.stored["header"])
+        self.assertEqual("10ab", bytes.fromhex(kept.pop("object_prefix")).decode()[-4:])
+        self.assertEqual(expected, kept)
+
+    def test_what_honest_clients_write_is_no_change(self):
+        keys = {"flags": b"\1", "snap_seq": b"\7", "access_timestamp": b"x"}
+        self.pool.add_header("10ab", **keys, snapshot_0000000000000007=b"x")
+        self.assertEqual([], self.changes())
+
+    def test_each_other_key_is_a_change(self):
+        for key in ("migration", "parent", "order", "snapshot_limit", "metadata_conf_x"):
+            self.pool.add_header("10ab", **{key: b"x"})
+            self.assertEqual([key], self.changes())
+        self.pool.add_header("10ab")
+        self.assertEqual(["size"], self.changes(2 * GIB))
+        self.assertEqual([], self.changes(2 * GIB, GIB))
+
+    def test_missing_header_lacks_all(self):
+        del self.pool.objects["rbd_header.10ab"]
+        self.assertEqual(["features", "object_prefix", "order", "size"], self.changes())
+
+    def test_key_that_rados_cuts_off_at_zero_byte_does_not_pass_for_another(self):
+        names = ["features", "features", "object_prefix", "order", "size"]
+        listed = mock.Mock(return_value=([(name, None) for name in names], 0))
+        with mock.patch.object(self.pool, "get_omap_keys", listed):
+            self.assertEqual(1, len(self.changes()))
+
+    def test_keys_that_are_no_text_or_too_many_are_a_change(self):
+        undecodable = (value.decode() for value in [b"\xff"])
+        with mock.patch.object(self.pool, "get_omap_keys", return_value=(undecodable, 0)):
+            self.assertEqual(1, len(self.changes()))
+        self.pool.add_header("10ab", **{f"z{number}": b"" for number in range(2000)})
+        self.assertGreater(len(self.changes()), 900)
+
+    def test_lock_that_cannot_be_read_is_a_change(self):
+        error = fake_modules.Error("garbled", 5)
+        with mock.patch.object(self.pool, "execute", side_effect=error):
+            self.assertEqual(["lock.rbd_lock"], self.changes())
+
+    def test_header_that_is_written_anew_has_what_is_stored(self):
+        for damaged in ({"migration": b"x"}, {"snapshot_0000000000000007": b"x"}):
+            self.pool.add_header("10ab", **damaged)
+            header.write_anew(self.pool, self.stored, 2 * GIB)
+            self.assertEqual([], self.changes(2 * GIB))
+            keys = header.read(self.pool, "10ab")
+            self.assertEqual(b"\3", keys["flags"][:1])
+            self.assertEqual([], header.snapshots(keys))
+        self.pool.objects.clear()
+        header.write_anew(self.pool, self.stored, GIB)
+        self.assertEqual([], self.changes())
+
+    def test_image_with_data_elsewhere_or_other_features_is_unusable(self):
+        for key in ("parent", "migration", "data_pool_id", "order", "object_prefix"):
+            self.pool.add_header("10ab", **{key: b"\x63"})
+            self.assertEqual(key, header.find_unusable("10ab", header.read(self.pool, "10ab")))
+        self.pool.add_header("10ab", features=(64).to_bytes(8, "little"))
+        keys = header.read(self.pool, "10ab")
+        self.assertEqual("features", header.find_unusable("10ab", keys))
+
+    def test_objects_are_counted_by_size_and_order(self):
+        for size, expected in ((GIB, 256), (GIB + 1, 257), (0, 0)):
+            self.pool.add_header("10ab", size=size.to_bytes(8, "little"))
+            keys = header.read(self.pool, "10ab")
+            self.assertEqual(expected, header.count_objects(keys))
