@@ -25,6 +25,7 @@ from attachd.api import serialization
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
 from attachd.db.cluster import services
+from attachd.db.engine import write_check
 from attachd.rpc import path_check, transport
 from attachd.telemetry.cached_probe import Answer, Probe, ProbeTimeout
 
@@ -138,6 +139,7 @@ PROBE_TIMEOUT = 2.0
 """Timeout in seconds of a probe of the database or the message queue."""
 
 ROWS_TTL = 3.0
+WRITES_TTL = 10.0
 PING_TTL = 10.0
 """Seconds for which a result is cached."""
 
@@ -170,6 +172,17 @@ class PathsCutError(Exception):
         self.hosts = hosts
 
 
+class WriteRefusedError(Exception):
+    """The database answers, and stores nothing; the text says why, without secrets."""
+
+
+def _check_writable() -> None:
+    try:
+        write_check.check_writable()
+    except exception.Unavailable as error:
+        raise WriteRefusedError(f"{error}") from error
+
+
 def _is_reachable(host: str) -> bool:
     try:
         transport.probe_manager(host)
@@ -183,12 +196,14 @@ class Health:
 
     def __init__(self) -> None:
         self._rows = Probe(lambda: services.page({}), ROWS_TTL, PROBE_TIMEOUT)
+        self._writes = Probe(_check_writable, WRITES_TTL, PROBE_TIMEOUT)
         self._ping = Probe(self._check_broker, PING_TTL, PROBE_TIMEOUT)
         self._since: dict[str, tuple[bool, datetime.datetime]] = {}
 
     def database(self) -> CheckResult:
-        """Check whether the database answers."""
-        return _result("database", self._rows.answer())
+        """Check whether the database answers, and stores what is written."""
+        rows = self._rows.answer()
+        return _result("database", rows if rows.error else self._writes.answer())
 
     def broker(self) -> CheckResult:
         """Check whether the message queue takes messages, and has a queue for each manager."""
@@ -245,6 +260,8 @@ def _reason(name: str, error: Exception | None) -> str | None:
             f"The {name} has no queue for messages to {', '.join(error.hosts)}: an exchange, a "
             "queue or a binding was deleted. The manager restores it within seconds."
         )
+    if isinstance(error, WriteRefusedError):
+        return f"{error}"
     if isinstance(error, exception.Unavailable):
         return f"The {name} does not answer."
     return f"The {name} cannot be used ({type(error).__name__})."

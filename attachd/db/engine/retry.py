@@ -34,6 +34,11 @@ _OUTAGES = (sa.exc.OperationalError, sa.exc.InternalError)
 """Errors of a server, such as one that has become read-only, and of the connection to it."""
 _MISSING_TABLE = frozenset({1146, "42P01"})
 """The error codes of MariaDB and PostgreSQL."""
+_REFUSALS = {
+    "is read-only": frozenset({1290, 1792, 1836, "25006", "SQLITE_READONLY"}),
+    "has no space left": frozenset({1021, 1114, "53100", "SQLITE_FULL"}),
+}
+"""Why a server refuses to write, by the error codes of MariaDB, PostgreSQL and SQLite."""
 _LOCK_NOT_AVAILABLE = "55P03"
 """The PostgreSQL code for what MariaDB's drivers, and oslo.db, report as a deadlock."""
 
@@ -130,16 +135,24 @@ def _translate(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
     if isinstance(error, db_exception.DBDataError) or isinstance(inner, _VALUE_ERRORS):
         raise exception.BadRequest(reason=_INVALID_VALUE) from error
     if isinstance(inner, _OUTAGES):
-        raise _unavailable(
-            f"The database reports an operational error. {_TRY_LATER}", error
-        ) from error
+        code = _code(getattr(inner, "orig", None))
+        causes = (cause for cause, codes in _REFUSALS.items() if code in codes)
+        cause = next(causes, "reports an operational error")
+        raise _unavailable(f"The database {cause}. {_TRY_LATER}", error) from error
 
 
 def _is_missing_table(error: Exception, original: BaseException | None) -> bool:
     if isinstance(error, db_exception.DBNonExistentTable):
         return True
-    code = getattr(original, "pgcode", None) or next(iter(getattr(original, "args", ())), None)
-    return code in _MISSING_TABLE
+    return _code(original) in _MISSING_TABLE
+
+
+def _code(original: BaseException | None) -> str | int | None:
+    """Return the error code of a driver's exception, as far as it has one."""
+    for name in ("pgcode", "sqlite_errorname"):
+        if code := getattr(original, name, None):
+            return str(code)
+    return next(iter(getattr(original, "args", ())), None)
 
 
 def _unavailable(reason: str, error: Exception) -> exception.Unavailable:

@@ -8,6 +8,7 @@ import unittest
 from unittest import mock
 
 import oslo_messaging as messaging
+import sqlalchemy as sa
 from stevedore import extension
 
 from attachd import exception
@@ -15,9 +16,10 @@ from attachd.api import app, health
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import services
+from attachd.db.engine import session
 from attachd.rpc import path_check, transport
 from attachd.telemetry import cached_probe
-from attachd.tests.fixtures import backends, conf_fixture, db_rows, wsgi_api
+from attachd.tests.fixtures import backends, conf_fixture, databases, db_rows, wsgi_api
 from attachd.tests.wait import TIMEOUT, wait_until
 
 DETAIL = "/healthcheck?detailed"
@@ -28,7 +30,7 @@ class HealthCheckTest(unittest.TestCase):
         super().setUp()
         self.api = wsgi_api.use(self)
         self.enterContext(mock.patch.object(health, "PROBE_TIMEOUT", TIMEOUT))
-        for name in ("ROWS_TTL", "PING_TTL"):
+        for name in ("ROWS_TTL", "WRITES_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
         self.addCleanup(health.reset)
         self.api.application = app.make_app()
@@ -58,6 +60,17 @@ class HealthCheckTest(unittest.TestCase):
         self.assertEqual((503, "failed"), (detail.status, detail.body["status"]))
         self.assertNotIn(b"password", detail.raw)
         self.assertEqual(200, self.request().status)
+
+    def test_database_that_refuses_writes_returns_503_with_reason(self):
+        url = sa.make_url(databases.use(self, "postgresql"))
+        read_only = url.update_query_dict({"options": "-c default_transaction_read_only=on"})
+        session.dispose()
+        text = read_only.render_as_string(hide_password=False)
+        CONF.set_override("connection", text, group="database")
+        found, detail = self.request(), self.request(DETAIL)
+        self.assertEqual(503, found.status)
+        self.assertEqual(b"database: The database is read-only. Try again later.", found.raw)
+        self.assertEqual((503, "failed"), (detail.status, detail.body["status"]))
 
     def test_details_list_all_checks_with_time(self):
         found = self.request(DETAIL)
@@ -134,7 +147,7 @@ class Case(backends.BackendCase):
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.object(health, "PROBE_TIMEOUT", TIMEOUT))
-        for name in ("ROWS_TTL", "PING_TTL"):
+        for name in ("ROWS_TTL", "WRITES_TTL", "PING_TTL"):
             self.enterContext(mock.patch.object(health, name, 0.0))
         self.ping = self.enterContext(mock.patch.object(transport, "ping"))
         self.probe = self.enterContext(mock.patch.object(transport, "probe_manager"))

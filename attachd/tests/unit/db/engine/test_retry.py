@@ -80,12 +80,25 @@ class RetriedTest(unittest.TestCase):
         operational = sa.exc.OperationalError("SELECT", {}, Exception("disk full"))
         # The server has become a standby: InternalError in psycopg2.
         read_only = sa.exc.InternalError("UPDATE", {}, Exception("read-only transaction"))
+        full = {
+            "sqlite": mock.Mock(spec=["sqlite_errorname"], sqlite_errorname="SQLITE_FULL"),
+            "mariadb": mock.Mock(spec=["args"], args=(1021, "Disk full (/tmp/x)")),
+            "postgresql": mock.Mock(spec=["pgcode"], pgcode="53100"),
+        }
         data = db_exception.DBError(sa.exc.DataError("INSERT", {}, Exception("too long")))
         cases = [
             (sa.exc.TimeoutError(), exception.Unavailable, "Too many requests"),
             (db_exception.DBNonExistentDatabase("x"), exception.Unavailable, "does not exist"),
             (operational, exception.Unavailable, "operational error"),
             (db_exception.DBError(read_only), exception.Unavailable, "operational error"),
+            *(
+                (
+                    sa.exc.OperationalError("INSERT", {}, original),
+                    exception.Unavailable,
+                    "no space",
+                )
+                for original in full.values()
+            ),
             (data, exception.BadRequest, "cannot be stored"),
             (db_exception.DBDataError(), exception.BadRequest, "cannot be stored"),
             (db_exception.DBInvalidUnicodeParameter(), exception.BadRequest, "cannot be stored"),
