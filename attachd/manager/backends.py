@@ -72,6 +72,7 @@ class Backend:
     def setup(self) -> bool:
         """Try to make the backend ready; if that fails, ``error`` has the reason."""
         try:
+            self.check_lock_files()
             self.driver.setup()
         except Exception as error:  # noqa: BLE001  logged there
             self.take_down(error)
@@ -136,6 +137,13 @@ class Backend:
         """Return the volumes whose lease this process or a dead one holds without working."""
         volume_ids = leases_db.list_orphaned(self.host, self.membership.id)
         return [volume_id for volume_id in volume_ids if self.is_idle(volume_id)]
+
+    def check_lock_files(self) -> None:
+        """Check that this process can lock volumes.
+
+        :raises Unavailable: its state path is full or read-only, or too many files are open
+        """
+        volume_lease.check_lock_files(f"{_locks_dir()}/check-{self.membership.id}-{self.name}")
 
     def delete_lock_files(self, volume_id: str) -> None:
         """Remove the lock files of a deleted volume; the last holder does so.

@@ -87,6 +87,7 @@ class BackendHeartbeat(PeriodicTask):
         if self._backend.error is not None:
             return None
         try:
+            self._backend.check_lock_files()
             self._backend.driver.boot_id()
             return {
                 **_to_json(self._backend.driver),

@@ -40,6 +40,7 @@ LOG = log.getLogger(__name__)
 R = TypeVar("R")
 
 _GATE = ".gate"
+_CHECK_SIZE = 4096
 
 _mutex = threading.Lock()
 _waiters: dict[str, deque[threading.Lock]] = {}
@@ -222,6 +223,22 @@ def file_lock(path: str, timeout: float, ipc_timeout: float) -> Iterator[None]:
         yield
 
 
+def check_lock_files(path: str) -> None:
+    """Check that a lock can be created, and that its file system stores what is written.
+
+    :param path: of a file that no other process uses
+    :raises Unavailable: with the reason
+    """
+    file = _open(path)
+    try:
+        Path(path).unlink()
+        os.write(file, bytes(_CHECK_SIZE))
+    except OSError as error:
+        raise _unusable(error) from error
+    finally:
+        os.close(file)
+
+
 def is_lock_free(path: str) -> bool:
     """Return whether no thread of this machine holds the lock at this moment."""
     with _mutex:
@@ -331,9 +348,19 @@ def _try_lock(file: int) -> bool:
 
 
 def _open(path: str) -> int:
+    """Open a lock file, and create it; raises Unavailable."""
     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
     try:
-        return os.open(path, flags, 0o600)
-    except FileNotFoundError:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, flags, 0o600)
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, flags, 0o600)
+    except OSError as error:
+        raise _unusable(error) from error
+
+
+def _unusable(error: OSError) -> exception.Unavailable:
+    return exception.Unavailable(
+        reason=f"The manager cannot use its lock files: {error.strerror}. An administrator checks "
+        "[DEFAULT]state_path and the limits of the process."
+    )

@@ -5,19 +5,26 @@ Processes and servers are real; a proxy disconnects them, or a signal stops them
 """
 
 from concurrent import futures
+from pathlib import Path
+import re
+import resource
 import threading
 
+import requests
 import sqlalchemy as sa
 import testtools
 
-from attachd.tests.fixtures import deployments
+from attachd.tests.fixtures import deployments, processes
 from attachd.tests.fixtures.deployments import API_THREADS
 from attachd.tests.fixtures.tgtd import Tgtd
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 # Long enough for a tgtd that is only slow, and shorter than the API waits.
 TGT_TIMEOUT = 15
+
+ONE_GIB = {"volume": {"size": 1}}
+OK, ACCEPTED = 200, 202
 
 
 @full_only("outages")
@@ -281,6 +288,43 @@ class StorageDaemonTest(Case):
             wait_until(lambda: members() - {former})  # It has joined again.
             self.tgtd.go_on()
         self.assert_unavailable(answer.result(), "removed from the group.* Repeat the call")
+
+
+class DescriptorsTest(Case):
+    """The manager may open no more files; a full state path is reported in the same way."""
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = deployments.ProxiedDeployment(
+            self, "mariadb", settings="[manager]\nreport_interval = 1\n"
+        )
+        manager = self.deployment.start_manager()
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        self.pids = [manager.pid, *processes.child_pids(manager.pid)]
+
+    def limit(self, free):
+        """Let the manager open some more files than it has open."""
+        for pid in self.pids:
+            present = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+            _soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (present + free, hard))
+
+    def test_manager_without_descriptors_is_reported_and_works_again(self):
+        deployment = self.deployment
+        volume = deployment.create_volume()
+        attachment = deployment.reserve(volume)
+        self.limit(0)
+        said = "Backend .* is down: The manager cannot use its lock files: Too many open files"
+        wait_until(lambda: re.search(said, deployment.connect(attachment).message or ""))
+        self.assert_unavailable(deployment.connect(attachment), said)
+        wait_until(lambda: deployment.request("POST", "/volumes", ONE_GIB).status != ACCEPTED)
+        url = f"{deployment.url}/healthcheck?detailed"
+        checks = requests.get(url, timeout=TIMEOUT).json()["checks"]
+        self.assertIn("failed", [check["status"] for check in checks])
+        self.limit(256)
+        wait_until(lambda: deployment.connect(attachment).status == OK)
+        wait_until(lambda: not deployment.get("/v3/volumes?status=creating")["volumes"])
 
 
 class StartTest(Case):

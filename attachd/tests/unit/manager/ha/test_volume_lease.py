@@ -2,6 +2,7 @@
 """Leases of volumes among several processes, and the locks of one machine."""
 
 import contextlib
+import os
 from pathlib import Path
 import signal
 import subprocess
@@ -390,3 +391,27 @@ class VolumeLockTest(unittest.TestCase):
             volume_lease.delete_lock_files(self.path)
         self.assertEqual([], list(self.folder.iterdir()))
         volume_lease.delete_lock_files(self.path)
+
+    def test_check_lock_files_leaves_no_file(self):
+        volume_lease.check_lock_files(f"{self.folder}/check")
+        self.assertEqual([], list(self.folder.iterdir()))
+
+    def test_lock_file_that_cannot_be_opened_is_unavailable(self):
+        self.folder.write_text("no directory")
+        for use in (
+            volume_lease.check_lock_files,
+            volume_lease.is_lock_free,
+            lambda path: volume_lease.file_lock(path, TIMEOUT, TIMEOUT).__enter__(),
+        ):
+            with self.assertRaisesRegex(exception.Unavailable, "lock files: Not a directory"):
+                use(self.path)
+
+    def test_check_lock_files_on_full_file_system_is_unavailable(self):
+        self.folder.mkdir()
+        full = f"{self.folder}/full"
+        with mock.patch.object(
+            volume_lease, "_open", lambda _path: os.open("/dev/full", os.O_RDWR)
+        ):
+            Path(full).touch()
+            with self.assertRaisesRegex(exception.Unavailable, "No space left on device"):
+                volume_lease.check_lock_files(full)
