@@ -236,7 +236,7 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
         "connection_info": None,
     }
     if failure.clean:
-        values["mode"] = row["asked_mode"]  # No mode was decided after all.
+        values |= db.values_of_failed_connect(row)
     reason = flow_runner.reason(failure.cause)
     LOG.warning("Attachment %s: connect failed: %s", row["id"], reason)
     try:

@@ -203,7 +203,7 @@ def undo_connect(backend: Backend, row: db.Row) -> None:
             row["id"],
             row["volume_id"],
             Event.CONNECT_FAILED,
-            {"mode": current["asked_mode"]},  # As after any connect that has surely failed.
+            db.values_of_failed_connect(current),
             generation=current["generation"],
             lease=lease.token,
             last=True,

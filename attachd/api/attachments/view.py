@@ -24,7 +24,7 @@ from attachd.db.attachments import queries as attachment_queries
 from attachd.db.attachments.conditions import Condition
 from attachd.objects import Attachment, flat_connection
 from attachd.rpc import manager_api
-from attachd.states import AttachmentKind, AttachmentState
+from attachd.states import NOT_CONNECTED, AttachmentKind, AttachmentState
 
 LOG = log.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ExtDetail(Detail):
     :ivar attached_host: from the connector; null until there is one
     :ivar mountpoint: where the device is to appear, from the connector; "na" if it does not say,
         null until there is one
-    :ivar expires_at: when the reservation expires unless it is connected; null: never
+    :ivar expires_at: when the attachment is removed unless it is connected; null: never
     :ivar error: why it is in error_attaching or error_detaching, or the last error of its agent,
         or null
     :ivar reason_code: of that error, as in the answers with errors
@@ -259,7 +259,7 @@ def _ext_detail(row: Row, full: Detail, sharing: list[str], observed: _Observed)
         "project_id": row["project_id"],
         "attached_host": row["host"],
         "mountpoint": row["mountpoint"],
-        "expires_at": row["expires_at"] if row["state"] == AttachmentState.RESERVED else None,
+        "expires_at": row["expires_at"] if row["state"] in NOT_CONNECTED else None,
         "error": row["error"],
         "reason_code": _reason_code(row),
         "agent": row["agent"],

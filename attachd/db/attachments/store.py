@@ -9,6 +9,7 @@ stored.
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
 from contextlib import AbstractContextManager
+import datetime
 import functools
 from typing import Any, Final, NamedTuple
 
@@ -546,18 +547,27 @@ EXPIRY_BATCH = 100
 """The maximum number of reservations returned at once."""
 
 
-@retried
-def list_expired_reservations(backend: str) -> list[Row]:
-    """Return reservations at ``host@backend`` that were not connected in time.
+def values_of_failed_connect(row: Row) -> Row:
+    """Return what a row gets when its connect has surely failed: its host has no access.
 
-    :returns: ``id`` and ``volume_id`` of each, in the order of expiry
+    No mode was decided after all, and the row expires: its client may be gone.
+    """
+    ttl = datetime.timedelta(seconds=CONF.manager.failed_attachment_ttl)
+    return {"mode": row["asked_mode"], "expires_at": models.now() + ttl}
+
+
+@retried
+def list_expired(backend: str) -> list[Row]:
+    """Return the attachments at ``host@backend`` that were not connected in time.
+
+    :returns: ``id``, ``volume_id`` and ``state`` of each, in the order of expiry
     """
     statement = (
-        sa.select(_ATTACHMENTS.c.id, _ATTACHMENTS.c.volume_id)
+        sa.select(_ATTACHMENTS.c.id, _ATTACHMENTS.c.volume_id, _ATTACHMENTS.c.state)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(
             _ATTACHMENTS.c.expires_at <= models.now(),
-            _ATTACHMENTS.c.state == AttachmentState.RESERVED.value,
+            _ATTACHMENTS.c.state.in_(sorted(states.NOT_CONNECTED)),
             models.on_backend(backend),
         )
         .order_by(_ATTACHMENTS.c.expires_at)

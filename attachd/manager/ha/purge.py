@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remove rows that have expired: reservations, messages, idempotency keys and events."""
+"""Remove rows that have expired: attachments, messages, idempotency keys and events."""
 
 from collections.abc import Mapping
 import datetime
@@ -13,9 +13,9 @@ from attachd.db import idempotency_keys, messages, models
 from attachd.db.attachments import events
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import LockedVolume
-from attachd.manager import notify, telemetry
+from attachd.manager import detach, notify, telemetry
 from attachd.manager.backends import Backend
-from attachd.states import Event
+from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
@@ -37,21 +37,33 @@ class _NotExpired(Exception):
     """The reservation has not expired yet."""
 
 
-def expire_reservations(backend: Backend) -> int:
-    """Remove the reservations of this backend that were not connected in time.
-
-    A reservation is a row only: the backend does not know of it.
+def expire_attachments(backend: Backend) -> int:
+    """Remove the attachments of this backend that were not connected in time.
 
     :returns: how many
     """
-    removed = sum(
-        _expire_reservation(backend, row) for row in db.list_expired_reservations(backend.host)
-    )
+    removed = 0
+    for row in db.list_expired(backend.host):
+        is_reservation = row["state"] == AttachmentState.RESERVED
+        expire = _expire_reservation if is_reservation else _expire_failed
+        removed += expire(backend, row)
     telemetry.count_recovery(backend, "expire", removed)
     return removed
 
 
+def _expire_failed(backend: Backend, row: db.Row) -> bool:
+    """Remove an attachment whose connect has failed, as a client would."""
+    try:
+        detach.detach(backend, row["id"], row["volume_id"], {AttachmentState.CONNECT_FAILED})
+    except exception.AttachdError as error:
+        LOG.info("Attachment %s: not removed after its failed connect: %s", row["id"], error)
+        return False
+    LOG.info("Attachment %s: removed, as it was not updated after its failed connect", row["id"])
+    return True
+
+
 def _expire_reservation(backend: Backend, row: db.Row) -> bool:
+    """Remove a reservation, which is a row only: the backend does not know of it."""
     try:
         moved = db.move(row["id"], row["volume_id"], Event.CANCEL, guard=_still_expired)
     except (exception.InvalidTransition, exception.NotFound, _NotExpired):

@@ -64,7 +64,7 @@ class RecoveryLoop(PeriodicTask):
         else:
             recover_all(self._backend, self._backoff)
             self._resumed = True
-        purge.expire_reservations(self._backend)
+        purge.expire_attachments(self._backend)
 
 
 class PendingWork(NamedTuple):

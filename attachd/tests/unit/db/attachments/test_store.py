@@ -405,16 +405,17 @@ class ExpiredTest(backends.BackendCase):
         return db_rows.add_attachment(volume_id, state, **values)
 
     def _expired(self):
-        return [row["id"] for row in attachments.list_expired_reservations(backends.HOST)]
+        return [row["id"] for row in attachments.list_expired(backends.HOST)]
 
-    def test_list_expired_returns_expired_reservations_only(self):
-        ended = self._add(expires_at=self.past)
+    def test_list_expired_returns_what_was_not_connected_in_time(self):
+        ended = self._add(expires_at=self.past - datetime.timedelta(seconds=1))
+        failed = self._add("connect_failed", expires_at=self.past)
         self._add(expires_at=self.past + datetime.timedelta(hours=1))
         self._add()
-        for state in ("connecting", "connected", "attached", "connect_failed"):
+        for state in ("connecting", "connected", "attached", "connect_unknown"):
             self._add(state, expires_at=self.past)
         self._add(expires_at=self.past, host="elsewhere@fake#pool")
-        self.assertEqual([ended["id"]], self._expired())
+        self.assertEqual([ended["id"], failed["id"]], self._expired())
 
     def test_list_expired_sorts_by_expiry_and_is_limited(self):
         second = self._add(expires_at=self.past)

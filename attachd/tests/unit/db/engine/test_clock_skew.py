@@ -82,7 +82,7 @@ class WrongClockTest(unittest.TestCase):
                     late, early = (self.add_reservation(right + age) for age in (NEARLY, -LITTLE))
                     with shifted_clock(shift), mock.patch.object(recovery, "GRACE_PERIOD", 30.0):
                         recovery.recover_stale(backend, Backoff())
-                        purge.expire_reservations(backend)
+                        purge.expire_attachments(backend)
                         db_rows.report_service(backends.HOST)
                     states = {row["id"]: row["state"] for row in db_rows.list_attachments()}
                     self.assertEqual(

@@ -4,13 +4,15 @@
 import datetime
 from unittest import mock
 
+from attachd import exception
+from attachd.conf import CONF
 from attachd.db import idempotency_keys, messages, models
 from attachd.db.attachments import events
 from attachd.db.attachments import store as expiry_db
 from attachd.db.engine import paging, session
 from attachd.manager import attach
 from attachd.manager.ha import purge
-from attachd.states import Event
+from attachd.states import AttachmentKind, Event
 from attachd.tests.fixtures import backends, databases, db_rows
 
 
@@ -40,7 +42,7 @@ class PurgeTest(databases.DatabaseCase):
         self.assertEqual(0, messages.purge())
 
 
-class ExpireReservationsTest(backends.BackendCase):
+class ExpireAttachmentsTest(backends.BackendCase):
     def setUp(self):
         super().setUp()
         self.volume_id = db_rows.add_volume()["id"]
@@ -50,9 +52,9 @@ class ExpireReservationsTest(backends.BackendCase):
     def _add(self, **values):
         return db_rows.add_attachment(self.volume_id, expires_at=self.past, **values)["id"]
 
-    def test_expire_reservations_removes_expired_and_frees_volume(self):
+    def test_expire_attachments_removes_expired_and_frees_volume(self):
         attachment_id = self._add()
-        self.assertEqual(1, purge.expire_reservations(self.backend))
+        self.assertEqual(1, purge.expire_attachments(self.backend))
         self.assertEqual([], db_rows.list_attachments(self.volume_id))
         self.assertEqual("available", db_rows.get_volume(self.volume_id)["status"])
         events = [call.args[0] for call in self.notify.call_args_list]
@@ -64,42 +66,66 @@ class ExpireReservationsTest(backends.BackendCase):
         )
         self.assertEqual([], self.backend.driver.methods)
 
-    def test_expire_reservations_keeps_other_rows(self):
+    def test_expire_attachments_after_failed_connect_revokes_and_frees_volume(self):
+        for kind in (AttachmentKind.ATTACHMENT, AttachmentKind.CONNECTION):
+            with self.subTest(kind=kind):
+                self._add(state="connect_failed", kind=kind)
+                self.assertEqual(1, purge.expire_attachments(self.backend))
+                self.assertEqual([], db_rows.list_attachments(self.volume_id))
+                self.assertEqual(["revoke"], self.backend.driver.methods)
+                self.backend.driver.driver_calls.clear()
+
+    def test_failed_connect_expires_after_its_ttl(self):
+        attachment_id = db_rows.add_attachment(self.volume_id)["id"]
+        with self.backend.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
+            attach.attach(self.backend, attachment_id, self.volume_id, db_rows.CONNECTOR)
+        left = db_rows.get_attachment(attachment_id)["expires_at"] - models.now()
+        self.assertAlmostEqual(CONF.manager.failed_attachment_ttl, left.total_seconds(), delta=60)
+
+    def test_expire_attachments_keeps_failed_row_connected_meanwhile(self):
+        attachment_id = self._add(state="connect_failed")
+        self._meanwhile(
+            lambda: attach.attach(self.backend, attachment_id, self.volume_id, db_rows.CONNECTOR)
+        )
+        self.assertEqual(0, purge.expire_attachments(self.backend))
+        self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
+
+    def test_expire_attachments_keeps_other_rows(self):
         db_rows.add_attachment(self.volume_id)
-        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual(0, purge.expire_attachments(self.backend))
         self.assertEqual(1, len(db_rows.list_attachments(self.volume_id)))
 
-    def test_expire_reservations_keeps_rows_of_agents(self):
+    def test_expire_attachments_keeps_rows_of_agents(self):
         attachment_id = self._add(state="withdrawing", agent="node-1")
-        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual(0, purge.expire_attachments(self.backend))
         self.assertEqual("withdrawing", db_rows.get_attachment(attachment_id)["state"])
 
     def _meanwhile(self, change):
         """Change rows between the query and the removal."""
-        found = expiry_db.list_expired_reservations(backends.HOST)
+        found = expiry_db.list_expired(backends.HOST)
 
         def expired(_backend):
             change()
             return found
 
-        self.enterContext(mock.patch.object(expiry_db, "list_expired_reservations", expired))
+        self.enterContext(mock.patch.object(expiry_db, "list_expired", expired))
 
-    def test_expire_reservations_keeps_row_connected_meanwhile(self):
+    def test_expire_attachments_keeps_row_connected_meanwhile(self):
         attachment_id = self._add()
         self._meanwhile(
             lambda: attach.attach(self.backend, attachment_id, self.volume_id, db_rows.CONNECTOR)
         )
-        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual(0, purge.expire_attachments(self.backend))
         self.assertEqual("connected", db_rows.get_attachment(attachment_id)["state"])
 
-    def test_expire_reservations_of_row_removed_meanwhile_notifies_once(self):
+    def test_expire_attachments_of_row_removed_meanwhile_notifies_once(self):
         attachment_id = self._add()
         self._meanwhile(lambda: expiry_db.move(attachment_id, self.volume_id, Event.CANCEL))
-        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual(0, purge.expire_attachments(self.backend))
         self.notify.assert_not_called()
 
-    def test_expire_reservations_keeps_row_prolonged_meanwhile(self):
+    def test_expire_attachments_keeps_row_prolonged_meanwhile(self):
         attachment_id = self._add()
         self._meanwhile(lambda: db_rows.change_attachment(attachment_id, expires_at=None))
-        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual(0, purge.expire_attachments(self.backend))
         self.assertEqual("reserved", db_rows.get_attachment(attachment_id)["state"])
