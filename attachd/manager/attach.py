@@ -197,7 +197,8 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
 def _record_granted(work: VolumeWork, answer: attachment_flows.GrantAnswer) -> None:
     granted, secrets = backends.split_secrets(answer)
     connection, row = backends.with_qos(granted, work.moved.volume), work.moved.attachment
-    row["connection_info"] = backends.with_mode(connection, row["mode"])
+    info = backends.with_mode(connection, row["mode"])
+    row["connection_info"] = encryption.protect(info, "connection_info", row["id"])
     values = {
         "connection_info": row["connection_info"],
         "attached_at": models.now(),
@@ -269,8 +270,8 @@ def _to_attachd_error(row: db.Row, failure: flow_runner.FlowFailed) -> exception
 
 
 def connected_response(row: db.Row) -> dict[str, Any]:
-    """Return what callers get of a connected row: manager_api.Connected.
+    """Return what callers get of a connected row: manager_api.Connected, and the row's id.
 
-    :raises SecretUnreadable: its connection cannot be decrypted
+    The connection is as it is stored, which may be encrypted.
     """
-    return {"connection_info": backends.connection_info(row), "mode": row["mode"]}
+    return {name: row[name] for name in ("id", "connection_info", "mode")}

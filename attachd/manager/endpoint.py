@@ -8,6 +8,8 @@ import oslo_messaging as messaging
 
 from attachd.context import RequestContext
 from attachd.db.attachments.legacy import Creator
+from attachd.db.secrets import encryption
+from attachd.db.secrets.encryption import Encrypted
 from attachd.manager import attach, detach, legacy_connections, volumes
 from attachd.manager.audit import runner
 from attachd.manager.backends import Backend
@@ -20,6 +22,22 @@ from attachd.telemetry import log_levels
 _REMAINING_COLUMNS = ("id", "volume_id", "state", "instance_uuid")
 """What callers are shown of remaining attachments: a volume may have many, and their conversion
 into messages would cost more than the detach."""
+
+
+Answer = dict[str, Any]
+
+
+def _connected(answer: Answer, key_id: str | None) -> Answer:
+    """Return the answer to a connect; the message queue sees no secret if both sides have keys.
+
+    :param key_id: of the caller's key; None: it has none, and reads no encrypted connection
+    :raises SecretUnreadable: the connection cannot be decrypted for such a caller
+    """
+    info = answer["connection_info"]
+    if key_id and isinstance(info, Encrypted):
+        return {**answer, "connection_info": None, "encrypted": info.text}
+    decrypted = encryption.decrypted(answer, "connection_info")
+    return {"connection_info": decrypted, "mode": answer["mode"]}
 
 
 class _VolumeMethods:
@@ -79,9 +97,11 @@ class Endpoint(_VolumeMethods):
         volume_id: str,
         connector: dict[str, Any],
         denied_rule: str | None = None,
-    ) -> dict[str, Any]:
+        key_id: str | None = None,
+    ) -> Answer:
         """See manager_api.attach()."""
-        return attach.attach(self._backend, attachment_id, volume_id, connector, denied_rule)
+        what = (attachment_id, volume_id, connector, denied_rule)
+        return _connected(attach.attach(self._backend, *what), key_id)
 
     @expected_errors
     def attach_exclusive(
@@ -91,11 +111,11 @@ class Endpoint(_VolumeMethods):
         volume_id: str,
         connector: dict[str, Any],
         denied_rule: str | None = None,
-    ) -> dict[str, Any]:
+        key_id: str | None = None,
+    ) -> Answer:
         """See manager_api.attach_exclusive()."""
-        return attach.attach_exclusive(
-            self._backend, attachment_id, volume_id, connector, denied_rule
-        )
+        what = (attachment_id, volume_id, connector, denied_rule)
+        return _connected(attach.attach_exclusive(self._backend, *what), key_id)
 
     @expected_errors
     def check_attach(
@@ -155,15 +175,14 @@ class Endpoint(_VolumeMethods):
         volume: Volume,
         connector: dict[str, Any],
         denied_rule: str | None = None,
-    ) -> dict[str, Any]:
+        key_id: str | None = None,
+    ) -> Answer:
         """See manager_api.initialize_connection()."""
-        return legacy_connections.initialize(
-            self._backend,
-            volume.id,
-            Creator(volume.project_id, context.user_id, context.by_service or None),
-            connector,
-            denied_rule,
+        creator = Creator(volume.project_id, context.user_id, context.by_service or None)
+        answer = legacy_connections.initialize(
+            self._backend, volume.id, creator, connector, denied_rule
         )
+        return _connected(answer, key_id)
 
     @expected_errors
     def terminate_connections(

@@ -12,6 +12,7 @@ Version history of the contract:
 * 1.4: get_reservation
 * 1.5: fence
 * 1.6: finish_move; Attachment 1.1
+* 1.7: attach, attach_exclusive and initialize_connection with key_id
 
 A manager of an older release is called in its own version (versions.py).  An argument that
 it does not have is left out if it is empty; otherwise the request is refused until the manager is
@@ -22,14 +23,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import contextlib
 import copy
 import enum
+import json
 from typing import Any, Final, TypedDict
 
 from attachd.context import RequestContext
+from attachd.db.secrets import encryption
 from attachd.objects import Attachment, Volume
 from attachd.rpc import bulkheads, versions
 from attachd.rpc.versions import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.6"
+VERSION = "1.7"
 
 _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     "check_attach": IntroducedIn("1.1"),
@@ -41,6 +44,10 @@ _INTRODUCED: Final[Mapping[str, IntroducedIn]] = {
     "get_reservation": IntroducedIn("1.4"),
     "fence": IntroducedIn("1.5"),
     "finish_move": IntroducedIn("1.6"),
+    **dict.fromkeys(
+        ("attach", "attach_exclusive", "initialize_connection"),
+        IntroducedIn(arguments={"key_id": "1.7"}),
+    ),
 }
 """Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
@@ -101,15 +108,33 @@ def _connect(
     denied_rule: str | None,
 ) -> Connected:
     with _call_slot(context, attachment.backend, attachment.volume_id, attachment.id):
-        answer: Connected = _manager(attachment.backend).call(
+        manager = _manager(attachment.backend)
+        answer = manager.call(
             context,
             method,
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
             connector=connector,
             denied_rule=denied_rule,
+            key_id=_key_id(manager),
         )
-    return answer
+    return _decrypted(answer)
+
+
+def _key_id(manager: VersionedManagerClient) -> str | None:
+    """Return the key for the answer to a connect; None: there is none, or managers lack 1.7."""
+    return encryption.first_key_id() if manager.understands("1.7") else None
+
+
+def _decrypted(answer: Mapping[str, Any]) -> Connected:
+    """Return the answer to a connect with its connection, which the message may have encrypted.
+
+    :raises SecretUnreadable: this process lacks the manager's key
+    """
+    info = answer["connection_info"]
+    if text := answer.get("encrypted"):
+        info = json.loads(encryption.decrypt(text, "connection_info", answer["id"]))
+    return Connected(connection_info=info, mode=answer["mode"])
 
 
 def check_attach(
@@ -280,14 +305,16 @@ def initialize_connection(
     :raises Unavailable: the message could not be sent, or too many calls wait for the backend
     """
     with _call_slot(context, volume.backend, volume.id):
-        answer: Connected = _manager(volume.backend).call(
+        manager = _manager(volume.backend)
+        answer = manager.call(
             context,
             "initialize_connection",
             volume=volume,
             connector=connector,
             denied_rule=denied_rule,
+            key_id=_key_id(manager),
         )
-    return answer
+    return _decrypted(answer)
 
 
 def terminate_connections(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import hashlib
 import hmac
+import json
 import threading
 import time
 from typing import Any, Final
@@ -94,6 +95,16 @@ def bind(values: Mapping[str, Any], row_id: str, table: str = ATTACHMENTS) -> di
     }
 
 
+def protect(value: Any, column: str, row_id: str, table: str = ATTACHMENTS) -> Any:
+    """Return a JSON value as its column is to store it: encrypted, or as it is without keys.
+
+    It can also be sent in this form to other processes with the keys.
+    """
+    if _key_ring.current() is None:
+        return value
+    return Encrypted(encrypt(json.dumps(value), column, row_id, table), json.loads)
+
+
 def decrypted(row: Mapping[str, Any], column: str, table: str = ATTACHMENTS) -> Any:
     """Return the value of a column of a row that may be encrypted.
 
@@ -107,6 +118,12 @@ def decrypted(row: Mapping[str, Any], column: str, table: str = ATTACHMENTS) -> 
 def is_encrypted(text: str) -> bool:
     """Return whether a text is a result of :func:`encrypt`, of this format or the former one."""
     return text.startswith((MARK, FORMER_MARK))
+
+
+def first_key_id() -> str | None:
+    """Return the id of the key that encrypts; None: there is none."""
+    keys = _key_ring.current()
+    return None if keys is None else keys.first
 
 
 def is_plain_text_refused() -> bool:

@@ -174,7 +174,8 @@ class DuplicateRequestTest(backends.BackendCase):
         attachment = db_rows.add_attachment(
             self.volume_id, "attached", connection_info=info, mode="ro"
         )
-        self.assertEqual({"connection_info": info, "mode": "ro"}, self._attach(attachment["id"]))
+        answer = {"id": attachment["id"], "connection_info": info, "mode": "ro"}
+        self.assertEqual(answer, self._attach(attachment["id"]))
 
     def test_duplicate_attach_with_other_mountpoint_returns_same_answer(self):
         attachment_id = db_rows.add_attachment(self.volume_id)["id"]

@@ -2,6 +2,7 @@
 """RPC calls of a backend: each has its effect and returns no secret."""
 
 import inspect
+import json
 import logging
 import unittest
 
@@ -11,12 +12,13 @@ import oslo_messaging as messaging
 from attachd import context, exception
 from attachd.db import messages
 from attachd.db.engine.paging import Page
+from attachd.db.secrets import encryption, key_file
 from attachd.db.volumes import store as db
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import AttachdObject, Attachment, Volume
 from attachd.rpc import manager_api, transport
 from attachd.states import Event
-from attachd.tests.fixtures import backends, db_rows
+from attachd.tests.fixtures import backends, db_rows, key_files, lifetime
 from attachd.tests.fixtures.db_rows import CONNECTOR
 
 
@@ -54,6 +56,24 @@ class EndpointTest(backends.BackendCase):
             )
             self.assertEqual(set(manager_api.Connected.__annotations__), set(answer))
             self.assertIn(attachment_id, self.driver.granted())
+
+    def test_answer_is_encrypted_for_callers_with_keys_only(self):
+        keys = lifetime.temp_dir(self) / "keys"
+        key_file.create(str(keys))
+        key_files.configure(self, keys)
+        volume_id = db_rows.add_volume()["id"]
+        ids = {
+            "attachment_id": db_rows.add_attachment(volume_id)["id"],
+            "volume_id": volume_id,
+            "connector": CONNECTOR,
+        }
+        (key_id,) = key_files.key_ids(keys)
+        for _repeated in range(2):
+            encrypted = self.endpoint.attach(self.context, **ids, key_id=key_id)
+            self.assertIsNone(encrypted["connection_info"])
+            plain = self.endpoint.attach(self.context, **ids)
+            text = encryption.decrypt(encrypted["encrypted"], "connection_info", encrypted["id"])
+            self.assertEqual(plain["connection_info"], json.loads(text))
 
     def test_only_attach_exclusive_refuses_other_connections(self):
         volume_id = db_rows.add_volume()["id"]

@@ -7,10 +7,11 @@ from unittest import mock
 import oslo_messaging as messaging
 
 from attachd import context, exception, objects
+from attachd.db.secrets import encryption, key_file
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api, transport
 from attachd.rpc.versions import IntroducedIn
-from attachd.tests.fixtures import rpc_clients
+from attachd.tests.fixtures import key_files, lifetime, rpc_clients
 from attachd.tests.fixtures.conf_fixture import override
 
 CONTEXT = context.RequestContext(project_id="p", overwrite=False)
@@ -84,7 +85,7 @@ class RequestTest(_RpcCase):
             answer = ask()
             self.assertEqual(int(name in CALLS), self.client.call.call_count, name)
             self.assertEqual(int(name not in CALLS), self.client.cast.call_count, name)
-            self.assertIs(self.client.call.return_value if name in CALLS else None, answer)
+            self.assertEqual(self.client.call.return_value if name in CALLS else None, answer)
 
     def test_set_log_levels_is_fanout_and_get_log_levels_is_call(self):
         with mock.patch.object(transport, "get_fanout_client") as get_client:
@@ -107,7 +108,25 @@ class RequestTest(_RpcCase):
                 volume_id="v",
                 connector=CONNECTOR,
                 denied_rule=None,
+                key_id=None,
             )
+
+    def test_encrypted_answer_is_decrypted_with_shared_key(self):
+        keys = lifetime.temp_dir(self) / "keys"
+        key_file.create(str(keys))
+        key_files.configure(self, keys)
+        info = {"driver_volume_type": "fake", "data": {"auth_password": "secret"}}
+        stored = encryption.protect(info, "connection_info", "row")
+        self.client.call.return_value = {
+            "id": "row",
+            "connection_info": None,
+            "encrypted": stored.text,
+            "mode": "rw",
+        }
+        for name in ("attach", "attach_exclusive", "initialize_connection"):
+            self.assertEqual({"connection_info": info, "mode": "rw"}, CALL_OF[name]())
+            key_id = self.client.call.call_args.kwargs["key_id"]
+            self.assertEqual(key_files.key_ids(keys), [key_id])
 
     def test_detach_sends_ids_and_allowed_states(self):
         ids = {"attachment_id": "a", "volume_id": "v"}
@@ -168,9 +187,9 @@ class OlderManagersTest(_RpcCase):
     def setUp(self):
         super().setUp()
         introduced = {
-            "attach": IntroducedIn(arguments={"denied_rule": "1.3"}),
+            "attach": IntroducedIn(arguments={"denied_rule": "1.3", "key_id": "1.7"}),
             "detach": IntroducedIn(arguments={"states": "1.2"}),
-            "initialize_connection": IntroducedIn("1.1", {"denied_rule": "1.3"}),
+            "initialize_connection": IntroducedIn("1.1", {"denied_rule": "1.3", "key_id": "1.7"}),
             "set_log_levels": IntroducedIn("1.2"),
             "get_log_levels": IntroducedIn("1.2"),
         }
