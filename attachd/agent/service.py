@@ -142,7 +142,8 @@ class Agent:
         report = self._reporter.report(self._host_timeout())
         report = self._reconciler.limiter.add_to_report(report, CONF.agent.work_timeout)
         held = self._lease.get_length()
-        report = {**report, "lease": held}
+        error = report["error"] or self._server.find_problem()
+        report = {**report, "lease": held, "error": error}
         self._must_confirm = False
         fenced: exception.HostFenced | None = None
         desired_states: list[DesiredState] = []

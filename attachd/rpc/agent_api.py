@@ -19,7 +19,7 @@ import oslo_messaging as messaging
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.rpc import agent_transport
+from attachd.rpc import agent_transport, path_check
 
 VERSION = "2.0"
 
@@ -27,7 +27,7 @@ VERSION = "2.0"
 def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
     """Have an agent reconcile one attachment soon; without this its next report does.
 
-    :raises AgentUnavailable: the agent does not run
+    :raises AgentUnavailable: no queue takes messages to the agent
     :raises Unavailable: the message could not be sent
     """
     if not CONF.agent.enabled:
@@ -40,10 +40,14 @@ def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
 @contextlib.contextmanager
 def _map_errors(host: str) -> Iterator[None]:
     try:
-        yield
-    except messaging.MessageUndeliverable:
+        with path_check.path_errors():
+            yield
+    except path_check.PathCut as error:
         raise exception.AgentUnavailable(
-            host=host, since="since the message queue began"
+            f"The message queue has no way to the agent of host {host}: {error}. An agent that "
+            "runs restores it within seconds, else start attachd-agent there. Repeat the call.",
+            host=host,
+            since="by the message queue",
         ) from None
     except messaging.MessageDeliveryFailure as error:
         raise exception.Unavailable(

@@ -26,8 +26,8 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import admission, host_queues, path_check, received, transport
-from attachd.rpc.fair_dispatch import FairServer
 from attachd.rpc.host_queues import HostQueues, host_topic
+from attachd.rpc.host_server import HostServer, RequestServer
 
 LOG = logging.getLogger(__name__)
 
@@ -270,10 +270,20 @@ def _make_client(target: messaging.Target, timeout: float | None) -> transport.C
 
 
 def get_host_server(endpoint: Any, host: str) -> Any:
-    """Return the server of a host's agent, not yet started: see transport.get_server()."""
+    """Return the server of a host's agent, not yet started: see transport.get_server().
+
+    Its find_problem() says why requests do not reach it.
+    """
     topic = host_topic(host)
     target = messaging.Target(exchange=topic, topic=topic, server=HOST_SERVER)
-    return FairServer(transport.get_agent_transport(), target, CastDispatcher(endpoint))
+    connection, probes = transport.get_agent_transport(), path_check.ProbeLog()
+
+    def make() -> RequestServer:
+        return RequestServer(connection, target, CastDispatcher(endpoint), probes)
+
+    if not transport.is_broker_used(transport.agent_transport_url()):
+        return make()
+    return HostServer(make, connection, target, probes)
 
 
 def get_registry_server(endpoint: Any, caller_timeout: float, queues: HostQueues) -> Any:

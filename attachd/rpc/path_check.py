@@ -111,6 +111,11 @@ class ProbeLog:
         self._fanout: int | None = None
         self._latest_received = 0.0
 
+    @property
+    def latest_received(self) -> float:
+        """When the latest of the probes that have arrived was sent, on the monotonic clock."""
+        return self._latest_received
+
     def add(self) -> dict[str, Any]:
         """Return the arguments of the next probe."""
         with self._lock:

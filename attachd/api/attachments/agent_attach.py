@@ -155,9 +155,8 @@ def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
     try:
         reconcile.reconcile(ctx, attachment, _PENDING)
     except exception.AgentUnavailable as error:
-        raise presence.unavailable(
-            str(attachment.agent), error.details["since"], _pending_hint(attachment)
-        ) from error
+        text = f"{error} {_pending_hint(attachment)}"
+        raise exception.AgentUnavailable(text, **error.details) from error
     except exception.Unavailable as error:
         raise exception.Unavailable(reason=f"{error} {_pending_hint(attachment)}") from error
 

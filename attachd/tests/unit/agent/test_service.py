@@ -53,6 +53,7 @@ class AgentTest(fake_host.FakeHostCase):
     def test_agent_reports_before_it_serves(self):
         with mock.patch.object(agent_transport, "get_host_server") as server:
             seen = []
+            server.return_value.find_problem.return_value = None
             server.return_value.start = lambda **_: seen.append(
                 agents.get(fake_host.NAME)["alive"]
             )
