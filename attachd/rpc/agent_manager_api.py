@@ -18,13 +18,18 @@ Version history of the contract:
 
 from collections.abc import Iterator
 import contextlib
-from typing import Any, NamedTuple, NotRequired, TypedDict
+import json
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 
+from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from attachd import context, exception
 from attachd.rpc import agent_transport
+from attachd.rpc.admission import MAX_REPORT_SIZE
 from attachd.rpc.path_check import PathCut
+
+LOG = logging.getLogger(__name__)
 
 VERSION = "2.4"
 
@@ -34,6 +39,9 @@ TIMEOUT = 30
 A report whose answer is lost must not make its agent count as away, see [agent] down_time.
 """
 
+
+_ENVELOPE_SIZE: Final = 2**12
+"""Bytes of a message beside the report, at most."""
 
 MAX_PATHS = 64
 """How many paths one device may have in a report."""
@@ -139,9 +147,34 @@ def report(
     :raises Forbidden: the host has another agent, or is unknown
     :raises HostFenced: it was not started again since it was fenced; if the agent stops writers
     :raises Unavailable: no manager answers
+    :raises TooLarge: the host has too many devices
     """
-    desired: list[DesiredState] = _call(credentials, "report", timeout, report=said)
+    desired: list[DesiredState] = _call(credentials, "report", timeout, report=_shorten(said))
     return desired
+
+
+def _shorten(said: Report) -> Report:
+    """Return a report that managers accept: without details of devices if it is too large.
+
+    :raises TooLarge: it is too large without them
+    """
+    if _is_short(said):
+        return said
+    LOG.warning("The report is too large, and has no paths, mountpoints and errors of devices")
+    details = {"paths", "last_io_error", "mountpoint"}
+    devices: list[Any] = [
+        {name: value for name, value in device.items() if name not in details}
+        for device in said["devices"]
+    ]
+    shortened: Report = {**said, "devices": devices}
+    if not _is_short(shortened):
+        raise exception.TooLarge(what="The report of the host", limit=MAX_REPORT_SIZE)
+    return shortened
+
+
+def _is_short(said: Report) -> bool:
+    # JSON in the envelope of oslo.messaging, which is JSON.
+    return len(json.dumps(json.dumps(said))) <= MAX_REPORT_SIZE - _ENVELOPE_SIZE
 
 
 def desired_state(credentials: AgentCredentials, attachment_id: str) -> DesiredState | None:

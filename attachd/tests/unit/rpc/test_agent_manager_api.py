@@ -49,6 +49,18 @@ class AgentManagerApiTest(unittest.TestCase):
                 mock.ANY, method, host="compute-1", key="k" * 43, **arguments
             )
 
+    def test_large_report_has_no_details_of_devices(self):
+        needed = {"attachment_id": "a" * 36, "volume_id": "v" * 36, "path": "/dev/sdb"}
+        paths = [{"name": "sdb", "state": "active"}] * 8
+        details = {"paths": paths, "last_io_error": None, "mountpoint": "/mnt"}
+        device = needed | details
+        for count, sent in ((100, device), (700, needed)):
+            agent_manager_api.report(CREDENTIALS, {"devices": [device] * count})
+            report = self.client.call.call_args.kwargs["report"]
+            self.assertEqual([sent] * count, report["devices"])
+        with self.assertRaisesRegex(exception.TooLarge, "report of the host"):
+            agent_manager_api.report(CREDENTIALS, {"devices": [device] * 4000})
+
     def test_answer_of_manager_is_returned(self):
         for method in ("report", "desired_state"):
             self.assertIs(self.client.call.return_value, ask(method))
