@@ -2,8 +2,10 @@
 """A host that has been taken over sends as many messages as it can; others keep their leases."""
 
 import json
+import os
 from pathlib import Path
 import re
+import signal
 import sys
 import threading
 import time
@@ -14,7 +16,7 @@ import testtools
 
 from attachd import exception, service
 from attachd.conf import CONF
-from attachd.rpc import agent_manager_api, transport
+from attachd.rpc import agent_manager_api, host_queues, transport
 from attachd.tests.fixtures import conf_fixture, deployments, processes, rabbitmq
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.functional import message_flood
@@ -142,7 +144,6 @@ class HealthyHost(threading.Thread):
 
 @full_only("agents")
 class FloodTest(testtools.TestCase):
-    extra_rights = ""
     target = OWN, CALLS
 
     def setUp(self):
@@ -182,6 +183,12 @@ class FloodTest(testtools.TestCase):
         self.channel.exchange_declare(OWN, "topic", durable=True, auto_delete=False)
         self.channel.queue_bind(CALLS, OWN, CALLS)
 
+    def count_consumers(self):
+        """Return how many managers read the queue of the other host."""
+        channel = rabbitmq.connect(self, self.broker)()
+        queue = host_queues.queue_name(OTHER_HOST)
+        return channel.queue_declare(queue, passive=True).consumer_count
+
     def attack(self, rate, bodies):
         """Send messages for a while; return how many, and the longest pause of the other host."""
         path = temp_dir(self) / "bodies.json"
@@ -203,6 +210,20 @@ class FloodTest(testtools.TestCase):
         peak = max(int(re.search(r"VmHWM:\s+(\d+)", text)[1]) for text in status) * 1024
         ticks = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in pids]
         return peak, sum(int(row[11]) + int(row[12]) for row in ticks) / 100
+
+    def test_stopped_manager_takes_few_calls_of_a_host(self):
+        """It has one message of each queue, so that the other manager gets all later ones."""
+        second = self.deployment.start_manager()
+        wait_until(lambda: self.count_consumers() == 2, self.count_consumers)
+        pids = [second.pid, *processes.child_pids(second.pid)]
+        for pid in pids:
+            self.addCleanup(os.kill, pid, signal.SIGCONT)
+        begin = time.monotonic()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(SECONDS)  # a lease would be over by then
+        self.assertLess(self.healthy.longest_pause(begin), LEASE)
+        self.assertLess(len(self.healthy.errors), 4)
 
     def test_flood_of_one_host_ends_no_lease_of_another(self):
         peak, _cpu = first = self.usage()
