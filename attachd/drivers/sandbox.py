@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox for a program that works on what others have written; for drivers.
 
-It is a filter of the kernel for system calls, which works for any user: see seccomp(2).
+It is a filter of the kernel for system calls, which any user can apply, and a process that runs:
+see seccomp(2).  The sandbox of agents, attachd/sandbox.py, starts programs, and needs root.
 """
 
 import ctypes

@@ -195,6 +195,7 @@ class RbdDriver(
         self._headers.check(volume, size_gib)
         self._pools.find(volume).extend(self._naming.image(volume.id), size_gib)
         # Its size is now the new one, unless a host has changed it.
+        size_gib = max(size_gib, volume.size_gib)
         self._headers.check(dataclasses.replace(volume, size_gib=size_gib))
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:

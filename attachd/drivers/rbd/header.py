@@ -46,6 +46,10 @@ FEATURES: Final = 0b111111
 exclusive-lock, object-map, fast-diff, deep-flatten.  Source: include/rbd/features.h."""
 _LOCK: Final = "lock.rbd_lock"
 """The attribute with the lock of writers."""
+_LOCK_NAME: Final = objects.encode(_LOCK.removeprefix("lock."))
+_LOCK_REQUEST: Final = struct.Struct("<BBI")
+_HEADER_BYTES: Final = 6
+"""Before the content of what object classes encode: two versions, and the length."""
 _UNREADABLE: Final = "(keys that are no text, or too many)"
 _ORDERS: Final = range(12, 27)
 _OBJECT_MAP: Final = 8
@@ -84,7 +88,7 @@ def read(pool: Any, image_id: str) -> dict[str, bytes]:
         except UnicodeDecodeError:
             names = [_UNREADABLE]
         found = dict(known)
-    if _has_unreadable_lock(pool, image_id):
+    if count_lockers(pool, image_id) is None:
         names.append(_LOCK)
     if len(names) > len(set(names)) or len(names) >= MAX_KEYS:
         names.append(_UNREADABLE)
@@ -186,15 +190,24 @@ def changed(volume_id: str, name: str, keys: Collection[str]) -> exception.Backe
     )
 
 
-def _has_unreadable_lock(pool: Any, image_id: str) -> bool:
-    """Return whether a host has put something into the place of the lock of writers."""
-    name = objects.encode(_LOCK.removeprefix("lock."))
-    request = b"\1\1" + struct.pack("<I", len(name)) + name
+def count_lockers(pool: Any, image_id: str) -> int | None:
+    """Return how many clients have the lock of writers; None: a host has damaged it.
+
+    Source: Ceph's sources, cls/lock/cls_lock_ops.h.
+    """
+    rados = bindings.load().rados
+    request = _LOCK_REQUEST.pack(1, 1, len(_LOCK_NAME))
     try:
-        pool.execute(objects.header_name(image_id), "lock", "get_info", request)
-    except bindings.load().rados.Error as error:
-        return getattr(error, "errno", None) == errno.EIO
-    return False
+        _, answer = pool.execute(
+            objects.header_name(image_id), "lock", "get_info", request + _LOCK_NAME
+        )
+    except rados.ObjectNotFound:
+        return 0
+    except rados.Error as error:
+        if getattr(error, "errno", None) == errno.EIO:
+            return None
+        raise
+    return int.from_bytes(answer[_HEADER_BYTES : _HEADER_BYTES + 4], "little")
 
 
 def _changes(key: str) -> bool:

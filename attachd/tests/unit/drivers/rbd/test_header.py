@@ -66,6 +66,15 @@ class HeaderTest(unittest.TestCase):
         with mock.patch.object(self.pool, "execute", side_effect=error):
             self.assertEqual(["lock.rbd_lock"], self.changes())
 
+    def test_lockers_are_counted(self):
+        self.assertEqual(0, header.count_lockers(self.pool, "10ab"))
+        self.assertEqual(0, header.count_lockers(self.pool, "10ac"))
+        self.pool.answers["get_info"] = b"\1\1\0\0\0\0\2\0\0\0..."
+        self.assertEqual(2, header.count_lockers(self.pool, "10ab"))
+        error = fake_modules.Error("not permitted", 1)
+        with mock.patch.object(self.pool, "execute", side_effect=error):
+            self.assertRaises(fake_modules.Error, header.count_lockers, self.pool, "10ab")
+
     def test_header_that_is_written_anew_has_what_is_stored(self):
         for damaged in ({"migration": b"x"}, {"snapshot_0000000000000007": b"x"}):
             self.pool.add_header("10ab", **damaged)

@@ -87,6 +87,16 @@ class ImagesTest(unittest.TestCase):
         self.pool.aio_execute = execute
         self.assertEqual({VOLUME.id: 2**30, garbled: 0}, self.images.sizes())
 
+    def test_owner_of_lock_is_asked_for_only_if_there_is_one(self):
+        with mock.patch.object(self.images.clients, "lock_owner") as lock_owner:
+            self.assertIsNone(self.images.lock_owner(VOLUME.id))
+            lock_owner.assert_not_called()
+            self.pool.answers["get_info"] = b"\1\1\0\0\0\0\1\0\0\0..."
+            self.assertIs(lock_owner.return_value, self.images.lock_owner(VOLUME.id))
+            lock_owner.assert_called_once_with("10ab")
+            self.pool.objects.clear()
+            self.assertIsNone(self.images.lock_owner(VOLUME.id))
+
     def test_image_is_not_deleted_while_a_client_has_it_open(self):
         self.used.side_effect = [None, exception.BackendError("in use", final=True)]
         self.assertRaises(exception.BackendError, self.images.delete, VOLUME)
