@@ -55,6 +55,10 @@ def _scenarios() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+_CREATING = frozenset({"create", "clone", "manage"})
+"""The methods before which nothing is stored of their volume."""
+
+
 class DriverCase(testtools.TestCase):
     """A driver on a backend of its own, and short ways to call it."""
 
@@ -79,6 +83,7 @@ class DriverCase(testtools.TestCase):
         self.backend = self.useFixture(backend)
         self.options = self.backend.options()
         self.provider_secrets: dict[str, Any] = {}
+        self.stored: dict[str, dict[str, Any]] = {}
         self.pool = ""
         self.tested: set[str] = set()
         self.driver = self.new_driver()
@@ -107,13 +112,29 @@ class DriverCase(testtools.TestCase):
         return [pool.name for pool in self.driver.get_stats().pools] or [GROUP]
 
     def _call(self, method, *args) -> Any:
-        """Call a driver as the manager does, which stores its secrets."""
+        """Call a driver as the manager does, which stores its data, its secrets and sizes."""
+        if method.__name__ in _CREATING:
+            self.stored.pop(args[0].id, None)
         answer = method(*map(self._as_stored, args))
+        self._store(method.__name__, answer, *args)
         if isinstance(answer, base.WithSecrets):
             key = _id(args[1] if isinstance(args[-1], base.Export) else args[0])
             self.provider_secrets[key] = json.loads(json.dumps(dict(answer.provider_secrets)))
             return answer.answer
         return answer
+
+    def _store(self, method, answer, *args) -> None:
+        """Store what the manager stores in the row of a volume."""
+        if not args or not isinstance(args[0], base.VolumeRef):
+            return
+        volume_id, data = args[0].id, getattr(answer, "answer", answer)
+        if method in _CREATING:
+            self.stored[volume_id] = {"provider": json.loads(json.dumps(data))}
+        elif method == "extend":
+            known = self.stored.setdefault(volume_id, {})
+            known["size_gib"] = max(args[1], known.get("size_gib", args[0].size_gib))
+        elif method in {"delete", "unmanage"}:
+            self.stored.pop(volume_id, None)
 
     def _as_stored(self, value) -> Any:
         """Add what the manager stores of a volume or an export."""
@@ -121,6 +142,8 @@ class DriverCase(testtools.TestCase):
             return [self._as_stored(item) for item in value]
         if secrets := self.provider_secrets.get(_id(value)):
             value = dataclasses.replace(value, provider_secrets=secrets)
+        if isinstance(value, base.VolumeRef):
+            value = dataclasses.replace(value, **self.stored.get(value.id, {}))
         if isinstance(value, base.VolumeRef) and not value.pool:
             value = dataclasses.replace(value, pool=self.pool)
         return value

@@ -36,7 +36,7 @@ _CHANGES = frozenset(
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _WORD = re.compile("[a-z]+")
 _DRIVER = "driver "
-_LOOK = re.compile("show", re.IGNORECASE)
+_LOOK = re.compile("show|listwatchers|lock info", re.IGNORECASE)
 """What only looks, and so is no step; what is on both sides of it has points of its own."""
 
 

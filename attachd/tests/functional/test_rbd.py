@@ -275,6 +275,18 @@ class StatisticsTest(RbdCase):
         self.volume()
         self.assertEqual(before.allocated_gib + 1, self.driver.get_stats().allocated_gib)
 
+    def test_quota_of_pool_limits_its_free_space(self):
+        self.cluster.require_statistics(self)
+        self.addCleanup(self.set_quota, 0)
+        self.set_quota(64 * 2**20)
+        wait_until(lambda: self.driver.get_stats().free_gib < 0.1)
+        self.set_quota(0)
+        wait_until(lambda: self.driver.get_stats().free_gib > 0.1)
+
+    def set_quota(self, size):
+        name, value = "max_bytes", f"{size}"
+        self.cluster.command("osd pool set-quota", pool=ceph.POOL, field=name, val=value)
+
 
 @full_only("storage")
 class FaultsTest(RbdCase):
@@ -343,12 +355,16 @@ class FaultsTest(RbdCase):
         wait_until(lambda: len(list(threads.iterdir())) <= before)
 
     def test_blocklisted_manager_connects_again(self):
-        volume = self.volume()
-        (address,) = self.addresses()
-        self.cluster.command("osd blocklist", blocklistop="add", addr=address, expire=3600.0)
-        self.addCleanup(self.cluster.command, "osd blocklist", blocklistop="rm", addr=address)
-        self.assertRaises(exception.BackendUnreachable, self.driver.extend, volume, 2, [])
-        self.driver.extend(volume, 2, [])
+        for every in (False, True):
+            volume = self.volume()
+            (address,) = self.addresses()
+            entry = f"{address.partition('/')[0]}/0" if every else address
+            self.cluster.command("osd blocklist", blocklistop="add", addr=entry, expire=3600.0)
+            self.addCleanup(self.cluster.command, "osd blocklist", blocklistop="rm", addr=entry)
+            with self.assertRaisesRegex(exception.BackendUnreachable, "blocklisted itself"):
+                self.driver.extend(volume, 2, [])
+            self.assertNotIn(entry, self.cluster.blocklist())
+            self.driver.extend(volume, 2, [])
 
     def addresses(self):
         """Return the addresses of the newest client of the manager's user."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Headers of images that hosts have changed, with the keys of their attachments."""
 
+import errno
 import json
 from pathlib import Path
 import struct
@@ -10,9 +11,11 @@ import fixtures
 from attachd import exception
 from attachd.drivers import base
 from attachd.drivers.rbd import bindings, objects
-from attachd.tests.fixtures import initiators
+from attachd.tests.fixtures import ceph, initiators
+from attachd.tests.functional import multiattach_case
 from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
 from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 OFFSET = 8 * 2**20
 """Where data is written: beyond the file that is imported."""
@@ -25,7 +28,55 @@ def number(value):
     return struct.pack("<Q", value)
 
 
-class HeaderCase(RbdCase):
+def change_header(pool, image_id, keys):
+    """Write keys of a header."""
+    with bindings.load().rados.WriteOpCtx() as change:
+        pool.set_omap(change, tuple(keys), tuple(keys.values()))
+        pool.operate_write_op(change, objects.header_name(image_id))
+
+
+class HostileHost:
+    """What a host can do with the key of an attachment, and files of the manager's machine."""
+
+    def connect(self, info):
+        """Return the pool, opened with the key of an attachment, as any host can do."""
+        pool = self.log_in(info).open_ioctx(info["data"]["name"].partition("/")[0])
+        self.addCleanup(pool.close)
+        return pool
+
+    def log_in(self, info):
+        """Return a connection with the key of an attachment."""
+        data, rados = info["data"], bindings.load().rados
+        key = data["keyring"].partition("key = ")[2].strip()
+        connection = rados.Rados(
+            name=f"client.{data['auth_username']}",
+            conffile=f"{self.cluster.conf}",
+            conf={"key": key, "keyring": ""},
+        )
+        connection.connect()
+        self.addCleanup(connection.shutdown)
+        return connection
+
+    def import_keys(self):
+        """Return the keys of an image that is to be imported from a file of the manager."""
+        file = Path(self.useFixture(fixtures.TempDir()).path, "secret")
+        file.write_bytes(SECRET * 256)
+        stream = {"type": "file", "file_path": f"{file}"}
+        name, lib = f"import-{new_id()}", bindings.load()
+        with self.cluster.pool() as pool:
+            spec = json.dumps({"type": "raw", "stream": stream})
+            lib.rbd.RBD().migration_prepare_import(spec, pool, name)
+            header = objects.header_name(objects.read_id(pool, name))
+            with lib.rados.ReadOpCtx() as reading:
+                found, _ = pool.get_omap_vals(reading, "", "", 100)
+                pool.operate_read_op(reading, header)
+                keys = dict(found)
+            lib.rbd.RBD().migration_abort(pool, name)
+        self.assertTrue(_MIGRATING & struct.unpack("<Q", keys["features"])[0])
+        return {key: keys[key] for key in ("features", "migration")}
+
+
+class HeaderCase(HostileHost, RbdCase):
     """A volume with data, and a host that has the key of an attachment."""
 
     def setUp(self):
@@ -46,44 +97,9 @@ class HeaderCase(RbdCase):
     def id_of(self, volume):
         return volume.provider["image"]["id"]
 
-    def connect(self, info):
-        """Return the pool, opened with the key of an attachment, as any host can do."""
-        data, rados = info["data"], bindings.load().rados
-        key = data["keyring"].partition("key = ")[2].strip()
-        connection = rados.Rados(
-            name=f"client.{data['auth_username']}",
-            conffile=f"{self.cluster.conf}",
-            conf={"key": key, "keyring": ""},
-        )
-        connection.connect()
-        self.addCleanup(connection.shutdown)
-        pool = connection.open_ioctx(data["name"].partition("/")[0])
-        self.addCleanup(pool.close)
-        return pool
-
     def change(self, pool, volume, keys):
         """Write keys of a header."""
-        with bindings.load().rados.WriteOpCtx() as change:
-            pool.set_omap(change, tuple(keys), tuple(keys.values()))
-            pool.operate_write_op(change, objects.header_name(self.id_of(volume)))
-
-    def import_keys(self):
-        """Return the keys of an image that is to be imported from a file of the manager."""
-        file = Path(self.useFixture(fixtures.TempDir()).path, "secret")
-        file.write_bytes(SECRET * 256)
-        stream = {"type": "file", "file_path": f"{file}"}
-        name, lib = f"import-{new_id()}", bindings.load()
-        with self.cluster.pool() as pool:
-            spec = json.dumps({"type": "raw", "stream": stream})
-            lib.rbd.RBD().migration_prepare_import(spec, pool, name)
-            header = objects.header_name(objects.read_id(pool, name))
-            with lib.rados.ReadOpCtx() as reading:
-                found, _ = pool.get_omap_vals(reading, "", "", 100)
-                pool.operate_read_op(reading, header)
-                keys = dict(found)
-            lib.rbd.RBD().migration_abort(pool, name)
-        self.assertTrue(_MIGRATING & struct.unpack("<Q", keys["features"])[0])
-        return {key: keys[key] for key in ("features", "migration")}
+        change_header(pool, self.id_of(volume), keys)
 
     def read_as_manager(self, volume, offset=OFFSET):
         """Return what librbd finds in an image."""
@@ -285,3 +301,87 @@ class ChangedHeaderTest(HeaderCase):
         with self.assertRaisesRegex(exception.BackendError, "could not be extended"):
             images.extend(self.name(volume), 2)
         self.driver.revoke(volume, export, [])
+
+
+@full_only("storage")
+class BlocklistTest(HeaderCase):
+    """The right of a writer to blocklist clients, which it needs to break a lock."""
+
+    def blocklist(self, connection, address):
+        """Have a host blocklist an address; returns whether it may."""
+        self.addCleanup(self.cluster.command, "osd blocklist", blocklistop="rm", addr=address)
+        request = {"prefix": "osd blocklist", "blocklistop": "add", "addr": address}
+        return not connection.mon_command(json.dumps({**request, "expire": 60.0}), b"")[0]
+
+    def test_host_may_blocklist_single_clients_if_it_writes_and_nothing_else(self):
+        single, wrong = "192.0.2.1:0/4294967295", (":0/0", ":0/4294967296", ":6800/7", "")
+        for mode in ("rw", "ro"):
+            _, info = self.granted(self.victim, mode)
+            connection = self.log_in(info)
+            self.assertEqual(mode == "rw", self.blocklist(connection, single))
+            for rest in wrong:
+                self.assertFalse(self.blocklist(connection, f"192.0.2.1{rest}"), rest)
+            for prefix, arguments in (
+                ("osd blocklist", {"blocklistop": "rm", "addr": single}),
+                ("osd pool mksnap", {"pool": ceph.POOL, "snap": "x"}),
+                ("config-key ls", {}),
+                ("auth ls", {}),
+            ):
+                request = json.dumps({"prefix": prefix, **arguments})
+                self.assertEqual(-errno.EACCES, connection.mon_command(request, b"")[0], prefix)
+
+    def test_host_that_dies_is_followed_by_one_that_breaks_its_lock(self):
+        dead, next_ = (self.useFixture(initiators.RbdHost(self, name)) for name in ("dead", "b"))
+        (_, info), (_, other) = self.granted(self.victim), self.granted(self.victim)
+        writer = dead.flood(info, GIB // 4096, 1)
+        images = self.driver._pools.find(self.victim)
+        owner = wait_until(lambda: images.lock_owner(self.victim.id))
+        writer.kill()
+        writer.wait()
+        next_.write(other, OFFSET, BLOCK)
+        self.assertIn(owner.address, self.cluster.blocklist())
+
+
+def shared_cluster(lasting, _folder):
+    """Return the options of a backend with one pool."""
+    cluster = ceph.shared(lasting)
+    cluster.require_statistics(lasting)
+    return cluster.options(ceph.new_prefix())
+
+
+@full_only("storage")
+class ServedTest(HostileHost, multiattach_case.MultiattachCase):
+    """A member who has the key of her attachment from the API."""
+
+    def setUp(self):
+        super().setUp()
+        self.api = multiattach_case.serve_backend(self, "rbd", shared_cluster)
+        self.cluster = ceph.shared(self)
+        self.host = self.useFixture(initiators.RbdHost(self, "a"))
+
+    def copy(self, volume, expected):
+        asked = {"size": 1, "source_volid": volume}
+        copy = self.api.request_json("POST", "/volumes", {"volume": asked})["volume"]["id"]
+        self.api.wait_for(copy, expected)
+        return copy
+
+    def delete(self, volume):
+        self.api.request("DELETE", f"/volumes/{volume}")
+        self.api.wait_for(volume, "gone")
+
+    def test_copy_of_volume_with_import_header_is_an_error_until_it_is_detached(self):
+        volume = self.api.create_volume()
+        attachment, info = self.attach(volume, self.host)
+        self.host.write(info, OFFSET, BLOCK)
+        pool, image_id = self.connect(info), info["data"]["image"]["id"]
+        change_header(pool, image_id, self.import_keys())
+        self.delete(self.copy(volume, "error"))
+        self.detach(attachment)
+        copy = self.copy(volume, "available")
+        attachment, info = self.attach(copy, self.host)
+        self.assertEqual(bytes(4096), self.host.read(info, 0, 4096))
+        self.assertEqual(BLOCK, self.host.read(info, OFFSET, 4096))
+        self.detach(attachment)
+        for made in (volume, copy):
+            self.delete(made)
+        self.assertEqual([], self.cluster.objects(objects.data_prefix(image_id)))
