@@ -88,6 +88,7 @@ PARTS = (
     _long_tests("deployments"),
     _long_tests("clients"),
     _long_tests("agents"),
+    _long_tests("leases", workers=1),
     _long_tests("hosts"),
     _long_tests("keystone"),
     _long_tests("properties"),

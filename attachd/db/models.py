@@ -411,6 +411,11 @@ members = sa.Table(
     sa.Column("started_at", Moment, nullable=False, default=now),
     # by the database's clock, as all values that it is compared with
     sa.Column("seen_at", Moment, nullable=False),
+    # how many consumers of the queues of agents' calls it has; NULL: it serves no agents
+    sa.Column("consumers", sa.Integer),
+    # when the last probe was sent that it has answered: of those to all, and by the common queue
+    sa.Column("probed_at", Moment),
+    sa.Column("queue_probed_at", Moment),
     **MARIADB_OPTIONS,
 )
 

@@ -10,6 +10,7 @@ from oslo_service import service as oslo_service
 from attachd import notifications
 from attachd.conf import CONF
 from attachd.manager import telemetry
+from attachd.manager.agents.guarded_server import GuardedAgentServer
 from attachd.manager.agents.lost_agents import LostAgents
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.backends import Backend
@@ -21,9 +22,11 @@ from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.manager.ha.membership import Membership
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.manager.ha.remember_clients import RememberClientsTask
-from attachd.rpc import transport
+from attachd.rpc import agent_transport, transport
 
 LOG = log.getLogger(__name__)
+
+AgentServer = AgentRpcServer | GuardedAgentServer
 
 STOP_TIMEOUT = 5.0
 """Seconds that a stopping process waits for periodic tasks, which the next one would repeat."""
@@ -112,7 +115,7 @@ class ManagerService(oslo_service.Service):
     def __init__(self) -> None:
         super().__init__()
         self._workers: list[BackendWorker] = []
-        self._agent_server: AgentRpcServer | None = None
+        self._agent_server: AgentServer | None = None
         self._lost_agents = LostAgents()
         self._fenced_hosts = FencedHosts()
         self._membership: Membership | None = None
@@ -127,7 +130,11 @@ class ManagerService(oslo_service.Service):
             worker.start()
         self._fenced_hosts.start()
         if CONF.agent.enabled:
-            self._agent_server = AgentRpcServer()
+            probed = agent_transport.is_probed()
+            self._agent_server = (
+                GuardedAgentServer(self._membership) if probed else AgentRpcServer()
+            )
+            self._lost_agents = LostAgents(self._agent_server.record_silence)
             self._agent_server.start()
             self._lost_agents.start()
 
@@ -144,7 +151,7 @@ class ManagerService(oslo_service.Service):
         self._lost_agents.stop()
         self._fenced_hosts.stop()
         agent_servers = [self._agent_server] if self._agent_server else []
-        stopping: list[BackendWorker | AgentRpcServer] = [*self._workers, *agent_servers]
+        stopping: list[BackendWorker | AgentServer] = [*self._workers, *agent_servers]
         threads = [threading.Thread(target=server.stop, daemon=True) for server in stopping]
         for thread in threads:
             thread.start()

@@ -12,7 +12,8 @@ commands the service, or answers it, is in this virtual host:
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import functools
 import threading
 from typing import Any, Final
@@ -20,6 +21,7 @@ import uuid
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
+from oslo_messaging._drivers import common as rpc_common
 from oslo_messaging.rpc import dispatcher as rpc_dispatcher
 
 from attachd import exception
@@ -286,7 +288,12 @@ def get_host_server(endpoint: Any, host: str) -> Any:
     return HostServer(make, connection, target, probes)
 
 
-def get_registry_server(endpoint: Any, caller_timeout: float, queues: HostQueues) -> Any:
+def get_registry_server(
+    endpoint: Any,
+    caller_timeout: float,
+    queues: HostQueues,
+    answer: Callable[[str, bool], object] = lambda *_: None,
+) -> Any:
     """Return the server for agents in a manager, not yet started: see transport.get_server().
 
     No agent calls one of the managers by name, so they use the name of their machine: a name of
@@ -294,32 +301,74 @@ def get_registry_server(endpoint: Any, caller_timeout: float, queues: HostQueues
 
     :param caller_timeout: seconds that agents wait for an answer
     :param queues: the hosts whose queues it reads, beside the common queue
+    :param answer: as of path_check.AnsweringProbeLog
     """
     target = messaging.Target(
         exchange=received.REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic, server=CONF.host
     )
-    connection, probes = transport.get_agent_transport(), path_check.ProbeLog()
+    connection, probes = transport.get_agent_transport(), path_check.AnsweringProbeLog(answer)
     dispatcher = RegistryDispatcher(endpoint, caller_timeout, probes, queues.drops)
     reader = admission.Reader(endpoint)
 
     def make() -> host_queues.CallServer:
         return host_queues.CallServer(connection, target, dispatcher, reader, queues)
 
-    if not transport.is_broker_used(transport.agent_transport_url()):
+    if not is_probed():
         return make()
     return path_check.CheckedServer(make, connection, target, probes)
 
 
-def check_registry() -> None:
-    """Check that the message queue has a receiver for the calls of agents.
+def is_probed() -> bool:
+    """Return whether calls of agents pass a message queue, which may lose them."""
+    return transport.is_broker_used(transport.agent_transport_url())
 
-    :raises Unavailable: none of the managers can get them now
+
+def send_registry_probes(sent_at: str) -> None:
+    """Send probes the way that calls of agents take: to all managers, and to the common queue.
+
+    :param sent_at: the present by the clock of the database
+    :raises Unavailable: no manager can get them now
     """
-    if not transport.is_broker_used(transport.agent_transport_url()):
-        return
     target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=CONF.agent.manager_topic)
+    connection = transport.get_agent_transport()
+    with _reporting_cuts():
+        path_check.send_probe(connection, target(fanout=True), sent_at=sent_at, by_queue=False)
+        path_check.send_probe(connection, target, sent_at=sent_at, by_queue=True)
+
+
+def count_registry_consumers() -> int:
+    """Return how many consumers the common queue of agents' calls has.
+
+    :raises Unavailable: the message queue does not answer, or has no such queue
+    """
+    driver: Any = transport.get_agent_transport()._driver  # noqa: SLF001
+    counts: list[int] = []
+    with (
+        _reporting_cuts(),
+        driver._get_connection(  # noqa: SLF001
+            rpc_common.PURPOSE_SEND, retry=path_check.RETRIES
+        ) as context,
+    ):
+        connection = context.connection
+
+        def declare() -> None:
+            # In a channel of its own: an error ends the channel.
+            with connection.connection.channel() as channel:
+                try:
+                    found = channel.queue_declare(CONF.agent.manager_topic, passive=True)
+                except connection.connection.channel_errors as error:
+                    raise path_check.PathCut(str(error)) from error
+                counts.append(found.consumer_count)
+
+        with connection._connection_lock:  # noqa: SLF001
+            connection.ensure(declare, retry=path_check.RETRIES)
+    return counts[-1]
+
+
+@contextlib.contextmanager
+def _reporting_cuts() -> Iterator[None]:
     try:
-        path_check.send_probe(transport.get_agent_transport(), target)
+        yield
     except (path_check.PathCut, messaging.MessageDeliveryFailure) as error:
         raise exception.Unavailable(
             reason=f"The message queue does not deliver the reports of agents: {error}."

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 import weakref
 
 from oslo_log import log
@@ -274,6 +274,13 @@ def _arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, Mapping) else {}
 
 
+class _OwnWork:
+    """In place of a message: work of the server itself, with a share of its own."""
+
+    ctxt: ClassVar[dict[str, str]] = {"project_id": "-"}
+    message: ClassVar[dict[str, str]] = {}
+
+
 class FairServer(RPCServer):
     """An RPC server that executes messages in the order of :class:`FairExecutor`."""
 
@@ -292,6 +299,14 @@ class FairServer(RPCServer):
     def _place_of(self, message: Any) -> tuple[str, str]:
         """Return the share of the threads that a message uses, and its volume."""
         return place_of_message(message)
+
+    def execute(self, function: Callable[[], object]) -> None:
+        """Execute a function in a thread of the server, in turn with the messages.
+
+        :raises RuntimeError: the server has stopped
+        """
+        executor: Any = self._work_executor
+        executor.submit(lambda _incoming: function(), [_OwnWork()])
 
     def _create_listener(self) -> Any:
         """Return a listener that leaves the messages that arrive after its end to other servers.

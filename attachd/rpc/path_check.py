@@ -161,6 +161,25 @@ class ProbeLog:
             self._fanout = None
 
 
+class AnsweringProbeLog(ProbeLog):
+    """The probes of one server, which answers those of others.
+
+    :param answer: takes the time at which a probe was sent, as text, and whether it came by the
+        common queue
+    """
+
+    def __init__(self, answer: Callable[[str, bool], object]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def record(self, arguments: Any) -> None:
+        """Record that a probe has arrived, and answer it."""
+        super().record(arguments)
+        sent_at = arguments.get("sent_at") if isinstance(arguments, dict) else None
+        if isinstance(sent_at, str):
+            self._answer(sent_at, arguments.get("by_queue") is True)
+
+
 class _Declared(Exception):
     """Everything is declared."""
 
@@ -214,6 +233,15 @@ class CheckedServer:
     def name(self) -> str:
         """The name of the queue."""
         return f"{self._target.topic}.{self._target.server}"
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers of each queue it has."""
+        return len(self._servers)
+
+    def execute(self, function: Callable[[], object]) -> None:
+        """Execute a function in a thread of the server, in turn with the messages."""
+        self._servers[0].execute(function)
 
     def start(self, override_pool_size: int | None = None) -> None:
         """Begin to receive, with so many threads; return when everything is declared."""

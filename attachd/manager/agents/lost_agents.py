@@ -11,7 +11,7 @@ While too many hosts are lost, none is fenced, and leases begin anew when they a
 others may be about to report.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 import datetime
 import functools
 from typing import Any, Final, NamedTuple
@@ -27,9 +27,9 @@ from attachd.db.agents.leases import Lease
 from attachd.db.models import boot_clock
 from attachd.lost_agents import Action, Rule
 from attachd.manager import fenced_hosts
+from attachd.manager.agents import registry_check
 from attachd.manager.agents.fence_limiter import LOST_AFTER, FenceLimiter
 from attachd.periodics import PeriodicThread
-from attachd.rpc import agent_transport
 from attachd.telemetry import metrics
 
 LOG = log.getLogger(__name__)
@@ -39,6 +39,10 @@ FAST_INTERVAL: Final = 0.5
 """Seconds between two runs, without and with a lease that may end."""
 MAX_PAUSE: Final = MIN_LEASE / 2
 """Seconds between two runs after which all leases begin anew."""
+PROBE_TIMEOUT: Final = 1 / 6
+"""The share of the shortest lease in which all managers have to answer a probe."""
+MAX_PROBE_TIMEOUT: Final = 4.0
+"""Seconds in which they have to answer at most: less than MAX_PAUSE."""
 
 
 class _Renewal(NamedTuple):
@@ -52,15 +56,21 @@ class _Renewal(NamedTuple):
 
 
 class LostAgents(PeriodicThread):
-    """The search for lost agents in one process; every manager process has one."""
+    """The search for lost agents in one process; every manager process has one.
 
-    def __init__(self) -> None:
+    :param record_silence: takes the ids of the managers that have not answered a probe
+    """
+
+    def __init__(
+        self, record_silence: Callable[[Collection[str]], object] = lambda _ids: None
+    ) -> None:
         super().__init__("lost-agents", self.run_once, self.interval, self._handle_failure)
         self._renewals: dict[str, _Renewal] = {}
         self._last_run: float | None = None
         self._pause = INTERVAL
         self._is_failing = False
         self._limiter = FenceLimiter()
+        self._record_silence = record_silence
 
     def interval(self) -> float:
         """Return the seconds between two runs."""
@@ -109,7 +119,7 @@ class LostAgents(PeriodicThread):
 
     def _check_reports(
         self,
-        known: Iterable[Lease],
+        known: Collection[Lease],
         silent: Iterable[tuple[Lease, float]],
         rules: Mapping[str, list[Rule]],
     ) -> None:
@@ -126,7 +136,14 @@ class LostAgents(PeriodicThread):
             ending = [lease.host for lease in known]  # Until reports can be stored again.
         if ending:
             leases.check_writable(ending)
-            agent_transport.check_registry()
+            lengths = [lease.length for lease in known if lease.length is not None]
+            timeout = min(min(lengths, default=MIN_LEASE) * PROBE_TIMEOUT, MAX_PROBE_TIMEOUT)
+            try:
+                registry_check.check(timeout)
+            except registry_check.SilentManagers as error:
+                self._record_silence(error.ids)
+                raise
+            self._record_silence(())
         assert self._last_run is not None
         _check_pause(self._last_run)
 

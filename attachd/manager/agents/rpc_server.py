@@ -5,8 +5,10 @@ Only a caller that has the key of a host learns the desired state of that host, 
 results.  What it reports changes attachments of that host alone.
 """
 
+from collections.abc import Callable, Collection
+import functools
 import threading
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 from oslo_log import log
 import oslo_messaging as messaging
@@ -38,12 +40,16 @@ NEW_HOSTS_INTERVAL: Final = 5.0
 
 
 class AgentRpcServer:
-    """The RPC server for agents in one process; all managers share the calls."""
+    """The RPC server for agents in one process; all managers share the calls.
 
-    def __init__(self) -> None:
+    :param answer_probe: as of path_check.AnsweringProbeLog
+    """
+
+    def __init__(self, answer_probe: Callable[[str, bool], object] = lambda *_: None) -> None:
         self._queues = HostQueues()
+        self._endpoint = AgentEndpoint()
         self._server = agent_transport.get_registry_server(
-            AgentEndpoint(), agent_manager_api.TIMEOUT, self._queues
+            self._endpoint, agent_manager_api.TIMEOUT, self._queues, answer_probe
         )
         self._new_hosts = PeriodicThread(
             "agent-queues", self._serve_hosts, lambda: NEW_HOSTS_INTERVAL, self._log_failure
@@ -77,6 +83,28 @@ class AgentRpcServer:
         if not self._serving:
             self._server.stop()  # stop() does not stop a server that has just started
 
+    def record_silence(self, ids: Collection[str]) -> None:
+        """Do nothing: only GuardedAgentServer answers probes."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it receives calls."""
+        return self._serving and not self._stopped
+
+    @property
+    def has_seen_outage(self) -> bool:
+        """Whether a call has failed because the database does not answer."""
+        return self._endpoint.outage.is_set()
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers of each queue it has."""
+        return int(self._server.consumers)
+
+    def execute(self, function: Callable[[], object]) -> None:
+        """Execute a function in one of its threads, in turn with the calls."""
+        self._server.execute(function)
+
     def stop(self) -> None:
         """Accept no more calls, and finish those that were accepted."""
         self._new_hosts.stop()
@@ -87,12 +115,36 @@ class AgentRpcServer:
             self._server.wait()
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _noting_outages(method: Method) -> Method:
+    """Decorate a method of the endpoint: note that the database does not answer."""
+
+    @functools.wraps(method)
+    def noting(self: "AgentEndpoint", *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except exception.Unavailable:
+            self.outage.set()
+            raise
+
+    return cast("Method", noting)
+
+
 class AgentEndpoint:
-    """The calls of agents; AttachdErrors are answers."""
+    """The calls of agents; AttachdErrors are answers.
+
+    :ivar outage: set: a call has failed because the database does not answer
+    """
 
     target = messaging.Target(version=agent_manager_api.VERSION)
 
+    def __init__(self) -> None:
+        self.outage = threading.Event()
+
     @expected_errors
+    @_noting_outages
     def report(
         self, _context: RequestContext, host: str, key: str, report: agent_manager_api.Report
     ) -> list[agent_manager_api.DesiredState]:
@@ -118,6 +170,7 @@ class AgentEndpoint:
         return desired
 
     @expected_errors
+    @_noting_outages
     def desired_state(
         self, _context: RequestContext, host: str, key: str, attachment_id: str
     ) -> agent_manager_api.DesiredState | None:
@@ -126,6 +179,7 @@ class AgentEndpoint:
         return desired_state.get_desired(host, attachment_id)
 
     @expected_errors
+    @_noting_outages
     def connected(
         self,
         _context: RequestContext,
@@ -140,6 +194,7 @@ class AgentEndpoint:
         desired_state.record_connected(attachment_id, host, generation, device)
 
     @expected_errors
+    @_noting_outages
     def connect_failed(
         self,
         _context: RequestContext,
@@ -154,6 +209,7 @@ class AgentEndpoint:
         agent_transitions.record_failure(attachment_id, host, generation, error)
 
     @expected_errors
+    @_noting_outages
     def disconnected(
         self, context: RequestContext, host: str, key: str, attachment_id: str, generation: int
     ) -> None:
@@ -162,6 +218,7 @@ class AgentEndpoint:
         desired_state.record_disconnected(context, attachment_id, host, generation)
 
     @expected_errors
+    @_noting_outages
     def detach_refused(
         self,
         _context: RequestContext,

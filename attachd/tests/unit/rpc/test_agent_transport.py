@@ -253,12 +253,10 @@ class NamesTest(unittest.TestCase):
         server = agent_transport.get_registry_server(Endpoint(), 5, host_queues.HostQueues())
         self.assertEqual(("amq.topic", CONF.agent.manager_topic, CONF.host), _place(server))
 
-    def test_check_registry_without_broker_sends_nothing(self):
-        with mock.patch.object(path_check, "send_probe") as sent:
-            agent_transport.check_registry()
-        sent.assert_not_called()
+    def test_calls_without_broker_need_no_probes(self):
+        self.assertFalse(agent_transport.is_probed())
 
-    def test_check_registry_raises_where_reports_get_lost(self):
+    def test_send_registry_probes_raises_where_reports_get_lost(self):
         for error in (path_check.PathCut("gone"), messaging.MessageDeliveryFailure("down")):
             with (
                 mock.patch.object(transport, "is_broker_used", return_value=True),
@@ -266,7 +264,7 @@ class NamesTest(unittest.TestCase):
                 mock.patch.object(path_check, "send_probe", side_effect=error) as sent,
                 self.assertRaisesRegex(exception.Unavailable, f"reports of agents: {error}"),
             ):
-                agent_transport.check_registry()
+                agent_transport.send_registry_probes("2026-01-01T00:00:00")
             target = sent.call_args.args[1]
             self.assertEqual(
                 ("amq.topic", CONF.agent.manager_topic), (target.exchange, target.topic)

@@ -96,6 +96,22 @@ class ProbeLogTest(unittest.TestCase):
         self.assertLessEqual(len(self.probes._sent), 1000)
 
 
+class AnsweringProbeLogTest(unittest.TestCase):
+    def test_probes_of_others_are_answered_and_own_ones_recorded(self):
+        answer = mock.Mock()
+        probes = path_check.AnsweringProbeLog(answer)
+        probes.record(probes.add_fanout())
+        self.assertTrue(probes.has_fanout_arrived())
+        for arguments in (
+            {"sent_at": "t", "by_queue": True},
+            {"sent_at": "t", "by_queue": "yes"},
+            {"sent_at": 1},
+            "bytes",
+        ):
+            probes.record(arguments)
+        self.assertEqual([mock.call("t", True), mock.call("t", False)], answer.call_args_list)
+
+
 class CheckedServerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

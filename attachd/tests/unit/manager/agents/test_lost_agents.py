@@ -10,9 +10,9 @@ from attachd.db.agents import leases
 from attachd.db.agents import store as agents
 from attachd.db.types import store as types
 from attachd.lost_agents import Action, Rule
-from attachd.manager.agents import fence_limiter, lost_agents
+from attachd.manager.agents import fence_limiter, lost_agents, registry_check
 from attachd.manager.agents.lost_agents import LostAgents, get_fence_limit
-from attachd.rpc import agent_transport, manager_api
+from attachd.rpc import manager_api
 from attachd.telemetry import metrics
 from attachd.tests.fixtures import (
     conf_fixture,
@@ -52,7 +52,7 @@ class LostAgentsTest(databases.DatabaseCase):
         super().setUp()
         self.clocks = fake_clocks.use(self)
         self.sent = self.enterContext(mock.patch.object(manager_api, "process_pending"))
-        self.enterContext(mock.patch.object(agent_transport, "check_registry"))
+        self.enterContext(mock.patch.object(registry_check, "check"))
         self.notified = self.enterContext(mock.patch("attachd.notifications.host"))
         self.started = self.enterContext(mock.patch("attachd.notifications.fence_start"))
         self.counted = self.enterContext(mock.patch.object(metrics, "count"))
@@ -227,7 +227,7 @@ class LostAgentsTest(databases.DatabaseCase):
         self.search.run_once()
         down = exception.Unavailable(reason="no broker")
         with (
-            mock.patch.object(agent_transport, "check_registry", side_effect=down),
+            mock.patch.object(registry_check, "check", side_effect=down),
             self.assertRaises(exception.Unavailable) as raised,
         ):
             self.pass_time(15)
@@ -262,11 +262,11 @@ class LostAgentsTest(databases.DatabaseCase):
             self.clocks.database += 30
             return real(*args, **options)
 
-        def hang():
+        def hang(_timeout):
             self.clocks.process += 30
 
         for target, name, slow in (
-            (agent_transport, "check_registry", hang),
+            (registry_check, "check", hang),
             (host_fences, "fence_in", block),
         ):
             with (

@@ -35,7 +35,7 @@ class AgentRpcServerTest(unittest.TestCase):
         self.agent_server = AgentRpcServer()
 
     def test_server_is_that_of_registry(self):
-        (endpoint, timeout, queues) = self.made.call_args.args
+        (endpoint, timeout, queues, _answer) = self.made.call_args.args
         self.assertIsInstance(queues, HostQueues)
         self.assertIsInstance(endpoint, AgentEndpoint)
         self.assertEqual(agent_manager_api.TIMEOUT, timeout)

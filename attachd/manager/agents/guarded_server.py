@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server for agents of a process that stops to receive calls while it cannot answer them.
+
+A process that cannot use the database, or whose threads are all stuck, would keep the calls that
+it gets, although other managers could answer them.  So it ends its server, and starts another one
+when it can store something again.
+"""
+
+from collections.abc import Callable, Collection
+import contextlib
+import datetime
+import threading
+from typing import Final
+
+from oslo_log import log
+
+from attachd import exception
+from attachd.db.cluster import members, registry_probes
+from attachd.db.models import boot_clock
+from attachd.manager.agents.rpc_server import AgentRpcServer
+from attachd.manager.ha.membership import Membership
+from attachd.periodics import PeriodicThread
+
+LOG = log.getLogger(__name__)
+
+INTERVAL: Final = 0.5
+"""Seconds between two looks at the checks."""
+
+MAX_SILENCES: Final = 3
+"""How many probes in a row a server may leave without an answer before it is started again."""
+
+RESTART_INTERVAL: Final = 60.0
+"""Seconds between two starts for this reason: the reason may be another manager."""
+
+CHECK_INTERVAL: Final = 1.0
+"""Seconds between two checks of a server that works."""
+
+MAX_DURATION: Final = 1.5
+"""Seconds after which a check counts as failed; far below the third of the shortest lease in which
+an agent gets an answer from another manager."""
+
+
+class _Check:
+    """A check under way, which may hang.
+
+    :param check: raises AttachdError
+    """
+
+    def __init__(self, check: Callable[[], object]) -> None:
+        self._check = check
+        self._began_at = boot_clock()
+        self._ended_at: float | None = None
+        self.error: exception.AttachdError | None = None
+
+    def run(self) -> None:
+        """Execute the check."""
+        try:
+            self._check()
+        except exception.AttachdError as error:
+            self.error = error
+        self._ended_at = boot_clock()
+
+    def has_ended(self) -> bool:
+        """Return whether it neither waits nor runs."""
+        return self._ended_at is not None
+
+    def is_slow(self) -> bool:
+        """Return whether it takes, or took, too long."""
+        end = boot_clock() if self._ended_at is None else self._ended_at
+        return end - self._began_at > MAX_DURATION
+
+    def is_due(self) -> bool:
+        """Return whether it is time for the next one."""
+        return self.has_ended() and boot_clock() - self._began_at >= CHECK_INTERVAL
+
+
+class GuardedAgentServer:
+    """The server for agents in one process, as AgentRpcServer; it also answers probes.
+
+    :param membership: of this process
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._server: AgentRpcServer | None = None
+        self._answering: _Check | None = None
+        self._storing: _Check | None = None
+        self._silences = 0
+        self._restarted_at = float("-inf")
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._thread = PeriodicThread(
+            "agent-server-guard", self.run_once, lambda: INTERVAL, self._log_failure
+        )
+
+    def start(self) -> None:
+        """Begin to answer as soon as the database and the message queue do."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Accept no more calls, and finish those that were accepted."""
+        self._thread.stop()
+        with self._lock:
+            self._stopped = True
+            server, self._server = self._server, None
+        if server is not None:
+            self._leave()
+            server.stop()
+
+    def run_once(self) -> None:
+        """Start the server, or stop it, as far as this process can answer."""
+        server = self._server
+        if server is None:
+            if self._can_store():
+                self._begin()
+        elif server.is_serving and (reason := self._find_failure(server)):
+            LOG.error("Calls of agents are left to other managers: %s", reason)
+            self._server = None
+            # Calls in progress may hang, and the message queue or the database as well.
+            for call in (server.stop, self._leave):
+                threading.Thread(target=call, daemon=True).start()
+
+    def record_silence(self, ids: Collection[str]) -> None:
+        """Record which managers have not answered a probe.
+
+        A server whose consumers are gone, while its connection stays open, does not notice it.
+
+        :param ids: of their members; none: all have answered
+        """
+        self._silences = self._silences + 1 if self._membership.id in ids else 0
+
+    def _must_restart(self) -> bool:
+        return (
+            self._silences >= MAX_SILENCES
+            and boot_clock() - self._restarted_at >= RESTART_INTERVAL
+        )
+
+    def _begin(self) -> None:
+        server = AgentRpcServer(self._answer_probe)
+        with self._lock:
+            if self._stopped:
+                return
+            self._server = server
+        self._answering = None
+        server.start()
+        LOG.info("Calls of agents are received")
+
+    def _leave(self) -> None:
+        with contextlib.suppress(exception.AttachdError):
+            registry_probes.leave(self._membership.id)
+
+    @staticmethod
+    def _log_failure(error: Exception) -> None:
+        LOG.error("The server for agents could not be checked: %s", error)
+
+    def _answer_probe(self, sent_at: str, by_queue: bool) -> None:  # noqa: FBT001
+        """Store that a probe has passed this process; any account may have sent it."""
+        server = self._server
+        with contextlib.suppress(ValueError, exception.AttachdError):
+            time = datetime.datetime.fromisoformat(sent_at)
+            if server is not None and time.tzinfo is None:
+                registry_probes.record(
+                    self._membership.id, time, server.consumers, by_queue=by_queue
+                )
+
+    def _find_failure(self, server: AgentRpcServer) -> str:
+        """Return why a server that receives calls cannot answer them; "" if it can."""
+        check = self._answering
+        if check is None or check.is_due():
+            self._answering = _Check(members.list_living)
+            server.execute(self._answering.run)
+        if self._must_restart():
+            self._silences, self._restarted_at = 0, boot_clock()
+            return "probes of managers are not answered"
+        if server.has_seen_outage:
+            return "a call could not be stored"
+        if check is not None and check.error is not None:
+            return f"{check.error}"
+        if check is not None and check.is_slow():
+            return f"the threads, or the database, take more than {MAX_DURATION} s"
+        return ""
+
+    def _can_store(self) -> bool:
+        """Return whether this process has just stored something in time; wait for nothing."""
+        check = self._storing
+        if check is None or check.is_due():
+            self._storing = _Check(lambda: members.heartbeat(self._membership.id))
+            threading.Thread(target=self._storing.run, daemon=True).start()
+        if check is None or not check.has_ended() or check.is_slow() or check.error is not None:
+            return False
+        self._storing = None
+        return True
