@@ -165,7 +165,7 @@ def _connect(backend: Backend, attachment_id: str, volume_id: str, guard: Guard)
             notify.attachment_event(backend, "attach.start", work.moved)
             response = run_attach_flow(backend, work)
     except duplicates.AlreadyConnected as repeated:
-        return connected_response(repeated.row)
+        return {**connected_response(repeated.row), "is_repeated": True}
     notify.flush()
     return response
 

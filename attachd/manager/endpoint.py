@@ -37,7 +37,7 @@ def _connected(answer: Answer, key_id: str | None) -> Answer:
     if key_id and isinstance(info, Encrypted):
         return {**answer, "connection_info": None, "encrypted": info.text}
     decrypted = encryption.decrypted(answer, "connection_info")
-    return {"connection_info": decrypted, "mode": answer["mode"]}
+    return {**answer, "connection_info": decrypted}
 
 
 class _VolumeMethods:

@@ -47,7 +47,7 @@ def initialize(
             )
             return attach.run_attach_flow(backend, WorkAlone(moved, lease))
         except duplicates.AlreadyConnected as repeated:
-            return attach.connected_response(repeated.row)
+            return {**attach.connected_response(repeated.row), "is_repeated": True}
 
 
 def terminate(

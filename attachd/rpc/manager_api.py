@@ -24,7 +24,7 @@ import contextlib
 import copy
 import enum
 import json
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 from attachd.context import RequestContext
 from attachd.db.secrets import encryption
@@ -57,10 +57,12 @@ class Connected(TypedDict):
 
     :ivar connection_info: as drivers.base.ConnectionInfo
     :ivar mode: "rw" or "ro", as the backend lets the host in
+    :ivar is_repeated: True: the host was connected before; absent: by this call
     """
 
     connection_info: dict[str, Any]
     mode: str
+    is_repeated: NotRequired[bool]
 
 
 def attach(
@@ -134,7 +136,10 @@ def _decrypted(answer: Mapping[str, Any]) -> Connected:
     info = answer["connection_info"]
     if text := answer.get("encrypted"):
         info = json.loads(encryption.decrypt(text, "connection_info", answer["id"]))
-    return Connected(connection_info=info, mode=answer["mode"])
+    connected = Connected(connection_info=info, mode=answer["mode"])
+    if answer.get("is_repeated"):
+        connected["is_repeated"] = True
+    return connected
 
 
 def check_attach(

@@ -294,7 +294,9 @@ def _connect_async(
         note()
     except duplicates.AlreadyConnected as repeated:
         row = repeated.row
-        answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
+        answer = manager_api.Connected(
+            connection_info=row["connection_info"], mode=row["mode"], is_repeated=True
+        )
         return view.show_connected(ctx, attachment, answer, connector)
     return accept(ctx, attachment, async_response)
 

@@ -15,6 +15,7 @@ SHOW = "volume:attachment_get"
 LIST = "volume:attachment_get_all"
 BOOTABLE = "volume:multiattach_bootable_volume"
 CONNECTION_INFO = "volume:attachment_connection_info"
+CONNECTION_INFO_AGAIN = "volume:attachment_connection_info_again"
 
 RULES_OF_FIELDS = {"host": CREATE_ON_HOST, "move_from": MOVE}
 """Fields of a creation that need another rule besides CREATE."""
@@ -100,6 +101,18 @@ RULES = [
         "PUT /attachments/{attachment_id}",
         "GET /attachments/{attachment_id}",
         "GET /attachments/detail",
+    ),
+    policy.rule(
+        CONNECTION_INFO_AGAIN,
+        f"{policy.MEMBER} or {policy.SERVICE}",
+        "See these secrets after the answer to the request that has connected the host. With "
+        "rule:service_api, for example, only services do, and other callers see them once: who "
+        "has lost that answer disconnects the host and connects it again.",
+        "POST /attachments",
+        "PUT /attachments/{attachment_id}",
+        "GET /attachments/{attachment_id}",
+        "GET /attachments/detail",
+        "POST /volumes/{volume_id}/action (os-initialize_connection)",
     ),
     policy.rule(
         LIST,

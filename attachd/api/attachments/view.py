@@ -104,10 +104,14 @@ ONE_DOC: Final = EndpointDoc({"attachment": Detail | ExtDetail})
 
 
 class SecretVisibility:
-    """Policy on the secrets of connections, asked once an owner and request."""
+    """Policy on the secrets of connections, asked once an owner and request.
 
-    def __init__(self, ctx: RequestContext) -> None:
+    :param names: of the rules, all of which have to allow it
+    """
+
+    def __init__(self, ctx: RequestContext, *names: str) -> None:
         self._ctx = ctx
+        self._names = names
         self._decided: dict[tuple[str, str | None], bool] = {}
 
     def may_see(self, project_id: str, user_id: str | None) -> bool:
@@ -115,8 +119,13 @@ class SecretVisibility:
         owner = (project_id, user_id)
         if owner not in self._decided:
             target = {"project_id": project_id, "user_id": user_id}
-            self._decided[owner] = rules.allows(self._ctx, policy.CONNECTION_INFO, target)
+            allowed = (rules.allows(self._ctx, name, target) for name in self._names)
+            self._decided[owner] = all(allowed)
         return self._decided[owner]
+
+
+AGAIN: Final = (policy.CONNECTION_INFO, policy.CONNECTION_INFO_AGAIN)
+"""The rules for the secrets of a connection that was made before."""
 
 
 def sharing_ids(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[str]]:
@@ -192,17 +201,19 @@ def show(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
     :raises SecretUnreadable: its connection cannot be decrypted
     """
     row = _row(attachment, _DETAIL)
-    return _show(ctx, row, detail(row))
+    return _show(SecretVisibility(ctx, *AGAIN), ctx, row, detail(row))
 
 
 def show_accepted(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
     """Return an attachment with pending work, as :func:`show`."""
     row = _row(attachment, _DETAIL)
-    return _show(ctx, row, _readable_detail(row))
+    return _show(SecretVisibility(ctx, *AGAIN), ctx, row, _readable_detail(row))
 
 
-def _show(ctx: RequestContext, row: Row, full: Detail) -> dict[str, Detail]:
-    (full,) = _with_ext_fields(ctx, [row], [_redacted(SecretVisibility(ctx), row, full)])
+def _show(
+    visibility: SecretVisibility, ctx: RequestContext, row: Row, full: Detail
+) -> dict[str, Detail]:
+    (full,) = _with_ext_fields(ctx, [row], [_redacted(visibility, row, full)])
     return {"attachment": full}
 
 
@@ -302,7 +313,8 @@ def show_connected(
     current = {**row, **answer, "connector": connector, **_host_fields(connector)}
     before = detail({**row, "connection_info": None})
     full: Detail = {**before, "connection_info": _connection_info(current)}
-    return _show(ctx, current, full)
+    names = AGAIN if answer.get("is_repeated") else (policy.CONNECTION_INFO,)
+    return _show(SecretVisibility(ctx, *names), ctx, current, full)
 
 
 def _host_fields(connector: Mapping[str, Any]) -> Row:
@@ -330,7 +342,7 @@ def list_sharing(connection: SharedConnection) -> dict[str, Any]:
 
 def list_details(ctx: RequestContext, rows: Sequence[Row]) -> dict[str, Sequence[Detail]]:
     """Return a list in full, with secrets where the caller may see them."""
-    visibility = SecretVisibility(ctx)
+    visibility = SecretVisibility(ctx, *AGAIN)
     details = [_redacted(visibility, row, _readable_detail(row)) for row in rows]
     return {"attachments": _with_ext_fields(ctx, rows, details)}
 

@@ -14,13 +14,15 @@ import webob
 
 from attachd import exception
 from attachd.api.attachments import lifecycle
+from attachd.api.attachments.policy import CONNECTION_INFO_AGAIN
+from attachd.api.attachments.view import SecretVisibility
 from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.legacy import policy, release, schema
 from attachd.api.legacy.holders import DOC, PATH, Row, VolumeHolders
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
-from attachd.objects import Attachment, connection_data
+from attachd.objects import Attachment, connection_data, redact
 from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]
@@ -168,9 +170,12 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     schema.check_connector(connector)
     volume = load.get_writable(ctx, volume_id, policy.INITIALIZE)
     denied_rule = lifecycle.sharing_denied_rule(ctx, volume)
-    return show_connection(
-        manager_api.initialize_connection(ctx, volume, connector, denied_rule), connector
-    )
+    answer = manager_api.initialize_connection(ctx, volume, connector, denied_rule)
+    shown = show_connection(answer, connector)
+    visibility = SecretVisibility(ctx, CONNECTION_INFO_AGAIN)
+    if answer.get("is_repeated") and not visibility.may_see(volume.project_id, ctx.user_id):
+        return dict(redact(shown))
+    return shown
 
 
 @action(

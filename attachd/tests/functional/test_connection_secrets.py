@@ -3,7 +3,9 @@
 
 from unittest import mock
 
-from attachd.tests.fixtures import db_rows, wsgi_api
+from attachd.api import policy
+from attachd.api.attachments.policy import CONNECTION_INFO_AGAIN as AGAIN
+from attachd.tests.fixtures import conf_fixture, db_rows, lifetime, wsgi_api
 from attachd.tests.functional.api_case import ApiCase
 
 ISCSI = {
@@ -66,3 +68,28 @@ class ConnectionSecretsTest(ApiCase):
         answer = self.api.request("PUT", f"/attachments/{self.attachment}", body)
         info = answer.body["attachment"]["connection_info"]
         self.assertEqual("pass-word", info["auth_password"])
+
+    def test_connection_info_under_rule_again_is_shown_once(self):
+        file = lifetime.temp_dir(self) / "policy.yaml"
+        file.write_text(f'"{AGAIN}": "rule:service_api"\n', encoding="utf-8")
+        conf_fixture.override(self, "policy_file", str(file), group="oslo_policy")
+        policy.reset()
+        self.addCleanup(policy.reset)
+        for found in self._connections(wsgi_api.MEMBER):
+            self.assertNotIn("auth_password", found)
+        for found in self._connections(SERVICE):
+            self.assertEqual("pass-word", found["auth_password"])
+        body = {"attachment": {"connector": CONNECTOR}}
+        answer = self.api.request("PUT", f"/attachments/{self.attachment}", body)
+        self.assertNotIn("auth_password", answer.body["attachment"]["connection_info"])
+        self.assertEqual(["pass-word", None], self.legacy_connections())
+
+    def legacy_connections(self):
+        """Connect a host twice with the older call; return the passwords."""
+        volume = db_rows.add_volume(host=f"{self.api.backend.host}#pool")["id"]
+        body = {"os-initialize_connection": {"connector": CONNECTOR}}
+        answers = [
+            self.api.request("POST", f"/volumes/{volume}/action", body) for _repeated in range(2)
+        ]
+        data = [answer.body["connection_info"]["data"] for answer in answers]
+        return [item.get("auth_password") for item in data]

@@ -13,6 +13,7 @@ GUIDE = Path(__file__).parents[4] / "doc/source/admin/policy.rst"
 CREATE, DELETE = "volume:attachment_create", "volume:attachment_delete"
 LOOK, WATCH = "volume:attachment_get", "volume:event_watch"
 SECRETS = "volume:attachment_connection_info"
+AGAIN = "volume:attachment_connection_info_again"
 MULTIATTACH = "volume:multiattach"
 CREATE_ON_HOST = "volume:attachment_create_on_host"
 ALONE = {"context_is_admin", "admin_api", "admin_or_project_member", "admin_or_project_reader"}
@@ -62,6 +63,7 @@ class RecipesTest(Case):
             {
                 *("attachers", "compute", "orchestrator", "auditor", "auditor-more", "watcher"),
                 *("multiattach", "multiattach-project", "no-force", "read-only", "secrets"),
+                "secrets-once",
             },
             set(self.recipes),
         )
@@ -161,6 +163,12 @@ class RecipesTest(Case):
         rules = ("volume:update_readonly_flag", "volume:retype")
         self.assertEqual(set(), self.may("member", *rules))
         self.assertEqual({*rules}, self.may("admin", *rules))
+
+    def test_members_with_secrets_once(self):
+        self.cook("secrets-once")
+        self.assertEqual({SECRETS}, self.may("member", SECRETS, AGAIN))
+        both = {SECRETS, AGAIN}
+        self.assertEqual(both, self.may("member", *both, service_roles=["service"]))
 
     def test_members_without_secrets(self):
         self.cook("secrets")

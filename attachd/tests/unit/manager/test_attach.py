@@ -165,7 +165,7 @@ class DuplicateRequestTest(backends.BackendCase):
         attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         first = self._attach(attachment_id)
         before = db_rows.get_attachment(attachment_id)
-        self.assertEqual(first, self._attach(attachment_id))
+        self.assertEqual({**first, "is_repeated": True}, self._attach(attachment_id))
         self.assertEqual(before, db_rows.get_attachment(attachment_id))
         self.assertEqual(["grant"], self.driver.methods)
 
@@ -175,14 +175,13 @@ class DuplicateRequestTest(backends.BackendCase):
             self.volume_id, "attached", connection_info=info, mode="ro"
         )
         answer = {"id": attachment["id"], "connection_info": info, "mode": "ro"}
-        self.assertEqual(answer, self._attach(attachment["id"]))
+        self.assertEqual({**answer, "is_repeated": True}, self._attach(attachment["id"]))
 
     def test_duplicate_attach_with_other_mountpoint_returns_same_answer(self):
         attachment_id = db_rows.add_attachment(self.volume_id)["id"]
         first = self._attach(attachment_id, {**CONNECTOR, "mountpoint": "/dev/vdb"})
-        self.assertEqual(
-            first, self._attach(attachment_id, {**CONNECTOR, "mountpoint": "/dev/vdc"})
-        )
+        again = self._attach(attachment_id, {**CONNECTOR, "mountpoint": "/dev/vdc"})
+        self.assertEqual({**first, "is_repeated": True}, again)
 
     def test_attach_other_connector_is_refused_in_states_with_access(self):
         bound = ["connecting", "connected", "attached", "connect_unknown"]

@@ -222,7 +222,7 @@ class SecretVisibilityTest(api_context.ApiContextCase):
     def may_see(self, *roles, project=db_rows.PROJECT, service=()):
         ctx = api_context.make_context(*roles)
         ctx.service_roles = list(service)
-        return view.SecretVisibility(ctx).may_see(project, "u")
+        return view.SecretVisibility(ctx, *view.AGAIN).may_see(project, "u")
 
     def test_members_and_services_may_see_secrets(self):
         self.assertTrue(self.may_see("member", "reader"))
@@ -236,12 +236,18 @@ class SecretVisibilityTest(api_context.ApiContextCase):
         self.assertFalse(self.may_see("member", project="other"))
 
     def test_policy_is_asked_once_per_project(self):
-        visibility = view.SecretVisibility(api_context.make_context())
+        visibility = view.SecretVisibility(api_context.make_context(), "one:rule")
         with mock.patch.object(policy, "allows", return_value=True) as allows:
             for _ in range(10):
                 visibility.may_see("p", "u")
             visibility.may_see("q", "u")
         self.assertEqual(2, allows.call_count)
+
+    def test_all_rules_have_to_allow(self):
+        for allowed in ((True, False), (False, True)):
+            visibility = view.SecretVisibility(api_context.make_context(), *view.AGAIN)
+            with mock.patch.object(policy, "allows", side_effect=allowed):
+                self.assertFalse(visibility.may_see("p", "u"))
 
 
 KEY = "1" * 64
