@@ -55,7 +55,9 @@ class ExistingTest(unittest.TestCase):
         driver.existing.get.return_value = ManageableObject(DISK, 1)
         self.assertEqual([ManageableObject(DISK, 1)], list(driver.list_manageable()))
         self.assertEqual(ManageableObject(DISK, 1), driver.get_manageable(DISK))
-        self.assertEqual({}, driver.manage(VOLUME, DISK))
+        for returned, provider in ((None, {}), ({"size": 1}, {"size": 1})):
+            driver.existing.manage.return_value = returned
+            self.assertEqual(provider, driver.manage(VOLUME, DISK))
+            driver.existing.manage.assert_called_with(VOLUME, DISK)
         driver.unmanage(VOLUME)
-        driver.existing.manage.assert_called_once_with(VOLUME, DISK)
         driver.existing.unmanage.assert_called_once_with(VOLUME)
