@@ -16,6 +16,7 @@ Source: Ceph's sources, cls/rbd/cls_rbd.cc; librbd/operation/SnapshotCreateReque
 
 import contextlib
 import dataclasses
+import errno
 import json
 import struct
 from typing import Any, Final
@@ -146,7 +147,17 @@ def add_snapshot(pool: Any, record: Record, name: str) -> None:
     source = objects.header_name(record.source_id)
     if record.snapshot in header.snapshots(header.read(pool, record.source_id)):
         return
-    _add_snapshot(pool, source, name, record.snapshot)
+    try:
+        _add_snapshot(pool, source, name, record.snapshot)
+    except bindings.load().rados.Error as error:
+        if getattr(error, "errno", None) != errno.ESTALE:
+            raise
+        # The header names a later one, and no snapshot of the pool is later.
+        with bindings.load().rados.WriteOpCtx() as change:
+            pool.set_omap(change, ("snap_seq",), (bytes(_NUMBER.size),))
+            base.check_fencing()
+            pool.operate_write_op(change, source)
+        _add_snapshot(pool, source, name, record.snapshot)
     _notify(pool, source)
 
 

@@ -110,7 +110,9 @@ def find_changes(
     """
     expected = stored["header"]
     for key in sorted(expected.keys() | keys.keys()):
-        if not _changes(key) and expected.get(key) != keys.get(key, b"").hex():
+        if _is_damaged(key, keys) or (
+            not _changes(key) and expected.get(key) != keys.get(key, b"").hex()
+        ):
             yield key
     if size(keys) not in sizes:
         yield SIZE
@@ -212,6 +214,14 @@ def count_lockers(pool: Any, image_id: str) -> int | None:
 
 def _changes(key: str) -> bool:
     return key in CHANGING or key == SIZE or bool(_SNAPSHOT.fullmatch(key))
+
+
+def _is_damaged(key: str, keys: Mapping[str, bytes]) -> bool:
+    """Return whether a key that clients write has a value with which none opens the image."""
+    if key not in CHANGING or key not in keys:
+        return False
+    is_unknown = key == "flags" and _number(keys[key]) > _MAP_INVALID
+    return is_unknown or len(keys[key]) != _NUMBER.size
 
 
 def _number(value: bytes) -> int:

@@ -158,6 +158,7 @@ class ChangedHeaderTest(HeaderCase):
             "metadata_conf_rbd_plugins": {"metadata_conf_rbd_plugins": b"\0\0\0\0"},
             "size": {"size": number(2**40)},
             "snapshot_limit": {"snapshot_limit": number(0)},
+            "flags": {"flags": b"x"},
         }
 
     def test_every_changed_key_is_refused_and_written_anew_after_detach(self):
@@ -250,6 +251,15 @@ class ChangedHeaderTest(HeaderCase):
         (item,) = (it for it in self.driver.list_manageable() if volume.id in f"{it}")
         self.assertEqual("", item.refusal)
         self.driver.manage(volume, item.reference)
+
+    def test_number_of_snapshots_that_a_reader_has_raised_does_not_hinder_copies(self):
+        volume = self.victim
+        self.write_block(volume, BLOCK)
+        _, info = self.granted(volume, "ro")
+        self.change(self.connect(info), volume, {"snap_seq": number(2**63)})
+        copy, source = self.copy_of(volume)
+        self.driver.clone(copy, source)
+        self.assertEqual(BLOCK, self.read_as_manager(copy))
 
     def test_audit_finds_data_beyond_the_end_of_an_image_and_of_no_image(self):
         volume = self.volume()

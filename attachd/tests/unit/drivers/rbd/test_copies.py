@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies, on a fake pool; test_rbd.py has real ones."""
 
+import errno
 import unittest
 from unittest import mock
 
@@ -63,6 +64,15 @@ class CopiesTest(unittest.TestCase):
         copies.branch(self.pool, COPY, self.source, again)
         self.rbd.clone.assert_called_once()
         self.pool.create_self_managed_snap.assert_called_once_with()
+
+    def test_later_snapshot_in_header_of_source_does_not_stop_a_copy(self):
+        stale = fake_modules.Error("stale", errno.ESTALE)
+        self.pool.add_header("10ab", snap_seq=b"\xff" * 8)
+        with mock.patch.object(
+            self.pool, "execute", side_effect=[(0, bytes(10)), stale, (0, b"")]
+        ):
+            copies.begin(self.pool, COPY, self.source)
+        self.assertEqual(bytes(8), self.pool.objects["rbd_header.10ab"]["snap_seq"])
 
     def test_client_that_hangs_does_not_stop_a_copy(self):
         self.pool.notify.side_effect = self.lib.rados.TimedOut("timed out", 110)

@@ -32,7 +32,8 @@ class HeaderTest(unittest.TestCase):
         self.assertEqual(expected, kept)
 
     def test_what_honest_clients_write_is_no_change(self):
-        keys = {"flags": b"\1", "snap_seq": b"\7", "access_timestamp": b"x"}
+        names = ("flags", "snap_seq", "access_timestamp")
+        keys = dict.fromkeys(names, (1).to_bytes(8, "little"))
         self.pool.add_header("10ab", **keys, snapshot_0000000000000007=b"x")
         self.assertEqual([], self.changes())
 
@@ -43,6 +44,16 @@ class HeaderTest(unittest.TestCase):
         self.pool.add_header("10ab")
         self.assertEqual(["size"], self.changes(2 * GIB))
         self.assertEqual([], self.changes(2 * GIB, GIB))
+
+    def test_value_with_which_no_client_opens_the_image_is_a_change(self):
+        for key, value in (
+            ("flags", b"x"),
+            ("flags", b"\4".ljust(8, b"\0")),
+            ("snap_seq", b""),
+            ("access_timestamp", b"x"),
+        ):
+            self.pool.add_header("10ab", **{key: value})
+            self.assertEqual([key], self.changes())
 
     def test_missing_header_lacks_all(self):
         del self.pool.objects["rbd_header.10ab"]
