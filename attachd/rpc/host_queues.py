@@ -161,7 +161,7 @@ class Intake:
         """Take a message of amqp; acknowledge it if the host may send the next one."""
         if self._is_closed.is_set():
             return
-        budget.charge(len(message.body))
+        budget.charge(message.body_size)
         try:
             request = self._reader.read(message.body, message.properties, budget.host)
             self._check_new(request)

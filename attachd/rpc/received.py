@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 import zlib
 
+from amqp import basic_message, method_framing, spec  # type: ignore[import-untyped]
 from kombu import exceptions as kombu_exceptions
 import kombu.compression
 from kombu.transport import pyamqp
@@ -26,6 +27,57 @@ _JSON: Final = "application/json"
 
 class Refused(kombu_exceptions.DecodeError):
     """A message that is not accepted."""
+
+
+class Content(basic_message.Message):
+    """Content of a message as amqp reads it from its frames, whatever its sender has written.
+
+    RabbitMQ checks neither texts nor times in properties.  An error of amqp would end the
+    connection, and the same message would end the next one.  So properties that cannot be read are
+    left out, and so is the body of a message that is too large.
+    """
+
+    properties: dict[str, Any]
+
+    def __init__(self, frame_method: Any = None, frame_args: Any = None) -> None:
+        """Prepare to read content.
+
+        :param frame_method: the method of AMQP
+        :param frame_args: its arguments in bytes
+        """
+        if frame_method == spec.Basic.Deliver:
+            frame_args = _without_bad_key(bytes(frame_args))
+        super().__init__(frame_method=frame_method, frame_args=frame_args)
+
+    def _load_properties(self, class_id: int, buf: bytes, offset: int) -> int:
+        try:
+            loaded: int = super()._load_properties(class_id, buf, offset)
+        except Exception:  # noqa: BLE001  of any kind: it depends on what was sent
+            self.properties = {}
+            return offset
+        return loaded
+
+    def inbound_body(self, buf: bytes) -> None:
+        """Take a part of the body."""
+        if self.body_size <= MAX_SIZE:
+            super().inbound_body(buf)
+            return
+        self.body_received += len(buf)
+        self.ready = self.body_received >= self.body_size
+        self.properties = {}
+
+
+def _without_bad_key(arguments: bytes) -> bytes:
+    """Return the arguments of a delivery, without its routing key if that is no text."""
+    offset = 4  # method
+    offset += 1 + arguments[offset]  # consumer
+    offset += 9  # delivery tag, flags
+    offset += 1 + arguments[offset]  # exchange
+    try:
+        arguments[offset + 1 :].decode()
+    except UnicodeDecodeError:
+        return arguments[:offset] + b"\0"
+    return arguments
 
 
 class Message(pyamqp.Message):
@@ -73,6 +125,7 @@ def _size_reason(body: bytes) -> str:
 def limit() -> None:
     """Limit what this process receives from now on."""
     pyamqp.Channel.Message = Message
+    method_framing.Message = Content
     compression: Any = kombu.compression
     known = set(compression.encoders())
     # These are the methods of [oslo_messaging_rabbit]kombu_compression.

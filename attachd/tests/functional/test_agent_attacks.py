@@ -21,7 +21,14 @@ import oslo_messaging as messaging
 
 from attachd import exception, service
 from attachd.conf import CONF
-from attachd.rpc import admission, agent_manager_api, agent_transport, host_queues, transport
+from attachd.rpc import (
+    admission,
+    agent_manager_api,
+    agent_transport,
+    host_queues,
+    received,
+    transport,
+)
 from attachd.tests.fixtures import conf_fixture, databases, fake_agent, rabbitmq
 from attachd.tests.functional.test_agent_accounts import (
     CALLS,
@@ -161,6 +168,27 @@ class AttackTest(unittest.TestCase):
         for number in range(COUNT):
             self.send(call(number, _context_self=1))
         self.assert_other_host_is_answered()
+
+    def test_unreadable_properties_and_keys_delay_no_other_host(self):
+        self.channel.queue_bind(CALLS, OWN, "#")
+        for name in ("content_type", "content_encoding", "message_id", "app_id"):
+            self.send(call(1), **{name: b"\xff\xfe"})
+        for key in (b"\xff", b"a" * 254 + b"\xff", b""):
+            self.channel.basic_publish(amqp.Message(call(2)), OWN, key)
+        nested: dict[str, Any] = {}
+        for _ in range(400):
+            nested = {"": nested}
+        self.send(call(3), application_headers=nested)
+        self.assert_other_host_is_answered()
+
+    def test_message_beyond_all_limits_is_not_kept(self):
+        peak = peak_memory()
+        body = bytes(6 * received.MAX_SIZE)
+        for _ in range(2):
+            self.send(body)
+        self.assert_other_host_is_answered()
+        # The test itself has one copy of the body.
+        self.assertLess(peak_memory() - peak, 2.5 * len(body))
 
     def test_heartbeats_of_unknown_methods_leave_no_threads(self):
         queue = f"reply_{HOST}_{HEX}"

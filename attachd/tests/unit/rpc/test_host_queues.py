@@ -15,7 +15,8 @@ from attachd.tests.unit.rpc.test_admission import CALL, FORM, HEX, Endpoint, env
 
 def arrived(body=None):
     """Return a message as amqp delivers it."""
-    return mock.Mock(body=body or envelope(**CALL), properties=FORM, delivery_tag=1)
+    body = body or envelope(**CALL)
+    return mock.Mock(body=body, body_size=len(body), properties=FORM, delivery_tag=1)
 
 
 def call(number):

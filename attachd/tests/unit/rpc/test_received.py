@@ -3,10 +3,17 @@
 
 import bz2
 import lzma
+import struct
 import unittest
 from unittest import mock
 import zlib
 
+from amqp import (  # type: ignore[import-untyped]
+    basic_message,
+    method_framing,
+    serialization,
+    spec,
+)
 from kombu import compression
 from kombu.transport import pyamqp
 
@@ -27,10 +34,55 @@ def compressed(body, name):
     return arrived(body, application_headers={"compression": name})
 
 
+def header(size, properties=b"\0\0"):
+    """Return the header of content for a body of so many bytes."""
+    return struct.pack(">HxxQ", 60, size) + properties
+
+
+def delivery(key):
+    """Return the arguments of a delivery."""
+    texts = [bytes([len(text)]) + text for text in (b"1", b"exchange", key)]
+    return bytes(4) + texts[0] + bytes(9) + texts[1] + texts[2]
+
+
+class ContentTest(unittest.TestCase):
+    def make(self, key=b"key"):
+        return received.Content(frame_method=spec.Basic.Deliver, frame_args=delivery(key))
+
+    def test_unreadable_properties_are_left_out(self):
+        text = b"\x80\0\x02\xff\xfe"  # a content type
+        for properties in (text, b"\xff\xff"):
+            content = self.make()
+            content.inbound_header(header(1, properties))
+            self.assertEqual({}, content.properties)
+            content.inbound_body(b"x")
+            self.assertEqual((True, b"x"), (content.ready, content.body))
+
+    def test_routing_key_that_is_no_text_is_left_out(self):
+        for key, expected in ((b"key", "key"), (b"a\xff", "")):
+            arguments = self.make(key).frame_args
+            self.assertEqual(expected, serialization.loads("sLbss", arguments, 4)[0][-1])
+
+    def test_body_beyond_limit_is_not_kept(self):
+        content = self.make()
+        content.inbound_header(header(received.MAX_SIZE + 1))
+        content.inbound_body(bytes(received.MAX_SIZE))
+        self.assertFalse(content.ready)
+        content.inbound_body(b"x")
+        self.assertTrue(content.ready)
+        self.assertFalse(content.body)
+
+    def test_names_of_amqp_exist(self):
+        self.assertTrue(hasattr(method_framing, "Message"))
+        for name in ("_load_properties", "inbound_body"):
+            self.assertTrue(hasattr(basic_message.Message, name), name)
+
+
 class MessageTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.object(pyamqp.Channel, "Message", pyamqp.Message))
+        self.enterContext(mock.patch.object(method_framing, "Message", method_framing.Message))
         decoders = dict(compression._decoders)
         self.addCleanup(compression._decoders.update, decoders)
         received.limit()
