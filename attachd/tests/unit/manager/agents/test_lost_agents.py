@@ -8,6 +8,7 @@ from attachd import exception
 from attachd.db import host_fences, models
 from attachd.db.agents import leases
 from attachd.db.agents import store as agents
+from attachd.db.engine import session
 from attachd.db.types import store as types
 from attachd.lost_agents import Action, Rule
 from attachd.manager.agents import fence_limiter, lost_agents, registry_check
@@ -143,6 +144,19 @@ class LostAgentsTest(databases.DatabaseCase):
             self.pass_time(6)
         self.assertEqual(1, self.count_fenced())
         self.assertIsNotNone(self.fence())
+
+    def test_statements_of_search_do_not_depend_on_number_of_hosts(self):
+        self.attach()
+        self.report()
+        counts = []
+        for hosts in ((), ("b", "c", "d", "e", "f")):
+            self.report_others(*hosts)
+            self.report()
+            self.pass_time(12)
+            before = session.counters()
+            self.search.run_once()
+            counts.append(session.counters().statements - before.statements)
+        self.assertEqual([3, 3], counts)
 
     def test_hosts_beyond_the_number_a_minute_are_fenced_later(self):
         conf_fixture.override(self, "max_lost_hosts_percent", 100, group="manager")
