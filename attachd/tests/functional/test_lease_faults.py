@@ -31,6 +31,8 @@ MARGIN = 15.0
 """Seconds that a fence may be later than the end of its lease on a slow machine."""
 TAKEOVER = 30.0
 """[manager]member_timeout, after which a manager that hangs counts as dead."""
+DROPPED = 60.0
+"""Seconds after which the message queue has closed a connection that was silent."""
 
 TOPIC = next(option.default for option in OPTIONS if option.name == "manager_topic")
 
@@ -275,10 +277,10 @@ _KINDS = {
     "database_slow_for_both": Kind(with_proxies(database_of_both, "slow_down", 0.7), LONG, True),
     "writes_refused_to_both": Kind(writes_refused, LONG, True),
     "broker_refused_to_one": Kind(with_proxies(broker_of_one, "refuse")),
-    "broker_hung_for_one": Kind(with_proxies(broker_of_one, "freeze")),
+    "broker_hung_for_one": Kind(with_proxies(broker_of_one, "freeze"), delay=DROPPED),
     "broker_slow_for_one": Kind(with_proxies(broker_of_one, "slow_down", 0.3)),
     "broker_refused_to_both": Kind(with_proxies(broker_of_both, "refuse"), LONG, True),
-    "broker_hung_for_both": Kind(with_proxies(broker_of_both, "freeze"), LONG, True),
+    "broker_hung_for_both": Kind(with_proxies(broker_of_both, "freeze"), LONG, True, DROPPED),
     "broker_refused_to_agents": Kind(with_proxies(broker_of_agents, "refuse"), LONG, True),
     "broker_hung_for_agents": Kind(with_proxies(broker_of_agents, "freeze"), LONG, True),
     "broker_slow_for_agents": Kind(with_proxies(broker_of_agents, "slow_down", 0.2)),
@@ -290,7 +292,7 @@ _KINDS = {
     "threads_busy": Kind(inside(1, faulty_manager.BUSY)),
     "clock_of_manager_jumped": Kind(inside(1, faulty_manager.BOOT_OFFSET, 3600), 15.0),
     "database_failed_over": Kind(failed_over, 15.0),
-    "network_partitioned": Kind(with_proxies(partition, "freeze"), LONG, True),
+    "network_partitioned": Kind(with_proxies(partition, "freeze"), LONG, True, DROPPED),
 }
 
 _shared: dict[tuple[int, ...], LeaseDeployment] = {}
