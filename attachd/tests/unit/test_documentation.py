@@ -90,6 +90,14 @@ class ArchitectureTest(Case):
         ]
         self.assertEqual([], missing)
 
+    def test_tests_of_threat_model_exist(self):
+        named = _NAMED.findall((SOURCE / "admin/threat-model.rst").read_text(encoding="utf-8"))
+        self.assertTrue(named)
+        missing = [
+            f"{path}:{name}" for path, name in named if not _exists(ROOT / "attachd" / path, name)
+        ]
+        self.assertEqual([], missing)
+
     def test_missing_functions_are_detected(self):
         module = Path(__file__)
         self.assertTrue(_exists(module, "ArchitectureTest.setUp"))
