@@ -306,7 +306,12 @@ class _PausingReplyWaiter(amqpdriver.ReplyWaiter):
         self._consume = conn.consume
         self._pause = PAUSE
         conn.consume = self._consume_or_pause
-        super().__init__(reply_q, conn, allowed_remote_exmods)
+        try:
+            super().__init__(reply_q, conn, allowed_remote_exmods)
+        except Exception:
+            # The queue may not be declared.  oslo.messaging keeps one connection for each attempt.
+            conn.close()
+            raise
 
     def _consume_or_pause(self, timeout: float | None = None) -> None:
         try:

@@ -32,6 +32,9 @@ MAX_SILENCES: Final = 3
 RESTART_INTERVAL: Final = 60.0
 """Seconds between two starts for this reason: the reason may be another manager."""
 
+START_INTERVAL: Final = 5.0
+"""Seconds until a server that could not be started is replaced by another one."""
+
 CHECK_INTERVAL: Final = 1.0
 """Seconds between two checks of a server that works."""
 
@@ -87,6 +90,7 @@ class GuardedAgentServer:
         self._storing: _Check | None = None
         self._silences = 0
         self._restarted_at = float("-inf")
+        self._began_at = float("-inf")
         self._stopped = False
         self._lock = threading.Lock()
         self._thread = PeriodicThread(
@@ -113,6 +117,10 @@ class GuardedAgentServer:
         if server is None:
             if self._can_store():
                 self._begin()
+        elif server.has_failed:
+            if boot_clock() - self._began_at >= START_INTERVAL:
+                server.stop()
+                self._server = None
         elif server.is_serving and (reason := self._find_failure(server)):
             LOG.error("Calls of agents are left to other managers: %s", reason)
             self._server = None
@@ -141,7 +149,7 @@ class GuardedAgentServer:
             if self._stopped:
                 return
             self._server = server
-        self._answering = None
+        self._answering, self._began_at = None, boot_clock()
         server.start()
         LOG.info("Calls of agents are received")
 

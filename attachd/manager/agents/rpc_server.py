@@ -7,6 +7,7 @@ results.  What it reports changes attachments of that host alone.
 
 from collections.abc import Callable, Collection
 import functools
+import gc
 import threading
 from typing import Any, Final, TypeVar, cast
 
@@ -43,9 +44,11 @@ class AgentRpcServer:
     """The RPC server for agents in one process; all managers share the calls.
 
     :param answer_probe: as of path_check.AnsweringProbeLog
+    :ivar has_failed: whether it could not be started, and never receives anything
     """
 
     def __init__(self, answer_probe: Callable[[str, bool], object] = lambda *_: None) -> None:
+        self.has_failed = False
         self._queues = HostQueues()
         self._endpoint = AgentEndpoint()
         self._server = agent_transport.get_registry_server(
@@ -77,7 +80,15 @@ class AgentRpcServer:
         self._is_failing = True
 
     def _serve(self) -> None:
-        self._server.start(override_pool_size=POOL_SIZE)
+        try:
+            self._server.start(override_pool_size=POOL_SIZE)
+        except Exception as error:  # noqa: BLE001  such as a queue that may not be declared
+            LOG.warning("The server for agents could not be started, trying again: %s", error)
+            self.has_failed = True
+        if self.has_failed:
+            # Only cycles have its connection, whose consumers would keep calls.
+            gc.collect()
+            return
         with self._lock:
             self._serving = not self._stopped
         if not self._serving:

@@ -286,6 +286,13 @@ class PollIntervalTest(unittest.TestCase):
                 conn.consume(timeout=TIMEOUT)
         self.assertEqual([1, 2, 1, 1], waits)
 
+    def test_waiter_whose_queue_is_refused_closes_its_connection(self):
+        conn = mock.Mock()
+        conn.declare_direct_consumer.side_effect = messaging.MessageDeliveryFailure("queue limit")
+        with self.assertRaises(messaging.MessageDeliveryFailure):
+            transport._PausingReplyWaiter("reply", conn, [])
+        conn.close.assert_called_once_with()
+
     def test_oslo_messaging_polls_each_millisecond_by_default(self):
         source = inspect.getsource(amqpdriver)
         self.assertIn("ACK_REQUEUE_EVERY_SECONDS_MIN = 0.001", source)

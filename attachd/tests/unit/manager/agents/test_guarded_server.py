@@ -31,7 +31,7 @@ class GuardedAgentServerTest(unittest.TestCase):
         return self.enterContext(mock.patch.object(owner, name, *values, **options))
 
     def make_server(self, _answer):
-        server = mock.Mock(is_serving=True, has_seen_outage=False, consumers=1)
+        server = mock.Mock(is_serving=True, has_failed=False, has_seen_outage=False, consumers=1)
         server.execute.side_effect = lambda function: function()
         self.servers.append(server)
         return server
@@ -72,6 +72,16 @@ class GuardedAgentServerTest(unittest.TestCase):
             self.now += guarded_server.INTERVAL
         server.stop.assert_not_called()
         self.assertLessEqual(self.read.call_count, 6)
+
+    def test_server_that_could_not_be_started_is_replaced(self):
+        server = self.begin()
+        server.is_serving, server.has_failed = False, True
+        self.guard.run_once()
+        server.stop.assert_not_called()
+        self.now += guarded_server.START_INTERVAL
+        self.guard.run_once()
+        server.stop.assert_called_once_with()
+        self.assertIsNot(server, self.begin())
 
     def test_server_without_database_ends_and_begins_again(self):
         server = self.begin()

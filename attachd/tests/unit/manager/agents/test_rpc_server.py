@@ -6,6 +6,7 @@ from typing import Any
 import unittest
 from unittest import mock
 
+import oslo_messaging as messaging
 from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
@@ -63,6 +64,17 @@ class AgentRpcServerTest(unittest.TestCase):
         self.assertEqual(
             ["start", "stop", "wait"], [mock_call[0] for mock_call in self.server.mock_calls]
         )
+
+    def test_server_that_cannot_be_started_has_failed(self):
+        self.server.start.side_effect = messaging.MessageDeliveryFailure("queue limit")
+        with self.assertLogs("attachd.manager.agents.rpc_server", "WARNING") as logs:
+            self.agent_server.start()
+            self.agent_server._thread.join(TIMEOUT)
+        self.assertIn("queue limit", logs.output[0])
+        self.assertTrue(self.agent_server.has_failed)
+        self.assertFalse(self.agent_server.is_serving)
+        self.agent_server.stop()
+        self.server.stop.assert_not_called()
 
     def test_stop_with_message_queue_down_returns(self):
         gate = threading.Event()
