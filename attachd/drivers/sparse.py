@@ -82,8 +82,10 @@ class SparseFiles:
         try:
             base.check_fencing()
             with self.opened(path, os.O_RDWR | os.O_CREAT) as file:
-                _check_single_name(file, path)
-                grow(file, volume.size_gib * GIB)
+                size = volume.size_gib * GIB
+                if os.fstat(file).st_size < size:  # else it is the volume, which may be exported
+                    _check_single_name(file, path)
+                grow(file, size)
             self.tree.sync(self.folder)
         except (OSError, OverflowError) as error:
             raise exception.BackendError(
@@ -182,8 +184,7 @@ class SparseFiles:
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         for path in self.tree.list(self.folder):
-            # Not a copy that is being made, nor what a host has put there.
-            if is_plain_name(path.name):
+            if not path.name.startswith("."):  # a copy that is being made
                 # A volume may be deleted meanwhile.
                 status = self.tree.stat(path)
                 if status is not None and stat.S_ISREG(status.st_mode):

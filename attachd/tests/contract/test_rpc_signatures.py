@@ -28,6 +28,7 @@ FINGERPRINTS = {
     "1.4": "450307f8f9f33144c95b3be431639961",
     "1.5": "cdbb713e875254128e2c1a2005201c4c",
     "1.6": "1cacf74c5176cff5fe8422753632c2cc",
+    "1.7": "fb1520c95b1cda15f99c6e187c9fea5f",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
@@ -39,6 +40,7 @@ def _sent():
     volume = Volume(id="v", host="here@fake#pool")
     who = context.RequestContext(project_id="p", overwrite=False)
     client = mock.Mock()
+    client.call.return_value = {"connection_info": {}, "mode": "rw"}
     have = {
         "attachment": attachment,
         "volume": volume,

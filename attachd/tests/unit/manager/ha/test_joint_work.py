@@ -333,6 +333,7 @@ class ExclusionTest(JointCase):
         (attachment_id,) = self.reserve(1)
         calls = [functools.partial(self.attach, attachment_id, 1)] * 4
         answers = self.together(*calls)
+        self.assertEqual(3, sum(answer.pop("is_repeated", False) for answer in answers))
         self.assertEqual([answers[0]] * 4, answers)
         self.assertEqual(["grant"], self.driver.methods)
 
