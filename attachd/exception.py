@@ -269,12 +269,29 @@ class NotMultiattach(Conflict):
     )
 
 
-class HostFenced(Conflict):
+class HostRefused(Conflict):
+    """Nothing may be attached on the host; nothing was."""
+
+
+class InitiatorTaken(HostRefused):
+    """An initiator of the connector belongs to another host, so that storage confuses both."""
+
+    msg_fmt = (
+        "Host %(host)s cannot attach: its initiator %(initiator)s belongs to host %(owner)s, and "
+        "backends cannot distinguish both. Give this host an initiator of its own, such as in "
+        "/etc/iscsi/initiatorname.iscsi or /etc/nvme/hostnqn. If it is the same machine with a "
+        "new name, detach what it has as %(owner)s and remove the agent of that name, if there is "
+        "one: attachd-manage agent remove %(owner)s. An administrator can also assign the "
+        "initiator to this host: POST /hosts/%(host)s/claim"
+    )
+
+
+class HostFenced(HostRefused):
     """The host may not attach until it was started again, or an administrator lifts the fence."""
 
     msg_fmt = (
-        "Host %(host)s is fenced since %(since)s, because: %(reason)s. Start it again, or have an "
-        "administrator lift the fence: openstack volume host unfence %(host)s"
+        "Host %(host)s is fenced since %(since)s, because: %(reason)s. When the host was checked, "
+        "an administrator lifts the fence: openstack volume host unfence %(host)s"
     )
 
 

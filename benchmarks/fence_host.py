@@ -101,7 +101,8 @@ def _fence_often(api: wire.Connection, volumes: list[str], rounds: int) -> dict[
     """Attach the volumes to a host and fence it, each time another one."""
     samples, left = [], 0
     for number in range(rounds):
-        connector = {**load.connector(number), "host": f"dead-{len(volumes)}-{number}"}
+        machine = load.connector(1000 * len(volumes) + number)
+        connector = {**machine, "host": f"dead-{len(volumes)}-{number}"}
         for volume in volumes:
             _ask(
                 api,

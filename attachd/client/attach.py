@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
@@ -137,7 +137,7 @@ class Attacher:
         """Check that no other program has attached the volume to this host."""
         name = self._host.identity.name
         for attachment in self._service.attachments(volume):
-            if attachment.host == name:
+            if attachment.host and host_identity.is_same_name(attachment.host, name):
                 raise exception.LocalConflict(
                     reason=f"Volume {volume.id} is attached to this host, {name}, already, by "
                     f"attachment {attachment.id} of another program. Detach it there, or with "

@@ -7,7 +7,7 @@ from typing import Any
 
 from openstack import exceptions
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner, Step
@@ -70,7 +70,10 @@ class AttachmentSelector:
         ]
         if request.attachment_id is not None:
             return self._find_by_id(volume, others, request)
-        foreign = [other for other in others if other.host == self._host.identity.name]
+        own = self._host.identity.name
+        foreign = [
+            other for other in others if other.host and host_identity.is_same_name(other.host, own)
+        ]
         if len(known) + len(foreign) > 1:
             raise _ambiguous(volume, known, foreign)
         if known:

@@ -5,10 +5,12 @@ import argparse
 import secrets
 from typing import Any, Final
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.cmd import output
 from attachd.conf import CONF
+from attachd.db import host_identities
 from attachd.db.agents import store as agents
+from attachd.host_identity import HostIdentity
 from attachd.manager.agents import report_schema
 
 LENGTH: Final = 32
@@ -34,6 +36,14 @@ def add_command(subjects: Any) -> None:
         parser.add_argument(
             "host_name", metavar="HOST", type=_name, help="[agent] host, as the agent has it"
         )
+    add.add_argument(
+        "--initiator",
+        metavar="NAME",
+        type=_initiator,
+        action="append",
+        default=[],
+        help="an iSCSI name, NQN or WWPN of the host, which may report no others; repeatable",
+    )
     remove.add_argument(
         "--force", action="store_true", help="although there are attachments at this host"
     )
@@ -46,6 +56,14 @@ def _name(text: str) -> str:
     return text
 
 
+def _initiator(text: str) -> str:
+    """Return the identifier of an initiator."""
+    item = host_identity.parse_initiator(text)
+    if item is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no iSCSI name, NVMe qualified name or WWPN")
+    return item
+
+
 def _make_known() -> None:
     host, key = CONF.subject.host_name, secrets.token_urlsafe(LENGTH)
     report_schema.check_host(host)
@@ -54,7 +72,18 @@ def _make_known() -> None:
             reason=f"Host {host} is known already. For a new key remove it first: "
             f"attachd-manage agent remove {host}"
         )
+    if CONF.subject.initiator:
+        _assign(HostIdentity(host, frozenset(CONF.subject.initiator)))
     print(key)
+
+
+def _assign(identity: HostIdentity) -> None:
+    """Assign initiators to a new host, which is removed again if they are a fenced host's."""
+    try:
+        host_identities.claim(identity, host_identities.Source.ADMIN)
+    except exception.HostFenced:
+        agents.force_delete(identity.name)
+        raise
 
 
 def _list() -> None:

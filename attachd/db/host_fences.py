@@ -5,8 +5,10 @@ Both are stored before the attachments of the host are listed, and a manager rea
 has stored that an attachment is connecting, and before it calls the driver.  So each connect is
 either refused or listed.
 
-A host may be fenced and drained: a fence is lifted when the host was started again, and a drain
-only by an administrator.
+A host may be fenced and drained, and both end independently.
+
+Which host is meant, under each spelling of its name and by each of its initiators, is decided by
+attachd.host_identity with the table that host_identities.py keeps.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,22 +20,23 @@ from typing import Any, Final
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.db import models
 from attachd.db.attachments import statements
 from attachd.db.engine import session
-from attachd.db.engine.compiled import CompiledStatement
 from attachd.db.engine.retry import retried
+from attachd.host_identity import HostIdentity
 from attachd.states import CONNECTOR_FIXED, DETACHING, INACTIVE, AttachmentKind
 
 Row = dict[str, Any]
 _FENCES = models.host_fences
+_IDENTITIES = models.host_identities
 _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 
 _IS_FENCED = _FENCES.c.fenced_at.is_not(None)
 _IS_DRAINED = _FENCES.c.drained_at.is_not(None)
-_IS_CLOSED = sa.or_(_IS_FENCED, _IS_DRAINED)
+IS_CLOSED: Final = sa.or_(_IS_FENCED, _IS_DRAINED)
 
 NOTIFY_TIMEOUT: Final = datetime.timedelta(seconds=60)
 """How long other processes leave a notification to the one that has claimed it."""
@@ -41,9 +44,6 @@ NOTIFY_TIMEOUT: Final = datetime.timedelta(seconds=60)
 _CONNECTIONS = _ATTACHMENTS.alias("connections")
 _SERVED = sa.select(_CONNECTIONS.c.parent_id).where(
     _CONNECTIONS.c.parent_id.is_not(None), _CONNECTIONS.c.state.not_in(sorted(INACTIVE))
-)
-_GET_CLOSED: Final = CompiledStatement(
-    sa.select(_FENCES).where(_FENCES.c.host == sa.bindparam("match_host"), _IS_CLOSED)
 )
 
 
@@ -117,7 +117,8 @@ def fence_in(
             kept = sa.update(_FENCES).where(_FENCES.c.host == host, _IS_FENCED, is_auto)
             connection.execute(kept.values(lift=lift.value))
         return False
-    connection.execute(sa.insert(_FENCES).values(host=host, generation=1, **values))
+    new = {"host": host, "host_key": host_identity.host_key(host), "generation": 1}
+    connection.execute(sa.insert(_FENCES).values(**new, **values))
     return True
 
 
@@ -145,7 +146,8 @@ def drain(host: str, reason: str | None, user_id: str | None) -> tuple[Row, bool
 
 def _insert(host: str, values: Mapping[str, Any]) -> bool:
     try:
-        session.write(sa.insert(_FENCES).values(host=host, **values))
+        new = {"host": host, "host_key": host_identity.host_key(host)}
+        session.write(sa.insert(_FENCES).values(**new, **values))
     except db_exception.DBDuplicateEntry:
         return False
     return True
@@ -203,67 +205,162 @@ def _find(host: str) -> Row | None:
 
 
 @retried
-def list_closed() -> list[Row]:
-    """Return the rows of all hosts that are fenced or drained, by name."""
-    return session.fetch_all(sa.select(_FENCES).where(_IS_CLOSED).order_by(_FENCES.c.host))
+def find_fence(host: str) -> Row | None:
+    """Return the fence of a host under any spelling of its name; None: it is not fenced."""
+    key = host_identity.host_key(host)
+    rows = session.fetch_all(sa.select(_FENCES).where(_FENCES.c.host_key == key, _IS_FENCED))
+    if all(row["host"] == host for row in rows):
+        return next(iter(rows), None)
+    with session.reader() as connection:
+        known = _get_identities(connection, [host, *(row["host"] for row in rows)])
+    return next(
+        (row for row in rows if host_identity.is_same_host(known[row["host"]], known[host])), None
+    )
 
 
 @retried
-def check(host: str | None) -> None:
-    """Check that a host is neither fenced nor drained.
+def list_closed() -> list[Row]:
+    """Return the rows of all hosts that are fenced or drained, by name."""
+    return session.fetch_all(sa.select(_FENCES).where(IS_CLOSED).order_by(_FENCES.c.host))
+
+
+@retried
+def check(host: str) -> None:
+    """Check that no host of a name is fenced or drained.
 
     :raises HostFenced: it is fenced, or drained (HostDrained)
     """
     with session.reader() as connection:
-        check_in(connection, host)
+        check_in(connection, HostIdentity(host))
 
 
-def check_in(connection: sa.Connection, host: str | None, *, is_new: bool = True) -> None:
-    """Do as :func:`check`, as a part of a transaction.
+def check_in(connection: sa.Connection, identity: HostIdentity, *, is_new: bool = True) -> None:
+    """Check that a host is neither fenced nor drained, as a part of a transaction.
 
     :param is_new: whether it is for a new connection: a drain does not concern the others
+    :raises HostFenced: it is fenced, or drained (HostDrained); the error has the name under which
+        it was fenced
     """
-    row = _GET_CLOSED.fetch_one(connection, {"match_host": host}) if host else None
-    if row is None:
-        return
-    if row["fenced_at"] is not None:
-        raise exception.HostFenced(
-            host=host, since=_moment(row["fenced_at"]), reason=row["reason"]
-        )
-    if is_new:
+    rows = find_closed_in(connection, identity)
+    for row in rows:
+        if row["fenced_at"] is not None:
+            raise exception.HostFenced(
+                host=row["host"], since=_moment(row["fenced_at"]), reason=row["reason"]
+            )
+    for row in rows if is_new else ():
         raise exception.HostDrained(
-            host=host,
+            host=row["host"],
             since=_moment(row["drained_at"]),
             user_id=row["drain_user_id"],
             reason=row["drain_reason"] or "no reason was given",
         )
 
 
+def find_closed_in(connection: sa.Connection, identity: HostIdentity) -> list[Row]:
+    """Return the rows of fenced or drained hosts that are this host, by name."""
+    owners = sa.select(_IDENTITIES.c.host_key).where(
+        _IDENTITIES.c.identifier.in_(sorted(identity.identifiers))
+    )
+    is_candidate = sa.or_(_FENCES.c.host_key == identity.key, _FENCES.c.host_key.in_(owners))
+    statement = sa.select(_FENCES).where(is_candidate, IS_CLOSED).order_by(_FENCES.c.host)
+    rows = [dict(row._mapping) for row in connection.execute(statement)]
+    known = _get_identities(connection, [row["host"] for row in rows]) if rows else {}
+    return [row for row in rows if host_identity.is_same_host(identity, known[row["host"]])]
+
+
+def _get_identities(connection: sa.Connection, hosts: Collection[str]) -> dict[str, HostIdentity]:
+    """Return the identities of hosts by their names.
+
+    A host has the identifiers that are stored for its name; if there are none, those of the only
+    host that another spelling of the name is stored for.
+    """
+    keys = sorted({host_identity.host_key(host) for host in hosts})
+    columns = (_IDENTITIES.c.identifier, _IDENTITIES.c.host)
+    rows = connection.execute(sa.select(*columns).where(_IDENTITIES.c.host_key.in_(keys))).all()
+    return {host: HostIdentity(host, _find_identifiers(host, rows)) for host in hosts}
+
+
+def _find_identifiers(host: str, rows: Sequence[Any]) -> frozenset[str]:
+    own = {row.identifier for row in rows if host_identity.is_equal_name(row.host, host)}
+    similar = [row for row in rows if host_identity.is_same_name(row.host, host)]
+    if not own and len({row.host for row in similar}) == 1:
+        own = {row.identifier for row in similar}
+    return frozenset(own)
+
+
+@retried
+def get_identities(hosts: Collection[str]) -> dict[str, HostIdentity]:
+    """Return what is known of hosts, by the names under which they are known."""
+    with session.reader() as connection:
+        return _get_identities(connection, hosts)
+
+
+@retried
+def get_identity(host: str) -> HostIdentity:
+    """Return what is known of a host under any spelling of its name.
+
+    :returns: with the name under which it was fenced or drained, or else under which it is known;
+        the given name if it is unknown
+    :raises Conflict: several hosts may be meant
+    """
+    key = host_identity.host_key(host)
+    with session.reader() as connection:
+        fences = sa.select(_FENCES.c.host).where(_FENCES.c.host_key == key)
+        owners = sa.select(_IDENTITIES.c.host).where(_IDENTITIES.c.host_key == key)
+        stored = [sorted({*connection.scalars(names)}) for names in (fences, owners)]
+        known = _get_identities(connection, {host, *stored[0], *stored[1]})
+    for names in stored:
+        if host in names:
+            break
+        same = [name for name in names if host_identity.is_same_host(known[name], known[host])]
+        equal = [name for name in same if host_identity.is_equal_name(name, host)]
+        if len(same) > 1 and not equal:
+            raise exception.Conflict(
+                reason=f"Several hosts may be called {host}: {', '.join(same)}. Give one of these "
+                "names."
+            )
+        if same:
+            return known[(equal or same)[0]]
+    return known[host]
+
+
 def _moment(value: datetime.datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def is_fenced_in(connection: sa.Connection, hosts: Collection[str]) -> bool:
-    """Return whether one of these hosts is fenced, as a part of a transaction."""
-    fenced = sa.select(_FENCES.c.host).where(_FENCES.c.host.in_(hosts), _IS_FENCED)
-    return connection.execute(fenced).first() is not None
+def is_fenced_in(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
+    """Return whether the host of an attachment is fenced, as a part of a transaction.
+
+    :param row: of the attachment
+    """
+    identities = [host_identity.of_row(row)]
+    identities += [HostIdentity(row["agent"])] if row["agent"] else []
+    return any(
+        closed["fenced_at"] is not None
+        for identity in identities
+        for closed in find_closed_in(connection, identity)
+    )
 
 
 @retried
-def list_attachments(hosts: Sequence[str]) -> list[Row]:
-    """Return the attachments whose hosts have access or may have it, oldest first.
+def list_attachments(host: str) -> list[Row]:
+    """Return the attachments by which a host has access or may have it, oldest first.
 
     Those of an agent belong to the agent's host.
 
     :returns: rows as of attachments.store.get(), of all kinds
     """
-    of_hosts = sa.or_(_ATTACHMENTS.c.host.in_(hosts), _ATTACHMENTS.c.agent.in_(hosts))
-    statement = statements.WITH_VOLUME.where(
-        of_hosts,
+    return list_attachments_of([host])[host]
+
+
+@retried
+def list_attachments_of(hosts: Sequence[str]) -> dict[str, list[Row]]:
+    """Do as :func:`list_attachments` for several hosts; return the rows by host."""
+    return _list_rows(
+        hosts,
         _ATTACHMENTS.c.state.in_(sorted(CONNECTOR_FIXED)),
         _ATTACHMENTS.c.connector.is_not(None),
     )
-    return session.fetch_all(statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id))
 
 
 @retried
@@ -271,18 +368,39 @@ def list_to_fence(hosts: Sequence[str]) -> list[Row]:
     """Return what is fenced with hosts: what :func:`list_attachments` returns, and legacy
     attachments that name one of them and have no connection.
 
-    :returns: rows as there
+    :returns: rows as there, each once
     """
-    named = statements.WITH_VOLUME.where(
-        _ATTACHMENTS.c.host.in_(hosts),
+    named = (
         _ATTACHMENTS.c.kind == AttachmentKind.LEGACY.value,
         _ATTACHMENTS.c.connector.is_(None),
         _ATTACHMENTS.c.id.not_in(_SERVED),
     )
-    return [
-        *list_attachments(hosts),
-        *session.fetch_all(named.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)),
-    ]
+    found = [*list_attachments_of(hosts).values(), *_list_rows(hosts, *named).values()]
+    return [*{row["id"]: row for rows in found for row in rows}.values()]
+
+
+def _list_rows(hosts: Sequence[str], *conditions: sa.ColumnElement[bool]) -> dict[str, list[Row]]:
+    """Return the attachments of hosts that meet conditions, by host, oldest first."""
+    if not hosts:
+        return {}
+    with session.reader() as connection:
+        known = _get_identities(connection, hosts)
+    identifiers = sorted(frozenset().union(*(item.identifiers for item in known.values())))
+    is_of_host = sa.or_(
+        _ATTACHMENTS.c.host_key.in_(sorted({item.key for item in known.values()})),
+        _ATTACHMENTS.c.agent.in_(sorted(known)),
+        _ATTACHMENTS.c.initiator_key.in_(identifiers),
+    )
+    statement = statements.WITH_VOLUME.where(is_of_host, *conditions)
+    rows = session.fetch_all(statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id))
+    return {
+        host: [row for row in rows if row["agent"] == host or _is_of(row, known[host])]
+        for host in hosts
+    }
+
+
+def _is_of(row: Row, identity: HostIdentity) -> bool:
+    return host_identity.is_same_host(host_identity.of_row(row), identity)
 
 
 @retried

@@ -360,6 +360,9 @@ attachments = sa.Table(
     sa.Column("move_from", Uuid),
     # whether its export shares no connection with others; None: no driver was called
     sa.Column("own_connection", sa.Boolean),
+    # of host and connector, to find the attachments of a host: see host_identity.columns()
+    sa.Column("host_key", sa.String(255)),
+    sa.Column("initiator_key", sa.String(255)),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
@@ -370,6 +373,8 @@ attachments = sa.Table(
     sa.Index(None, "expires_at"),
     sa.Index(None, "agent"),
     sa.Index(None, "move_from"),
+    sa.Index(None, "host_key"),
+    sa.Index(None, "initiator_key"),
     **MARIADB_OPTIONS,
 )
 
@@ -478,8 +483,26 @@ host_fences = sa.Table(
     sa.Column("notify_after", Moment),
     # how the last fence ends, as of host_fences.Lift
     sa.Column("lift", sa.String(16)),
+    # host_identity.host_key() of its name
+    sa.Column("host_key", sa.String(255)),
+    sa.Index(None, "host_key"),
     sa.Index(None, "fenced_at"),
     sa.Index(None, "drained_at"),
+    **MARIADB_OPTIONS,
+)
+
+# The host of each initiator and machine id that a connector or an agent has named.
+host_identities = sa.Table(
+    "host_identities",
+    METADATA,
+    # as of host_identity.identifier()
+    sa.Column("identifier", sa.String(255), primary_key=True),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("host_key", sa.String(255), nullable=False),
+    # who has said so, as of host_identities.Source
+    sa.Column("source", sa.String(16), nullable=False),
+    *timestamps(),
+    sa.Index(None, "host_key"),
     **MARIADB_OPTIONS,
 )
 

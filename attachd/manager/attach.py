@@ -13,7 +13,7 @@ from typing import Any, cast
 from oslo_log import log
 
 from attachd import exception, states
-from attachd.db import host_fences, models
+from attachd.db import host_identities, models
 from attachd.db.attachments import connect_rules, duplicates
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
@@ -183,7 +183,7 @@ def run_attach_flow(backend: Backend, work: VolumeWork) -> dict[str, Any]:
         lambda: backends.live_exports(work.others()),
         lambda answer: _record_granted(work, answer),
         lambda: _must_stay_granted(row, lease),
-        lambda: host_fences.check(row["host"]),
+        lambda: host_identities.admit(row),
         repeated=moved.source in _MAYBE_GRANTED,
     )
     try:
@@ -257,7 +257,7 @@ def _record_failure(work: VolumeWork, failure: flow_runner.FlowFailed) -> None:
 
 
 def _to_attachd_error(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
-    passed_on = (*db.TAKEOVER_ERRORS, exception.Unavailable, exception.HostFenced)
+    passed_on = (*db.TAKEOVER_ERRORS, exception.Unavailable, exception.HostRefused)
     if isinstance(failure.cause, passed_on):
         return failure.cause
     if row["kind"] == AttachmentKind.CONNECTION:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import json
 from typing import Any, Final
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.api import microversions as mv
 from attachd.api.validation import Schema, Validator, canonical, fields, wrapped
 from attachd.conf import CONF
@@ -18,10 +18,10 @@ HOST: Final[Schema] = {
     "type": "string",
     "minLength": 1,
     "maxLength": 255,
-    "pattern": r"\A[^\x00-\x1f\x7f]*\Z",
-    "description": "a text without control characters",
+    "pattern": host_identity.NAME_PATTERN,
+    "description": host_identity.NAME_DESCRIPTION,
 }
-"""The name of a host, as its agent reports it."""
+"""The name of a host, as connectors and agents have it."""
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CREATE: Final[dict[str, Schema]] = {
     "volume_uuid": _UUID,
@@ -55,11 +55,18 @@ _LINE: Final[Schema] = {
     "description": "a text without control characters",
 }
 
+_MAX_NAMES: Final = 2
+_MAX_PORTS: Final = 48
+"""How many initiators a list in a connector may have; of them a host is known."""
+
 _CONNECTOR = Validator(
     {
         "type": "object",
         "properties": {
-            "host": {"type": "string", "minLength": 1, **_LINE},
+            "host": HOST,
+            "initiator": {"maxItems": _MAX_NAMES},
+            "nqn": {"maxItems": _MAX_NAMES},
+            "wwpns": {"maxItems": _MAX_PORTS},
             "mountpoint": {"type": ["string", "null"], **_LINE},
             # cinderclient sends "null" for no preference.
             "mode": {"enum": ["rw", "ro", "null", None]},

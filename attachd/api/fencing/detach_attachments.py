@@ -116,7 +116,7 @@ def detach(ctx: RequestContext, host_row: Row) -> dict[str, str]:
     ctx.is_admin = True
     host, errors = host_row["host"], dict[str, str]()
     deadline = time.monotonic() + CONF.rpc.attach_timeout
-    rows = host_fences.list_attachments([host])
+    rows = host_fences.list_attachments(host)
     for row in sorted(rows, key=lambda row: bool(row["error"]) or row["state"] in _DETACHING):
         current = host_fences.find(host) or {}
         is_drained = current.get("drained_at") == host_row["drained_at"]

@@ -8,7 +8,7 @@ more: at no moment may both write.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from attachd import exception, notifications
+from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
 from attachd.api.attachments import schema
 from attachd.api.fencing import fence_attachments, policy
@@ -83,7 +83,15 @@ def _find(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
 
 def _check_alone_on_host(old: Attachment, rows: Sequence[Mapping[str, Any]]) -> None:
     """Check that its host has no other attachment of the volume, whose access may be the same."""
-    others = [row["id"] for row in rows if row["host"] == old.host and row["id"] != old.id]
+    own = next((host_identity.of_row(row) for row in rows if row["id"] == old.id), None)
+    others = [
+        row["id"]
+        for row in rows
+        if own is not None
+        and row["id"] != old.id
+        and row["host"]
+        and host_identity.is_same_host(host_identity.of_row(row), own)
+    ]
     if old.host is not None and others:
         raise _not_fenced(
             old, f"Its host has another attachment of the volume, {others[0]}: fence the host."

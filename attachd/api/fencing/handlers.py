@@ -7,17 +7,19 @@ from typing import Any, Final, TypedDict
 
 from oslo_log import log
 
-from attachd import exception, notifications
+from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
 from attachd.api import validation
+from attachd.api.attachments import schema
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.fencing import detach_attachments, fence_attachments, policy
 from attachd.api.fencing.detach_attachments import Drain
 from attachd.api.fencing.fence_attachments import FencedAttachment
 from attachd.context import RequestContext
-from attachd.db import host_fences
+from attachd.db import host_fences, host_identities
 from attachd.db.agents import store as agents
 from attachd.db.host_fences import Lift
+from attachd.host_identity import HostIdentity
 
 LOG = log.getLogger(__name__)
 
@@ -56,9 +58,39 @@ _OF_FENCE: Final = ("reason", "user_id", "lift")
 _RESUME_BODY: Final = validation.wrapped("resume", _EMPTY)
 
 
+_CLAIM_BODY: Final = validation.wrapped(
+    "claim",
+    validation.fields(
+        {
+            "initiators": {
+                "type": "array",
+                "items": {"type": "string", "minLength": 1, "maxLength": 255},
+                "minItems": 1,
+                "maxItems": agents.MAX_REPORTED,
+            }
+        },
+        "initiators",
+    ),
+)
+_NAME: Final = validation.Validator(schema.HOST)
+
+
+class Claim(TypedDict):
+    """The initiators of a host.
+
+    :ivar host: the name under which it is known
+    :ivar initiators: all that are its own now
+    """
+
+    host: str
+    initiators: list[str]
+
+
 class Host(TypedDict):
     """A host, its fence and its drain.
 
+    :ivar host: the name under which it is known
+    :ivar initiators: those that are known to be its own
     :ivar fenced: whether it is fenced: nothing is attached there
     :ivar generation: how often it was fenced
     :ivar fenced_at: since when; null: it is not fenced
@@ -73,6 +105,7 @@ class Host(TypedDict):
     """
 
     host: str
+    initiators: list[str]
     fenced: bool
     generation: int
     fenced_at: datetime.datetime | None
@@ -104,11 +137,14 @@ class Fence(TypedDict):
 )
 def index() -> Body:
     """List the hosts that are fenced or drained, sorted by name."""
-    fences = host_fences.list_closed()
-    rows = host_fences.list_attachments([fence["host"] for fence in fences])
+    fences = {row["host"]: row for row in host_fences.list_closed()}
+    known, rows = host_fences.get_identities(fences), host_fences.list_attachments_of([*fences])
     states = {row["host"]: agents.state(row) for row in agents.list_all()}
     return {
-        "hosts": [_view(fence["host"], fence, states.get(fence["host"]), rows) for fence in fences]
+        "hosts": [
+            _view(known[host], fence, states.get(host), rows[host])
+            for host, fence in fences.items()
+        ]
     }
 
 
@@ -121,7 +157,7 @@ def index() -> Body:
 )
 def show(host: str) -> Body:
     """Show whether a host is fenced or drained, and what it has attached."""
-    return {"host": _show(host)}
+    return {"host": _show(_resolve(host))}
 
 
 @endpoint(
@@ -139,7 +175,7 @@ def fence(ctx: RequestContext, host: str, body: Body) -> Body:
     tried again.  Only a request lifts the fence, unless its ``lift`` is "auto".  The answer comes
     within [rpc]attach_timeout, also if not all is done by then.
     """
-    _show(host)  # Fencing a host with a misspelt name must not look like a success.
+    host = _resolve(host)  # Fencing a host with a misspelt name must not look like a success.
     asked = body["fence"]
     lift = Lift(asked.get("lift", Lift.MANUAL))
     row, is_new = host_fences.fence(host, asked["reason"], ctx.user_id, lift)
@@ -166,7 +202,7 @@ def fence(ctx: RequestContext, host: str, body: Body) -> Body:
 )
 def unfence(ctx: RequestContext, host: str) -> Body:
     """Lift the fence of a host that was checked: volumes can be attached there again."""
-    _show(host)
+    host = _resolve(host)
     if host_fences.lift(host):
         LOG.warning("Host %s: fence lifted by user %s", host, ctx.user_id)
         notifications.host("unfence", host, host_fences.find(host) or {})
@@ -187,12 +223,12 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
     A drained host keeps its reason, and goes on with what it was asked before.  No detach begins
     after [rpc]attach_timeout; the answer says what is left, and the request is repeated for it.
     """
-    _show(host)
+    host = _resolve(host)
     requested = body["drain"]
     asked = requested.get("detach", [])
     if asked != detach_attachments.ALL:
         asked = [validation.canonical(item) for item in asked]
-        rows = host_fences.list_attachments([host])
+        rows = host_fences.list_attachments(host)
         detach_attachments.check_ids(host, host_fences.find(host), rows, asked)
     row, is_new = host_fences.drain(host, requested.get("reason"), ctx.user_id)
     about = {**row, "reason": row["drain_reason"], "user_id": row["drain_user_id"]}
@@ -205,7 +241,7 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
             about["reason"],
         )
         notifications.host("drain.start", host, about)
-    detach_attachments.request(row, host_fences.list_attachments([host]), asked)
+    detach_attachments.request(row, host_fences.list_attachments(host), asked)
     errors = detach_attachments.detach(ctx, row)
     shown = _show(host, errors)
     detach_attachments.notify_end(host, about, shown["drain"])
@@ -222,12 +258,60 @@ def drain(ctx: RequestContext, host: str, body: Body) -> Body:
 )
 def resume(ctx: RequestContext, host: str) -> Body:
     """End the drain of a host: volumes can be attached there again, unless it is fenced."""
-    _show(host)
+    host = _resolve(host)
     if host_fences.resume(host):
         LOG.warning("Host %s: drain ended by user %s", host, ctx.user_id)
         about = {**(host_fences.find(host) or {}), "reason": None, "user_id": ctx.user_id}
         notifications.host("resume", host, about)
     return {"host": _show(host)}
+
+
+@endpoint(
+    "POST",
+    "/hosts/{host}/claim",
+    ext_since=mv.EXT_FENCING,
+    policy=policy.CLAIM,
+    body=_CLAIM_BODY,
+    doc=EndpointDoc({"claim": Claim}, faults=(409,)),
+)
+def claim(ctx: RequestContext, host: str, body: Body) -> Body:
+    """Assign initiators to a host, which may be new; another host that has one loses it.
+
+    What the other host has attached stays.  If that host is fenced, it keeps its initiators.
+    """
+    _NAME.check(host, "host")
+    name = host_fences.get_identity(host).name
+    given = body["claim"]["initiators"]
+    parsed = {text: host_identity.parse_initiator(text) for text in given}
+    for text, item in parsed.items():
+        if item is None:
+            raise exception.InvalidInput(
+                field="claim.initiators",
+                value=text,
+                reason="It is no iSCSI name, NVMe qualified name or WWPN.",
+            )
+    identifiers = frozenset(item for item in parsed.values() if item)
+    host_identities.claim(HostIdentity(name, identifiers), host_identities.Source.ADMIN)
+    LOG.warning(
+        "Host %s: user %s has assigned initiators to it: %s", name, ctx.user_id, ", ".join(given)
+    )
+    known = host_fences.get_identities([name])[name]
+    return {"claim": {"host": name, "initiators": _initiators(known)}}
+
+
+def _initiators(identity: HostIdentity) -> list[str]:
+    return sorted(map(host_identity.value, identity.initiators))
+
+
+def _resolve(host: str) -> str:
+    """Return the name under which a host is known, for any spelling of it.
+
+    :raises NotFound: it is unknown
+    :raises Conflict: several hosts may be meant
+    """
+    known = host_fences.get_identity(host).name
+    _show(known)
+    return known
 
 
 def _show(host: str, errors: Mapping[str, str] | None = None) -> Host:
@@ -237,7 +321,7 @@ def _show(host: str, errors: Mapping[str, str] | None = None) -> Host:
     :raises NotFound: it has none of them
     """
     found = host_fences.find(host)
-    rows = host_fences.list_attachments([host])
+    rows = host_fences.list_attachments(host)
     try:
         state = agents.state(agents.get(host))
     except exception.AgentNotFound:
@@ -248,20 +332,20 @@ def _show(host: str, errors: Mapping[str, str] | None = None) -> Host:
             f"Host {host} could not be found: it has no agent, and no attachment gives it access "
             "to a volume. Check its name."
         )
-    return _view(host, found, state, rows, errors)
+    return _view(host_fences.get_identities([host])[host], found, state, rows, errors)
 
 
 def _view(
-    host: str,
+    identity: HostIdentity,
     fence: Row | None,
     agent_state: str | None,
     rows: Sequence[Row],
     errors: Mapping[str, str] | None = None,
 ) -> Host:
     known = fence or {"generation": 0, **dict.fromkeys(("fenced_at", *_OF_FENCE))}
-    own = [row for row in rows if host in {row["host"], row["agent"]}]
     return {
-        "host": host,
+        "host": identity.name,
+        "initiators": _initiators(identity),
         "fenced": known["fenced_at"] is not None,
         "generation": known["generation"],
         "fenced_at": known["fenced_at"],
@@ -269,6 +353,6 @@ def _view(
         "user_id": known["user_id"],
         "lift": known["lift"],
         "agent_state": agent_state,
-        "attachment_ids": [row["parent_id"] or row["id"] for row in own],
-        "drain": detach_attachments.show(fence, own, errors, agent_state),
+        "attachment_ids": [row["parent_id"] or row["id"] for row in rows],
+        "drain": detach_attachments.show(fence, rows, errors, agent_state),
     }

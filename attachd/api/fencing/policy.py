@@ -8,6 +8,7 @@ FENCE = "volume:host_fence"
 UNFENCE = "volume:host_unfence"
 DRAIN = "volume:host_drain"
 RESUME = "volume:host_resume"
+CLAIM = "volume:host_claim"
 FORCE_ATTACH = "volume:attachment_force_attach"
 FORCE_ATTACH_ASSERTED = "volume:attachment_force_attach_asserted"
 
@@ -42,6 +43,12 @@ RULES = [
         policy.ADMIN,
         "Put a host back into service.",
         "POST /hosts/{host}/resume",
+    ),
+    policy.rule(
+        CLAIM,
+        policy.ADMIN,
+        "Assign initiators to a host, which another host may have.",
+        "POST /hosts/{host}/claim",
     ),
     policy.rule(
         FORCE_ATTACH,

@@ -14,7 +14,7 @@ ATTACH: Final[Schema] = {
     **fields(
         {
             "instance_uuid": _UUID,
-            "host_name": TEXT,
+            "host_name": schema.HOST,
             "mountpoint": {**TEXT, "minLength": 1},
             "mode": {"type": "string", "enum": ["rw", "ro"]},
         },

@@ -19,6 +19,7 @@ from attachd.db.attachments import statements
 from attachd.db.cluster import services
 from attachd.db.engine import clock_skew, session
 from attachd.db.engine.retry import retried
+from attachd.host_identity import HostIdentity
 from attachd.lost_agents import Action, Rule
 from attachd.states import WITH_ACCESS
 
@@ -26,7 +27,6 @@ Row = dict[str, Any]
 _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
-_FENCES = models.host_fences
 _MEMBERS = models.members
 
 LOST: Final = "The agent of its host is lost since "
@@ -166,10 +166,8 @@ def renew(
 
 
 def _is_fenced(connection: sa.Connection, host: str) -> bool:
-    fenced = sa.select(_FENCES.c.host).where(
-        _FENCES.c.host == host, _FENCES.c.fenced_at.is_not(None)
-    )
-    return connection.execute(fenced).first() is not None
+    closed = host_fences.find_closed_in(connection, HostIdentity(host))
+    return any(row["fenced_at"] is not None for row in closed)
 
 
 @retried

@@ -5,7 +5,7 @@ The key of an agent is stored as a digest. The key of a deleted agent is not acc
 attachments can only be removed by force, until its host is registered again.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 import datetime
 import hashlib
 import hmac
@@ -14,22 +14,23 @@ from typing import Any, Final, NamedTuple
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.conf import CONF
-from attachd.db import models
+from attachd.db import host_identities, models
 from attachd.db.agents import leases
-from attachd.db.attachments import duplicates, statements
+from attachd.db.attachments import statements
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
-from attachd.states import CONNECTOR_FIXED, WITH_ACCESS
+from attachd.host_identity import HostIdentity
+from attachd.states import WITH_ACCESS
 
 Row = dict[str, Any]
 _AGENTS = models.agents
 _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
 
-_INITIATORS_LOCK: Final = " initiators"
-"""In place of the name of a host, which has no spaces."""
+MAX_REPORTED: Final = 16
+"""How many initiators and machine ids an agent may report."""
 
 
 def digest(key: str) -> str:
@@ -50,7 +51,13 @@ def create(host: str, key: str) -> bool:
 @retried
 def _delete(host: str) -> bool:
     """Delete a host and its key; False if it is not registered."""
-    return session.write(sa.delete(_AGENTS).where(_AGENTS.c.host == host)) == 1
+    with session.writer() as connection:
+        return _delete_in(connection, host)
+
+
+def _delete_in(connection: sa.Connection, host: str) -> bool:
+    host_identities.release_in(connection, host)
+    return connection.execute(sa.delete(_AGENTS).where(_AGENTS.c.host == host)).rowcount == 1
 
 
 def lock_for_share(connection: sa.Connection, host: str) -> None:
@@ -151,23 +158,44 @@ def record_report(
     devices = values.get("devices") or ()
     orphans = [item for item in devices if item["attachment_id"] not in assigned]
     stored = {**values, "orphan_devices": orphans or None, "seen_at": models.now()}
+    if stored.get("connector"):
+        try:
+            stored["initiators"] = _claim_initiators(host, stored["connector"])
+        except exception.Conflict as error:
+            stored |= {"connector": None, "error": str(error)}
+    stored["error"] = models.truncate_error(stored.get("error"))
     with session.writer() as connection:
-        columns = (_AGENTS.c.connector, _AGENTS.c.initiators)
-        own = connection.execute(sa.select(*columns).where(_AGENTS.c.host == host)).first()
-        reported = _initiators(values.get("connector"))
-        if new := reported - (_owned(*own) if own else set()):
-            # One that is refused repeats its report, and needs no lock.
-            owner = _find_owner(connection, host, new)
-            if owner is None:
-                # Two hosts that report the same for the first time wait for each other.
-                session.lock_row(connection, models.host_locks, _INITIATORS_LOCK)
-                owner = _find_owner(connection, host, new)
-            if owner is not None:
-                stored |= {"connector": None, "error": _not_unique(*owner)}
-        if stored.get("connector"):
-            stored["initiators"] = sorted(reported)
-        stored["error"] = models.truncate_error(stored.get("error"))
         return leases.renew(connection, host, stored, lease)
+
+
+def _claim_initiators(host: str, connector: Mapping[str, Any]) -> list[str]:
+    """Return the identifiers that a host reports, after those that are new were claimed for it.
+
+    :raises Conflict: they are another host's, too many, or not those that were assigned to it
+    """
+    reported = host_identity.of_connector({**connector, "host": host})
+    row = session.fetch_one(sa.select(_AGENTS.c.initiators).where(_AGENTS.c.host == host))
+    if row is None or reported.identifiers - {*(row["initiators"] or ())}:
+        if len(reported.identifiers) > MAX_REPORTED:
+            raise exception.Conflict(
+                reason=f"Host {host} reports {len(reported.identifiers)} initiators, and may "
+                f"report {MAX_REPORTED}."
+            )
+        _check_assigned(reported)
+        host_identities.claim(reported, host_identities.Source.AGENT)
+    return sorted(reported.identifiers)
+
+
+def _check_assigned(reported: HostIdentity) -> None:
+    """Check that a host reports only initiators of those that an administrator assigned to it."""
+    assigned = host_identities.list_assigned(reported.name)
+    others = reported.initiators - assigned
+    if assigned and others:
+        raise exception.Conflict(
+            reason=f"Host {reported.name} reports the initiator "
+            f"{host_identity.value(min(others))}, which is not assigned to it. An administrator "
+            f"assigns it, see POST /hosts/{reported.name}/claim."
+        )
 
 
 @retried
@@ -180,40 +208,6 @@ def find_device(host: str, attachment_id: str) -> str | None:
     devices = [] if row is None else row["devices"] or []
     paths = (item["path"] for item in devices if item["attachment_id"] == attachment_id)
     return next((path for path in paths if path), None)
-
-
-def _find_owner(
-    connection: sa.Connection, host: str, initiators: set[str]
-) -> tuple[str, str] | None:
-    """Return an initiator of another registered host, and that host; None: there is none."""
-    columns = (_AGENTS.c.host, _AGENTS.c.connector, _AGENTS.c.initiators)
-    reported = sa.select(*columns).where(_AGENTS.c.host != host)
-    attached = sa.select(_ATTACHMENTS.c.agent, _ATTACHMENTS.c.connector, sa.null()).where(
-        _ATTACHMENTS.c.agent != host, _ATTACHMENTS.c.state.in_(sorted(CONNECTOR_FIXED))
-    )
-    for owner, *known in (*connection.execute(reported), *connection.execute(attached)):
-        if common := initiators & _owned(*known):
-            return min(common), owner
-    return None
-
-
-def _owned(connector: Mapping[str, Any] | None, initiators: Sequence[str] | None) -> set[str]:
-    return _initiators(connector) | set(initiators or ())
-
-
-def _initiators(connector: Mapping[str, Any] | None) -> set[str]:
-    """Return the names by which backends know the host of a connector."""
-    names = duplicates.host_names(connector or {})
-    return set().union(*(names[key] for key in names if key != "host"))
-
-
-def _not_unique(initiator: str, owner: str) -> str:
-    return (
-        f"The initiator {initiator} belongs to host {owner}, so that backends cannot distinguish "
-        "both. Give this host a name of its own, such as in /etc/iscsi/initiatorname.iscsi or "
-        "/etc/nvme/hostnqn, and restart its agent. If it is the same machine with a new name, an "
-        f"administrator deletes the old one: attachd-manage agent remove {owner}"
-    )
 
 
 @retried
@@ -305,7 +299,7 @@ def _delete_unused(host: str) -> bool:
             sa.select(_ATTACHMENTS.c.id).where(_ATTACHMENTS.c.agent == host).limit(1)
         ).first():
             return False
-        return connection.execute(sa.delete(_AGENTS).where(_AGENTS.c.host == host)).rowcount == 1
+        return _delete_in(connection, host)
 
 
 def _in_use_error(host: str, remaining: list[str]) -> exception.Conflict:

@@ -103,10 +103,9 @@ def fence_on_host(attachment_id: str, volume_id: str) -> None:
 
     def guard(locked: LockedVolume) -> Mapping[str, Any]:
         current = locked.attachment
-        hosts = [current[name] for name in ("host", "agent") if current[name]]
         if not current["fenced"] and current["state"] in DETACHING:
             raise exception.Conflict(reason=f"Attachment {attachment_id} is detached already.")
-        if not host_fences.is_fenced_in(locked.connection, hosts):
+        if not host_fences.is_fenced_in(locked.connection, current):
             raise exception.Conflict(reason=f"The fence of host {current['host']} was lifted.")
         return _fence(locked)
 

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from attachd import exception, multiattach, states
+from attachd import exception, host_identity, multiattach, states
 from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.attachments import duplicates, moves
@@ -133,7 +133,8 @@ def decide(locked: LockedVolume, request: Request) -> Decision:
     if connector is not None:
         if locked.volume["any_host_closed"]:
             is_new = AttachmentState(locked.attachment["state"]) not in states.CONNECTOR_FIXED
-            host_fences.check_in(locked.connection, connector.get("host"), is_new=is_new)
+            identity = host_identity.of_connector(connector)
+            host_fences.check_in(locked.connection, identity, is_new=is_new)
         duplicates.check_connector(locked.attachment, connector)
     if locked.attachment.get("move_from"):
         is_new = request.action is Action.RESERVE
@@ -432,9 +433,8 @@ def _check_limits(locked: LockedVolume, connector: Connector | None) -> None:
         return
     connecting = {**current, "state": AttachmentState.CONNECTING.value}
     _check_limit_of_type(volume, [*others, connecting])
-    host = connector.get("host")
-    _check_limit_per_host(volume, host, others)
-    _check_limit_of_host(locked.connection, current, host)
+    _check_limit_per_host(volume, connector, others)
+    _check_limit_of_host(locked.connection, current, connector)
 
 
 def _check_limit_of_type(volume: Row, rows: Sequence[Row]) -> None:
@@ -472,31 +472,37 @@ def _count_consumers(rows: Sequence[Row]) -> int:
     )
 
 
-def _check_limit_per_host(volume: Row, host: str | None, others: Sequence[Row]) -> None:
+def _check_limit_per_host(volume: Row, connector: Connector, others: Sequence[Row]) -> None:
     """Check how many attachments of the volume a host has."""
     limit = multiattach.parse(volume["type_specs"] or {}).max_attachments_per_host
     connected = [row for row in attachment_rows.holding(others) if row["kind"] in _HOST_KINDS]
-    on_host = [row for row in connected if row["host"] == host]
+    on_host = _on_host(connected, connector)
     if limit is not None and len(on_host) >= limit:
         raise exception.AttachmentLimitExceeded(
-            what=f"Volume {volume['id']} on host {host}",
+            what=f"Volume {volume['id']} on host {connector.get('host')}",
             count=len(on_host),
             limit=limit,
             name=f"{multiattach.MAX_ATTACHMENTS_PER_HOST} of its type",
         )
 
 
-def _check_limit_of_host(connection: sa.Connection, current: Row, host: str | None) -> None:
+def _on_host(rows: Sequence[Row], connector: Connector) -> list[Row]:
+    identity = host_identity.of_connector(connector)
+    return [row for row in rows if host_identity.is_same_host(host_identity.of_row(row), identity)]
+
+
+def _check_limit_of_host(connection: sa.Connection, current: Row, connector: Connector) -> None:
     """Count the host's attachments of all volumes, under a lock that keeps others from adding.
 
     Users name hosts as they like: what users of other projects have made does not count.
     """
     limit: int = CONF.manager.max_attachments_per_host
-    if not limit or not host:
+    if not limit or not connector.get("host"):
         return
-    session.lock_row(connection, models.host_locks, host)
-    statement = sa.select(sa.func.count()).where(
-        _ATTACHMENTS.c.host == host,
+    keys = host_identity.columns(connector.get("host"), connector)
+    session.lock_row(connection, models.host_locks, str(keys["host_key"]))
+    statement = sa.select(_ATTACHMENTS.c.host, _ATTACHMENTS.c.connector).where(
+        sa.or_(*(_ATTACHMENTS.c[name] == value for name, value in keys.items() if value)),
         _ATTACHMENTS.c.id != current["id"],
         sa.or_(
             _ATTACHMENTS.c.project_id == current["project_id"], _ATTACHMENTS.c.by_service.is_(True)
@@ -504,10 +510,11 @@ def _check_limit_of_host(connection: sa.Connection, current: Row, host: str | No
         _ATTACHMENTS.c.kind.in_(_HOST_KINDS),
         _ATTACHMENTS.c.state.not_in(states.INACTIVE),
     )
-    count = connection.execute(statement).scalar_one()
+    rows = [dict(row._mapping) for row in connection.execute(statement)]
+    count = len(_on_host(rows, connector))
     if count >= limit:
         raise exception.AttachmentLimitExceeded(
-            what=f"Host {host}",
+            what=f"Host {connector.get('host')}",
             count=count,
             limit=limit,
             name="[manager]max_attachments_per_host",

@@ -31,7 +31,7 @@ from typing import Any, Final
 from oslo_context import context as oslo_context
 import sqlalchemy as sa
 
-from attachd import exception, states
+from attachd import exception, host_identity, states
 from attachd.db.attachments import events
 from attachd.db.attachments import rows as attachment_rows
 from attachd.states import AttachmentKind, AttachmentState
@@ -123,15 +123,19 @@ def check_connector(current: Row, connector: Connector) -> None:
     state = AttachmentState(current["state"])
     if state not in states.CONNECTOR_FIXED or current["connector"] is None:
         return
-    if _without_mountpoint(current["connector"]) != _without_mountpoint(connector):
+    stored = current["connector"]
+    is_same = host_identity.is_same_name(f"{stored.get('host')}", f"{connector.get('host')}")
+    if not is_same or _without_names(stored) != _without_names(connector):
         raise exception.ConnectorConflict(attachment_id=current["id"], host=current["host"])
     if state in states.ESTABLISHED:
         raise AlreadyConnected(current)
 
 
-def _without_mountpoint(connector: Connector) -> dict[str, Any]:
-    """Return the part of a connector that identifies the host: all keys but the mountpoint."""
-    return {key: value for key, value in connector.items() if key != "mountpoint"}
+def _without_names(connector: Connector) -> dict[str, Any]:
+    """Return the part of a connector that backends use: all keys but the host's name and the
+    mountpoint.
+    """
+    return {key: value for key, value in connector.items() if key not in {"host", "mountpoint"}}
 
 
 class AlreadyRequested(Exception):
@@ -147,37 +151,22 @@ def check_not_requested(current: Row, requested: AttachmentState) -> None:
         raise AlreadyRequested
 
 
-_HOST_KEYS: Final = ("host", "initiator", "nqn", "wwpns")
-"""The keys of a connector that identify its host; all others may change from call to call."""
-
-
 def find_connection(rows: Sequence[Row], connector: Connector) -> Row | None:
     """Return the first connection that os-initialize_connection has opened for the same host."""
     return next((row for row in rows if is_of_host(row, connector)), None)
 
 
 def is_of_host(row: Row, connector: Connector) -> bool:
-    """Return whether two connectors are of one host: all host keys that both have are equal."""
-    stored, requested = host_names(row["connector"]), host_names(connector)
-    in_both = stored.keys() & requested.keys()
-    return bool(in_both) and all(stored[key] == requested[key] for key in in_both)
-
-
-def host_names(connector: Connector) -> dict[str, frozenset[str]]:
-    """Return the names by which a backend may know the host of a connector, by key.
-
-    They are in lower case: iSCSI names and WWPNs are the same in any case.
-    """
-    names = {}
-    for key in _HOST_KEYS:
-        value = connector.get(key)
-        values = value if isinstance(value, list) else [value]
-        names[key] = frozenset(str(name).lower() for name in values if name)
-    return {key: found for key, found in names.items() if found}
+    """Return whether a connection is of the host of a connector, and of equal initiators."""
+    stored, requested = host_identity.of_row(row), host_identity.of_connector(connector)
+    is_same = host_identity.is_same_host(stored, requested)
+    return is_same and host_identity.has_equal_initiators(stored, requested)
 
 
 def is_same_holder(row: Row, server: str | None, host: str | None) -> bool:
     """Return whether an attachment is of the server of os-attach, or else of its host."""
     if server is not None:
         return bool(row["instance_uuid"] == server)
-    return row["instance_uuid"] is None and bool(row["host"] == host)
+    if row["instance_uuid"] is not None or row["host"] is None or host is None:
+        return False
+    return host_identity.is_same_name(row["host"], host)

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from oslo_context import context as oslo_context
 import sqlalchemy as sa
 
-from attachd import states
+from attachd import host_identity, states
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import session
@@ -161,7 +161,10 @@ def list_fenced(host: str, since: datetime.datetime) -> list[Row]:
             "proof": row["details"]["proof"],
         }
         for row in session.fetch_all(statement)
-        if host in {row["details"].get("host"), row["details"].get("agent")}
+        if any(
+            host_identity.is_same_name(row["details"].get(name) or "", host)
+            for name in ("host", "agent")
+        )
     }
     return list(fenced.values())
 

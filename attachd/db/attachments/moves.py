@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.db import models
-from attachd.db.attachments import duplicates, events, statements
+from attachd.db.attachments import events, statements
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments.rows import LockedVolume, Row
 from attachd.db.cluster import leases
@@ -101,9 +101,9 @@ def _check_alone_on_host(source: Row, rows: Sequence[Row]) -> None:
 
 
 def _is_same_host(source: Row, connector: Mapping[str, Any]) -> bool:
-    """Return whether two connectors have any name of a host in common."""
-    stored, requested = map(duplicates.host_names, (source["connector"] or {}, connector))
-    return any(stored[key] & requested[key] for key in stored.keys() & requested.keys())
+    return host_identity.is_same_host(
+        host_identity.of_row(source), host_identity.of_connector(connector)
+    )
 
 
 def _immovable(source: Row, reason: str) -> exception.Conflict:

@@ -23,7 +23,9 @@ from attachd.states import VISIBLE_KINDS, AttachmentState
 
 Row = dict[str, Any]
 _ATTACHMENTS = models.attachments
-_SECRET_COLUMNS = frozenset({"connector", *encryption.COLUMNS[encryption.ATTACHMENTS]})
+_SECRET_COLUMNS = frozenset(
+    {"connector", "host_key", "initiator_key", *encryption.COLUMNS[encryption.ATTACHMENTS]}
+)
 _IS_VISIBLE = _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS))
 PUBLIC_COLUMNS = [column for column in _ATTACHMENTS.c if column.name not in _SECRET_COLUMNS]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from attachd import exception, states
+from attachd import exception, host_identity, states
 from attachd.db import models
 from attachd.db.attachments import events, statements
 from attachd.db.engine.compiled import CompiledStatement
@@ -113,7 +113,10 @@ def is_on_host(made: Row, host: str | None) -> bool:
     """Return whether an attachment is on a host; a machine without a server may be named as
     one.
     """
-    return host is not None and host in {made["host"], made["instance_uuid"]}
+    if host is None:
+        return False
+    names = (name for name in (made["host"], made["instance_uuid"]) if name)
+    return any(host_identity.is_same_name(name, host) for name in names)
 
 
 def without_connection(rows: Sequence[Row]) -> list[Row]:
@@ -234,6 +237,7 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
 
 def insert(connection: sa.Connection, row: Row) -> None:
     """Store a new row and record an event."""
+    row |= host_identity.columns(row.get("host"), row.get("connector"))
     statements.INSERT.execute(connection, encryption.bind(row, row["id"]))
     events.record(connection, row, row["state"])
 
@@ -448,6 +452,8 @@ def _swap(
     if target is not None:
         if "error" in values:
             values["error"] = models.truncate_error(values["error"])
+        if "connector" in values:
+            values |= host_identity.columns(values.get("host"), values["connector"])
         values |= {"state": target.value, "updated_at": models.now()}
         params |= encryption.bind(values, row["id"])
     if statement.execute(connection, params) != 1:

@@ -24,10 +24,11 @@ _ID: Final = {"type": "string", "minLength": 1, **_LINE}
 _SHORT: Final = {"type": "string", "maxLength": 32, "pattern": _LINE["pattern"]}
 
 _CREDENTIALS: Final = {
-    # It is a part of the names of queues: one host must not have the name of another's queue.
+    # It is a part of the names of queues: one host must not have the name of another's queue.  It
+    # is a part of the account's rights too, which are regular expressions: no "+" is in it.
     "host": {
         "type": "string",
-        "pattern": r"\A(?!.*(\.agent|_fanout(_[0-9a-f]{32})?)\Z)[A-Za-z0-9][A-Za-z0-9._:@+-]*\Z",
+        "pattern": r"\A(?!.*(\.agent|_fanout(_[0-9a-f]{32})?)\Z)[A-Za-z0-9][A-Za-z0-9._:@-]*\Z",
         "maxLength": 200,
     },
     # It is drawn at random: a short one was not, and could be guessed.

@@ -20,6 +20,7 @@ from attachd.context import RequestContext
 from attachd.db import host_fences
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
+from attachd.db.host_fences import Lift
 from attachd.manager.agents import desired_state, report_schema
 from attachd.periodics import PeriodicThread
 from attachd.rpc import agent_manager_api, agent_transport
@@ -295,14 +296,12 @@ def _lift_fence(host: str, report: agent_manager_api.Report) -> None:
     boot_id = report.get("boot_id")
     if not CONF.agent.lift_fences or not boot_id or report["devices"] or report["error"]:
         return
-    fence = host_fences.find(host)
-    if fence is None or fence["fenced_at"] is None or fence["boot_id"] in {None, boot_id}:
+    fence = host_fences.find_fence(host)
+    if fence is None or fence["boot_id"] in {None, boot_id} or fence["lift"] != Lift.AUTO:
         return
-    if fence["lift"] != host_fences.Lift.AUTO:
-        return
-    if host_fences.lift(host, generation=fence["generation"]):
+    if host_fences.lift(fence["host"], generation=fence["generation"]):
         LOG.warning("Host %s: fence lifted: it was started again and has no device", host)
-        notifications.host("unfence", host, fence)
+        notifications.host("unfence", fence["host"], fence)
 
 
 def _check_not_fenced(host: str, report: agent_manager_api.Report) -> None:
@@ -310,11 +309,9 @@ def _check_not_fenced(host: str, report: agent_manager_api.Report) -> None:
 
     :raises HostFenced: it may have writers of the time before the fence
     """
-    fence = host_fences.find(host)
-    if fence is None or fence["fenced_at"] is None:
-        return
-    if fence["boot_id"] in {None, report.get("boot_id")}:
-        host_fences.check(host)
+    fence = host_fences.find_fence(host)
+    if fence is not None and fence["boot_id"] in {None, report.get("boot_id")}:
+        host_fences.check(fence["host"])
 
 
 def _registration_refusal(host: str) -> str:

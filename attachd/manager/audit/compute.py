@@ -15,7 +15,7 @@ import itertools
 import time
 from typing import Final, NamedTuple
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.compute import ComputeReader, Failure, Server, VolumeAttachment
 from attachd.conf import CONF
 from attachd.db import audit as db
@@ -191,7 +191,7 @@ def _is_suspect(server: Server, rows: Collection[db.Row]) -> bool:
 def _is_elsewhere(row: db.Row, server: Server) -> bool:
     if not (row["host"] and server.host and server.host_names):
         return False
-    return row["host"] not in server.host_names
+    return not any(host_identity.is_same_name(row["host"], name) for name in server.host_names)
 
 
 def _is_settled(row: db.Row) -> bool:

@@ -29,7 +29,7 @@ class GrantRequest:
     :ivar others: returns the volume's other live exports, once access has to be revoked
     :ivar save: stores the driver's answer
     :ivar must_stay: called after a failure: returns whether the host keeps its access nevertheless
-    :ivar check_fence: called before the driver; raises HostFenced
+    :ivar check_host: called before the driver; raises HostRefused
     :ivar repeated: an earlier try was interrupted and may have granted access, independent of the
         result of this one
     """
@@ -40,7 +40,7 @@ class GrantRequest:
     others: Callable[[], Sequence[Export]]
     save: Callable[[GrantAnswer], None]
     must_stay: Callable[[], bool]
-    check_fence: Callable[[], None]
+    check_host: Callable[[], None]
     repeated: bool = False
 
 
@@ -79,7 +79,7 @@ class Grant(task.Task):
 
     def execute(self, request: GrantRequest) -> GrantAnswer:
         """Grant; see drivers.base.Driver.grant()."""
-        request.check_fence()
+        request.check_host()
         with step("grant"):
             return request.driver.grant(request.volume, request.export)
 
@@ -108,7 +108,7 @@ class Grant(task.Task):
 def _surely_failed(result: Any) -> bool:
     if not isinstance(result, failure.Failure):
         return False
-    if isinstance(result.exception, exception.HostFenced):
+    if isinstance(result.exception, exception.HostRefused):
         return True
     return isinstance(result.exception, exception.BackendError) and result.exception.final
 

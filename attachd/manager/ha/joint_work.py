@@ -23,9 +23,8 @@ from typing import Any, Final, Protocol
 
 from oslo_context import context as oslo_context
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.conf import CONF
-from attachd.db.attachments import duplicates
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import Guard, LockedVolume, Moved, Row
@@ -306,7 +305,7 @@ class _Group:
         return self._start(started)
 
     def _guards(self) -> list[tuple[_Member, Guard]]:
-        hosts: set[tuple[str, str]] = set()
+        hosts: set[str] = set()
 
         def guard_of(member: _Member) -> Guard:
             def guard(locked: LockedVolume) -> Mapping[str, Any]:
@@ -410,10 +409,10 @@ class _Group:
                 self._changed.notify_all()
 
 
-def _host_keys(row: Row) -> set[tuple[str, str]]:
+def _host_keys(row: Row) -> set[str]:
     """Return the names by which a backend may know the host of a row."""
-    names = duplicates.host_names(row["connector"] or {})
-    return {(key, name) for key, found in names.items() for name in found}
+    identity = host_identity.of_row(row)
+    return {*identity.identifiers, *([identity.name.lower()] if identity.name else [])}
 
 
 def _has_connections(locked: LockedVolume) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remove rows that have expired: attachments, messages, idempotency keys and events."""
+"""Remove rows that have expired: attachments, messages, idempotency keys, events, initiators."""
 
 from collections.abc import Mapping
 import datetime
@@ -9,7 +9,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import idempotency_keys, messages, models
+from attachd.db import host_identities, idempotency_keys, messages, models
 from attachd.db.attachments import events
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import LockedVolume
@@ -24,10 +24,14 @@ BATCH_SIZE: Final = 1000
 
 
 def purge_old_rows() -> None:
-    """Remove old messages to users, idempotency keys of API requests, and events."""
+    """Remove old messages to users, idempotency keys of requests, events, and initiators that
+    nothing uses.
+    """
     if removed := messages.purge():
         LOG.info("Removed %d old messages to users", removed)
     idempotency_keys.purge()
+    if removed := host_identities.purge():
+        LOG.info("Removed %d initiators of hosts that have nothing attached", removed)
     before = models.now() - datetime.timedelta(seconds=CONF.events.retention)
     while removed := events.purge(before, BATCH_SIZE):
         LOG.info("Removed %d old events", removed)

@@ -75,13 +75,13 @@ def add_account(test, vhost, host=HOST):
         test.skipTest(f"The guide is not here: {GUIDE}")
     control = requirements.require_tool(test, "rabbitmqctl")
     name = f"attachd_test_{uuid.uuid4().hex[:12]}"
-    script = re.search(r"# (OWN=.*?)\n\n", GUIDE.read_text(), re.DOTALL)[1]
+    script = re.search(r"# (NAME=.*?)\n\n", GUIDE.read_text(), re.DOTALL)[1]
     script = re.sub(r"(?m)^ *(# )?", "", script)
+    script = script.replace('printf %s "$HOST"', f"printf %s {host}")
     script = script.replace("rabbitmqctl", control).replace("-p attachd-agents", '-p "$VHOST"')
     script = script.replace("SECRET", PASSWORD).replace("$HOST", "$ACCOUNT")
     test.addCleanup(subprocess.run, [control, "-q", "delete_user", name], check=False)
     environment = {
-        "NAME": host,
         "ACCOUNT": name,
         "VHOST": vhost,
         "PATH": "/usr/sbin:/usr/bin:/bin",

@@ -9,7 +9,7 @@ import unittest
 from attachd.tests.fixtures import requirements
 from attachd.tests.selection import full_only
 
-MAX_REQUEST_FILES = 53
+MAX_REQUEST_FILES = 54
 """How many files a reader may have to know to follow an attach from the API to the backend."""
 
 

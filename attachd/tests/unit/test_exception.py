@@ -15,6 +15,7 @@ from attachd.api import idempotency
 _REFERENCE = Path(__file__).parents[3] / "api-ref/source/v3/errors.inc"
 _KEY_ERRORS = (idempotency.KeyInUse, idempotency.KeyReused, idempotency.KeyResourceGone)
 _NOT_IN_API = {
+    exception.HostRefused,
     exception.BackendError,
     exception.BackendUnreachable,
     exception.ConfigurationError,
@@ -51,6 +52,7 @@ CODES = {
     "VersionNotFound": 404,
     "NotAcceptable": 406,
     "Conflict": 409,
+    "InitiatorTaken": 409,
     "InvalidTransition": 409,
     "ConnectorConflict": 409,
     "NotMultiattach": 409,
@@ -87,6 +89,7 @@ CODES = {
     "AttachmentInUse": 409,
     "HostDrained": 409,
     "HostFenced": 409,
+    "HostRefused": 409,
     "DefaultTypeMissing": 503,
     "DefaultTypeNotFound": 404,
     "InvalidVolumeType": 400,

@@ -6,6 +6,7 @@ import io
 import json
 
 from attachd import exception
+from attachd.db import host_fences, host_identities
 from attachd.db.agents import store as db
 from attachd.tests.fixtures import databases, db_rows, fake_agent, forked_command, lifetime
 
@@ -39,6 +40,22 @@ class AgentTest(forked_command.ForkedCommandCase):
         self.assertNotIn(key, str(db_rows.list_agents()))
         self.assertIn("node-1 is known already", self.refused("add", "node-1"))
         db.check_key("node-1", key)
+
+    def test_agent_add_with_initiators_assigns_them_until_it_is_removed(self):
+        names = ("--initiator", "IQN.2026-01.org.example:1", "--initiator", "50014380186b3f65")
+        self.done("add", "node-1", *names)
+        assigned = {"iscsi:iqn.2026-01.org.example:1", "fc:50014380186b3f65"}
+        self.assertEqual(assigned, host_identities.list_assigned("node-1"))
+        self.done("remove", "node-1")
+        self.assertEqual(set(), host_identities.list_assigned("node-1"))
+        self.assertEqual(2, self.run_("add", "node-1", "--initiator", "x").returncode)
+
+    def test_agent_add_with_initiator_of_fenced_host_adds_nothing(self):
+        self.done("add", "node-1", "--initiator", "iqn.2026-01.org.example:1")
+        host_fences.fence("node-1", "dead", None)
+        said = self.refused("add", "node-2", "--initiator", "iqn.2026-01.org.example:1")
+        self.assertIn("Host node-1 is fenced", said)
+        self.done("add", "node-2")
 
     def test_agent_list_shows_state_attachments_and_error(self):
         self.assertEqual("", self.done("list"))

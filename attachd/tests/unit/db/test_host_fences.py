@@ -10,6 +10,7 @@ from attachd import exception
 from attachd.db import host_fences, models
 from attachd.db.engine import session
 from attachd.db.host_fences import Notified
+from attachd.host_identity import HostIdentity
 from attachd.tests.fixtures import databases, db_rows
 
 
@@ -39,11 +40,12 @@ class HostFencesTest(unittest.TestCase):
 
     def test_fenced_host_is_refused_with_reason(self):
         host_fences.check("h")
-        host_fences.check(None)
         host_fences.fence("h", "no heartbeat", "u")
         with self.assertRaisesRegex(exception.HostFenced, "Host h .* because: no heartbeat"):
             host_fences.check("h")
-        host_fences.check("H")
+        for same in ("H", "h.example.org"):
+            self.assertRaises(exception.HostFenced, host_fences.check, same)
+        host_fences.check("h2")
         host_fences.lift("h")
         host_fences.check("h")
 
@@ -99,8 +101,9 @@ class HostFencesTest(unittest.TestCase):
     def test_drain_does_not_concern_existing_connections(self):
         host_fences.drain("h", "repair", "u")
         with session.reader() as connection:
-            host_fences.check_in(connection, "h", is_new=False)
-            self.assertRaises(exception.HostDrained, host_fences.check_in, connection, "h")
+            host_fences.check_in(connection, HostIdentity("h"), is_new=False)
+            drained = (host_fences.check_in, connection, HostIdentity("h"))
+            self.assertRaises(exception.HostDrained, *drained)
 
     def test_detaches_are_added_until_the_host_is_resumed(self):
         row, _is_new = host_fences.drain("h", "repair", "u")
@@ -128,7 +131,7 @@ class HostFencesTest(unittest.TestCase):
         add("reserved", agent="h")
         add("connect_failed", host="h", connector=connector)
         add("attached", host="other", connector=connector)
-        self.assertEqual(expected, [row["id"] for row in host_fences.list_attachments(["h"])])
+        self.assertEqual(expected, [row["id"] for row in host_fences.list_attachments("h")])
 
     def test_legacy_attachment_of_host_without_connection_is_fenced_with_it(self):
         volume = db_rows.add_volume()["id"]

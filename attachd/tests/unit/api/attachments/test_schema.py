@@ -35,7 +35,7 @@ class ConnectorTest(conf_fixture.DefaultConfCase):
             "connector. .*'host' is a required .*attachment.connector": {"ip": "1"},
             "attribute host. .*in attachment.connector.host": {"host": ""},
             "connector.host": {"host": None},
-            "host. .*without control characters": {"host": "a\nb"},
+            "host. .*no control characters": {"host": "a\nb"},
             "mountpoint. .*without control": {"host": "h", "mountpoint": "\x01"},
             "attribute host. ": {"host": "x" * 256},
             "connector.mountpoint": {"host": "h", "mountpoint": 7},

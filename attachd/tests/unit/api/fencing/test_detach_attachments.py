@@ -30,7 +30,7 @@ class DetachAttachmentsTest(api_context.ApiContextCase):
         )["id"]
 
     def rows(self):
-        return host_fences.list_attachments([HOST])
+        return host_fences.list_attachments(HOST)
 
     def detach(self, *errors):
         """Have each detach end with one of these errors, or None; return those that were tried."""

@@ -7,11 +7,12 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import models
+from attachd.db import host_identities, models
 from attachd.db.agents import store as db
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
 from attachd.db.engine import session
+from attachd.host_identity import HostIdentity
 from attachd.tests.fixtures import databases, db_rows, fake_agent
 from attachd.tests.wait import TIMEOUT
 
@@ -104,21 +105,42 @@ class AgentsTest(databases.DatabaseCase):
         db.record_report("compute-2", SAID)
         self.assertIsNone(db.get("compute-2")["error"])
 
-    def test_record_report_that_is_refused_again_takes_no_lock(self):
-        for host in (HOST, "compute-2"):
+    def test_record_report_reads_as_much_with_many_hosts(self):
+        counts = []
+        for number in range(12):
+            host = f"compute-{number}"
             db.create(host, KEY)
-        db.record_report(HOST, SAID)
-        with mock.patch.object(session, "lock_row") as lock:
-            db.record_report("compute-2", SAID)
-        self.assertIsNone(db.get("compute-2")["connector"])
-        lock.assert_not_called()
+            connector = {"host": host, "initiator": f"iqn.{number}"}
+            before = session.counters().statements
+            db.record_report(host, {**SAID, "connector": connector})
+            counts.append(session.counters().statements - before)
+        self.assertEqual({counts[0]}, set(counts))
+
+    def test_record_report_with_too_many_initiators_is_stored_without_connector(self):
+        db.create(HOST, KEY)
+        connector = {"host": HOST, "wwpns": [f"{number:016x}" for number in range(17)]}
+        db.record_report(HOST, {**SAID, "connector": connector})
+        self.assertIn("reports 17 initiators, and may report 16", db.get(HOST)["error"])
+        self.assertIsNone(db.get(HOST)["connector"])
+
+    def test_record_report_of_host_with_assigned_initiators_must_have_those(self):
+        db.create(HOST, KEY)
+        own = HostIdentity(HOST, frozenset({"iscsi:iqn.own"}))
+        host_identities.claim(own, host_identities.Source.ADMIN)
+        for initiator, stored in (("iqn.of-another", None), ("iqn.own", "iqn.own")):
+            connector = {"host": HOST, "initiator": initiator}
+            db.record_report(HOST, {**SAID, "connector": connector})
+            row = db.get(HOST)
+            self.assertEqual(stored, (row["connector"] or {}).get("initiator"))
+        self.assertIsNone(row["error"])
 
     def test_record_report_with_initiator_of_attachment_at_other_host_is_refused(self):
         db.create("compute-2", KEY)
         connector = {"host": HOST, "initiator": "iqn.a"}
         attachment = db_rows.add_attachment(
-            db_rows.add_volume()["id"], "attached", agent=HOST, connector=connector
+            db_rows.add_volume()["id"], "attached", agent=HOST, host=HOST, connector=connector
         )
+        host_identities.admit(attachment | {"by_service": None})
         report = {**SAID, "connector": {"host": "compute-2", "initiator": "iqn.a"}}
         db.record_report("compute-2", report)
         self.assertIn(HOST, db.get("compute-2")["error"])

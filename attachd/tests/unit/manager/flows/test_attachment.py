@@ -23,7 +23,7 @@ class AttachFlowTest(unittest.TestCase):
         self.driver = RecordingDriver()
         self.save = mock.Mock(return_value=None)
         self.must_stay = mock.Mock(return_value=False)
-        self.check_fence = mock.Mock(return_value=None)
+        self.check_host = mock.Mock(return_value=None)
 
     def _run(self, **values):
         request = attachment.GrantRequest(
@@ -33,7 +33,7 @@ class AttachFlowTest(unittest.TestCase):
             lambda: OTHERS,
             self.save,
             self.must_stay,
-            self.check_fence,
+            self.check_host,
             **values,
         )
         return flow_runner.run_cached(attachment.build_attach, {"request": request})
@@ -51,9 +51,9 @@ class AttachFlowTest(unittest.TestCase):
         self.must_stay.assert_not_called()
 
     def test_attach_flow_of_fenced_host_calls_no_driver(self):
-        self.check_fence.side_effect = exception.HostFenced(host="h", since="now", reason="dead")
+        self.check_host.side_effect = exception.HostFenced(host="h", since="now", reason="dead")
         failed = self._fail()
-        self.assertIs(self.check_fence.side_effect, failed.cause)
+        self.assertIs(self.check_host.side_effect, failed.cause)
         self.assertTrue(failed.clean)
         self.assertEqual([], self.driver.methods)
         self.assertTrue(self._fail(repeated=True).clean)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host of each initiator and machine id, as connectors and agents name them.
+
+The table has one row for each identifier, so the first host that names it is its owner.  A row is
+a claim by its source.  It counts as long as its owner has an attachment or an agent with it, or
+until an administrator removes the agent that it was assigned to.  Another host may take over what
+nothing uses, and what only a source has claimed that is less trusted.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import datetime
+import enum
+import functools
+from typing import Any, Final
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception, host_identity
+from attachd.db import host_fences, models
+from attachd.db.engine import session
+from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.retry import retried
+from attachd.host_identity import HostIdentity
+from attachd.states import CONNECTOR_FIXED
+
+Row = dict[str, Any]
+_IDENTITIES = models.host_identities
+_FENCES = models.host_fences
+_AGENTS = models.agents
+_ATTACHMENTS = models.attachments
+
+UNUSED_AFTER: Final = datetime.timedelta(days=1)
+"""When a claim is removed that no attachment uses."""
+
+_SIZES: Final = (4, 16, host_identity.MAX_IDENTIFIERS)
+"""The numbers of identifiers that the statement of :func:`admit` is compiled for."""
+
+
+class Source(enum.StrEnum):
+    """Who has named the host of an identifier; stored in ``host_identities.source``."""
+
+    CONNECTOR = "connector"
+    """A user, in a connector."""
+    SERVICE = "service"
+    """A service with a service token, in a connector."""
+    AGENT = "agent"
+    """The agent of the host, in a report."""
+    ADMIN = "admin"
+    """An administrator."""
+
+
+_TRUST: Final = {Source.CONNECTOR: 0, Source.SERVICE: 1, Source.AGENT: 1, Source.ADMIN: 2}
+"""Whose claims end those of others: a user cannot keep an initiator from its host."""
+
+
+@functools.cache
+def _lookup(size: int) -> CompiledStatement:
+    """Return the statement that reads owners, and the closed hosts whose names may be the same."""
+    names = [sa.bindparam(f"match_{number}", type_=sa.String) for number in range(size)]
+    owners = sa.select(_IDENTITIES.c.identifier, _IDENTITIES.c.host, _IDENTITIES.c.source).where(
+        _IDENTITIES.c.identifier.in_(names)
+    )
+    closed = sa.select(sa.literal_column("''"), _FENCES.c.host, sa.literal_column("''")).where(
+        _FENCES.c.host_key == sa.bindparam("match_key"), host_fences.IS_CLOSED
+    )
+    return CompiledStatement(sa.select(sa.union_all(owners, closed).subquery()))
+
+
+@retried
+def admit(row: Row) -> None:
+    """Check that the host of an attachment may get access, and keep its identifiers for it.
+
+    One statement, except where a host is closed, or names an identifier for the first time.
+
+    :param row: of the attachment, which is connecting
+    :raises HostFenced: the host is fenced or drained, under this or another name
+    :raises InitiatorTaken: it names an initiator of another host
+    """
+    identity = host_identity.of_row(row)
+    source = Source.SERVICE if row["by_service"] else Source.CONNECTOR
+    source = Source.AGENT if row["agent"] else source
+    with session.reader() as connection:
+        owners, closed = _read(connection, identity)
+        if closed or _foreign(owners, identity):
+            host_fences.check_in(connection, identity)
+    if _has_changes(owners, identity, source):
+        claim(identity, source)
+
+
+def _read(connection: sa.Connection, identity: HostIdentity) -> tuple[list[dict[str, Any]], bool]:
+    """Return the rows of a host's identifiers, and whether a closed host has a similar name."""
+    names = sorted(identity.identifiers)[: host_identity.MAX_IDENTIFIERS] or [""]
+    size = next(size for size in _SIZES if size >= len(names))
+    padded = [*names, *[names[0]] * (size - len(names))]
+    values = {f"match_{number}": name for number, name in enumerate(padded)}
+    rows = _lookup(size).fetch_all(connection, {**values, "match_key": identity.key})
+    owners = [row for row in rows if row["identifier"]]
+    return owners, len(owners) < len(rows)
+
+
+def _foreign(owners: Sequence[Row], identity: HostIdentity) -> list[Row]:
+    """Return the rows whose owner has another name than a host."""
+    return [row for row in owners if not host_identity.is_same_name(row["host"], identity.name)]
+
+
+def _has_changes(owners: Sequence[Row], identity: HostIdentity, source: Source) -> bool:
+    """Return whether a claim is to be stored; a machine id stays that of the first host."""
+    known = {row["identifier"]: row for row in owners}
+    return any(
+        item not in known
+        or (item in identity.initiators and _is_to_change(known[item], identity, source))
+        for item in identity.identifiers
+    )
+
+
+def _is_to_change(row: Row, identity: HostIdentity, source: Source) -> bool:
+    """Return whether a claim replaces a row; of a host's own the most trusted source stays."""
+    sources = [*Source]
+    is_own = host_identity.is_same_name(row["host"], identity.name)
+    return not is_own or sources.index(source) > sources.index(Source(row["source"]))
+
+
+@retried
+def claim(identity: HostIdentity, source: Source) -> None:
+    """Store that the identifiers of a host are its own.
+
+    :raises InitiatorTaken: another host has one of them
+    """
+    while True:
+        # Another process may store or change one at this moment: read again.
+        with contextlib.suppress(db_exception.DBDuplicateEntry):
+            with session.writer() as connection:
+                taken = _claim_in(connection, identity, source)
+            if source is not Source.ADMIN:
+                _confirm(taken, identity, source)
+            return
+
+
+def _claim_in(connection: sa.Connection, identity: HostIdentity, source: Source) -> list[Row]:
+    """Store a claim; return the rows of former owners of other names that were not weaker.
+
+    :raises InitiatorTaken: another host has one of the identifiers
+    :raises DBDuplicateEntry: a row has changed since it was read
+    """
+    known = {row["identifier"]: row for row in _read(connection, identity)[0]}
+    taken = []
+    for item in sorted(identity.identifiers):
+        row = known.get(item)
+        if row is None:
+            values = {"identifier": item, **_owner(identity, source)}
+            connection.execute(sa.insert(_IDENTITIES).values(values))
+        elif item in identity.initiators and _is_to_change(row, identity, source):
+            if _foreign([row], identity):
+                _check_may_take(connection, row, identity, source)
+                taken.append(row)
+            _swap(connection, row, _owner(identity, source))
+    return taken
+
+
+def _owner(identity: HostIdentity, source: str) -> dict[str, Any]:
+    return {"host": identity.name, "host_key": identity.key, "source": str(source)}
+
+
+def _swap(connection: sa.Connection, row: Row, values: Row) -> None:
+    """Change a row that is as it was read; raises DBDuplicateEntry: it is not."""
+    same = (_IDENTITIES.c[name] == row[name] for name in ("identifier", "host", "source"))
+    changed = sa.update(_IDENTITIES).where(*same).values(**values, updated_at=models.now())
+    if connection.execute(changed).rowcount != 1:
+        raise db_exception.DBDuplicateEntry
+
+
+def _confirm(taken: Sequence[Row], identity: HostIdentity, source: Source) -> None:
+    """Return identifiers to former owners that have come to use them, or were fenced, meanwhile.
+
+    An owner stores its attachment before it reads who has its initiators: so one of both sees the
+    other.
+
+    :raises InitiatorTaken: there is such an owner
+    """
+    for row in taken:
+        former = HostIdentity(row["host"], frozenset({row["identifier"]}))
+        with session.writer() as connection:
+            try:
+                _check_may_take(connection, row, identity, source)
+            except exception.InitiatorTaken:
+                own = {**row, **_owner(identity, source)}
+                _swap(connection, own, _owner(former, row["source"]))
+                refused = True
+            else:
+                refused = False
+        if refused:
+            raise _taken(row, identity)
+
+
+def _check_may_take(
+    connection: sa.Connection, row: Row, identity: HostIdentity, source: Source
+) -> None:
+    """Check that nothing keeps an identifier for its owner.
+
+    :raises InitiatorTaken: something does
+    :raises HostFenced: an administrator assigns that of a fenced host
+    """
+    owner = HostIdentity(row["host"], frozenset({row["identifier"]}))
+    if source is Source.ADMIN:
+        host_fences.check_in(connection, owner, is_new=False)
+        return
+    if host_fences.find_closed_in(connection, owner):
+        raise _taken(row, identity)
+    if _TRUST[Source(row["source"])] < _TRUST[source]:
+        return
+    if row["source"] == Source.ADMIN or _is_in_use(connection, owner):
+        raise _taken(row, identity)
+
+
+def _taken(row: Row, identity: HostIdentity) -> exception.InitiatorTaken:
+    initiator = host_identity.value(row["identifier"])
+    return exception.InitiatorTaken(host=identity.name, initiator=initiator, owner=row["host"])
+
+
+def _is_in_use(connection: sa.Connection, owner: HostIdentity) -> bool:
+    """Return whether a host has an attachment or an agent with an identifier."""
+    agent = sa.select(_AGENTS.c.connector, _AGENTS.c.initiators).where(
+        _AGENTS.c.host == owner.name
+    )
+    for connector, initiators in connection.execute(agent):
+        reported = host_identity.of_connector(connector or {}).identifiers
+        if owner.identifiers & {*reported, *(initiators or ())}:
+            return True
+    columns = (_ATTACHMENTS.c.host, _ATTACHMENTS.c.connector)
+    attached = sa.select(*columns).where(
+        _ATTACHMENTS.c.host_key == owner.key, _ATTACHMENTS.c.state.in_(sorted(CONNECTOR_FIXED))
+    )
+    return any(
+        host_identity.is_same_name(host, owner.name)
+        and owner.identifiers & host_identity.of_connector(connector or {}).identifiers
+        for host, connector in connection.execute(attached)
+    )
+
+
+@retried
+def list_assigned(host: str) -> frozenset[str]:
+    """Return the identifiers that an administrator has assigned to a host."""
+    statement = sa.select(_IDENTITIES.c.identifier).where(
+        _IDENTITIES.c.host == host, _IDENTITIES.c.source == Source.ADMIN.value
+    )
+    with session.reader() as connection:
+        return frozenset(connection.scalars(statement))
+
+
+def release_in(connection: sa.Connection, host: str) -> None:
+    """End what was assigned to a host; it keeps what it uses."""
+    assigned = sa.update(_IDENTITIES).where(
+        _IDENTITIES.c.host == host, _IDENTITIES.c.source == Source.ADMIN.value
+    )
+    connection.execute(assigned.values(source=Source.AGENT.value, updated_at=models.now()))
+
+
+@retried
+def purge() -> int:
+    """Remove the claims of connectors that nothing has used for UNUSED_AFTER; return how many.
+
+    Those of closed hosts stay.
+    """
+    has_attachment = sa.exists().where(_ATTACHMENTS.c.host_key == _IDENTITIES.c.host_key)
+    is_closed = sa.exists().where(
+        _FENCES.c.host_key == _IDENTITIES.c.host_key, host_fences.IS_CLOSED
+    )
+    claimed_at = sa.func.coalesce(_IDENTITIES.c.updated_at, _IDENTITIES.c.created_at)
+    unused = sa.delete(_IDENTITIES).where(
+        _IDENTITIES.c.source.in_([Source.CONNECTOR.value, Source.SERVICE.value]),
+        claimed_at < models.now() - UNUSED_AFTER,
+        ~has_attachment,
+        ~is_closed,
+    )
+    return session.write(unused)
