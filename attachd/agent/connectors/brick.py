@@ -17,7 +17,7 @@ from oslo_utils import importutils, strutils
 
 from attachd import commands, exception
 from attachd.agent import block_device
-from attachd.agent.connectors import interfaces, local, remote_file
+from attachd.agent.connectors import ceph_header, interfaces, local, remote_file
 from attachd.agent.connectors.base import (
     IDENTITY,
     ConnectionInfo,
@@ -124,6 +124,9 @@ class BrickConnector(HostConnector):
         paths = [] if is_file else self.find_device_paths(info)
         if any(self._are_writers_stopped(info, path) for path in paths):
             self.disconnect(info, options, None, force=True)
+        if _is_rbd(info) and not ceph_header.missing_requirements():
+            # If the kernel refuses an image, the command rbd opens it to say why.
+            ceph_header.check(info)
         with self._shared_target_guard(info), _host_errors(info, "Connect failed"):
             answer = connector.connect_volume(
                 remote_file.with_mount_options(info) if is_file else dict(info)
@@ -299,7 +302,7 @@ def _is_scsi(info: ConnectionInfo) -> bool:
 
 
 def _is_rbd(info: ConnectionInfo) -> bool:
-    return str(info.get("driver_volume_type")).lower() == "rbd"
+    return str(info.get("driver_volume_type")).lower() == ceph_header.PROTOCOL
 
 
 def _has_identity(device: Device) -> bool:

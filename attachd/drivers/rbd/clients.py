@@ -15,8 +15,8 @@ import contextlib
 import time
 from typing import Any, Final, NamedTuple
 
+from attachd.ceph import bindings
 from attachd.drivers import abilities, base
-from attachd.drivers.rbd import bindings
 from attachd.drivers.rbd.cluster import Cluster
 from attachd.drivers.rbd.images import Pools
 from attachd.drivers.rbd.users import Naming

@@ -14,8 +14,8 @@ from oslo_config import cfg
 from oslo_log import log
 
 from attachd import exception
+from attachd.ceph import bindings
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings
 
 LOG = log.getLogger(__name__)
 

@@ -22,8 +22,9 @@ import struct
 from typing import Any, Final
 
 from attachd import exception
+from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, header, objects
+from attachd.drivers.rbd import objects
 
 VIEW_SUFFIX: Final = ".source"
 _NUMBER: Final = struct.Struct("<Q")
@@ -55,7 +56,7 @@ class Source:
     """
 
     name: str
-    stored: header.Stored
+    stored: image_header.Stored
     size_bytes: int
 
 
@@ -87,12 +88,12 @@ def branch(pool: Any, copy: str, source: Source, record: Record) -> None:
     for name in (copy, view):  # A process was killed while it made them.
         objects.remove_names(pool, name)
     _make_view(pool, view, copy, source, record)
-    stored = header.values(source.stored)
+    stored = image_header.values(source.stored)
     base.check_fencing()
     bindings.load().rbd.RBD().clone(
         *(pool, view, copy, pool, copy),
-        features=header.features(stored) | _LAYERING,
-        order=header.order(stored),
+        features=image_header.features(stored) | _LAYERING,
+        order=image_header.order(stored),
     )
     check_id(pool, copy)
     _write_record(pool, copy, dataclasses.replace(record, cloned=True))
@@ -103,8 +104,8 @@ def check_snapshot(pool: Any, volume_id: str, record: Record) -> None:
 
     :param volume_id: of the source
     """
-    keys = header.read(pool, record.source_id)
-    if record.snapshot not in header.snapshots(keys):
+    keys = image_header.read(pool, record.source_id)
+    if record.snapshot not in image_header.snapshots(keys):
         raise exception.BackendError(
             f"Volume {volume_id}: a host has removed the snapshot {record.snapshot} from the "
             f"header of image {record.source} while it was copied. Detach the volume, and copy "
@@ -117,7 +118,7 @@ def forget(pool: Any, copy: str) -> None:
     record, lib = read_record(pool, copy), bindings.load()
     if record is None:
         return
-    source = objects.header_name(record.source_id)
+    source = object_names.header_name(record.source_id)
     base.check_fencing()
     # Without the header there is no such snapshot; whatever a host has put there in its place
     # is left to it.
@@ -136,16 +137,16 @@ def forget(pool: Any, copy: str) -> None:
 def remove(pool: Any, copy: str) -> None:
     """Remove an incomplete copy, to whose header no host had access, and what it needed."""
     if image_id := objects.read_id(pool, copy):
-        keys = header.read(pool, image_id)
-        objects.remove_data(pool, image_id, header.count_objects(keys))
+        keys = image_header.read(pool, image_id)
+        objects.remove_data(pool, image_id, image_header.count_objects(keys))
     objects.remove_names(pool, copy)
     forget(pool, copy)
 
 
 def add_snapshot(pool: Any, record: Record, name: str) -> None:
     """Name the snapshot in the header of the source, and have its clients read it."""
-    source = objects.header_name(record.source_id)
-    if record.snapshot in header.snapshots(header.read(pool, record.source_id)):
+    source = object_names.header_name(record.source_id)
+    if record.snapshot in image_header.snapshots(image_header.read(pool, record.source_id)):
         return
     try:
         _add_snapshot(pool, source, name, record.snapshot)
@@ -176,7 +177,7 @@ def check_id(pool: Any, name: str) -> None:
 
 def _make_view(pool: Any, view: str, snapshot: str, source: Source, record: Record) -> None:
     """Make an image that has the data of the source for its own."""
-    stored = header.values(source.stored)
+    stored = image_header.values(source.stored)
     striping = {
         name: _NUMBER.unpack(stored[name])[0]
         for name in ("stripe_unit", "stripe_count")
@@ -184,15 +185,15 @@ def _make_view(pool: Any, view: str, snapshot: str, source: Source, record: Reco
     }
     base.check_fencing()
     bindings.load().rbd.RBD().create(
-        *(pool, view, source.size_bytes, header.order(stored)),
+        *(pool, view, source.size_bytes, image_header.order(stored)),
         old_format=False,
         features=_LAYERING | (_STRIPING if striping else 0),
         **striping,
     )
     check_id(pool, view)
-    name = objects.header_name(objects.read_id(pool, view))
+    name = object_names.header_name(objects.read_id(pool, view))
     with bindings.load().rados.WriteOpCtx() as change:
-        prefix = objects.encode(objects.data_prefix(record.source_id))
+        prefix = object_names.encode(object_names.data_prefix(record.source_id))
         pool.set_omap(change, ("object_prefix",), (prefix,))
         base.check_fencing()
         pool.operate_write_op(change, name)
@@ -201,7 +202,7 @@ def _make_view(pool: Any, view: str, snapshot: str, source: Source, record: Reco
 
 def _add_snapshot(pool: Any, target: str, name: str, snapshot: int) -> None:
     base.check_fencing()
-    arguments = objects.encode(name) + _NUMBER.pack(snapshot)
+    arguments = object_names.encode(name) + _NUMBER.pack(snapshot)
     pool.execute(target, "rbd", "snapshot_add", arguments)
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attachd import exception
+from attachd.ceph import bindings, image_header
 from attachd.drivers import base, existing
 from attachd.drivers.abilities import ManageableObject
-from attachd.drivers.rbd import bindings, header, images, objects, users
+from attachd.drivers.rbd import images, objects, users
 from attachd.drivers.rbd.cluster import Cluster
 
 
@@ -115,10 +116,12 @@ class ExistingImages(existing.ExistingObjects):
         """Describe an image that is no volume; None: it does not exist."""
         if name not in ids:
             return None
-        keys = header.read(pool, ids[name]) if ids[name] else {}
+        keys = image_header.read(pool, ids[name]) if ids[name] else {}
         reference = {existing.KEY: self._name(found, name)}
         refusal = self._refusal(found, keys, ids, name)
-        return ManageableObject(reference, header.size(keys), refusal, pool=self._pool(found))
+        return ManageableObject(
+            reference, image_header.size(keys), refusal, pool=self._pool(found)
+        )
 
     def _refusal(
         self,
@@ -130,11 +133,11 @@ class ExistingImages(existing.ExistingObjects):
         """Return why an image cannot become a volume; "" if it can."""
         if not ids[name]:
             return "It has the first format of images: copy it with 'rbd migration'."
-        if not header.size(keys):
+        if not image_header.size(keys):
             return "It is empty."
         if watches := found.clients.list_foreign(ids[name]):
             return f"It is in use: the client {watches[0].address} has it open."
-        if snapshots := header.snapshots(keys):
+        if snapshots := image_header.snapshots(keys):
             return f"It has snapshots ({', '.join(map(str, snapshots))}): delete them."
         if unusable := _unusable(keys, ids, name):
             return unusable
@@ -155,10 +158,10 @@ def _unusable(keys: Mapping[str, bytes], ids: Mapping[str, str], name: str) -> s
     """Return why users of attachments could not use an image; "": they can."""
     if "parent" in keys:
         return "It shares data with another image: separate them with 'rbd flatten'."
-    if features := header.features(keys) & ~header.FEATURES:
+    if features := image_header.features(keys) & ~image_header.FEATURES:
         names = ", ".join(_feature_names(features))
         return f"It has features that hosts of volumes cannot use: {names}."
-    if key := header.find_unusable(ids[name], keys):
+    if key := image_header.find_unusable(ids[name], keys):
         return f"Its header has the key {key}, which hosts of volumes cannot use: copy it."
     if other := objects.find_similar(ids, name):
         return f"Its id begins like that of the image {other}: copy it."

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check that the header of a volume's image is the one that is stored; for the rbd driver."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+import contextlib
+import struct
+from typing import Any, Final
 
 from oslo_log import log
 
 from attachd import exception
+from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import header
 from attachd.drivers.rbd.images import GIB, Images, Pools
 from attachd.drivers.rbd.users import Naming, User
 
 LOG = log.getLogger(__name__)
+
+_NUMBER: Final = struct.Struct("<Q")
+_OBJECT_MAP: Final = 8
 
 
 class HeaderCheck:
@@ -28,7 +33,7 @@ class HeaderCheck:
         self._naming = naming
         self._list_users = list_users
 
-    def check(self, volume: base.VolumeRef, *other_sizes_gib: int) -> header.Stored:
+    def check(self, volume: base.VolumeRef, *other_sizes_gib: int) -> image_header.Stored:
         """Compare the header of an image with what is stored; write it anew if no host uses it.
 
         :param other_sizes_gib: which it may have as well, after an extension was interrupted
@@ -39,11 +44,13 @@ class HeaderCheck:
         stored = self._stored(images, volume)
         sizes = {size_gib * GIB for size_gib in (volume.size_gib, *other_sizes_gib)}
         with images.open_pool() as pool, images.errors(f"Image {name} could not be checked"):
-            changes = [*header.find_changes(stored, header.read(pool, stored["id"]), sizes)]
+            changes = [
+                *image_header.find_changes(stored, image_header.read(pool, stored["id"]), sizes)
+            ]
             if not changes:
                 return stored
             if self._list_users(volume.id):
-                raise header.changed(volume.id, name, changes)
+                raise changed(volume.id, name, changes)
             LOG.warning(
                 "Volume %s: the header of its image was changed by a host: %s; it is written anew",
                 volume.id,
@@ -63,7 +70,7 @@ class HeaderCheck:
             return
         stored = self.check(volume)
         with images.open_pool() as pool, images.errors(f"Volume {volume.id} was not checked"):
-            if header.snapshots(header.read(pool, stored["id"])):
+            if image_header.snapshots(image_header.read(pool, stored["id"])):
                 self._write(pool, images, stored, volume)
 
     def check_not_exported(self, volume: base.VolumeRef) -> None:
@@ -74,7 +81,7 @@ class HeaderCheck:
                 final=True,
             )
 
-    def _stored(self, images: Images, volume: base.VolumeRef) -> header.Stored:
+    def _stored(self, images: Images, volume: base.VolumeRef) -> image_header.Stored:
         """Return what is stored of the image of a volume; raises BackendError if it is another."""
         image, stored = images.find(volume.id), volume.provider.get("image")
         name = self._naming.image(volume.id)
@@ -88,11 +95,41 @@ class HeaderCheck:
                 "database. Restore the image, or unmanage the volume and manage its image.",
                 final=True,
             )
-        return header.Stored(id=stored["id"], header=dict(stored["header"]))
+        return image_header.Stored(id=stored["id"], header=dict(stored["header"]))
 
     def _write(
-        self, pool: Any, images: Images, stored: header.Stored, volume: base.VolumeRef
+        self, pool: Any, images: Images, stored: image_header.Stored, volume: base.VolumeRef
     ) -> None:
         """Write a header anew, with the snapshots of copies in progress."""
-        header.write_anew(pool, stored, volume.size_gib * GIB)
+        write_anew(pool, stored, volume.size_gib * GIB)
         images.add_snapshots(pool, stored["id"])
+
+
+def write_anew(pool: Any, stored: image_header.Stored, size_bytes: int) -> None:
+    """Replace all keys of a header by those that are stored, without snapshots and locks.
+
+    The object map is not believed any more: the next client looks for each object.
+    """
+    kept = image_header.values(stored)
+    flags = image_header.MAP_INVALID if image_header.features(kept) & _OBJECT_MAP else 0
+    numbers = {image_header.SIZE: size_bytes, "snap_seq": 0, "flags": flags}
+    kept |= {key: _NUMBER.pack(number) for key, number in numbers.items()}
+    with bindings.load().rados.WriteOpCtx() as change:
+        change.new(0)  # unless it exists
+        pool.clear_omap(change)
+        pool.set_omap(change, tuple(kept), tuple(kept.values()))
+        base.check_fencing()
+        pool.operate_write_op(change, object_names.header_name(stored["id"]))
+    with contextlib.suppress(bindings.load().rados.Error):  # There is no lock.
+        base.check_fencing()
+        pool.rm_xattr(object_names.header_name(stored["id"]), image_header.LOCK)
+
+
+def changed(volume_id: str, name: str, keys: Collection[str]) -> exception.BackendError:
+    """Return the error of an image that must not be opened."""
+    return exception.BackendError(
+        f"Volume {volume_id}: the header of image {name} was changed by a host: "
+        f"{', '.join(sorted(keys))[:200]}. Detach the volume from all hosts: then the header is "
+        "written anew before its next use.",
+        final=True,
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from oslo_config import cfg
 
 from attachd import exception
+from attachd.ceph import object_names
 from attachd.drivers import command
 from attachd.drivers.rbd import objects
 from attachd.drivers.rbd.cluster import Cluster
@@ -62,7 +63,7 @@ class ImageClients:
 
     def list_watches(self, image_id: str) -> Sequence[Watch]:
         """List the clients that have an image open; none if it does not exist."""
-        text = self._run("listwatchers", objects.header_name(image_id)) or ""
+        text = self._run("listwatchers", object_names.header_name(image_id)) or ""
         return [Watch(int(client), address) for address, client in _WATCH.findall(text)]
 
     def list_foreign(self, image_id: str) -> Sequence[Watch]:
@@ -78,7 +79,7 @@ class ImageClients:
         Source: librbd/ManagedLock.cc; other locks, which users make, have other tags.
         """
         unreadable = (errno.ENOENT, errno.EIO)
-        name = objects.header_name(image_id)
+        name = object_names.header_name(image_id)
         line = ("lock", "info", name, _LOCK, "--format", "json")
         text = self._run(*line, without=unreadable) or ""
         found = _OWNER.search(text) if _LOCK_TAG in text else None

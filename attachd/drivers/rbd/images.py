@@ -2,8 +2,8 @@
 """The images of pools that are volumes; for the rbd driver.
 
 librbd opens only images to whose headers no host has, or ever had, access: new ones, and copies in
-progress.  Everything else is done with the objects of an image (objects.py, header.py), or in a
-process of its own (resizing.py).
+progress.  Everything else is done with the objects of an image (objects.py, image_header.py), or
+in a process of its own (resizing.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,8 +12,9 @@ import struct
 from typing import Any, Final
 
 from attachd import exception
+from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, copies, header, objects, stray_data
+from attachd.drivers.rbd import copies, objects, stray_data
 from attachd.drivers.rbd.cluster import Cluster
 from attachd.drivers.rbd.copies import Source
 from attachd.drivers.rbd.image_clients import ImageClients, Watch
@@ -86,7 +87,7 @@ class Images:
             return None
         with self.open_pool() as pool, self.errors(f"Image {image.name} could not be read"):
             # The command that shows the owner takes many times as long.
-            if not header.count_lockers(pool, image.id):
+            if not image_header.count_lockers(pool, image.id):
                 return None
         return self.clients.lock_owner(image.id)
 
@@ -121,7 +122,7 @@ class Images:
             try:
                 _create(pool, name, volume.size_gib)
             except rbd.ImageExists:
-                if not header.size(header.read(pool, objects.read_id(pool, name))):
+                if not image_header.size(image_header.read(pool, objects.read_id(pool, name))):
                     # A process was killed while it created it.
                     objects.remove_names(pool, name)
                     _create(pool, name, volume.size_gib)
@@ -199,7 +200,7 @@ class Images:
         with self.open_pool() as pool, self.errors(doing):
             objects.rename(pool, name, target)
             stored = _describe(pool, volume.id, target)
-            size = header.size(header.read(pool, stored["image"]["id"]))
+            size = image_header.size(image_header.read(pool, stored["image"]["id"]))
         if size < volume.size_gib * GIB:
             self.extend(target, volume.size_gib)
         return stored
@@ -234,13 +235,13 @@ class Images:
 def _describe(pool: Any, volume_id: str, name: str) -> dict[str, Any]:
     """Return what is to be stored of an image to which no host has access."""
     image_id = objects.read_id(pool, name)
-    keys = header.read(pool, image_id)
-    if key := header.find_unusable(image_id, keys):
+    keys = image_header.read(pool, image_id)
+    if key := image_header.find_unusable(image_id, keys):
         raise exception.BackendError(
             f"Volume {volume_id}: image {name} has the key {key}, which hosts of volumes "
             "cannot use: check the options rbd_default_... of the cluster.",
         )
-    return {"image": header.describe(image_id, keys)}
+    return {"image": image_header.describe(image_id, keys)}
 
 
 def _complete(pool: Any, copy: str, size_gib: int) -> None:
@@ -312,13 +313,15 @@ def _count_objects(pool: Any, image_id: str, volume: base.VolumeRef) -> int | No
 
     Without stored data the volume was not completely created.
     """
-    keys, stored = header.read(pool, image_id), volume.provider.get("image")
+    keys, stored = image_header.read(pool, image_id), volume.provider.get("image")
     size = volume.size_gib * GIB
     if stored:
-        changed = any(header.find_changes(stored, keys, {size}))
+        changed = any(image_header.find_changes(stored, keys, {size}))
     else:
-        changed = bool(header.find_unusable(image_id, keys)) or header.size(keys) != size
-    return None if changed or "stripe_unit" in keys else header.count_objects(keys)
+        changed = (
+            bool(image_header.find_unusable(image_id, keys)) or image_header.size(keys) != size
+        )
+    return None if changed or "stripe_unit" in keys else image_header.count_objects(keys)
 
 
 @contextlib.contextmanager
@@ -339,7 +342,7 @@ def _read_sizes(pool: Any, image_ids: Iterable[str]) -> dict[str, tuple[int, int
     asked = []
     for image_id in image_ids:
         arguments = ("rbd", "get_size", _HEAD, _SIZE.size, _keep(found, image_id))
-        asked.append(pool.aio_execute(objects.header_name(image_id), *arguments))
+        asked.append(pool.aio_execute(object_names.header_name(image_id), *arguments))
     for request in asked:
         request.wait_for_complete_and_cb()
     return found

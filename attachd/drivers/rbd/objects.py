@@ -11,31 +11,14 @@ Source: Ceph's sources, include/rbd_types.h and cls/rbd/cls_rbd.cc.
 from collections.abc import Iterable, Iterator, Mapping
 import contextlib
 import errno
-import struct
 from typing import Any, Final
 
+from attachd.ceph import bindings, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings
 
 DIRECTORY: Final = "rbd_directory"
 _BATCH: Final = 64
 """Objects that are removed at the same time."""
-
-
-def header_name(image_id: str) -> str:
-    """Return the name of the object with the header of an image."""
-    return f"rbd_header.{image_id}"
-
-
-def data_prefix(image_id: str) -> str:
-    """Return what the names of an image's data objects begin with; a dot and a number follow."""
-    return f"rbd_data.{image_id}"
-
-
-def encode(text: str) -> bytes:
-    """Encode a text for an object class: its length in 4 bytes, and the text."""
-    value = text.encode()
-    return struct.pack("<I", len(value)) + value
 
 
 def list_ids(pool: Any) -> dict[str, str]:
@@ -88,8 +71,12 @@ def rename(pool: Any, source: str, target: str) -> None:
     if source not in ids or target in ids:
         return
     base.check_fencing()
-    pool.write_full(_id_name(target), encode(ids[source]))
-    arguments = encode(source) + encode(target) + encode(ids[source])
+    pool.write_full(_id_name(target), object_names.encode(ids[source]))
+    arguments = (
+        object_names.encode(source)
+        + object_names.encode(target)
+        + object_names.encode(ids[source])
+    )
     base.check_fencing()
     pool.execute(DIRECTORY, "rbd", "dir_rename_image", arguments)
     remove_id(pool, source)
@@ -101,10 +88,15 @@ def remove_names(pool: Any, name: str) -> None:
     image_id = read_id(pool, name) or list_ids(pool).get(name, "")
     if not image_id:
         return
-    _remove_all(pool, [f"rbd_object_map.{image_id}", header_name(image_id)])
+    _remove_all(pool, [f"rbd_object_map.{image_id}", object_names.header_name(image_id)])
     base.check_fencing()
     with contextlib.suppress(lib.rados.ObjectNotFound):
-        pool.execute(DIRECTORY, "rbd", "dir_remove_image", encode(name) + encode(image_id))
+        pool.execute(
+            DIRECTORY,
+            "rbd",
+            "dir_remove_image",
+            object_names.encode(name) + object_names.encode(image_id),
+        )
     remove_id(pool, name)
 
 
@@ -120,7 +112,7 @@ def remove_data(pool: Any, image_id: str, count: int | None) -> None:
 
     :param count: of its objects; None: not known, so that all objects of the pool are listed
     """
-    prefix = f"{data_prefix(image_id)}."
+    prefix = f"{object_names.data_prefix(image_id)}."
     numbered = (f"{prefix}{number:016x}" for number in range(count or 0))
     _remove_all(pool, list_objects(pool, prefix) if count is None else numbered)
 

@@ -12,8 +12,8 @@ import json
 import sys
 from typing import Any, TypedDict
 
+from attachd.ceph import bindings
 from attachd.drivers import sandbox
-from attachd.drivers.rbd import bindings
 
 
 class Request(TypedDict):

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 import re
 from typing import Any, Final
 
+from attachd.ceph import bindings, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, objects
+from attachd.drivers.rbd import objects
 
 # Those of images with a pool of their own for data have one more number.
 _DATA: Final = re.compile(r"rbd_data\.([0-9a-zA-Z]+)\.([0-9a-f]{16})")
@@ -25,7 +26,7 @@ def find(pool: Any, name: str, counts: Mapping[str, int]) -> Iterator[base.Orpha
     # After the objects: an image that is new by now has none among them.
     known = {*objects.list_ids(pool).values(), *_list_trash(pool)}
     for image_id, number in sorted(last.items()):
-        prefix = f"{objects.data_prefix(image_id)}."
+        prefix = f"{object_names.data_prefix(image_id)}."
         if image_id not in known:
             yield base.Orphan(
                 f"data of no image, objects {prefix}* in pool {name}",

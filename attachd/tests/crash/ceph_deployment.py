@@ -12,7 +12,7 @@ import unittest
 
 from oslo_utils import units
 
-from attachd.drivers.rbd.bindings import load
+from attachd.ceph.bindings import load
 from attachd.tests.crash import attachment_calls, volume_calls
 from attachd.tests.crash.calls import Call
 from attachd.tests.crash.deployment import CrashDeployment

@@ -8,8 +8,8 @@ import uuid
 
 import testtools
 
+from attachd.ceph import bindings
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.contract.backends import Ceph
 from attachd.tests.fixtures import ceph

@@ -7,9 +7,10 @@ from pathlib import Path
 import fixtures
 
 from attachd import exception
+from attachd.agent.connectors import ceph_header
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import make_connector
-from attachd.drivers.rbd import bindings
+from attachd.ceph import bindings
 from attachd.tests.fixtures import requirements
 from attachd.tests.fixtures.user_space_devices import list_orphans
 from attachd.tests.functional.rbd_case import RbdCase
@@ -86,8 +87,27 @@ class ImportHeaderTest(RbdCase):
         with self.cluster.pool(pool) as ioctx:
             return f"rbd_header.{ioctx.read(f'rbd_id.{name}')[4:].decode()}"
 
-    def test_connector_does_not_show_a_file_of_the_host(self):
+    def test_image_with_import_header_is_not_opened(self):
         self.write_header({"type": "file", "file_path": f"{self.file}"})
-        with self.assertRaisesRegex(exception.HostError, "could not be reached"):
+        with self.assertRaisesRegex(exception.HostError, "changed by a host: features, migration"):
             self.connector.connect(self.info, OPTIONS)
         self.assertEqual([], list_orphans(self.folder))
+
+    def test_header_that_changes_after_the_check_shows_no_file_of_the_host(self):
+        self.write_header({"type": "file", "file_path": f"{self.file}"})
+        self.useFixture(fixtures.MonkeyPatch(f"{ceph_header.__name__}.check", lambda _: None))
+        # QEMU's librbd looks for the file in the sandbox.
+        with self.assertRaisesRegex(exception.HostError, "No such file"):
+            self.connector.connect(self.info, OPTIONS)
+        self.assertEqual([], list_orphans(self.folder))
+
+    def test_connection_without_stored_header_is_refused(self):
+        del self.info["image"]
+        with self.assertRaisesRegex(exception.HostError, "does not say what the header"):
+            self.connector.connect(self.info, OPTIONS)
+
+    def test_wrong_key_is_an_error_that_names_the_image(self):
+        self.info["keyring"] = "[client.x]\n\tkey = AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==\n"
+        self.useFixture(fixtures.MonkeyPatch(f"{ceph_header.__name__}._TIMEOUT", 2))
+        with self.assertRaisesRegex(exception.HostError, f"{self.tested.id} could not be read"):
+            self.connector.connect(self.info, OPTIONS)

@@ -11,8 +11,8 @@ from oslo_utils import timeutils
 
 from attachd import exception
 from attachd.agent.host import make_connector
+from attachd.ceph import bindings
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings
 from attachd.tests.fixtures import ceph, initiators, requirements
 from attachd.tests.fixtures.user_space_devices import (
     OPTIONS,

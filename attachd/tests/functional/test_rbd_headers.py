@@ -9,8 +9,9 @@ import struct
 import fixtures
 
 from attachd import exception
+from attachd.ceph import bindings, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, objects
+from attachd.drivers.rbd import objects
 from attachd.tests.fixtures import ceph, initiators
 from attachd.tests.functional import multiattach_case
 from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
@@ -32,7 +33,7 @@ def change_header(pool, image_id, keys):
     """Write keys of a header."""
     with bindings.load().rados.WriteOpCtx() as change:
         pool.set_omap(change, tuple(keys), tuple(keys.values()))
-        pool.operate_write_op(change, objects.header_name(image_id))
+        pool.operate_write_op(change, object_names.header_name(image_id))
 
 
 class HostileHost:
@@ -66,7 +67,7 @@ class HostileHost:
         with self.cluster.pool() as pool:
             spec = json.dumps({"type": "raw", "stream": stream})
             lib.rbd.RBD().migration_prepare_import(spec, pool, name)
-            header = objects.header_name(objects.read_id(pool, name))
+            header = object_names.header_name(objects.read_id(pool, name))
             with lib.rados.ReadOpCtx() as reading:
                 found, _ = pool.get_omap_vals(reading, "", "", 100)
                 pool.operate_read_op(reading, header)
@@ -148,7 +149,7 @@ class ChangedHeaderTest(HeaderCase):
 
     def setUp(self):
         super().setUp()
-        prefix = objects.encode(objects.data_prefix(self.id_of(self.target)))
+        prefix = object_names.encode(object_names.data_prefix(self.id_of(self.target)))
         self.changes = {
             "object_prefix": {"object_prefix": prefix},
             "order": {"order": b"\x0c"},
@@ -192,7 +193,7 @@ class ChangedHeaderTest(HeaderCase):
 
     def data_of(self, volume):
         with self.cluster.pool() as pool:
-            names = [*objects.list_objects(pool, objects.data_prefix(self.id_of(volume)))]
+            names = [*objects.list_objects(pool, object_names.data_prefix(self.id_of(volume)))]
             return {name: pool.read(name, 4096) for name in names}
 
     def test_header_that_cannot_be_read_hinders_neither_detach_nor_use_nor_deletion(self):
@@ -213,13 +214,13 @@ class ChangedHeaderTest(HeaderCase):
 
         def with_wrong_lock(pool, header):
             pool.set_xattr(header, "lock.rbd_lock", b"\xff" * 64)
-            pool.remove_object(objects.header_name(self.id_of(self.victim)))
+            pool.remove_object(object_names.header_name(self.id_of(self.victim)))
 
         for damage in (without, emptied, flooded, with_wrong_lock):
             volume = self.volume()
             self.write_block(volume, BLOCK)
             export, info = self.granted(volume)
-            header = objects.header_name(self.id_of(volume))
+            header = object_names.header_name(self.id_of(volume))
             pool = self.connect(info)
             if damage is with_wrong_lock:
                 self.assertRaises(bindings.load().rados.Error, damage, pool, header)
@@ -242,8 +243,8 @@ class ChangedHeaderTest(HeaderCase):
             volume = self.volume()
             export, info = self.granted(volume, "ro")
             pool = self.connect(info)
-            arguments = objects.encode("kept") + number(2**40)
-            header = objects.header_name(self.id_of(volume))
+            arguments = object_names.encode("kept") + number(2**40)
+            header = object_names.header_name(self.id_of(volume))
             pool.execute(header, "rbd", "snapshot_add", arguments)
             self.driver.revoke(volume, export, [])
             finish(volume)
@@ -264,7 +265,7 @@ class ChangedHeaderTest(HeaderCase):
     def test_audit_finds_data_beyond_the_end_of_an_image_and_of_no_image(self):
         volume = self.volume()
         export, info = self.granted(volume)
-        prefix = f"{objects.data_prefix(self.id_of(volume))}."
+        prefix = f"{object_names.data_prefix(self.id_of(volume))}."
         self.connect(info).write_full(f"{prefix}{2**40:016x}", b"beyond")
         (orphan,) = self.orphans(prefix)
         self.assertIn("beyond the end", orphan.name)
@@ -287,9 +288,9 @@ class ChangedHeaderTest(HeaderCase):
         opened.write(0, BLOCK)
         export, own = self.granted(volume)
         with self.cluster.pool() as pool:
-            lock = pool.get_xattr(objects.header_name(self.id_of(other)), "lock.rbd_lock")
+            lock = pool.get_xattr(object_names.header_name(self.id_of(other)), "lock.rbd_lock")
         lock = lock.replace(*(self.client_id(other), number(2**40)))
-        header = objects.header_name(self.id_of(volume))
+        header = object_names.header_name(self.id_of(volume))
         self.connect(own).set_xattr(header, "lock.rbd_lock", lock)
         before = self.cluster.blocklist()
         self.driver.revoke(volume, export, [])
@@ -394,4 +395,4 @@ class ServedTest(HostileHost, multiattach_case.MultiattachCase):
         self.detach(attachment)
         for made in (volume, copy):
             self.delete(made)
-        self.assertEqual([], self.cluster.objects(objects.data_prefix(image_id)))
+        self.assertEqual([], self.cluster.objects(object_names.data_prefix(image_id)))

@@ -5,8 +5,8 @@ import dataclasses
 import uuid
 
 from attachd import exception
+from attachd.ceph import bindings
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings
 from attachd.tests.fixtures import ceph, initiators
 from attachd.tests.functional import multiattach_case
 from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id

@@ -137,14 +137,33 @@ def _rbd(info: ConnectionInfo) -> VolumePath:
     return VolumePath(blockdev, secret, _ceph_conf(info))
 
 
+def ceph_settings(info: ConnectionInfo) -> dict[str, str]:
+    """Return the options of a client of Ceph for a connection, with its key.
+
+    :raises ValueError: the connection has a mode that Ceph does not know
+    """
+    settings = dict(_ms_modes(info))
+    if info.get("hosts"):
+        hosts = (f"[{host}]" if ":" in host else host for host in info["hosts"])
+        addresses = zip(hosts, info["ports"], strict=True)
+        settings["mon_host"] = ",".join(f"{host}:{port}" for host, port in addresses)
+    if key := _KEY.search(info.get("keyring") or ""):
+        settings["key"] = key.group(1)
+    return settings
+
+
 def _ceph_conf(info: ConnectionInfo) -> str | None:
     """Return the configuration of a client that is to use one mode of Ceph's second protocol."""
+    modes = _ms_modes(info)
+    lines = ["[global]", *(f"{option} = {mode}" for option, mode in modes.items()), ""]
+    return "\n".join(lines) if modes else None
+
+
+def _ms_modes(info: ConnectionInfo) -> dict[str, str]:
     mode = info.get("ms_mode")
-    if not mode:
-        return None
-    if mode not in _MS_MODES:
+    if mode and mode not in _MS_MODES:
         raise ValueError("ms_mode")
-    return f"[global]\nms_client_mode = {mode}\nms_mon_client_mode = {mode}\n"
+    return {"ms_client_mode": mode, "ms_mon_client_mode": mode} if mode else {}
 
 
 def _access(info: ConnectionInfo) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Final
 import uuid
 
 from attachd import commands, exception
-from attachd.agent.connectors import interfaces, local
+from attachd.agent.connectors import ceph_header, interfaces, local
 from attachd.agent.connectors.base import (
     ConnectionInfo,
     ConnectorProperties,
@@ -77,7 +77,9 @@ class QemuConnector(HostConnector):
         missing = missing_tools()
         if not missing and not _has_driver(blockdev.PROTOCOLS[protocol]):
             missing.append(f"QEMU's driver for {protocol} (package qemu-block-extra)")
-        return missing
+        return missing + (
+            ceph_header.missing_requirements() if protocol == ceph_header.PROTOCOL else []
+        )
 
     def get_connector_properties(self, host: str, options: Options) -> ConnectorProperties:
         """Return the iSCSI name to log in with, and an address."""
@@ -107,6 +109,8 @@ class QemuConnector(HostConnector):
             volume_device.check_unused(directory)
             volume_device.delete(directory, lock)
             try:
+                if paths[0].blockdev["driver"] == ceph_header.PROTOCOL:
+                    ceph_header.check(info)
                 return volume_device.create(directory, paths, lock)
             except exception.HostError:
                 volume_device.discard(directory, lock)

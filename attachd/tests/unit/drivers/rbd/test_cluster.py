@@ -7,8 +7,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.ceph import bindings
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, cluster
+from attachd.drivers.rbd import cluster
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.unit.drivers import configured
 from attachd.tests.unit.drivers.rbd import fake_modules

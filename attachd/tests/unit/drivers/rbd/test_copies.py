@@ -6,7 +6,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers.rbd import bindings, copies, header, objects
+from attachd.ceph import bindings, image_header, object_names
+from attachd.drivers.rbd import copies
 from attachd.tests.unit.drivers.rbd import fake_modules
 
 GIB = 2**30
@@ -27,25 +28,25 @@ class CopiesTest(unittest.TestCase):
         self.pool.create_self_managed_snap = mock.Mock(return_value=4)
         self.pool.remove_self_managed_snap = mock.Mock()
         self.pool.notify = mock.Mock()
-        stored = header.describe("10ab", header.read(self.pool, "10ab"))
+        stored = image_header.describe("10ab", image_header.read(self.pool, "10ab"))
         self.source = copies.Source("attachd-source", stored, GIB)
         self.rbd.create.side_effect = self.create
         self.rbd.clone.side_effect = self.create_clone
 
     def create(self, _pool, name, *_arguments, **_options):
-        self.pool.objects[f"rbd_id.{name}"] = objects.encode("10ac")
+        self.pool.objects[f"rbd_id.{name}"] = object_names.encode("10ac")
         self.pool.add_header("10ac")
 
     def create_clone(self, _pool, view, *_arguments, **_options):
-        self.pool.objects[f"rbd_id.{COPY}"] = objects.encode("10ad")
+        self.pool.objects[f"rbd_id.{COPY}"] = object_names.encode("10ad")
 
     def test_copy_is_a_clone_of_a_view_that_has_the_data_of_the_source(self):
         record = copies.begin(self.pool, COPY, self.source)
         copies.branch(self.pool, COPY, self.source, record)
         view = f"{COPY}.source"
         self.assertEqual(view, self.rbd.create.call_args.args[1])
-        prefix = header.read(self.pool, "10ac")["object_prefix"]
-        self.assertEqual(objects.encode("rbd_data.10ab"), prefix)
+        prefix = image_header.read(self.pool, "10ac")["object_prefix"]
+        self.assertEqual(object_names.encode("rbd_data.10ab"), prefix)
         added = [(name, method) for name, _, method in self.pool.calls if "snapshot" in method]
         self.assertEqual(
             [("rbd_header.10ab", "snapshot_add"), ("rbd_header.10ac", "snapshot_add")], added

@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers.rbd import bindings
+from attachd.ceph import bindings
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.drivers.rbd.image_clients import Watch
 from attachd.tests.unit.drivers import configured

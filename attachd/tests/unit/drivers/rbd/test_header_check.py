@@ -6,8 +6,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.ceph import bindings, image_header, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, header, objects
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.unit.drivers import configured
 from attachd.tests.unit.drivers.rbd import fake_modules
@@ -28,13 +28,13 @@ class HeaderCheckTest(unittest.TestCase):
         self.lib.rbd.RBD.return_value.list2.return_value = [{"name": NAME, "id": "10ab"}]
         self.pool = fake_modules.Pool(self.lib)
         self.pool.add_header("10ab")
-        self.pool.objects[f"rbd_id.{NAME}"] = objects.encode("10ab")
+        self.pool.objects[f"rbd_id.{NAME}"] = object_names.encode("10ab")
         opened = mock.MagicMock(**{"return_value.__enter__.return_value": self.pool})
         self.enterContext(mock.patch.object(self.images, "open_pool", opened))
         self.users = mock.Mock(return_value=[])
         self.check = self.driver._headers
         self.check._list_users = self.users
-        stored = header.describe("10ab", header.read(self.pool, "10ab"))
+        stored = image_header.describe("10ab", image_header.read(self.pool, "10ab"))
         self.volume = dataclasses.replace(VOLUME, provider={"image": stored})
 
     def test_header_as_it_is_stored_is_accepted_without_asking_for_users(self):
@@ -49,7 +49,7 @@ class HeaderCheckTest(unittest.TestCase):
         self.assertTrue(caught.exception.final)
         self.users.return_value = []
         self.check.check(self.volume)
-        self.assertNotIn("migration", header.read(self.pool, "10ab"))
+        self.assertNotIn("migration", image_header.read(self.pool, "10ab"))
 
     def test_snapshots_of_copies_in_progress_stay_in_a_header_that_is_written_anew(self):
         self.pool.add_header("10ab", migration=b"x")
@@ -80,9 +80,9 @@ class HeaderCheckTest(unittest.TestCase):
     def test_snapshots_of_hosts_are_not_left_in_a_released_image(self):
         self.pool.add_header("10ab", snapshot_0000000000000007=b"x")
         self.check.check(self.volume)
-        self.assertEqual([7], header.snapshots(header.read(self.pool, "10ab")))
+        self.assertEqual([7], image_header.snapshots(image_header.read(self.pool, "10ab")))
         self.check.check_releasable(self.volume)
-        self.assertEqual([], header.snapshots(header.read(self.pool, "10ab")))
+        self.assertEqual([], image_header.snapshots(image_header.read(self.pool, "10ab")))
 
     def test_exported_volume_is_refused(self):
         self.users.return_value = [mock.Mock(entity="client.x")]

@@ -6,8 +6,9 @@ import unittest
 from unittest import mock
 
 from attachd import commands, exception
+from attachd.ceph import bindings, object_names
 from attachd.drivers import command
-from attachd.drivers.rbd import bindings, image_clients, objects
+from attachd.drivers.rbd import image_clients
 from attachd.drivers.rbd.cluster import Session
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.drivers.rbd.image_clients import Watch
@@ -29,7 +30,7 @@ class ImageClientsTest(unittest.TestCase):
         self.clients = images.clients
         self.run_command = self.enterContext(mock.patch.object(command, "run"))
         self.pool = fake_modules.Pool(self.lib)
-        self.pool.objects["rbd_id.disk"] = objects.encode("10ab")
+        self.pool.objects["rbd_id.disk"] = object_names.encode("10ab")
 
     def answer(self, *answers):
         stdout, code, stderr = (*answers, 0, "")[:3] if len(answers) == 1 else answers

@@ -7,8 +7,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.ceph import bindings, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, objects
+from attachd.drivers.rbd import objects
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.unit.drivers import configured
 from attachd.tests.unit.drivers.rbd import fake_modules
@@ -30,7 +31,7 @@ class ImagesTest(unittest.TestCase):
         self.rbd.list2.return_value = [{"name": NAME, "id": "10ab"}]
         self.pool = fake_modules.Pool(self.lib)
         self.pool.add_header("10ab")
-        self.pool.objects |= {f"rbd_id.{NAME}": objects.encode("10ab"), "rbd_directory": b""}
+        self.pool.objects |= {f"rbd_id.{NAME}": object_names.encode("10ab"), "rbd_directory": b""}
         opened = mock.MagicMock(**{"return_value.__enter__.return_value": self.pool})
         self.enterContext(mock.patch.object(self.images, "open_pool", opened))
         self.used = mock.Mock()
@@ -39,7 +40,7 @@ class ImagesTest(unittest.TestCase):
     def test_image_whose_objects_begin_like_those_of_another_is_not_kept(self):
         for other in ("10", "10ab77"):
             self.pool.add_header("10ab")
-            self.pool.objects[f"rbd_id.{NAME}"] = objects.encode("10ab")
+            self.pool.objects[f"rbd_id.{NAME}"] = object_names.encode("10ab")
             self.rbd.list2.return_value = [
                 {"name": NAME, "id": "10ab"},
                 {"name": "volume-of-cinder", "id": other},
@@ -53,7 +54,7 @@ class ImagesTest(unittest.TestCase):
             if "rbd_header.10ab" in self.pool.objects:
                 raise self.lib.rbd.ImageExists("exists", 17)
             self.pool.add_header("10ab")
-            self.pool.objects[f"rbd_id.{NAME}"] = objects.encode("10ab")
+            self.pool.objects[f"rbd_id.{NAME}"] = object_names.encode("10ab")
 
         self.pool.objects["rbd_header.10ab"] = {}
         self.rbd.create.side_effect = create

@@ -5,8 +5,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.ceph import bindings, object_names
 from attachd.drivers import base
-from attachd.drivers.rbd import bindings, objects
+from attachd.drivers.rbd import objects
 from attachd.tests.unit.drivers.rbd import fake_modules
 
 
@@ -23,7 +24,7 @@ class ObjectsTest(unittest.TestCase):
         self.pool.add_header("10ab")
         names = ("rbd_data.10ab.0000000000000000", "rbd_data.10ab.00000000000000ff")
         self.pool.objects |= dict.fromkeys(names, b"data")
-        self.pool.objects |= {"rbd_id.a": objects.encode("10ab"), "rbd_directory": b""}
+        self.pool.objects |= {"rbd_id.a": object_names.encode("10ab"), "rbd_directory": b""}
         self.pool.objects["rbd_data.10ab7.0000000000000000"] = b"of another image"
 
     def left(self):
@@ -68,7 +69,7 @@ class ObjectsTest(unittest.TestCase):
         self.assertFalse(objects.exists(self.pool, "a"))
         # The directory was changed, and the old name was not removed.
         self.listed.return_value = [{"name": "b", "id": "10ab"}]
-        self.pool.objects["rbd_id.a"] = objects.encode("10ab")
+        self.pool.objects["rbd_id.a"] = object_names.encode("10ab")
         objects.rename(self.pool, "a", "b")
         self.assertFalse(objects.exists(self.pool, "a"))
         self.assertTrue(objects.exists(self.pool, "b"))

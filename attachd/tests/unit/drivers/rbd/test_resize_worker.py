@@ -7,8 +7,9 @@ import sys
 import unittest
 from unittest import mock
 
+from attachd.ceph import bindings
 from attachd.drivers import sandbox
-from attachd.drivers.rbd import bindings, resize_worker
+from attachd.drivers.rbd import resize_worker
 from attachd.tests.unit.drivers.rbd import fake_modules
 
 REQUEST = {

@@ -4,7 +4,8 @@
 import unittest
 from unittest import mock
 
-from attachd.drivers.rbd import bindings, stray_data
+from attachd.ceph import bindings
+from attachd.drivers.rbd import stray_data
 from attachd.tests.unit.drivers.rbd import fake_modules
 
 

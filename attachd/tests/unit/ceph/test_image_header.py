@@ -4,7 +4,8 @@
 import unittest
 from unittest import mock
 
-from attachd.drivers.rbd import bindings, header
+from attachd.ceph import bindings, image_header
+from attachd.drivers.rbd import header_check
 from attachd.tests.unit.drivers.rbd import fake_modules
 
 GIB = 2**30
@@ -19,11 +20,11 @@ class HeaderTest(unittest.TestCase):
         self.enterContext(mock.patch.object(bindings, "load", return_value=self.lib))
         self.pool = fake_modules.Pool(self.lib)
         self.pool.add_header("10ab")
-        self.stored = header.describe("10ab", header.read(self.pool, "10ab"))
+        self.stored = image_header.describe("10ab", image_header.read(self.pool, "10ab"))
 
     def changes(self, *sizes):
-        keys = header.read(self.pool, "10ab")
-        return [*header.find_changes(self.stored, keys, sizes or [GIB])]
+        keys = image_header.read(self.pool, "10ab")
+        return [*image_header.find_changes(self.stored, keys, sizes or [GIB])]
 
     def test_stored_keys_are_those_that_stay_the_same(self):
         expected = {"features": "3d" + "00" * 7, "order": "16"}
@@ -78,36 +79,38 @@ class HeaderTest(unittest.TestCase):
             self.assertEqual(["lock.rbd_lock"], self.changes())
 
     def test_lockers_are_counted(self):
-        self.assertEqual(0, header.count_lockers(self.pool, "10ab"))
-        self.assertEqual(0, header.count_lockers(self.pool, "10ac"))
+        self.assertEqual(0, image_header.count_lockers(self.pool, "10ab"))
+        self.assertEqual(0, image_header.count_lockers(self.pool, "10ac"))
         self.pool.answers["get_info"] = b"\1\1\0\0\0\0\2\0\0\0..."
-        self.assertEqual(2, header.count_lockers(self.pool, "10ab"))
+        self.assertEqual(2, image_header.count_lockers(self.pool, "10ab"))
         error = fake_modules.Error("not permitted", 1)
         with mock.patch.object(self.pool, "execute", side_effect=error):
-            self.assertRaises(fake_modules.Error, header.count_lockers, self.pool, "10ab")
+            self.assertRaises(fake_modules.Error, image_header.count_lockers, self.pool, "10ab")
 
     def test_header_that_is_written_anew_has_what_is_stored(self):
         for damaged in ({"migration": b"x"}, {"snapshot_0000000000000007": b"x"}):
             self.pool.add_header("10ab", **damaged)
-            header.write_anew(self.pool, self.stored, 2 * GIB)
+            header_check.write_anew(self.pool, self.stored, 2 * GIB)
             self.assertEqual([], self.changes(2 * GIB))
-            keys = header.read(self.pool, "10ab")
+            keys = image_header.read(self.pool, "10ab")
             self.assertEqual(b"\3", keys["flags"][:1])
-            self.assertEqual([], header.snapshots(keys))
+            self.assertEqual([], image_header.snapshots(keys))
         self.pool.objects.clear()
-        header.write_anew(self.pool, self.stored, GIB)
+        header_check.write_anew(self.pool, self.stored, GIB)
         self.assertEqual([], self.changes())
 
     def test_image_with_data_elsewhere_or_other_features_is_unusable(self):
         for key in ("parent", "migration", "data_pool_id", "order", "object_prefix"):
             self.pool.add_header("10ab", **{key: b"\x63"})
-            self.assertEqual(key, header.find_unusable("10ab", header.read(self.pool, "10ab")))
+            self.assertEqual(
+                key, image_header.find_unusable("10ab", image_header.read(self.pool, "10ab"))
+            )
         self.pool.add_header("10ab", features=(64).to_bytes(8, "little"))
-        keys = header.read(self.pool, "10ab")
-        self.assertEqual("features", header.find_unusable("10ab", keys))
+        keys = image_header.read(self.pool, "10ab")
+        self.assertEqual("features", image_header.find_unusable("10ab", keys))
 
     def test_objects_are_counted_by_size_and_order(self):
         for size, expected in ((GIB, 256), (GIB + 1, 257), (0, 0)):
             self.pool.add_header("10ab", size=size.to_bytes(8, "little"))
-            keys = header.read(self.pool, "10ab")
-            self.assertEqual(expected, header.count_objects(keys))
+            keys = image_header.read(self.pool, "10ab")
+            self.assertEqual(expected, image_header.count_objects(keys))

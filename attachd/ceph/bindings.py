@@ -34,6 +34,12 @@ def load() -> Bindings:
     return Bindings(*(_import(name) for name in ("rados", "rbd")))
 
 
+def is_installed() -> bool:
+    """Return whether the modules are there, without loading them."""
+    find = machinery.PathFinder.find_spec
+    return all(util.find_spec(name) or find(name, [SYSTEM_PACKAGES]) for name in ("rados", "rbd"))
+
+
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
@@ -56,7 +62,7 @@ def _import(name: str) -> ModuleType:
 def _missing(reason: str) -> exception.BackendError:
     version = ".".join(map(str, sys.version_info[:2]))
     return exception.BackendError(
-        "The driver rbd needs the packages python3-rados and python3-rbd, built for Python "
-        f"{version}: {reason}. Install them, and run the manager with the Python of the system.",
+        "Volumes of Ceph need the packages python3-rados and python3-rbd, built for Python "
+        f"{version}: {reason}. Install them, and run attachd with the Python of the system.",
         final=True,
     )

@@ -15,15 +15,12 @@ Source: Ceph's sources, cls/rbd/cls_rbd.cc.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-import contextlib
 import errno
 import re
 import struct
 from typing import Any, Final, TypedDict
 
-from attachd import exception
-from attachd.drivers import base
-from attachd.drivers.rbd import bindings, objects
+from attachd.ceph import bindings, object_names
 
 MAX_KEYS: Final = 1000
 """A header with as many keys is refused: an OSD returns 1024 at most.
@@ -36,6 +33,8 @@ CHANGING: Final = frozenset({"access_timestamp", "modify_timestamp", "flags", "s
 
 SIZE: Final = "size"
 _SNAPSHOT: Final = re.compile("snapshot_([0-9a-f]{16})")
+MAP_INVALID: Final = 3
+"""The flags of an object map that is not used until it is built again, and of the fast diff."""
 _NUMBER: Final = struct.Struct("<Q")
 _KNOWN: Final = frozenset(
     {"create_timestamp", "features", "object_prefix", "order", "stripe_count", "stripe_unit"}
@@ -44,17 +43,14 @@ _KNOWN: Final = frozenset(
 FEATURES: Final = 0b111111
 """The features of images whose objects the users of attachments reach: layering, striping,
 exclusive-lock, object-map, fast-diff, deep-flatten.  Source: include/rbd/features.h."""
-_LOCK: Final = "lock.rbd_lock"
+LOCK: Final = "lock.rbd_lock"
 """The attribute with the lock of writers."""
-_LOCK_NAME: Final = objects.encode(_LOCK.removeprefix("lock."))
+_LOCK_NAME: Final = object_names.encode(LOCK.removeprefix("lock."))
 _LOCK_REQUEST: Final = struct.Struct("<BBI")
 _HEADER_BYTES: Final = 6
 """Before the content of what object classes encode: two versions, and the length."""
 _UNREADABLE: Final = "(keys that are no text, or too many)"
 _ORDERS: Final = range(12, 27)
-_OBJECT_MAP: Final = 8
-_MAP_INVALID: Final = 3
-"""The flags of an object map that is not used until it is built again, and of the fast diff."""
 
 
 class Stored(TypedDict):
@@ -80,7 +76,7 @@ def read(pool: Any, image_id: str) -> dict[str, bytes]:
         listed, _ = pool.get_omap_keys(reading, "", MAX_KEYS)
         known, _ = pool.get_omap_vals_by_keys(reading, (*sorted(_KNOWN | CHANGING), SIZE))
         try:
-            pool.operate_read_op(reading, objects.header_name(image_id))
+            pool.operate_read_op(reading, object_names.header_name(image_id))
         except rados.ObjectNotFound:
             return {}
         try:
@@ -89,7 +85,7 @@ def read(pool: Any, image_id: str) -> dict[str, bytes]:
             names = [_UNREADABLE]
         found = dict(known)
     if count_lockers(pool, image_id) is None:
-        names.append(_LOCK)
+        names.append(LOCK)
     if len(names) > len(set(names)) or len(names) >= MAX_KEYS:
         names.append(_UNREADABLE)
     return dict.fromkeys(names, b"") | found
@@ -123,7 +119,7 @@ def find_unusable(image_id: str, keys: Mapping[str, bytes]) -> str:
     for key in sorted(keys):
         if not _changes(key) and key not in _KNOWN:
             return key
-    if keys.get("object_prefix") != objects.encode(objects.data_prefix(image_id)):
+    if keys.get("object_prefix") != object_names.encode(object_names.data_prefix(image_id)):
         return "object_prefix"
     if features(keys) & ~FEATURES:
         return "features"
@@ -162,36 +158,6 @@ def snapshots(keys: Mapping[str, bytes]) -> list[int]:
     return [int(match[1], 16) for match in found if match]
 
 
-def write_anew(pool: Any, stored: Stored, size_bytes: int) -> None:
-    """Replace all keys of a header by those that are stored, without snapshots and locks.
-
-    The object map is not believed any more: the next client looks for each object.
-    """
-    kept = values(stored)
-    flags = _MAP_INVALID if features(kept) & _OBJECT_MAP else 0
-    numbers = {SIZE: size_bytes, "snap_seq": 0, "flags": flags}
-    kept |= {key: _NUMBER.pack(number) for key, number in numbers.items()}
-    with bindings.load().rados.WriteOpCtx() as change:
-        change.new(0)  # unless it exists
-        pool.clear_omap(change)
-        pool.set_omap(change, tuple(kept), tuple(kept.values()))
-        base.check_fencing()
-        pool.operate_write_op(change, objects.header_name(stored["id"]))
-    with contextlib.suppress(bindings.load().rados.Error):  # There is no lock.
-        base.check_fencing()
-        pool.rm_xattr(objects.header_name(stored["id"]), _LOCK)
-
-
-def changed(volume_id: str, name: str, keys: Collection[str]) -> exception.BackendError:
-    """Return the error of an image that must not be opened."""
-    return exception.BackendError(
-        f"Volume {volume_id}: the header of image {name} was changed by a host: "
-        f"{', '.join(sorted(keys))[:200]}. Detach the volume from all hosts: then the header is "
-        "written anew before its next use.",
-        final=True,
-    )
-
-
 def count_lockers(pool: Any, image_id: str) -> int | None:
     """Return how many clients have the lock of writers; None: a host has damaged it.
 
@@ -201,7 +167,7 @@ def count_lockers(pool: Any, image_id: str) -> int | None:
     request = _LOCK_REQUEST.pack(1, 1, len(_LOCK_NAME))
     try:
         _, answer = pool.execute(
-            objects.header_name(image_id), "lock", "get_info", request + _LOCK_NAME
+            object_names.header_name(image_id), "lock", "get_info", request + _LOCK_NAME
         )
     except rados.ObjectNotFound:
         return 0
@@ -220,7 +186,7 @@ def _is_damaged(key: str, keys: Mapping[str, bytes]) -> bool:
     """Return whether a key that clients write has a value with which none opens the image."""
     if key not in CHANGING or key not in keys:
         return False
-    is_unknown = key == "flags" and _number(keys[key]) > _MAP_INVALID
+    is_unknown = key == "flags" and _number(keys[key]) > MAP_INVALID
     return is_unknown or len(keys[key]) != _NUMBER.size
 
 

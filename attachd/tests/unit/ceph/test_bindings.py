@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers.rbd import bindings
+from attachd.ceph import bindings
 
 
 class LoadTest(unittest.TestCase):
@@ -33,6 +33,13 @@ class LoadTest(unittest.TestCase):
         self.assertEqual("rados for rbd", bindings.load().rbd.name)
         with self.assertRaises(ModuleNotFoundError):
             __import__("another")
+
+    def test_modules_are_found_without_being_loaded(self):
+        self.assertFalse(bindings.is_installed())
+        (self.folder / "rados.py").write_text("raise ImportError")
+        self.assertFalse(bindings.is_installed())
+        (self.folder / "rbd.py").write_text("raise ImportError")
+        self.assertTrue(bindings.is_installed())
 
     def test_missing_module_names_packages(self):
         with self.assertRaises(exception.BackendError) as caught:
