@@ -50,6 +50,17 @@ _ATTRIBUTES: Final = {
     "demo_mode_discovery": "0",
 }
 
+_STORE_ATTRIBUTES: Final = {
+    "max_write_same_len": "0",  # WRITE SAME; hosts write zeros by WRITE instead
+    "emulate_caw": "0",  # COMPARE AND WRITE
+    "emulate_3pc": "0",  # EXTENDED COPY
+}
+"""Of each backstore.
+
+LIO protects a LUN from writes by the direction that the host says the data of a command has, and
+these commands write also with the direction "from the device".
+"""
+
 
 class Lio(Target):
     """iSCSI targets of one backend."""
@@ -122,17 +133,11 @@ class Lio(Target):
         store = self._backstores / volume_id
         self.tree.make(store.parent)
         self.tree.make(store)
-        if self.tree.read(store / "enable") == "1":
-            return
-        # The kernel takes no second path, and nothing can use a store that is not enabled.
-        if self.tree.read(store / "udev_path"):
-            self.tree.remove(store)
-            self.tree.make(store)
-        self.tree.command(store / "control", f"udev_path={device}")
-        self.tree.command(store / "udev_path", f"{device}")
-        # Hosts derive the world-wide name from it: it is the same over any connection.
-        self.tree.command(store / "wwn" / "vpd_unit_serial", names.scsi_id(volume_id))
-        self.tree.write(store / "enable", "1")
+        if self.tree.read(store / "enable") != "1":
+            _enable(self.tree, store, device)
+        # The kernel sets some of them when it opens the device.
+        for name, value in _STORE_ATTRIBUTES.items():
+            self.tree.write(store / "attrib" / name, value)
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
@@ -206,8 +211,9 @@ class Lio(Target):
         """List targets, and the backstore."""
         store = self._backstores / volume_id
         if store.is_dir():
-            shows = self.tree.read(store / "udev_path") == f"{device}"
-            serves = shows and self.tree.read(store / "enable") == "1"
+            expected = {"udev_path": f"{device}", "enable": "1"}
+            expected |= {f"attrib/{name}": value for name, value in _STORE_ATTRIBUTES.items()}
+            serves = all(self.tree.read(store / name) == value for name, value in expected.items())
             part = _BACKSTORE if serves else f"{_BACKSTORE}, incomplete"
             yield base.BackendExport(volume_id, None, parts=frozenset({part}))
         groups = self._groups(volume_id)
@@ -269,6 +275,18 @@ class Lio(Target):
             if name.startswith(prefix) and found == volume_id and attachment_id:
                 groups.append(self._group(volume_id, mode, attachment_id))
         return [group for group in groups if group.exists()]
+
+
+def _enable(tree: configfs.Tree, store: Path, device: Path) -> None:
+    # The kernel takes no second path, and nothing can use a store that is not enabled.
+    if tree.read(store / "udev_path"):
+        tree.remove(store)
+        tree.make(store)
+    tree.command(store / "control", f"udev_path={device}")
+    tree.command(store / "udev_path", f"{device}")
+    # Hosts derive the world-wide name from it: it is the same over any connection.
+    tree.command(store / "wwn" / "vpd_unit_serial", names.scsi_id(store.name))
+    tree.write(store / "enable", "1")
 
 
 @dataclass(frozen=True)

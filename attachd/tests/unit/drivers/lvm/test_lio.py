@@ -2,6 +2,7 @@
 """Targets of LIO: order of changes, damage that audits find, sessions and reservations."""
 
 import dataclasses
+import functools
 
 from attachd import exception
 from attachd.drivers import abilities, base
@@ -22,6 +23,9 @@ class LioTest(case.LvmCase):
 
     def acl(self, export):
         return self.group(export.mode) / "acls" / export.connector["initiator"]
+
+    def store(self):
+        return self.lio.target._backstores / case.VOLUME.id
 
     def grant(self, *exports):
         return [self.lio.grant(case.VOLUME, export) for export in exports]
@@ -85,6 +89,14 @@ class LioTest(case.LvmCase):
             lambda: self.tree.make(self.group() / "acls" / "iqn.2026-01.test:other"),
             lambda: self.tree.remove(self.acl(WRITER) / "lun_0" / "lun_0"),
             lambda: self.tree.make(self.acl(WRITER) / "lun_7"),
+            *(
+                functools.partial((self.store() / "attrib" / name).write_text, f"{value}\n")
+                for name, value in (
+                    ("max_write_same_len", 65535),
+                    ("emulate_caw", 1),
+                    ("emulate_3pc", 1),
+                )
+            ),
         ):
             damage()
             expected = set(self.lio.expected_exports(case.VOLUME, [WRITER, READER]))
@@ -112,7 +124,7 @@ class LioTest(case.LvmCase):
         self.assertEqual({"iqn.2026-01.test:1"}, exports["rw"].sessions)
 
     def test_reservation_and_its_type_are_returned(self):
-        store = self.lio.target._backstores / case.VOLUME.id / "pr"
+        store = self.store() / "pr"
         self.assertIsNone(self.lio.get_reservation(case.VOLUME))
         self.grant(WRITER)
         self.assertIsNone(self.lio.get_reservation(case.VOLUME))
@@ -136,7 +148,7 @@ class LioTest(case.LvmCase):
 
     def reservation_holder(self, endpoint):
         """Return the holder of a reservation that the kernel shows with a target, or without."""
-        shown = self.lio.target._backstores / case.VOLUME.id / "pr"
+        shown = self.store() / "pr"
         kind = "SPC-3" if endpoint else "SPC-2"
         initiator = WRITER.connector["initiator"]
         (shown / "res_holder").write_text(f"{kind} Reservation: iSCSI Initiator: {initiator}\n")
