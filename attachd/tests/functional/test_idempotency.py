@@ -81,7 +81,8 @@ class AttachmentsTest(Case):
     def test_create_attachment_with_other_key_creates_another(self):
         volume = db_rows.add_volume()
         first = self.attach(volume, "one", connector=HOST).body["attachment"]["id"]
-        second = self.attach(volume, "two", connector={**HOST, "host": "compute-2"})
+        other = {"host": "compute-2", "initiator": "iqn.2026-01.org.example:2"}
+        second = self.attach(volume, "two", connector=other)
         self.assertEqual(200, second.status, second.raw)
         self.assertNotEqual(first, second.body["attachment"]["id"])
 
