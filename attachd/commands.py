@@ -11,6 +11,7 @@ whole process: 11 ms of CPU time in a manager, where this module takes 0.9 ms.
 from collections.abc import Callable, Mapping, Sequence
 import contextlib
 from dataclasses import dataclass
+import logging
 import os
 from pathlib import Path
 import shutil
@@ -18,12 +19,11 @@ import subprocess
 import threading
 import time
 
-from oslo_log import log
 from oslo_utils import strutils
 
 from attachd import exception
 
-LOG = log.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 Process = subprocess.Popen[str]
 
@@ -113,7 +113,7 @@ def execute(
         raise exception.HostError(
             reason=f"'{_mask(line)}' did not end in {timeout:g} s."
         ) from error
-    if LOG.isEnabledFor(log.DEBUG):
+    if LOG.isEnabledFor(logging.DEBUG):
         elapsed = time.monotonic() - started
         LOG.debug("Exit %d after %.3f s: %s", process.returncode, elapsed, _mask(line))
     return CommandResult(process.returncode, stdout, _one_line(stderr))

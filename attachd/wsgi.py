@@ -3,45 +3,9 @@
 
 The configuration is what ATTACHD_CONFIG_FILES names, files separated by colons, else
 /etc/attachd/attachd.conf.  It is read when this is imported, so that a mistake in it ends the
-server at its start.  Connections to the database and to the message queue are made by each
-process when it first needs them, so the server may fork before or after the import.
+server at its start.
 """
 
-import sys
+from attachd.cmd import api
 
-from oslo_log import log
-
-from attachd import service
-from attachd.api import app, uwsgi_requests
-from attachd.conf import CONF
-from attachd.db.engine import session as db
-from attachd.db.secrets import encryption
-from attachd.rpc import bulkheads
-from attachd.telemetry import gmr
-
-LOG = log.getLogger(__name__)
-
-
-def make() -> app.Application:
-    """Read the configuration and return the application."""
-    uwsgi = uwsgi_requests.server()
-    if uwsgi is not None:
-        uwsgi_requests.duplicate_stderr()
-    service.prepare([])
-    gmr.setup("attachd-api")
-    gmr.register_section("Database", db.pools)
-    encryption.start()
-    if CONF.api.auth_strategy == "noauth":
-        LOG.warning("Authentication is off: any client that reaches this API may do everything.")
-    service.warn_of_shared_virtual_host()
-    made = app.make_app()
-    if (server := sys.modules.get("uwsgi")) is not None:  # only inside uWSGI
-        bulkheads.set_threads(server.cores)
-    service.tune_garbage_collection()
-    if uwsgi is None:
-        return made
-    uwsgi_requests.redact_log(uwsgi)
-    return uwsgi_requests.CompleteRequests(made, uwsgi)
-
-
-application = make()
+application = api.make()

@@ -5,6 +5,8 @@ import importlib
 import sys
 from typing import Final
 
+from attachd import process_defaults
+
 NEEDED: Final = frozenset({"cliff", "openstack"})
 """Libraries of the extra ``host`` that the command needs."""
 
@@ -18,6 +20,7 @@ def main() -> int:
     :returns: the exit code: 0 done, 1 failed, or a library is missing, 2 wrong command line
     """
     try:
+        process_defaults.use_threads()  # os-brick imports oslo.service
         code: int = importlib.import_module("attachd.cli.app").main()
     except KeyboardInterrupt:
         code = _INTERRUPTED

@@ -6,6 +6,10 @@ import os
 
 from futurist import _thread
 
+from attachd import process_defaults
+
+process_defaults.use_threads()
+
 # Seconds in which an idle thread of a pool notices that the pool has been ended; it is one by
 # default, and each test that serves ends a pool.
 _thread.ThreadWorker.MAX_IDLE_FOR = 0.05  # type: ignore[assignment]  # an int by default

@@ -11,11 +11,10 @@ over what was opened.
 from collections.abc import Iterator
 import contextlib
 import hashlib
+import logging
 import os
 from pathlib import Path
 from typing import Any, Final
-
-from oslo_log import log
 
 from attachd import exception, loops, share_mounts
 from attachd.agent import block_device
@@ -25,7 +24,7 @@ from attachd.agent.mount import open_handles
 from attachd.agent.mount.device_writers import DeviceWriters
 from attachd.confined import ConfinedDirectory
 
-LOG = log.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 PROTOCOL: Final = "nfs"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import contextlib
 import functools
 import itertools
+import logging
 import os
 from pathlib import Path
 import signal
@@ -19,14 +20,12 @@ import sys
 import time
 from typing import Final
 
-from oslo_log import log
-
 from attachd import commands, exception
 from attachd.agent import block_device
 from attachd.agent.mount import device_nodes, filesystem_shutdown, open_handles
 from attachd.agent.mount.device_nodes import DeviceNode
 
-LOG = log.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 10.0
 """Seconds for what ends at once, unless the kernel waits for the backend."""

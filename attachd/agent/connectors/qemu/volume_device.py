@@ -5,9 +5,8 @@ The caller holds the lock of the directory, see state_dir.locked(), and passes i
 """
 
 from collections.abc import Sequence
+import logging
 from pathlib import Path
-
-from oslo_log import log
 
 from attachd import commands, exception
 from attachd.agent import block_device
@@ -16,7 +15,7 @@ from attachd.agent.connectors.qemu import loop_devices, storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
 from attachd.agent.mount import open_handles
 
-LOG = log.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 FORCED_FLUSH_TIMEOUT = 10.0
 """Seconds without a write of a flush whose failure is accepted."""

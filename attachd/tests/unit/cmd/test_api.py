@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module that WSGI servers import."""
+"""The API as WSGI servers import it."""
 
 import os
 import subprocess
