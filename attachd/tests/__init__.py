@@ -4,11 +4,11 @@
 import logging
 import os
 
-from futurist import _thread
-
 from attachd import process_defaults
 
 process_defaults.use_threads()
+
+from futurist import _thread  # noqa: E402  after eventlet is hidden
 
 # Seconds in which an idle thread of a pool notices that the pool has been ended; it is one by
 # default, and each test that serves ends a pool.
