@@ -14,6 +14,7 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import lost_agents
+from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.attachments import statements
 from attachd.db.cluster import services
@@ -137,17 +138,23 @@ def check_writable(hosts: Collection[str]) -> None:
 
 
 def renew(
-    connection: sa.Connection, host: str, values: Mapping[str, Any], length: int | None
+    connection: sa.Connection,
+    host: str,
+    values: Mapping[str, Any],
+    length: int | None,
+    reported: int | None = None,
 ) -> bool:
     """Store the report of a host, and renew its lease, unless the host was fenced as lost.
 
-    :param length: the longest that its agent may know, in seconds
+    :param length: in seconds, as the answer gives it to the agent
+    :param reported: the length by which the agent says that it goes on, 0 if by none; None: the
+        same
     :returns: whether the host counted as lost, and does not any more
     """
     renewed = {
         **values,
         "heartbeat_at": clock_skew.database_now(connection),
-        "lease": length,
+        "lease": length if reported is None else _longest(length, reported),
         "lost_at": None,
         "lost_action": None,
     }
@@ -163,6 +170,19 @@ def renew(
         return True
     connection.execute(changed.values(**values))
     return False
+
+
+def _longest(length: int | None, reported: int) -> int | sa.ColumnElement[int]:
+    """Return the longest lease by which an agent may go on: it may not get the answer.
+
+    What it reports counts up to what it was given before, so that no host postpones its own fence.
+    An agent without a lease counts as lost after down_time.
+    """
+    given, claimed = (seconds or CONF.agent.down_time for seconds in (length, reported))
+    if claimed <= given:
+        return given
+    former = sa.func.coalesce(_AGENTS.c.lease, CONF.agent.down_time)
+    return sa.case((former >= claimed, claimed), (former > given, former), else_=given)
 
 
 def _is_fenced(connection: sa.Connection, host: str) -> bool:

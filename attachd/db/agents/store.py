@@ -142,6 +142,7 @@ def record_report(
     assigned: Collection[str] = frozenset(),
     *,
     lease: int | None = None,
+    reported_lease: int | None = None,
 ) -> bool:
     """Store the report of a registered host, and renew its lease, unless its end was stored.
 
@@ -151,8 +152,9 @@ def record_report(
 
     :param values: connector, devices, connector_type, version, error
     :param assigned: the ids of the attachments of the host, as of :func:`list_assigned`
-    :param lease: how many seconds it lasts, as leases.renew() takes it; None: the agent is given
-        none
+    :param lease: how many seconds the lease lasts that the agent is given; None: it is given none
+    :param reported_lease: how many seconds that lasts by which the agent goes on, as
+        leases.renew() takes it
     :returns: whether the host counted as lost, and does not any more
     """
     devices = values.get("devices") or ()
@@ -165,7 +167,7 @@ def record_report(
             stored |= {"connector": None, "error": str(error)}
     stored["error"] = models.truncate_error(stored.get("error"))
     with session.writer() as connection:
-        return leases.renew(connection, host, stored, lease)
+        return leases.renew(connection, host, stored, lease, reported_lease)
 
 
 def _claim_initiators(host: str, connector: Mapping[str, Any]) -> list[str]:

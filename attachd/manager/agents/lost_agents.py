@@ -7,8 +7,9 @@ been stored: from the half of a lease on, each run writes to the rows of the sil
 neither a database whose clock jumps, nor one that refuses writes, nor an outage of the database,
 of the message queue or of all managers fences hosts: each begins all leases anew.
 
-While too many hosts are lost, none is fenced, and leases begin anew when they are fewer: the
-others may be about to report.
+While too many hosts are lost, none is fenced.  When they are fewer, the leases of those that are
+still silent begin anew, since they may be about to report; but each only once after its last
+report, so that no host whose own reports come late protects a dead one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -66,6 +67,7 @@ class LostAgents(PeriodicThread):
     ) -> None:
         super().__init__("lost-agents", self.run_once, self.interval, self._handle_failure)
         self._renewals: dict[str, _Renewal] = {}
+        self._prolonged: dict[str, datetime.datetime] = {}
         self._last_run: float | None = None
         self._pause = INTERVAL
         self._is_failing = False
@@ -102,8 +104,7 @@ class LostAgents(PeriodicThread):
         self._pause = FAST_INTERVAL if is_urgent else INTERVAL
         self._check_reports(known, silent, rules)
         if has_fallen:
-            LOG.warning("Fewer hosts are lost than may be: all leases begin anew")
-            self._begin_anew()
+            self._prolong(known, [lease for lease, _age in silent])
             return
         withheld = [
             lease.host
@@ -116,6 +117,24 @@ class LostAgents(PeriodicThread):
     def _begin_anew(self) -> None:
         self._renewals.clear()
         self._last_run = None
+
+    def _prolong(self, known: Iterable[Lease], silent: Iterable[Lease]) -> None:
+        """Begin the leases of silent hosts anew, each once after the last report of its host."""
+        former = {
+            lease.host: lease.heartbeat_at
+            for lease in known
+            if self._prolonged.get(lease.host) == lease.heartbeat_at
+        }
+        added = {lease.host: lease.heartbeat_at for lease in silent if lease.host not in former}
+        self._prolonged = former | added
+        now = boot_clock()
+        for host in added:
+            self._renewals[host] = self._renewals[host]._replace(since=now)
+        if added:
+            LOG.warning(
+                "Fewer hosts are lost than may be: the leases of %s begin anew",
+                ", ".join(sorted(added)),
+            )
 
     def _check_reports(
         self,

@@ -169,8 +169,8 @@ class AgentEndpoint:
         lease = lease if stops_writers else None
         stored = {name: value for name, value in report.items() if name not in _OF_LEASES}
         assigned = {item["attachment_id"] for item in desired}
-        longest = _longest_lease(report, lease)
-        if agents.record_report(host, stored, assigned, lease=longest):
+        reported = None if report.get("lease", lease) == lease else report["lease"] or 0
+        if agents.record_report(host, stored, assigned, lease=lease, reported_lease=reported):
             LOG.warning("Host %s: its agent was lost, and reports again", host)
             notifications.host("found", host, _NOT_FENCED)
         _lift_fence(host, report)
@@ -277,18 +277,6 @@ def _check_or_register(host: str, key: str, report: agent_manager_api.Report) ->
         if agents.create(host, key):
             LOG.info("Host %s: registered a new agent", host)
         agents.check_key(host, key)  # another caller may have registered first
-
-
-def _longest_lease(report: agent_manager_api.Report, lease: int | None) -> int | None:
-    """Return the longest lease that an agent may go on by: it may not get the answer.
-
-    One that may go on by none counts as lost when an agent without leases does.
-
-    :param lease: that of the answer
-    """
-    if "lease" not in report or report["lease"] == lease:
-        return lease
-    return max(length or CONF.agent.down_time for length in (report["lease"], lease))
 
 
 def _lift_fence(host: str, report: agent_manager_api.Report) -> None:

@@ -162,6 +162,14 @@ class FenceTest(LostAgentTest):
         self.pass_time(21)
         self.assertTrue(self.is_fenced())
 
+    def test_host_cannot_postpone_its_fence(self):
+        conf_fixture.override(self, "down_time", 30, group="agent")
+        self.attached()
+        for _ in range(2):
+            self.report(lease=86400)
+        self.pass_time(31)
+        self.assertTrue(self.is_fenced())
+
     def test_longer_lease_counts_from_its_answer_on(self):
         self.attached()
         self.rule(90)
@@ -173,8 +181,9 @@ class FenceTest(LostAgentTest):
 
     def test_lease_that_no_attachment_asks_for_any_more_counts_until_it_is_given_up(self):
         self.attached()
-        self.report(lease=90)
         self.rule(90)
+        self.report(lease=20)
+        self.report(lease=90)
         self.api.backend.lost_agent_rule = Rule()
         BackendHeartbeat(self.api.backend).run_once()
         conf_fixture.override(self, "down_time", 30, group="agent")

@@ -20,9 +20,11 @@ class LeaseCase(databases.DatabaseCase):
         super().setUp()
         fake_agent.report_agent(HOST, boot_id="b")
 
-    def report(self, lease=None):
+    def report(self, lease=None, reported=None):
         said = {"connector": None, "devices": [], "connector_type": "k", "version": "1"}
-        return agents.record_report(HOST, {**said, "error": None}, lease=lease)
+        return agents.record_report(
+            HOST, {**said, "error": None}, lease=lease, reported_lease=reported
+        )
 
     def lease(self):
         (lease,) = leases.list_all()
@@ -41,6 +43,24 @@ class LeasesTest(LeaseCase):
         second = self.lease()
         self.assertGreater(second.heartbeat_at, first.heartbeat_at)
         self.assertEqual((HOST, 30, None), (second.host, second.length, second.lost_action))
+
+    def test_lease_that_an_agent_reports_counts_up_to_what_it_was_given(self):
+        self.report(lease=90)
+        for given, reported, expected in (
+            (20, 90, 90),  # The answer before may have been lost.
+            (20, 86400, 90),
+            (20, 40, 40),
+            (20, 86400, 40),
+            (20, 10, 20),
+            (None, 86400, 60),
+            (30, 0, 60),  # It goes on by none.
+            (30, 86400, 60),
+            (30, None, 30),
+            (30, 86400, 30),
+        ):
+            with self.subTest(given=given, reported=reported):
+                self.report(given, reported)
+                self.assertEqual(expected, self.lease().length)
 
     def test_age_is_by_clock_of_database(self):
         past = models.now() - datetime.timedelta(seconds=100)

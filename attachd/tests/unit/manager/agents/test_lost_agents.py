@@ -145,6 +145,16 @@ class LostAgentsTest(databases.DatabaseCase):
         self.assertEqual(1, self.count_fenced())
         self.assertIsNotNone(self.fence())
 
+    def test_late_reports_of_one_host_do_not_protect_a_dead_one(self):
+        self.attach()
+        self.report()
+        self.report_others("b", "c", "d")
+        for seconds in range(3, 91, 3):
+            self.report_others(*(["b", "c", "d"] if seconds % 18 == 0 else ["c", "d"]))
+            self.pass_time(3)
+        self.assertIsNotNone(self.fence())
+        self.assertEqual(1, self.count_fenced())
+
     def test_statements_of_search_do_not_depend_on_number_of_hosts(self):
         self.attach()
         self.report()
