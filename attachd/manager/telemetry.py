@@ -13,7 +13,9 @@ from attachd.conf import CONF
 from attachd.db import row_counts
 from attachd.db.engine import session as db
 from attachd.drivers.base import Driver
+from attachd.lost_agents import Action
 from attachd.manager import backends
+from attachd.manager.agents.fence_limiter import WITHHELD
 from attachd.manager.backends import Backend
 from attachd.manager.ha import volume_lease
 from attachd.manager.ha.membership import Membership
@@ -66,6 +68,8 @@ def instrument(loaded: Iterable[Backend]) -> None:
         metrics_exporter.add(RowCountCollector())
         metrics_exporter.add(QueueCollector())
         metrics_exporter.start()
+        for action in (Action.MARK, Action.FENCE, WITHHELD):
+            metrics.count(metrics.LOST_AGENTS, action, by=0)
     if CONF.metrics.enabled or tracing.is_on():
         for backend in loaded:
             instrument_driver(backend.host, backend.driver)

@@ -42,7 +42,6 @@ class FenceLimiter:
         self._lost = 0
         self._allowed = 1
         self._alarmed_at = float("-inf")
-        metrics.count(metrics.LOST_AGENTS, WITHHELD, by=0)
 
     def update(self, known: Iterable[Lease], silent: Collection[str]) -> bool:
         """Count the lost hosts; return whether they were too many until now.
