@@ -596,6 +596,53 @@ class AgentUnavailable(Conflict):
     )
 
 
+class AgentConflict(Conflict):
+    """Two machines report as the agent of one host: an administrator has to choose one."""
+
+    msg_fmt = (
+        "Two machines report as the agent of host %(host)s: boot %(boot_id)s, whose reports are "
+        "accepted, and boot %(other_boot_id)s since %(since)s. One is a copy of the other, or has "
+        "an older or another journal. Nothing is attached or detached there until an "
+        "administrator has chosen one: attachd-manage agent accept %(host)s --boot BOOT_ID. Stop "
+        "the agent of the other machine, remove its state path and its key, and give it a name of "
+        "its own."
+    )
+
+
+class MachineRefused(Conflict):
+    """An administrator has chosen another machine for the host."""
+
+    msg_fmt = (
+        "Another machine is host %(host)s: an administrator has chosen it with attachd-manage "
+        "agent accept. Stop the agent of this machine (boot %(boot_id)s), remove its state path "
+        "and its key, and give it a name of its own: attachd-manage agent add."
+    )
+
+
+class OldReport(Conflict):
+    """A report is older than one that was accepted; ``start`` is that of the accepted one."""
+
+    msg_fmt = "A later report of host %(host)s was accepted (start %(start)s of its agent)."
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The details, which oslo.messaging sends beside the message."""
+        return self.details
+
+
+class EarlyRestart(OldReport):
+    """A host was started again so soon that it may be a copy of one that runs.
+
+    ``report`` stands for the last report of its former start.
+    """
+
+    msg_fmt = (
+        "Host %(host)s has reported %(silent)s s ago, by boot %(boot_id)s. The report of another "
+        "boot is accepted %(needed)s s after that at the earliest: until then it may be that of a "
+        "copy. The agent will retry."
+    )
+
+
 class AgentNotFound(NotFound):
     """This host is not registered."""
 

@@ -19,7 +19,8 @@ from attachd.agent.host import Host
 from attachd.agent.host_reporter import HostReporter
 from attachd.agent.lease import Lease, LeaseGuard
 from attachd.agent.reconciler import Reconciler
-from attachd.agent.worker_pool import DEFAULT_TIMEOUT, WorkerPool
+from attachd.agent.report_tokens import ReportTokens, read_machine_id
+from attachd.agent.worker_pool import DEFAULT_TIMEOUT, CallTimeout, TimeboxedCall, WorkerPool
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import agent_api, agent_manager_api, agent_transport
@@ -64,7 +65,12 @@ class Agent:
     def __init__(self, host: Host, key: str) -> None:
         options = Options(CONF.agent.multipath, CONF.agent.enforce_multipath, CONF.agent.nic)
         self._host = host
-        self._credentials = agent_manager_api.AgentCredentials(host.identity.name, key)
+        self._tokens = ReportTokens(host.journal.state_path, host.identity.name)
+        self._token_call: TimeboxedCall[None] = TimeboxedCall()
+        self._machine_id = read_machine_id()
+        self._credentials = agent_manager_api.AgentCredentials(
+            host.identity.name, key, self._tokens.process
+        )
         self._lease = Lease(host.journal.state_path)
         self._guard = LeaseGuard(host, self._lease)
         self._reconciler = Reconciler(
@@ -117,7 +123,9 @@ class Agent:
                 self.report()
             except exception.AttachdError as error:
                 self._log_failure(f"{error}")
-                if isinstance(error, exception.Unavailable) and self._lease.exists():
+                is_away = isinstance(error, exception.Unavailable) and self._lease.exists()
+                is_early = isinstance(error, exception.EarlyRestart)
+                if is_away or (isinstance(error, exception.OldReport) and not is_early):
                     pause = RETRY_PAUSE  # Another manager may answer in time.
             except Exception:
                 LOG.exception("Host %s: report failed", self._credentials.host)
@@ -137,13 +145,17 @@ class Agent:
         :raises Unavailable: no manager answers
         :raises HostFenced: the host was fenced since it was started
         :raises Forbidden: another process is the agent of this host
+        :raises OldReport: another machine has reported since; the next report says so
+        :raises AgentConflict: another machine is the agent of this host
         :raises HostError: the journal cannot be read, or the host hangs; that is reported as well
         """
         report = self._reporter.report(self._host_timeout())
         report = self._reconciler.limiter.add_to_report(report, CONF.agent.work_timeout)
         held = self._lease.get_length()
         error = report["error"] or self._server.find_problem()
-        report = {**report, "lease": held, "error": error}
+        report = {**report, "lease": held, "error": error, "machine_id": self._machine_id}
+        self._store_token()
+        token = report["token"] = self._tokens.take()
         self._must_confirm = False
         fenced: exception.HostFenced | None = None
         desired_states: list[DesiredState] = []
@@ -151,11 +163,20 @@ class Agent:
         timeout = self._lease.get_timeout(agent_manager_api.TIMEOUT)
         try:
             desired_states = agent_manager_api.report(self._credentials, report, timeout)
+        except exception.EarlyRestart as error:
+            self._tokens.record_early(error.details["report"])
+            raise
+        except exception.OldReport as error:
+            self._tokens.record_old(error.details["start"])
+            raise
         except exception.HostFenced as error:
+            # The report was accepted before.
+            self._tokens.record_accepted(token)
             # Its devices are removed, as far as they are not in use.
             self._lease.end()
             fenced = error
         else:
+            self._tokens.record_accepted(token)
             lengths = [state["lease"] for state in desired_states if "lease" in state]
             self._lease.renew(sent_at, min(lengths, default=None))
             self._must_confirm = self._lease.get_length() != held
@@ -165,6 +186,17 @@ class Agent:
         self._workers.submit(pending)
         if fenced is not None:
             raise fenced
+
+    def _store_token(self) -> None:
+        """Store the token of the next report; a disk that hangs does not delay the report.
+
+        :raises HostError: there is none yet, and it cannot be stored
+        """
+        try:
+            self._token_call.run(self._tokens.store, self._host_timeout())
+        except CallTimeout:
+            if not self._tokens.is_stored():
+                raise
 
     def _host_timeout(self) -> float:
         """Return how long a report may wait for commands of the host, which may hang.

@@ -9,6 +9,7 @@ from attachd import exception, host_identity
 from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db import host_identities
+from attachd.db.agents import accept_machine
 from attachd.db.agents import store as agents
 from attachd.host_identity import HostIdentity
 from attachd.manager.agents import report_schema
@@ -31,7 +32,10 @@ def add_command(subjects: Any) -> None:
     )
     output.add_format(listed)
     remove = output.add_action(actions, "remove", _remove, "forget a host and its key")
-    for parser in (add, remove):
+    accept = output.add_action(
+        actions, "accept", _accept, "choose the machine whose reports are those of a host"
+    )
+    for parser in (add, remove, accept):
         # "host" is an option of the configuration
         parser.add_argument(
             "host_name", metavar="HOST", type=_name, help="[agent] host, as the agent has it"
@@ -43,6 +47,18 @@ def add_command(subjects: Any) -> None:
         action="append",
         default=[],
         help="an iSCSI name, NQN or WWPN of the host, which may report no others; repeatable",
+    )
+    accept.add_argument(
+        "--boot",
+        metavar="BOOT_ID",
+        help="that of the machine, see attachd-manage agent list; default: the next one that "
+        "reports with the key, to which the host moves",
+    )
+    accept.add_argument(
+        "--devices-gone",
+        action="store_true",
+        help="although the host has attachments: no other machine uses their devices any more, "
+        "such as because it is off",
     )
     remove.add_argument(
         "--force", action="store_true", help="although there are attachments at this host"
@@ -98,10 +114,18 @@ def _shown(row: agents.Row) -> agents.Row:
         "last_seen": row["seen_at"],
         "attachments": len(agents.list_attachment_ids(row["host"])),
         "error": row["error"],
+        "boot_id": row["boot_id"],
+        "other_boot_id": row["conflict"] and row["conflict"]["boot_id"],
         "connector_type": row["connector_type"],
         "version": row["version"],
         "devices": len(row["devices"] or ()),
     }
+
+
+def _accept() -> None:
+    host = CONF.subject.host_name
+    accepted = accept_machine.accept(host, CONF.subject.boot, CONF.subject.devices_gone)
+    print(f"Host {host}: {accepted or 'the next machine that reports with its key'} is accepted.")
 
 
 def _remove() -> None:

@@ -363,6 +363,8 @@ attachments = sa.Table(
     # of host and connector, to find the attachments of a host: see host_identity.columns()
     sa.Column("host_key", sa.String(255)),
     sa.Column("initiator_key", sa.String(255)),
+    # which agent has reported the device, as of agents/machines.py; NULL: not known
+    sa.Column("device_origin", sa.String(96)),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
@@ -452,6 +454,21 @@ agents = sa.Table(
     # since when the host counts as lost, and what was done; NULL: it does not
     sa.Column("lost_at", Moment),
     sa.Column("lost_action", sa.String(16)),
+    # of its last report: the machine, the token that the next one has to know, the process, how
+    # many processes there were before, and its number in that process; see agents/machines.py
+    sa.Column("machine_id", sa.String(64)),
+    sa.Column("report_token", sa.String(64)),
+    sa.Column("report_process", sa.String(64)),
+    sa.Column("report_start", sa.BigInteger),
+    sa.Column("report_number", sa.BigInteger),
+    # how often the journal was lost while the machine ran on
+    sa.Column("journal_losses", sa.Integer),
+    # when the machine reported last before it was started again, by the database's clock
+    sa.Column("former_boot_at", Moment),
+    # what is known of another machine that reports for the host; NULL: there is none
+    sa.Column("conflict", Json),
+    # the boot ids whose reports an administrator has refused; NULL: none
+    sa.Column("refused_boots", Json),
     **MARIADB_OPTIONS,
 )
 

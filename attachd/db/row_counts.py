@@ -73,7 +73,7 @@ class RowCounts(NamedTuple):
     :ivar conditions: of attached attachments, by their states
     :ivar volumes: by status
     :ivar overdue: by "attachment" or "volume", and state
-    :ivar agents: by "up" and "down"
+    :ivar agents: by "up", "down" and "conflict"
     :ivar processes: of managers
     :ivar unread_events: events without a revision, because no watcher has read them yet
     """
@@ -103,7 +103,7 @@ def count(overdue_after: float) -> RowCounts:
         backends = connection.execute(
             sa.select(_SERVICES.c.host, _SERVICES.c.up, _SERVICES.c.seen_at, _SERVICES.c.report)
         ).all()
-        agents, alive, processes, events = connection.execute(_others()).one()
+        agents, alive, conflicts, processes, events = connection.execute(_others()).one()
     by_status: dict[str, int] = {}
     for status, _state, many, _late in volumes:
         by_status[status] = by_status.get(status, 0) + int(many)
@@ -114,7 +114,7 @@ def count(overdue_after: float) -> RowCounts:
         _overdue(attachments, volumes),
         [_to_report(*row[:3]) for row in backends],
         [pool for row in backends for pool in _to_pools(row.host, row.report)],
-        {"up": int(alive), "down": int(agents) - int(alive)},
+        {"up": alive, "down": agents - alive - conflicts, "conflict": conflicts},
         int(processes),
         int(events),
     )
@@ -196,15 +196,17 @@ def _count_late(table: Any, states: Any, long_ago: datetime.datetime) -> Any:
 
 
 def _others() -> sa.Select[Any]:
-    """Count agents, living agents, processes, and events without a revision."""
+    """Count agents, living ones, those in conflict, processes, and events without a revision."""
     oldest = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
     agents = sa.select(sa.func.count()).select_from(_AGENTS)
-    alive = agents.where(_AGENTS.c.seen_at >= oldest)
+    is_single = _AGENTS.c.conflict.is_(None)
+    alive = agents.where(_AGENTS.c.seen_at >= oldest, is_single)
     processes = sa.select(sa.func.count()).select_from(_MEMBERS)
     events = sa.select(sa.func.count()).select_from(_EVENTS).where(_EVENTS.c.revision.is_(None))
     return sa.select(
         agents.scalar_subquery(),
         alive.scalar_subquery(),
+        agents.where(~is_single).scalar_subquery(),
         processes.scalar_subquery(),
         events.scalar_subquery(),
     )

@@ -14,6 +14,8 @@ Version history of the contract:
   answer that its host is fenced
 * 2.3: a report may have the lease that the agent holds
 * 2.4: a device of a report may have its paths and its last I/O error
+* 2.5: a report may have a token and the id of the machine, and each other call the process that
+  has sent the report
 """
 
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ from attachd.rpc.path_check import PathCut
 
 LOG = logging.getLogger(__name__)
 
-VERSION = "2.4"
+VERSION = "2.5"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
@@ -80,6 +82,27 @@ class DeviceReport(TypedDict):
     last_io_error: NotRequired[str | None]
 
 
+class ReportToken(TypedDict):
+    """What a report says about its sender, see db/agents/machines.py.
+
+    :ivar process: a random name of the process
+    :ivar start: how many processes of the agent there were, by its journal
+    :ivar number: of the report, in its process
+    :ivar previous: the last token that was accepted, by the journal; None: the journal has none
+    :ivar next: that of this report
+    :ivar is_repeated: whether the answer to the report before was that it is old
+    :ivar has_rival: whether answers have shown that another process reports at the same time
+    """
+
+    process: str
+    start: int
+    number: int
+    previous: str | None
+    next: str
+    is_repeated: bool
+    has_rival: bool
+
+
 class Report(TypedDict):
     """What an agent reports about its host.
 
@@ -90,6 +113,8 @@ class Report(TypedDict):
     :ivar boot_id: of the operating system, drawn at each start
     :ivar stops_writers: whether the agent stops writers when its lease is over
     :ivar lease: the length of the lease that it holds, in seconds; None: it holds none
+    :ivar machine_id: of the firmware or the operating system; None: the machine has none
+    :ivar token: tells a copy of the machine from the machine
     """
 
     connector: dict[str, Any] | None
@@ -100,6 +125,8 @@ class Report(TypedDict):
     boot_id: NotRequired[str]
     stops_writers: NotRequired[bool]
     lease: NotRequired[int | None]
+    machine_id: NotRequired[str | None]
+    token: NotRequired[ReportToken]
 
 
 class DesiredState(TypedDict):
@@ -132,10 +159,14 @@ class DesiredState(TypedDict):
 
 
 class AgentCredentials(NamedTuple):
-    """Host name and key of an agent."""
+    """Host name and key of an agent.
+
+    :ivar process: that of its reports; None: they have none
+    """
 
     host: str
     key: str
+    process: str | None = None
 
 
 def report(
@@ -146,10 +177,16 @@ def report(
     :param timeout: seconds to wait for the answer
     :raises Forbidden: the host has another agent, or is unknown
     :raises HostFenced: it was not started again since it was fenced; if the agent stops writers
+    :raises OldReport: a later report was accepted, or the former start of the host has reported a
+        moment ago (EarlyRestart)
+    :raises AgentConflict: another machine reports for the host, and its reports are accepted
+    :raises MachineRefused: an administrator has refused this machine
     :raises Unavailable: no manager answers
     :raises TooLarge: the host has too many devices
     """
-    desired: list[DesiredState] = _call(credentials, "report", timeout, report=_shorten(said))
+    desired: list[DesiredState] = _call(
+        credentials._replace(process=None), "report", timeout, report=_shorten(said)
+    )
     return desired
 
 
@@ -236,6 +273,7 @@ def _call(
             method,
             host=credentials.host,
             key=credentials.key,
+            **({} if credentials.process is None else {"process": credentials.process}),
             **arguments,
         )
 

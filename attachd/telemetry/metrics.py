@@ -216,7 +216,7 @@ POOL_ALLOCATED: Final = Gauge(
 QUEUED_CALLS: Final = Gauge(
     "attachd_queued_calls", "Calls that wait in the manager process that answers.", ("server",)
 )
-AGENTS: Final = Gauge("attachd_agents", "Agents of hosts, up or down.", ("status",))
+AGENTS: Final = Gauge("attachd_agents", "Agents of hosts: up, down or conflict.", ("status",))
 MANAGERS: Final = Gauge("attachd_manager_processes", "Live processes of managers.")
 UNREAD_EVENTS: Final = Gauge("attachd_unread_events", "Events that no subscriber has read yet.")
 DATABASE_UP: Final = Gauge("attachd_database_up", "1: the database answered the last query.")

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 import datetime
 from typing import Any, Final, TypedDict
 
+from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.agents import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.db import models
+from attachd.db.agents import machines
 from attachd.db.agents import store as agents
 
 ITEM = "/agents/{host}"
@@ -41,14 +43,29 @@ _PUBLIC_KEYS: Final = frozenset(
 _DEVICE_KEYS: Final = ("attachment_id", "volume_id", "path", "size_bytes", "mountpoint")
 
 
+class OtherMachine(TypedDict):
+    """A machine that reports for a host beside the one that is its agent.
+
+    :ivar since: when it has done so first
+    """
+
+    boot_id: str | None
+    machine_id: str | None
+    since: str
+
+
 class Agent(TypedDict):
     """An agent.
 
-    :ivar state: "up", "down" or, if it has never reported, "new"
+    :ivar state: "up", "down", "new" if it has never reported, or "conflict" if two machines report
+        as the agent of the host
     :ivar last_seen: time of its last report; null: never
     :ivar connector_type: how it makes devices: "kernel" or "user-space"
     :ivar version: of attachd
     :ivar error: what is wrong at the host, such as stuck attachments, or null
+    :ivar boot_id: of the machine whose reports are accepted; null: not known
+    :ivar machine_id: of that machine, of its firmware or operating system; null: not known
+    :ivar conflict: the other machine that reports for the host; null: there is none
     :ivar connector: the connector of the host, without secrets; null: nothing can be attached
         there at present
     :ivar devices: those of its last report
@@ -60,6 +77,9 @@ class Agent(TypedDict):
     connector_type: str | None
     version: str | None
     error: str | None
+    boot_id: str | None
+    machine_id: str | None
+    conflict: OtherMachine | None
     connector: dict[str, Any] | None
     devices: list[dict[str, Any]]
 
@@ -76,11 +96,27 @@ def agent_view(row: Row) -> Agent:
         "last_seen": row["seen_at"],
         "connector_type": row["connector_type"],
         "version": row["version"],
-        "error": row["error"],
+        "error": _find_error(row),
+        "boot_id": row["boot_id"],
+        "machine_id": row["machine_id"],
+        "conflict": row["conflict"]
+        and {
+            "boot_id": row["conflict"]["boot_id"],
+            "machine_id": row["conflict"]["machine_id"],
+            "since": row["conflict"]["since"],
+        },
         "connector": connector
         and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
         "devices": [_show_device(device) for device in row["devices"] or ()],
     }
+
+
+def _find_error(row: Row) -> str | None:
+    try:
+        machines.check_single(row)
+    except exception.AgentConflict as error:
+        return str(error)
+    return row["error"] and str(row["error"])
 
 
 def _show_device(device: Body) -> Body:

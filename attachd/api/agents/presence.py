@@ -7,6 +7,7 @@ from typing import Any
 
 from attachd import exception
 from attachd.db import host_fences
+from attachd.db.agents import machines
 from attachd.db.agents import store as agents
 
 Row = Mapping[str, Any]
@@ -20,9 +21,11 @@ def connector(host: str) -> dict[str, Any]:
     :raises AgentNotFound: the host is unknown
     :raises HostFenced: its agent does not report, and it is fenced or drained
     :raises AgentUnavailable: its agent does not report
+    :raises AgentConflict: two machines report for it
     :raises Conflict: the agent reports that nothing can be attached there
     """
     row = agents.get(host)
+    machines.check_single(row)
     if not row["alive"]:
         host_fences.check(host)
         raise exception.AgentUnavailable(host=host, since=since(row))
@@ -41,11 +44,16 @@ def check(host: str, alternative: str) -> None:
 
     :param alternative: a sentence for the message: what can be done without the agent
     :raises AgentUnavailable: it does not report, or was removed
+    :raises AgentConflict: two machines report for the host
     """
     try:
         row = agents.get(host)
     except exception.AgentNotFound:
         raise unavailable(host, "since it was removed", alternative) from None
+    try:
+        machines.check_single(row)
+    except exception.AgentConflict as error:
+        raise exception.AgentConflict(f"{error} {alternative}", **error.details) from None
     if not row["alive"]:
         raise unavailable(host, since(row), alternative)
 

@@ -98,7 +98,7 @@ class Host(TypedDict):
     :ivar user_id: who fenced it last
     :ivar lift: of the last fence: "auto", if it ends when the agent of the host reports a new
         start without devices, or "manual", if only a request ends it; null: it was never fenced
-    :ivar agent_state: "up", "down", "new", or null if it has no agent
+    :ivar agent_state: "up", "down", "new", "conflict", or null if it has no agent
     :ivar attachment_ids: of its attachments that may give it access to a volume; of a connection
         that serves an attachment of os-attach, that one's
     :ivar drain: null: it is not drained

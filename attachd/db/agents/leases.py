@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from attachd import lost_agents
 from attachd.conf import CONF
 from attachd.db import host_fences, models
+from attachd.db.agents import machines
 from attachd.db.attachments import statements
 from attachd.db.cluster import services
 from attachd.db.engine import clock_skew, session
@@ -143,13 +144,16 @@ def renew(
     values: Mapping[str, Any],
     length: int | None,
     reported: int | None = None,
+    read: Mapping[str, Any] | None = None,
 ) -> bool:
     """Store the report of a host, and renew its lease, unless the host was fenced as lost.
 
     :param length: in seconds, as the answer gives it to the agent
     :param reported: the length by which the agent says that it goes on, 0 if by none; None: the
         same
+    :param read: the row that the report was judged by, as of machines.read(); None: any
     :returns: whether the host counted as lost, and does not any more
+    :raises Changed: another report was stored since the row was read
     """
     renewed = {
         **values,
@@ -158,7 +162,8 @@ def renew(
         "lost_at": None,
         "lost_action": None,
     }
-    changed = sa.update(_AGENTS).where(_AGENTS.c.host == host)
+    is_same = _AGENTS.c.host == host if read is None else machines.is_unchanged(read)
+    changed = sa.update(_AGENTS).where(is_same)
     if connection.execute(changed.where(_AGENTS.c.lost_at.is_(None)).values(renewed)).rowcount:
         return False
     lost_at = connection.execute(sa.select(_AGENTS.c.lost_at).where(_AGENTS.c.host == host))
@@ -168,7 +173,8 @@ def renew(
     ):
         _store_error(connection, host, None)
         return True
-    connection.execute(changed.values(**values))
+    if not connection.execute(changed.values(**values)).rowcount and read is not None:
+        raise machines.Changed
     return False
 
 

@@ -8,7 +8,6 @@ attachments can only be removed by force, until its host is registered again.
 from collections.abc import Collection, Mapping
 import datetime
 import hashlib
-import hmac
 from typing import Any, Final, NamedTuple
 
 from oslo_db import exception as db_exception
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 from attachd import exception, host_identity
 from attachd.conf import CONF
 from attachd.db import host_identities, models
-from attachd.db.agents import leases
+from attachd.db.agents import leases, machines
 from attachd.db.attachments import statements
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
@@ -101,10 +100,14 @@ def _to_row(row: Row) -> Row:
 
 
 def state(row: Mapping[str, Any]) -> str:
-    """Return the state of an agent: "up", "down", or "new" if it has never reported.
+    """Return the state of an agent: "up", "down", "new" if it has never reported, or "conflict".
+
+    The last one: two machines report for its host.
 
     :param row: as of :func:`get`
     """
+    if row["conflict"] is not None:
+        return "conflict"
     if row["seen_at"] is None:
         return "new"
     return "up" if row["alive"] else "down"
@@ -115,24 +118,14 @@ def _is_alive(seen_at: datetime.datetime | None) -> bool:
     return seen_at is not None and models.now() - seen_at <= limit
 
 
-@retried
-def check_key(host: str, key: str) -> None:
+def check_key(host: str, key: str) -> Row:
     """Check the key of a host's agent.
 
+    :returns: what is stored about the machine of the host, as of machines.read()
     :raises AgentNotFound: the host is not registered
     :raises Forbidden: the host has another key
     """
-    with session.reader() as connection:
-        stored = connection.execute(
-            sa.select(_AGENTS.c.key_digest).where(_AGENTS.c.host == host)
-        ).scalar()
-    if stored is None:
-        raise exception.AgentNotFound(host=host)
-    if not hmac.compare_digest(stored, digest(key)):
-        raise exception.Forbidden(
-            f"Host {host} is registered with another key. If that agent does not exist any more, "
-            f"an administrator deletes it: attachd-manage agent remove {host}"
-        )
+    return machines.read(host, digest(key))
 
 
 @retried
@@ -143,6 +136,7 @@ def record_report(
     *,
     lease: int | None = None,
     reported_lease: int | None = None,
+    read: Row | None = None,
 ) -> bool:
     """Store the report of a registered host, and renew its lease, unless its end was stored.
 
@@ -155,28 +149,33 @@ def record_report(
     :param lease: how many seconds the lease lasts that the agent is given; None: it is given none
     :param reported_lease: how many seconds that lasts by which the agent goes on, as
         leases.renew() takes it
+    :param read: the row that the report was judged by, as of :func:`check_key`; None: any
     :returns: whether the host counted as lost, and does not any more
+    :raises Changed: another report was stored since the row was read
     """
     devices = values.get("devices") or ()
     orphans = [item for item in devices if item["attachment_id"] not in assigned]
     stored = {**values, "orphan_devices": orphans or None, "seen_at": models.now()}
     if stored.get("connector"):
         try:
-            stored["initiators"] = _claim_initiators(host, stored["connector"])
+            stored["initiators"] = _claim_initiators(host, stored["connector"], read)
         except exception.Conflict as error:
             stored |= {"connector": None, "error": str(error)}
     stored["error"] = models.truncate_error(stored.get("error"))
     with session.writer() as connection:
-        return leases.renew(connection, host, stored, lease, reported_lease)
+        return leases.renew(connection, host, stored, lease, reported_lease, read)
 
 
-def _claim_initiators(host: str, connector: Mapping[str, Any]) -> list[str]:
+def _claim_initiators(
+    host: str, connector: Mapping[str, Any], row: Row | None = None
+) -> list[str]:
     """Return the identifiers that a host reports, after those that are new were claimed for it.
 
     :raises Conflict: they are another host's, too many, or not those that were assigned to it
     """
     reported = host_identity.of_connector({**connector, "host": host})
-    row = session.fetch_one(sa.select(_AGENTS.c.initiators).where(_AGENTS.c.host == host))
+    if row is None:
+        row = session.fetch_one(sa.select(_AGENTS.c.initiators).where(_AGENTS.c.host == host))
     if row is None or reported.identifiers - {*(row["initiators"] or ())}:
         if len(reported.identifiers) > MAX_REPORTED:
             raise exception.Conflict(

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
+from attachd.db.agents import machines
 from attachd.db.attachments import store as attachments
 from attachd.db.attachments.rows import LockedVolume, Row
 from attachd.db.engine import session
@@ -29,15 +30,19 @@ class _AlreadyReported(Exception):
     """The same report has been stored before."""
 
 
-def complete(attachment_id: str, host: str, generation: int, device: str) -> Row:
+def complete(
+    attachment_id: str, host: str, generation: int, device: str, machine: Row | None = None
+) -> Row:
     """Store that the device exists: the attachment is complete.
 
     :param device: its path at the host
+    :param machine: the row of the agent, as of machines.read()
     :returns: the row, as of attachments.get()
     :raises AttachmentNotFound: the attachment does not exist any more
     :raises InvalidTransition: it is to be removed, or in another generation, or another host's
     """
-    values = {"device": device, "error": None}
+    origin = machine and machines.get_origin(machine)
+    values = {"device": device, "error": None, "device_origin": origin}
     return _move(attachment_id, host, generation, Event.COMPLETE, ESTABLISHED, values)
 
 
@@ -63,16 +68,25 @@ def clear_error(attachment_id: str) -> None:
     session.write(cleared)
 
 
-def release(attachment_id: str, host: str, generation: int) -> Row:
+def release(attachment_id: str, host: str, generation: int, machine: Row | None = None) -> Row:
     """Store that the device is removed: the manager revokes the host's access next.
 
+    :param machine: the row of the agent, as of machines.read()
     :returns: the row, as of attachments.get(), in DISCONNECTING
+    :raises Conflict: the report is no proof
     :raises: as :func:`complete`
     """
     values = {"device": None}
     reported_state = AttachmentState.DISCONNECTING
     return _move(
-        attachment_id, host, generation, Event.DISCONNECT, _WITHDRAWING, values, reported_state
+        attachment_id,
+        host,
+        generation,
+        Event.DISCONNECT,
+        _WITHDRAWING,
+        values,
+        reported_state,
+        machine,
     )
 
 
@@ -98,9 +112,11 @@ def _move(
     sources: Collection[AttachmentState],
     values: Mapping[str, Any],
     reported_state: AttachmentState | None = None,
+    prover: Row | None = None,
 ) -> Row:
     """Move an attachment as its agent reports.
 
+    :param prover: the row of the agent, if its report has to prove that the device is gone
     :param reported_state: its state if the same report has been stored before; None: any
     """
 
@@ -111,6 +127,8 @@ def _move(
             raise _AlreadyReported
         if not its_own or current["state"] not in sources:
             _refuse(current, host, event.value)
+        if prover is not None:
+            machines.check_proof(prover, current["device_origin"])
         return values
 
     volume_id = attachments.get(attachment_id, None)["volume_id"]

@@ -98,27 +98,39 @@ def _connection_info(row: agents.Row) -> dict[str, Any]:
         return {}
 
 
-def record_connected(attachment_id: str, host: str, generation: int, device: str) -> None:
+def record_connected(
+    attachment_id: str,
+    host: str,
+    generation: int,
+    device: str,
+    machine: agents.Row | None = None,
+) -> None:
     """Record that a host has the device, and send a notification if that is new.
 
+    :param machine: as of machines.read()
     :raises: as agent_transitions.complete()
     """
     before = [row["state"] for row in agents.list_assigned(host, attachment_id)]
-    row = agent_transitions.complete(attachment_id, host, generation, device)
+    row = agent_transitions.complete(attachment_id, host, generation, device, machine)
     if before == [AttachmentState.CONNECTED]:
         notifications.volume("attach.end", row["volume_id"])
 
 
 def record_disconnected(
-    context: RequestContext, attachment_id: str, host: str, generation: int
+    context: RequestContext,
+    attachment_id: str,
+    host: str,
+    generation: int,
+    machine: agents.Row | None = None,
 ) -> None:
     """Record that a host has removed the device, and have the manager revoke its access.
 
     The manager does so even if the caller that requested the detach is dead.
 
+    :param machine: as of machines.read()
     :raises: as agent_transitions.release()
     """
-    row = agent_transitions.release(attachment_id, host, generation)
+    row = agent_transitions.release(attachment_id, host, generation, machine)
     released = Attachment(id=row["id"], volume_id=row["volume_id"], volume_host=row["volume_host"])
     try:
         manager_api.process_pending(context, released)

@@ -59,6 +59,21 @@ _DEVICE: Final = {
     "required": ["attachment_id", "volume_id", "path", "size_bytes"],
     "additionalProperties": False,
 }
+_TOKEN_ID: Final = {"type": "string", "minLength": 16, "maxLength": 64}
+_TOKEN: Final = {
+    "type": "object",
+    "properties": {
+        "process": _TOKEN_ID,
+        "start": {"type": "integer", "minimum": 1, "maximum": 2**53},
+        "number": {"type": "integer", "minimum": 1, "maximum": 2**53},
+        "previous": {**_TOKEN_ID, "type": ["string", "null"]},
+        "next": _TOKEN_ID,
+        "is_repeated": {"type": "boolean"},
+        "has_rival": {"type": "boolean"},
+    },
+    "required": ["process", "start", "number", "previous", "next", "is_repeated", "has_rival"],
+    "additionalProperties": False,
+}
 _REPORT: Final = {
     "type": "object",
     "properties": {
@@ -70,6 +85,8 @@ _REPORT: Final = {
         "boot_id": {**_ID, "maxLength": 64},
         "stops_writers": {"type": "boolean"},
         "lease": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_LEASE},
+        "machine_id": {"type": ["string", "null"], "minLength": 1, **_LINE, "maxLength": 64},
+        "token": _TOKEN,
     },
     "required": ["connector", "devices", "connector_type", "version", "error"],
     "additionalProperties": False,
@@ -79,6 +96,7 @@ _VALUES: Final = {
     "generation": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
     "device": {"type": "string", "minLength": 1, **_LINE},
     "error": {"type": "string", "maxLength": 2**16},
+    "process": {**_TOKEN_ID, "type": ["string", "null"]},
 }
 
 

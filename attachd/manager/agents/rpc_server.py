@@ -6,6 +6,7 @@ results.  What it reports changes attachments of that host alone.
 """
 
 from collections.abc import Callable, Collection
+import contextlib
 import functools
 import gc
 import threading
@@ -18,6 +19,7 @@ from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import host_fences
+from attachd.db.agents import machines
 from attachd.db.agents import store as agents
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.host_fences import Lift
@@ -31,7 +33,7 @@ LOG = log.getLogger(__name__)
 
 _NOT_FENCED: Final = {"generation": None, "reason": None, "user_id": None}
 
-_OF_LEASES: Final = frozenset({"stops_writers", "lease"})
+_NOT_STORED: Final = frozenset({"stops_writers", "lease", "token"})
 """The fields of a report that are not stored as they are."""
 
 POOL_SIZE = 4
@@ -162,32 +164,25 @@ class AgentEndpoint:
     ) -> list[agent_manager_api.DesiredState]:
         """See agent_manager_api.report()."""
         report_schema.check_credentials(host, key)
-        _check_or_register(host, key, report)
+        machine = _check_or_register(host, key, report)
         report_schema.check_report(report)
-        desired, lease = desired_state.list_desired(host)
-        stops_writers = report.get("stops_writers", False)
-        lease = lease if stops_writers else None
-        stored = {name: value for name, value in report.items() if name not in _OF_LEASES}
-        assigned = {item["attachment_id"] for item in desired}
-        reported = None if report.get("lease", lease) == lease else report["lease"] or 0
-        if agents.record_report(host, stored, assigned, lease=lease, reported_lease=reported):
-            LOG.warning("Host %s: its agent was lost, and reports again", host)
-            notifications.host("found", host, _NOT_FENCED)
-        _lift_fence(host, report)
-        if stops_writers:
-            _check_not_fenced(host, report)
-        if lease is not None:
-            for item in desired:
-                item["lease"] = lease
-        return desired
+        while True:
+            with contextlib.suppress(machines.Changed):
+                return _store_report(machine, report)
+            machine = agents.check_key(host, key)
 
     @expected_errors
     @_noting_outages
     def desired_state(
-        self, _context: RequestContext, host: str, key: str, attachment_id: str
+        self,
+        _context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        process: str | None = None,
     ) -> agent_manager_api.DesiredState | None:
         """See agent_manager_api.desired_state()."""
-        _check(host, key, attachment_id=attachment_id)
+        _check(host, key, process, attachment_id=attachment_id)
         return desired_state.get_desired(host, attachment_id)
 
     @expected_errors
@@ -200,10 +195,12 @@ class AgentEndpoint:
         attachment_id: str,
         generation: int,
         device: str,
+        process: str | None = None,
     ) -> None:
         """See agent_manager_api.connected()."""
-        _check(host, key, attachment_id=attachment_id, generation=generation, device=device)
-        desired_state.record_connected(attachment_id, host, generation, device)
+        values: dict[str, object] = {"attachment_id": attachment_id, "generation": generation}
+        machine = _check(host, key, process, device=device, **values)
+        desired_state.record_connected(attachment_id, host, generation, device, machine)
 
     @expected_errors
     @_noting_outages
@@ -215,19 +212,26 @@ class AgentEndpoint:
         attachment_id: str,
         generation: int,
         error: str,
+        process: str | None = None,
     ) -> None:
         """See agent_manager_api.connect_failed()."""
-        _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
+        _check(host, key, process, attachment_id=attachment_id, generation=generation, error=error)
         agent_transitions.record_failure(attachment_id, host, generation, error)
 
     @expected_errors
     @_noting_outages
     def disconnected(
-        self, context: RequestContext, host: str, key: str, attachment_id: str, generation: int
+        self,
+        context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        generation: int,
+        process: str | None = None,
     ) -> None:
         """See agent_manager_api.disconnected()."""
-        _check(host, key, attachment_id=attachment_id, generation=generation)
-        desired_state.record_disconnected(context, attachment_id, host, generation)
+        machine = _check(host, key, process, attachment_id=attachment_id, generation=generation)
+        desired_state.record_disconnected(context, attachment_id, host, generation, machine)
 
     @expected_errors
     @_noting_outages
@@ -239,34 +243,72 @@ class AgentEndpoint:
         attachment_id: str,
         generation: int,
         error: str,
+        process: str | None = None,
     ) -> None:
         """See agent_manager_api.detach_refused()."""
-        _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
+        _check(host, key, process, attachment_id=attachment_id, generation=generation, error=error)
         agent_transitions.refuse_detach(attachment_id, host, generation, error)
 
 
-def _check(host: str, key: str, **values: object) -> None:
+def _check(host: str, key: str, process: str | None, **values: object) -> agents.Row:
     """Check that a call comes from the agent of the host, and then its form.
 
+    :returns: the row of the agent, as of machines.read()
     :raises Forbidden: another agent has the key of the host
     :raises AgentNotFound: the host is not registered
+    :raises AgentConflict: two machines report for the host
+    :raises Conflict: another process of the agent has reported
     :raises InvalidInput: a value has a wrong form
     """
     report_schema.check_credentials(host, key)
-    agents.check_key(host, key)
-    report_schema.check_values(**values)
+    machine = agents.check_key(host, key)
+    report_schema.check_values(process=process, **values)
+    machines.check_caller(machine, process)
+    return machine
 
 
-def _check_or_register(host: str, key: str, report: agent_manager_api.Report) -> None:
+def _store_report(
+    machine: agents.Row, report: agent_manager_api.Report
+) -> list[agent_manager_api.DesiredState]:
+    """Store a report of the machine of a host, and return the answer.
+
+    :param machine: as of machines.read()
+    :raises Changed: another report was stored since that was read
+    """
+    host, claim = machine["host"], machines.get_claim(report)
+    accepted = machines.accept(machine, claim)
+    desired, lease = desired_state.list_desired(host)
+    stops_writers = report.get("stops_writers", False)
+    lease = lease if stops_writers else None
+    stored = {name: value for name, value in report.items() if name not in _NOT_STORED} | accepted
+    assigned = {item["attachment_id"] for item in desired}
+    reported = None if report.get("lease", lease) == lease else report["lease"] or 0
+    if agents.record_report(
+        host, stored, assigned, lease=lease, reported_lease=reported, read=machine
+    ):
+        LOG.warning("Host %s: its agent was lost, and reports again", host)
+        notifications.host("found", host, _NOT_FENCED)
+    if machine["conflict"] is None:
+        _lift_fence(host, report)
+    if stops_writers:
+        _check_not_fenced(host, report)
+    if lease is not None:
+        for item in desired:
+            item["lease"] = lease
+    return desired
+
+
+def _check_or_register(host: str, key: str, report: agent_manager_api.Report) -> agents.Row:
     """Check that the caller is the agent of a host, or register the first caller as its agent.
 
     A host that has attachments is not registered by a caller: their secrets are for the agent that
     had the former key, or for one to which an administrator gives a new key.
 
+    :returns: as :func:`_check`
     :raises Forbidden: another agent has the key, or the host is not registered and must not be
     """
     try:
-        agents.check_key(host, key)
+        return agents.check_key(host, key)
     except exception.AgentNotFound:
         if refusal := _registration_refusal(host):
             raise exception.Forbidden(
@@ -276,7 +318,7 @@ def _check_or_register(host: str, key: str, report: agent_manager_api.Report) ->
         report_schema.check_report(report)
         if agents.create(host, key):
             LOG.info("Host %s: registered a new agent", host)
-        agents.check_key(host, key)  # another caller may have registered first
+        return agents.check_key(host, key)  # another caller may have registered first
 
 
 def _lift_fence(host: str, report: agent_manager_api.Report) -> None:

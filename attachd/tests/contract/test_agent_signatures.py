@@ -19,7 +19,7 @@ from attachd.manager.agents.rpc_server import AgentEndpoint
 from attachd.rpc import agent_api, agent_manager_api, agent_transport
 
 CONTEXT = RequestContext(overwrite=False)
-CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
+CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43, "p" * 32)
 REPORT: Any = {
     "connector": None,
     "devices": [],
@@ -133,6 +133,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         agent_manager_api.DeviceReport,
         agent_manager_api.PathReport,
         agent_manager_api.Report,
+        agent_manager_api.ReportToken,
         agent_manager_api.DesiredState,
     )
     FINGERPRINTS: ClassVar = {
@@ -142,6 +143,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         "2.2": "03e97a38408ce7e4b338275ad2411427",
         "2.3": "af9154a333f7a91ff677f4a8b199c000",
         "2.4": "41c7f895bdb875f440ea1b65161e9bb4",
+        "2.5": "6b38f783411abcbd57219b6d84fa55d5",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

@@ -143,7 +143,7 @@ class AttackTest(unittest.TestCase):
         """Call the server as the agent of another host, which waits for half a minute."""
         credentials = agent_manager_api.AgentCredentials(OTHER_HOST, fake_agent.KEY)
         answer = agent_manager_api.desired_state(credentials, "a1")
-        self.assertEqual([*credentials, "a1"], answer)
+        self.assertEqual([*credentials[:2], "a1"], answer)
 
     def test_missing_reply_queues_delay_no_other_host(self):
         for number in range(COUNT):

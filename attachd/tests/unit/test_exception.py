@@ -21,10 +21,13 @@ _NOT_IN_API = {
     exception.ConfigurationError,
     exception.DetachFailed,
     exception.DeviceBusy,
+    exception.EarlyRestart,
     exception.HostError,
     exception.HostHangs,
     exception.LocalConflict,
+    exception.MachineRefused,
     exception.MissingRequirements,
+    exception.OldReport,
 }
 """Errors of managers, hosts and commands, which no call of the API is answered with."""
 
@@ -74,6 +77,10 @@ CODES = {
     "DeviceBusy": 409,
     "LocalConflict": 409,
     "AgentUnavailable": 409,
+    "AgentConflict": 409,
+    "MachineRefused": 409,
+    "OldReport": 409,
+    "EarlyRestart": 409,
     "AgentNotFound": 404,
     "AgentTimeout": 504,
     "ConnectFailed": 500,

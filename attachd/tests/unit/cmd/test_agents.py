@@ -95,3 +95,37 @@ class AgentTest(forked_command.ForkedCommandCase):
             self.assertEqual(2, ended.returncode)
             self.assertIn("printable characters", ended.stderr)
         self.assertEqual([], db.list_all())
+
+    def test_agent_accept_moves_the_key_to_the_next_machine(self):
+        fake_agent.report_agent("node-1", boot_id="b1", report_token="t")
+        self.assertIn("boot ids b1", self.refused("accept", "node-1", "--boot", "b2"))
+        self.done("accept", "node-1")
+        row = db.get("node-1")
+        self.assertEqual((None, ["b1"]), (row["report_token"], row["refused_boots"]))
+        self.assertIn("node-2", self.refused("accept", "node-2"))
+
+    def test_agent_accept_chooses_one_of_two_machines(self):
+        other = {"boot_id": "b2", "machine_id": "m2", "process": "p2", "start": 3, "number": 1}
+        other |= {"next": "t2", "since": "now", "has_rival": False}
+        reported = {"boot_id": "b1", "report_token": "t1", "conflict": other}
+        fake_agent.report_agent("node-1", **reported)
+        db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")
+        listed = json.loads(self.done("list", "--format", "json"))
+        self.assertEqual(("conflict", "b2"), (listed[0]["state"], listed[0]["other_boot_id"]))
+        self.assertIn("b1 and b2. Give one", self.refused("accept", "node-1"))
+        self.assertIn("--devices-gone", self.refused("accept", "node-1", "--boot", "b2"))
+        self.assertEqual("conflict", db.state(db.get("node-1")))
+        self.done("accept", "node-1", "--boot", "b1")
+        row = db.get("node-1")
+        self.assertEqual(
+            ("up", "t1", ["b2"]), (db.state(row), row["report_token"], row["refused_boots"])
+        )
+        fake_agent.report_agent("node-1", **reported)
+        self.done("accept", "node-1", "--boot", "b2", "--devices-gone")
+        row = db.get("node-1")
+        self.assertEqual(
+            ("b2", "t2", "p2"), (row["boot_id"], row["report_token"], row["report_process"])
+        )
+        self.assertEqual(["b1"], row["refused_boots"])
+        (attachment,) = db_rows.list_attachments()
+        self.assertIsNone(attachment["device_origin"])

@@ -16,7 +16,7 @@ class CountTest(backends.BackendCase):
     def test_count_of_empty_database_is_zero(self):
         found = row_counts.count(60)
         self.assertEqual(({}, {}, []), (found.attachments, found.volumes, found.backends))
-        self.assertEqual(({"up": 0, "down": 0}, 0), (found.agents, found.processes))
+        self.assertEqual(({"up": 0, "down": 0, "conflict": 0}, 0), (found.agents, found.processes))
         self.assertEqual({0}, set(found.overdue.values()))
 
     def test_count_groups_rows_by_state(self):

@@ -58,7 +58,7 @@ class ManagerServiceTest(unittest.TestCase):
 
     def test_start_serves_agents_until_stop(self):
         proof = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
-        agents.create(*proof)
+        agents.create(proof.host, proof.key)
         self.manager.start()
         said = {
             "connector": None,

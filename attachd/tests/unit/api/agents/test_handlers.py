@@ -50,6 +50,9 @@ ROW = {
     "connector_type": "kernel",
     "version": "1.0",
     "error": None,
+    "boot_id": "b1",
+    "machine_id": "m1",
+    "conflict": None,
     "connector": {"host": "node-1", "initiator": "iqn.x", "multipath": False, "found": "secret"},
     "devices": [{**DEVICE, "sessions": ["secret"]}],
     "created_at": "long ago",
@@ -66,10 +69,21 @@ class AgentTest(unittest.TestCase):
                 "connector_type": "kernel",
                 "version": "1.0",
                 "error": None,
+                "boot_id": "b1",
+                "machine_id": "m1",
+                "conflict": None,
                 "connector": {"host": "node-1", "initiator": "iqn.x", "multipath": False},
                 "devices": [{**DEVICE, "mountpoint": None}],
             },
             handlers.agent_view(ROW),
+        )
+
+    def test_agent_of_two_machines_is_in_conflict_with_an_error_that_names_both(self):
+        other = {"boot_id": "b2", "machine_id": "m2", "since": "yesterday"}
+        shown = handlers.agent_view({**ROW, "conflict": {**other, "next": "secret"}})
+        self.assertEqual(("conflict", other), (shown["state"], shown["conflict"]))
+        self.assertRegex(
+            shown["error"], "boot b1, .* boot b2 since yesterday.*agent accept node-1"
         )
 
     def test_agent_without_report_is_down_or_new(self):

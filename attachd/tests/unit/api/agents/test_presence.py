@@ -38,6 +38,14 @@ class PresenceTest(api_context.ApiContextCase):
         with self.assertRaisesRegex(exception.HostFenced, "burnt down"):
             presence.connector(HOST)
 
+    def test_host_of_two_machines_raises_agent_conflict(self):
+        other = {"boot_id": "b2", "since": "now"}
+        fake_agent.report_agent(HOST, boot_id="b1", conflict=other)
+        with self.assertRaisesRegex(exception.AgentConflict, "boot b1, .* boot b2 since now"):
+            presence.connector(HOST)
+        with self.assertRaisesRegex(exception.AgentConflict, f"{ELSE}$"):
+            presence.check(HOST, ELSE)
+
     def test_new_agent_raises_agent_unavailable(self):
         db.create(HOST, fake_agent.KEY)
         with self.assertRaisesRegex(exception.AgentUnavailable, "has not reported yet"):

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two machines with the key of one agent, over RabbitMQ: copies of a disk, and lost journals."""
+
+import os
+import shutil
+
+from attachd.tests.functional.test_agents import AgentCase
+from attachd.tests.wait import wait_until
+
+REPEATS = 10
+
+
+class CopiedHostTest(AgentCase):
+    """A volume whose device is in use, and a copy of the machine."""
+
+    def setUp(self):
+        super().setUp()
+        self.host.set_boot_id("first")
+        self.agent = self.host.start()
+
+    def state(self):
+        return self.deployment.agent(self.host.name)["state"]
+
+    def wait_for_reports(self, number=3):
+        for _ in range(number):
+            before = self.last_seen()
+            wait_until(lambda before=before: self.last_seen() != before)
+
+    def last_seen(self):
+        return self.deployment.agent(self.host.name)["last_seen"]
+
+    def assert_no_detach_of_device_in_use(self, attachment_id):
+        device = self.host.device(attachment_id)
+        file = os.open(device, os.O_RDONLY)
+        self.addCleanup(os.close, file)
+        for _ in range(REPEATS):
+            answer = self.deployment.detach(attachment_id)
+            self.assertEqual(409, answer.status_code, answer.text)
+            self.assertIn("agent accept", answer.text)
+        self.assertEqual("in-use", self.deployment.volume(self.volume)["status"])
+        self.assertTrue(device.exists())
+
+    def test_detach_of_device_in_use_with_a_copied_machine_is_refused(self):
+        attachment_id = self.attach()
+        other = self.host.copy(self, "second")
+        log = other.spawn()
+        wait_until(lambda: self.state() == "conflict", lambda: log.output)
+        self.assert_no_detach_of_device_in_use(attachment_id)
+        wait_until(lambda: "Two machines report as the agent" in log.output, lambda: log.output)
+        self.assertNotIn("serves requests", log.output)
+        self.assertIn("two machines report as its agent", self.deployment.manager.output)
+        answer = self.deployment.attach(self.deployment.create_volume(), self.host.name)
+        self.assertEqual(409, answer.status_code, answer.text)
+
+    def test_detach_of_device_in_use_with_a_copy_that_has_no_journal_is_refused(self):
+        attachment_id = self.attach()
+        other = self.host.copy(self, "second")
+        shutil.rmtree(other.folder / "attachments")
+        log = other.spawn()
+        wait_until(lambda: self.state() == "conflict", lambda: log.output)
+        self.assert_no_detach_of_device_in_use(attachment_id)
+
+    def test_restarted_agent_and_machine_are_no_conflict(self):
+        attachment_id = self.attach()
+        for boot_id in ("first", "second"):
+            self.host.reboot()
+            self.host.set_boot_id(boot_id)
+            self.host.start()
+            wait_until(self.host.loops)
+            self.wait_for_reports()
+            self.assertEqual("up", self.state())
+            self.wait_for(attachment_id, "attached")
+        self.detach(attachment_id)
+
+    def test_device_of_lost_journal_is_not_proved_until_the_host_is_started_again(self):
+        attachment_id = self.attach()
+        self.agent.kill()
+        shutil.rmtree(self.host.folder / "attachments")
+        self.host.start()
+        self.wait_for_reports()
+        for _ in range(2):
+            answer = self.deployment.detach(attachment_id)
+            self.assertNotEqual(200, answer.status_code, answer.text)
+            self.assertIn("has lost its journal", answer.text)
+        self.assertEqual("detaching", self.deployment.volume(self.volume)["status"])
