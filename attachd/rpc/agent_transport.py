@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 import contextlib
 import functools
+import secrets
 import threading
 from typing import Any, Final
-import uuid
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
@@ -243,11 +243,11 @@ def get_registry_client(host: str, timeout: float, version: str) -> RegistryClie
 
 
 def _make_registry_client(host: str, topic: str, timeout: float, version: str) -> RegistryClient:
-    # Not random as by default: the account of a host may have only queues of its own name.
+    # Not random as by default: the account of a host may declare only queues of known names.
     # No option sets the name; pinned by tests/unit/rpc/test_agent_transport.py.
     driver: Any = transport.get_agent_transport()._driver  # noqa: SLF001
-    prefix = admission.reply_prefix(host)
-    setattr(driver, _NAMER, lambda: f"{prefix}{uuid.uuid4().hex}")
+    name = secrets.choice(admission.reply_queues(host))
+    setattr(driver, _NAMER, lambda: name)
     target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=topic, version=version)
     common = _make_client(target, timeout)
     if not transport.is_broker_used(transport.agent_transport_url()):

@@ -316,7 +316,7 @@ class FairServer(RPCServer):
         acknowledge those that come meanwhile, unread.  The broker delivers again what was not
         acknowledged.
         """
-        listener = super()._create_listener()
+        listener = self._listen()
         end, has_ended = listener.stop, threading.Event()
 
         connection = getattr(getattr(listener, "_poll_style_listener", None), "conn", None)
@@ -331,6 +331,10 @@ class FairServer(RPCServer):
         for consumer in getattr(connection, "_consumers", ()):
             consumer.callback = functools.partial(_receive, consumer.callback, has_ended)
         return listener
+
+    def _listen(self) -> Any:
+        """Declare the queues of the server, and return the listener of oslo.messaging for them."""
+        return super()._create_listener()
 
 
 def _receive(

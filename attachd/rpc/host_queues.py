@@ -91,7 +91,9 @@ class _Consumer(impl_rabbit.Consumer):
             try:
                 queue(channel).declare()
             except amqp_exceptions.PreconditionFailed as error:
-                LOG.warning("Queue %s has other properties; delete it: %s", queue.name, error)
+                is_limit = "limit" in str(error)
+                remedy = "raise max-queues" if is_limit else "it has other properties: delete it"
+                LOG.warning("Queue %s is not declared; %s: %s", queue.name, remedy, error)
         self.queue = queue(conn.channel)
         self._declared_on = conn.channel
 

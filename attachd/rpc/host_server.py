@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from oslo_log import log as logging
 import oslo_messaging as messaging
+from oslo_messaging._drivers import amqpdriver
+from oslo_messaging._drivers import base as driver_base
+from oslo_messaging._drivers import common as rpc_common
 
 from attachd.rpc import path_check
 from attachd.rpc.fair_dispatch import FairServer
@@ -33,6 +36,10 @@ _NO_ANSWER: Final = "the message queue does not answer"
 class RequestServer(FairServer):
     """Executes requests; its own probes wait for no thread.
 
+    It has one queue, named after the host.  oslo.messaging would add one of the server, and one
+    with a random name for messages to all servers, which nothing uses: the account of a host could
+    not be limited to a few names then.
+
     :param probes: records the probes that arrive
     """
 
@@ -46,12 +53,28 @@ class RequestServer(FairServer):
         """Return why requests do not reach the agent; None: nothing is known."""
         return None
 
+    def _listen(self) -> Any:
+        if not isinstance(self.transport._driver, amqpdriver.AMQPDriverBase):  # noqa: SLF001
+            return super()._listen()  # in one process with the API
+        return _listen(self.transport, self._target)
+
     def _on_incoming(self, incoming: Any) -> None:
         message = incoming[0].message
         if message.get("method") == path_check.METHOD:
             self._probes.record(message.get("args"))
         else:
             super()._on_incoming(incoming)
+
+
+def _listen(transport: Any, target: messaging.Target) -> Any:
+    """Declare the exchange and the queue of a host, and return a listener for it."""
+    driver = transport._driver  # noqa: SLF001
+    connection = driver._get_connection(rpc_common.PURPOSE_LISTEN)  # noqa: SLF001
+    listener = amqpdriver.RpcAMQPListener(driver, connection)
+    connection.declare_topic_consumer(
+        exchange_name=target.exchange, topic=target.topic, callback=listener
+    )
+    return driver_base.PollStyleListenerAdapter(listener, 1, None)
 
 
 class HostServer(CheckedServer):
@@ -91,6 +114,9 @@ class HostServer(CheckedServer):
         except messaging.MessageDeliveryFailure:
             self._reason = _NO_ANSWER
             raise
+
+    def _declare(self) -> None:
+        _listen(self._transport, self._target).cleanup()
 
     def _check_fanout(self) -> None:
         """Check that probes arrive; nothing sends to agents by fanout."""

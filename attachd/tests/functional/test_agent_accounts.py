@@ -15,6 +15,7 @@ import oslo_messaging as messaging
 from attachd import context, service
 from attachd.conf import CONF
 from attachd.rpc import (
+    admission,
     agent_api,
     agent_manager_api,
     agent_transport,
@@ -176,7 +177,7 @@ class AccountTest(unittest.TestCase):
     def test_agent_account_reaches_no_other_host(self):
         self.channel = rabbitmq.connect(self, self.account_url)
         message = amqp.Message("{}")
-        queues = (OTHER, f"{OTHER}.agent", f"reply_{OTHER_HOST}_{HEX}", OTHER_CALLS, REGISTRY)
+        queues = (OTHER, f"{OTHER}.agent", f"reply_{OTHER_HOST}_0", OTHER_CALLS, REGISTRY)
         for queue in queues:
             for attempt in (
                 lambda channel, name=queue: channel.queue_declare(name),
@@ -190,6 +191,23 @@ class AccountTest(unittest.TestCase):
                 with self.subTest(queue):
                     self.assert_refused(attempt)
         self.assertEqual([], self.other.seen)
+
+    def test_agent_account_declares_few_queues(self):
+        self.channel = rabbitmq.connect(self, self.account_url)
+        for name in admission.reply_queues(HOST):
+            self.channel().queue_declare(name)
+        for name in (
+            "",
+            f"{OWN}.agent",
+            f"{OWN}_fanout",
+            f"{OWN}_fanout_{HEX}",
+            f"{OWN}x",
+            f"reply_{HOST}_",
+            f"reply_{HOST}_00",
+            f"reply_{HOST}_{HEX}",
+        ):
+            with self.subTest(name):
+                self.assert_refused(lambda channel, name=name: channel.queue_declare(name))
 
     def test_agent_account_only_binds_the_queue_of_its_calls(self):
         self.channel = rabbitmq.connect(self, self.account_url)

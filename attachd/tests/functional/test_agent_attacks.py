@@ -32,7 +32,6 @@ from attachd.rpc import (
 from attachd.tests.fixtures import conf_fixture, databases, fake_agent, rabbitmq
 from attachd.tests.functional.test_agent_accounts import (
     CALLS,
-    HEX,
     HOST,
     OTHER_HOST,
     OWN,
@@ -63,7 +62,7 @@ def envelope(**message):
 
 def call(number, **message):
     """Return a body that calls as another host, for an answer into a queue that is missing."""
-    reply = {"_msg_id": f"{number:032x}", "_reply_q": f"reply_{OTHER_HOST}_{number:032x}"}
+    reply = {"_msg_id": f"{number:032x}", "_reply_q": f"reply_{OTHER_HOST}_{number % 16:x}"}
     return envelope(**{**CALL, **reply, **message})
 
 
@@ -151,7 +150,7 @@ class AttackTest(unittest.TestCase):
         self.assert_other_host_is_answered()
 
     def test_full_reply_queue_delays_no_other_host(self):
-        queue = f"reply_{HOST}_{HEX}"
+        queue = f"reply_{HOST}_0"
         full = {"x-max-length": 0, "x-overflow": "reject-publish"}
         self.channel.queue_declare(queue, arguments=full, auto_delete=False)
         arguments = {**CALL["args"], "host": HOST, "key": fake_agent.KEY}
@@ -191,7 +190,7 @@ class AttackTest(unittest.TestCase):
         self.assertLess(peak_memory() - peak, 2.5 * len(body))
 
     def test_heartbeats_of_unknown_methods_leave_no_threads(self):
-        queue = f"reply_{HOST}_{HEX}"
+        queue = f"reply_{HOST}_0"
         self.channel.queue_declare(queue, auto_delete=False)
         before = threading.active_count()
         for number in range(COUNT):

@@ -22,7 +22,6 @@ from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.functional import message_flood
 from attachd.tests.functional.test_agent_accounts import (
     CALLS,
-    HEX,
     HOST,
     OTHER_HOST,
     OWN,
@@ -70,7 +69,7 @@ def call(key, **message):
             "args": args,
             "_msg_id": "%d",
             "_unique_id": "%d",
-            "_reply_q": f"reply_{HOST}_{HEX}",
+            "_reply_q": f"reply_{HOST}_0",
             **message,
         }
     )

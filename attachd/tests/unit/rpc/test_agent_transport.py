@@ -51,7 +51,7 @@ class DispatcherTest(unittest.TestCase):
 
     def test_agent_drops_calls_and_dispatches_casts(self):
         dispatcher = agent_transport.CastDispatcher(self.endpoint)
-        call = received(f"reply_h_{HEX}")
+        call = received("reply_h_0")
         self.assertIsNone(dispatcher.dispatch(call))
         self.assertIs(transport.discard_reply, call.reply)
         self.assertEqual(0, self.endpoint.asked)
@@ -61,7 +61,7 @@ class DispatcherTest(unittest.TestCase):
     def test_registry_dispatches_calls_of_this_process_and_of_hosts(self):
         dispatcher = agent_transport.RegistryDispatcher(self.endpoint)
         self.assertEqual("answer", dispatcher.dispatch(received(object(), host="h")))
-        call = received(f"reply_h_{HEX}", "h", host="h")
+        call = received("reply_h_0", "h", host="h")
         sent, send = threading.Event(), call.reply
         send.side_effect = lambda *_: sent.set()
         self.assertEqual("answer", dispatcher.dispatch(call))
@@ -70,7 +70,7 @@ class DispatcherTest(unittest.TestCase):
         send.assert_called_once_with("answer", None)
 
     def test_registry_drops_call_whose_sender_has_given_up(self):
-        call = received(f"reply_h_{HEX}", "h", host="h")
+        call = received("reply_h_0", "h", host="h")
         call.stopwatch.elapsed = lambda: 30.5
         self.assertIsNone(agent_transport.RegistryDispatcher(self.endpoint).dispatch(call))
         self.assertIs(transport.discard_reply, call.reply)
@@ -81,7 +81,7 @@ class DispatcherTest(unittest.TestCase):
         dispatcher = agent_transport.RegistryDispatcher(self.endpoint, drops=drops)
         for _ in range(2):
             with self.assertRaises(rpc_dispatcher.ExpectedException) as caught:
-                dispatcher.dispatch(received(f"reply_h_{HEX}", "h", "9.0", host="h"))
+                dispatcher.dispatch(received("reply_h_0", "h", "9.0", host="h"))
             self.assertEqual(rpc_dispatcher.UnsupportedVersion, caught.exception.exc_info[0])
         self.assertEqual([mock.call("h", "version")] * 2, drops.record.mock_calls)
 
@@ -93,7 +93,7 @@ class DispatcherTest(unittest.TestCase):
         ):
             for _ in range(3):
                 with self.assertRaises(rpc_dispatcher.ExpectedException) as caught:
-                    dispatcher.dispatch(received(f"reply_h_{HEX}", "h", host="h"))
+                    dispatcher.dispatch(received("reply_h_0", "h", host="h"))
                 self.assertEqual(ValueError, caught.exception.exc_info[0])
         self.assertEqual(1, len(logs.output))
 
@@ -220,7 +220,7 @@ class NamesTest(unittest.TestCase):
             self.assertTrue(hasattr(driver, "_get_reply_queue_name"), driver)
         agent_transport.get_registry_client("h", 5, "2.0")
         name = transport.get_agent_transport()._driver._get_reply_queue_name()
-        self.assertRegex(name, r"\Areply_h_[0-9a-f]{32}\Z")
+        self.assertRegex(name, r"\Areply_h_[0-9a-f]\Z")
         self.assertEqual(name, admission._reply_queue(name, "h"))
 
     def test_clients_are_made_once(self):

@@ -55,7 +55,7 @@ class IntakeTest(unittest.TestCase):
         message.channel.basic_ack.assert_called_once_with(1)
         (incoming,) = self.listener.incoming
         self.assertEqual(("h", CALL["args"]), (incoming.share, incoming.message["args"]))
-        self.assertEqual(f"reply_h_{HEX}", incoming.reply_q)
+        self.assertEqual("reply_h_0", incoming.reply_q)
         self.drops.record.assert_not_called()
 
     def test_common_queue_has_budget_of_strangers(self):

@@ -10,6 +10,7 @@ import oslo_messaging as messaging
 from attachd.rpc import host_server, path_check
 from attachd.tests.wait import TIMEOUT
 
+_LISTEN = host_server._listen
 TARGET = messaging.Target(exchange="x", topic="t", server="agent")
 
 
@@ -24,8 +25,7 @@ class HostServerTest(unittest.TestCase):
         self.send.side_effect = self.arrive
         # The tests call check() themselves.
         self.enterContext(mock.patch.object(path_check, "PeriodicThread"))
-        self.declare = self.enterContext(mock.patch.object(path_check, "DeclaringServer"))
-        self.declare.return_value.start.side_effect = path_check._Declared
+        self.declare = self.enterContext(mock.patch.object(host_server, "_listen"))
         self.made = []
         self.probes = path_check.ProbeLog()
         self.server = host_server.HostServer(self.make, mock.Mock(), TARGET, self.probes)
@@ -43,6 +43,16 @@ class HostServerTest(unittest.TestCase):
             self.now += path_check.INTERVAL
             self.server.check()
 
+    def test_listener_declares_one_queue(self):
+        self.enterContext(mock.patch.object(host_server.amqpdriver, "RpcAMQPListener"))
+        transport = mock.Mock()
+        connection = transport._driver._get_connection.return_value
+        _LISTEN(transport, TARGET)
+        connection.declare_topic_consumer.assert_called_once_with(
+            exchange_name="x", topic="t", callback=mock.ANY
+        )
+        connection.declare_fanout_consumer.assert_not_called()
+
     def test_probe_takes_the_way_of_requests(self):
         self.assertIsNone(self.server.find_problem())
         self.server.start()
@@ -58,7 +68,7 @@ class HostServerTest(unittest.TestCase):
         self.check()
         self.send.side_effect = path_check.PathCut("no queue takes messages")
         self.check(2)
-        self.declare.return_value.start.assert_called_once()
+        self.declare.return_value.cleanup.assert_called_once()
         self.assertIsNone(self.server.find_problem())
         self.check(4)
         self.assertIn("no queue takes messages", self.server.find_problem())
