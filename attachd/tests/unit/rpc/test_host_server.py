@@ -45,6 +45,7 @@ class HostServerTest(unittest.TestCase):
 
     def test_listener_declares_one_queue(self):
         self.enterContext(mock.patch.object(host_server.amqpdriver, "RpcAMQPListener"))
+        self.enterContext(mock.patch.object(host_server.driver_base, "PollStyleListenerAdapter"))
         transport = mock.Mock()
         connection = transport._driver._get_connection.return_value
         _LISTEN(transport, TARGET)
