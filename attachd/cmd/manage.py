@@ -19,12 +19,15 @@ from attachd import exception, service
 from attachd.cmd import agents, inspect, keys, output
 from attachd.conf import CONF
 from attachd.db import migration
+from attachd.db.agents import restored_database
 from attachd.db.engine import session
 
 _QUIET = ["alembic=WARN", "attachd=ERROR", "attachd.manager.backends=CRITICAL"]
 """Log levels: results are printed, so only unexpected errors are logged."""
 
 _LATEST = "latest"
+
+_MAX_HOURS = 24 * 366
 
 NOT_COMPARED = 2
 """Exit code of an audit in which some backend could not be compared."""
@@ -100,6 +103,26 @@ def _add_commands(subjects: Any) -> None:
         "--since",
         metavar="VERSION",
         help="with --sql: the version that the database has; default: it is empty",
+    )
+    restored = output.add_action(
+        actions,
+        "restored",
+        _restored,
+        "after a restore from a backup: accept the next report of each agent, and believe that "
+        "hosts have the devices that they report",
+    )
+    restored.add_argument(
+        "--hours",
+        type=_hours,
+        default=24.0,
+        metavar="NUMBER",
+        help="how long reports are believed (24)",
+    )
+    restored.add_argument(
+        "--end",
+        nargs="*",
+        metavar="HOST",
+        help="end that: of these hosts, or of all",
     )
     output.add_action(actions, "version", _version, "print the versions of database and code")
     _add_audit(subjects)
@@ -182,6 +205,25 @@ def _sync() -> None:
         print(f"{session.display_url()} has version {after} already.")
     else:
         print(f"{session.display_url()} has version {after}, newer than {target}: not changed.")
+
+
+def _hours(text: str) -> float:
+    """Return a number of hours of at most a year."""
+    hours = float(text)
+    if not 0 < hours <= _MAX_HOURS:
+        raise argparse.ArgumentTypeError(f"more than 0 and at most {_MAX_HOURS} hours are needed")
+    return hours
+
+
+def _restored() -> None:
+    hosts, hours = CONF.subject.end, CONF.subject.hours
+    if hosts is not None:
+        print(f"The reports of {restored_database.end(hosts)} agents are believed no more.")
+        return
+    number = restored_database.begin(hours * 3600)
+    print(f"The next report of each of {number} agents is accepted, and believed for {hours:g} h.")
+    if not number:
+        print("Register the agents, and run this command again.")
 
 
 def _version() -> None:

@@ -469,6 +469,8 @@ agents = sa.Table(
     sa.Column("conflict", Json),
     # the boot ids whose reports an administrator has refused; NULL: none
     sa.Column("refused_boots", Json),
+    # until when its report counts for attachments that are not in the database; NULL: it does not
+    sa.Column("believed_until", Moment),
     **MARIADB_OPTIONS,
 )
 

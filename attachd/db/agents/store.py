@@ -39,9 +39,18 @@ def digest(key: str) -> str:
 
 @retried
 def create(host: str, key: str) -> bool:
-    """Register a host; False if it is registered already, with any key."""
+    """Register a host; False if it is registered already, with any key.
+
+    Its reports are believed as those of others, after the database was restored.
+    """
+    latest = session.fetch_one(sa.select(sa.func.max(_AGENTS.c.believed_until).label("until")))
+    values = {
+        "host": host,
+        "key_digest": digest(key),
+        "believed_until": latest and latest["until"],
+    }
     try:
-        session.write(sa.insert(_AGENTS).values(host=host, key_digest=digest(key)))
+        session.write(sa.insert(_AGENTS).values(values))
     except db_exception.DBDuplicateEntry:
         return False
     return True

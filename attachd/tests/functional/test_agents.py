@@ -204,6 +204,9 @@ class AgentsTest(AgentCase):
         device = other.device(newer)
         with device.open("rb"):
             self.deployment.restore_rows(backup)
+            self.deployment.run(
+                "attachd-manage", self.deployment.config_argument, "db", "restored"
+            )
             wait_until(lambda: self.deployment.agent(other.name)["devices"])
             self.host.start()
             wait_until(lambda: other.name in (self.error(attachment) or ""))

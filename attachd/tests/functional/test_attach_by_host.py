@@ -4,12 +4,19 @@
 from unittest import mock
 
 from attachd.conf import CONF
+from attachd.db import host_fences
+from attachd.db.agents import restored_database
 from attachd.manager.agents import rpc_server
+from attachd.manager.agents.rpc_server import AgentRpcServer
+from attachd.rpc import agent_manager_api
+from attachd.rpc.agent_manager_api import AgentCredentials
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, fake_agent
 from attachd.tests.functional.host_attach_case import HOST, LATER, OWN, SERVER, HostAttachCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
+
+OTHER = "node-2"
 
 
 class OrderTest(HostAttachCase):
@@ -195,3 +202,54 @@ class SecretTest(HostAttachCase):
         later = desired(identity)
         self.assertTrue(later["secrets_withheld"])
         self.assertNotIn("auth_password", later["connection_info"])
+
+
+class ForeignDeviceTest(HostAttachCase):
+    """A host that reports a device of a volume that it never had."""
+
+    def setUp(self):
+        super().setUp()
+        server = AgentRpcServer()
+        server.start()
+        self.addCleanup(server.stop)
+        fake_agent.report_agent(OTHER)
+
+    def report_device(self):
+        device: agent_manager_api.DeviceReport = {
+            "attachment_id": SERVER,
+            "volume_id": self.volume,
+            "path": "/dev/sdx",
+            "size_bytes": 1,
+        }
+        said: agent_manager_api.Report = {
+            "connector": {"host": OTHER, "initiator": f"iqn.2026-01.org.example:{OTHER}"},
+            "devices": [device],
+            "connector_type": "kernel",
+            "version": "1.0",
+            "error": None,
+        }
+        agent_manager_api.report(AgentCredentials(OTHER, fake_agent.KEY), said)
+
+    def assert_can_attach(self):
+        answer = self.post()
+        self.assertEqual(200, answer.status, answer.raw)
+        self.assertEqual(200, self.delete(answer.body["attachment"]["id"]).status)
+
+    def test_reported_device_of_foreign_volume_blocks_nothing(self):
+        self.report_device()
+        self.assert_can_attach()
+
+    def test_reported_device_counts_after_a_restore_until_an_administrator_ends_that(self):
+        self.report_device()
+        restored_database.begin(3600)
+        answer = self.post()
+        self.assertEqual(409, answer.status, answer.raw)
+        self.assertIn(f"db restored --end {OTHER}", answer.fault)
+        restored_database.end([OTHER])
+        self.assert_can_attach()
+
+    def test_reported_device_of_fenced_host_blocks_nothing(self):
+        self.report_device()
+        restored_database.begin(3600)
+        host_fences.fence(OTHER, "it is taken over", None)
+        self.assert_can_attach()

@@ -49,6 +49,18 @@ class ManageTest(forked_command.ForkedCommandCase):
         self.assertEqual((0, ""), (ended.returncode, ended.stderr))
         return ended.stdout
 
+    def test_db_restored_believes_reports_for_some_hours_until_that_is_ended(self):
+        self._done("db", "sync")
+        self.assertIn("each of 0 agents", self._done("db", "restored"))
+        self._done("agent", "add", "node-1")
+        said = self._done("db", "restored", "--hours", "2")
+        self.assertIn("each of 1 agents is accepted, and believed for 2 h", said)
+        self.assertIn("node-2", self._run("db", "restored", "--end", "node-2").stderr)
+        self.assertIn(
+            "1 agents are believed no more", self._done("db", "restored", "--end", "node-1")
+        )
+        self.assertEqual(2, self._run("db", "restored", "--hours", "0").returncode)
+
     def test_db_sync_of_empty_database_creates_newest_version(self):
         head = migration.head()
         self.assertEqual(f"database empty\ncode {head}\n", self._done("db", "version"))

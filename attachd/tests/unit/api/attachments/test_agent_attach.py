@@ -8,6 +8,7 @@ from attachd import exception
 from attachd.api import idempotency
 from attachd.api.attachments import agent_attach, handlers, lifecycle, policy
 from attachd.db import idempotency_keys
+from attachd.db.agents import restored_database
 from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment, Volume
 import attachd.rpc.agent_api
@@ -146,6 +147,7 @@ class AttachTest(Case):
         device = {"attachment_id": "forgotten", "volume_id": self.volume.id}
         devices = [{**device, "path": "/dev/sdx", "size_bytes": 1}]
         fake_agent.report_agent("node-2", devices=devices)
+        restored_database.begin(3600)
         with self.assertRaisesRegex(exception.Conflict, "node-2.*/dev/sdx.*forgotten"):
             self.ask()
         self.assertEqual([], db_rows.list_attachments())

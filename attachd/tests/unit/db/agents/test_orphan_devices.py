@@ -4,7 +4,8 @@
 from unittest import mock
 
 from attachd import exception
-from attachd.db.agents import orphan_devices
+from attachd.db import host_fences
+from attachd.db.agents import orphan_devices, restored_database
 from attachd.db.agents import store as agents
 from attachd.db.attachments import store as attachments
 from attachd.states import Event
@@ -22,6 +23,7 @@ class OrphanDevicesTest(databases.DatabaseCase):
     def report(self, attachment_id, path="/dev/sdb", volume=None, host="node-2"):
         device = {"attachment_id": attachment_id, "volume_id": volume or self.volume}
         fake_agent.report_agent(host, devices=[{**device, "path": path, "size_bytes": 1}])
+        restored_database.begin(3600)
 
     def find_orphan(self, host="node-1"):
         return orphan_devices.find_orphan(self.volume, host)
@@ -35,13 +37,27 @@ class OrphanDevicesTest(databases.DatabaseCase):
         self.report(GONE)
         orphan_devices.check_nowhere_else(self.volume, "node-2")
         orphan_devices.check_nowhere_else("another", "node-1")
-        with self.assertRaisesRegex(exception.Conflict, "node-2 .*/dev/sdb.*end what uses it"):
+        with self.assertRaisesRegex(
+            exception.Conflict, "node-2 .*/dev/sdb.*end what uses it.*restored --end node-2"
+        ):
             orphan_devices.check_nowhere_else(self.volume, "node-1")
 
     def test_find_orphan_at_own_host_or_of_other_volume_returns_none(self):
         for said in ({"host": "node-1"}, {"path": None}, {"volume": GONE}):
             self.report(GONE, **said)
             self.assertIsNone(self.find_orphan())
+
+    def test_find_orphan_in_report_that_is_not_believed_returns_none(self):
+        self.report(GONE)
+        restored_database.end(["node-2"])
+        self.assertIsNone(self.find_orphan())
+        restored_database.begin(-1)
+        self.assertIsNone(self.find_orphan())
+
+    def test_find_orphan_at_fenced_host_returns_none(self):
+        self.report(GONE)
+        host_fences.fence("NODE-2", "dead", None)
+        self.assertIsNone(self.find_orphan())
 
     def test_find_orphan_with_row_returns_none(self):
         attachment_id = db_rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
@@ -59,6 +75,7 @@ class OrphanDevicesTest(databases.DatabaseCase):
         device = {"attachment_id": GONE, "volume_id": self.volume, "path": "/dev/sdb"}
         agents.create("node-2", fake_agent.KEY)
         agents.record_report("node-2", {"devices": [device]}, assigned={GONE})
+        restored_database.begin(3600)
         with mock.patch.object(orphan_devices, "_devices_of_volume") as read:
             self.assertIsNone(self.find_orphan())
         read.assert_not_called()

@@ -5,6 +5,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.context import RequestContext
+from attachd.db.agents import restored_database
 from attachd.manager.agents import desired_state
 from attachd.objects import flat_connection, service_uuid
 from attachd.rpc import manager_api
@@ -85,6 +86,7 @@ class ListDesiredTest(_Case):
     def test_get_desired_with_orphan_device_elsewhere_raises_conflict(self):
         device = {"attachment_id": "a", "volume_id": self.volume, "path": "/dev/sdx"}
         fake_agent.report_agent("compute-2", devices=[{**device, "size_bytes": 1}])
+        restored_database.begin(3600)
         for state in ("connected", "attached"):
             attachment_id = self.add(state)
             with self.assertRaisesRegex(exception.Conflict, "compute-2 still has.*/dev/sdx"):
