@@ -333,13 +333,29 @@ def is_fenced_in(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
 
     :param row: of the attachment
     """
-    identities = [host_identity.of_row(row)]
-    identities += [HostIdentity(row["agent"])] if row["agent"] else []
     return any(
         closed["fenced_at"] is not None
-        for identity in identities
+        for identity in _identities_of(row)
         for closed in find_closed_in(connection, identity)
     )
+
+
+@retried
+def check_attachment(row: Mapping[str, Any]) -> None:
+    """Check that the host of an attachment is not fenced, before access is granted again.
+
+    :param row: of the attachment
+    :raises HostFenced: it is
+    """
+    with session.reader() as connection:
+        for identity in _identities_of(row):
+            check_in(connection, identity, is_new=False)
+
+
+def _identities_of(row: Mapping[str, Any]) -> list[HostIdentity]:
+    """Return the identities of the host of an attachment, and of that of its agent."""
+    agent = [HostIdentity(row["agent"])] if row["agent"] else []
+    return [host_identity.of_row(row), *agent]
 
 
 @retried

@@ -12,6 +12,7 @@ from typing import Any
 from oslo_log import log
 
 from attachd import exception, notifications
+from attachd.db import host_fences
 from attachd.db.attachments import moves as moves_db
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
@@ -62,6 +63,7 @@ def end_move(backend: Backend, attachment_id: str, volume_id: str) -> str:
     :raises Conflict: its source is still there
     :raises InvalidTransition: its host has no access that stays
     :raises MoveFailed: the backend failed; recovery tries again
+    :raises HostFenced: its host was fenced meanwhile
     """
     backend.check_ready()
     with backend.lock(volume_id) as lease:
@@ -94,9 +96,11 @@ def _switch(backend: Backend, volume: db.Row, row: db.Row) -> Mapping[str, Any]:
 
     :returns: the columns to store; the connection is the same but for its mode
     :raises MoveFailed: the host may write or not
+    :raises HostFenced: it was fenced meanwhile
     """
     if row["mode"] == "rw" or not attachment_rows.may_write(row):
         return {}
+    host_fences.check_attachment(row)
     export = backends.export_with_secret({**row, "mode": "rw"})
     try:
         with step("grant"):

@@ -15,6 +15,7 @@ import dataclasses
 from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import audit as db
+from attachd.db import host_fences
 from attachd.drivers.abilities import Audit, Evict
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import backends, flow_runner
@@ -340,7 +341,11 @@ def _repair(backend: Backend, snapshot: _Snapshot, findings: Sequence[Finding]) 
         try:
             if kinds & needing:
                 repair_these(backend, snapshot)
-        except (exception.BackendError, exception.SecretUnreadable) as error:
+        except (
+            exception.BackendError,
+            exception.SecretUnreadable,
+            exception.HostFenced,
+        ) as error:
             trouble.append(flow_runner.reason(error))
     return " ".join(trouble)
 
@@ -360,8 +365,19 @@ def _grant_missing(backend: Backend, snapshot: _Snapshot) -> None:
     rows = {row["id"]: row for row in snapshot.attachments}
     exported = list(driver.list_volume_exports(comparison.volume))
     current = dataclasses.replace(comparison, exported=exported)
-    for export, _finding in rules.find_missing(driver, current):
-        driver.grant(comparison.volume, backends.export_with_secret(rows[export.attachment_id]))
+    missing = [
+        rows[export.attachment_id] for export, _finding in rules.find_missing(driver, current)
+    ]
+    refusals = []
+    for row in missing:
+        try:
+            host_fences.check_attachment(row)
+        except exception.HostFenced as error:
+            refusals.append(error)
+        else:
+            driver.grant(comparison.volume, backends.export_with_secret(row))
+    if refusals:
+        raise refusals[0]
 
 
 def _find_orphans(backend: Backend) -> list[Difference]:

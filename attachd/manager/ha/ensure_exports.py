@@ -7,6 +7,7 @@ import functools
 from oslo_log import log
 
 from attachd import exception
+from attachd.db import host_fences
 from attachd.db.attachments import store as attachments_db
 from attachd.db.volumes import store as volumes_db
 from attachd.manager import backends, telemetry
@@ -76,6 +77,7 @@ def grant_again(backend: Backend, row: attachments_db.Row) -> None:
 
     :param row: of a live attachment, as it was read some time ago
     :raises BackendError: the host does not reach its volume
+    :raises HostFenced: nor does it while it is fenced
     :raises Unavailable: nor does it while the backend is down, or other work does not end
     :raises SecretUnreadable: the secret cannot be decrypted, so the host does not reach it either
     """
@@ -83,5 +85,6 @@ def grant_again(backend: Backend, row: attachments_db.Row) -> None:
     with backend.lock(row["volume_id"]):
         current = attachments_db.get(row["id"], None)
         if AttachmentState(current["state"]) in WITH_ACCESS and current["connector"] is not None:
+            host_fences.check_attachment(current)
             volume = volumes_db.get_for_driver(row["volume_id"])
             backend.driver.grant(backends.volume_ref(volume), backends.export_with_secret(current))

@@ -2,6 +2,7 @@
 """The end of a move at the manager; functional/test_moves.py has all of it."""
 
 from attachd import exception
+from attachd.db import host_fences
 from attachd.db.attachments import events
 from attachd.manager import attach, detach, moves
 from attachd.tests.fixtures import backends, db_rows
@@ -56,6 +57,15 @@ class EndMoveTest(MoveCase):
         self.assertEqual((first.secret, True), (again.secret, again.own_connection))
         self.assertEqual("rw", self.row()["mode"])
         self.assertTrue(events.has_moved(self.destination))
+
+    def test_destination_that_was_fenced_gets_no_write_access(self):
+        host_fences.fence(OTHER_CONNECTOR["host"], "it hangs", None)
+        with self.assertRaises(exception.HostFenced):
+            detach.finish_move(self.backend, self.destination, self.volume_id)
+        self.assertEqual("ro", self.row()["mode"])
+        host_fences.lift(OTHER_CONNECTOR["host"])
+        self.end()
+        self.assertEqual("rw", self.row()["mode"])
 
     def test_source_in_use_by_an_agent_is_not_ended(self):
         db_rows.change_attachment(self.source, agent="node-1", state="withdrawing")

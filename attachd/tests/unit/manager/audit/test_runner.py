@@ -7,7 +7,7 @@ import uuid
 
 from attachd import exception
 from attachd.db import audit as audit_db
-from attachd.db import models
+from attachd.db import host_fences, models
 from attachd.drivers import base
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
@@ -127,6 +127,23 @@ class AuditTest(backends.BackendCase):
         with self.driver.failing("revoke_all_except"):
             ((_kind, _volume, outcome),) = self.found(runner.repair)
         self.assertIn("The backend failed", outcome)
+
+    def test_repair_grants_no_fenced_host_access(self):
+        """As after a backup was restored: the export was revoked by the fence."""
+        connector = db_rows.OTHER_CONNECTOR
+        columns = {"connector": connector, "host": connector["host"]}
+        other = db_rows.add_attachment(self.ref.id, "attached", **columns)["id"]
+        self.driver.restart()
+        host_fences.fence(db_rows.CONNECTOR["host"], "it hangs", None)
+        outcomes = [outcome for _kind, _volume, outcome in self.found(runner.repair)]
+        self.assertEqual({other}, self.driver.granted())
+        self.assertEqual(1, sum("compute-1 is fenced since" in outcome for outcome in outcomes))
+
+    def test_repair_grants_drained_host_access(self):
+        self.driver.restart()
+        host_fences.drain(db_rows.CONNECTOR["host"], None, None)
+        self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, REPAIRED)], self.found(runner.repair))
+        self.assertEqual({self.row["id"]}, self.driver.granted())
 
     def test_repair_of_volume_of_other_backend_does_nothing(self):
         db_rows.change_volume(self.ref.id, host="here@other#pool")

@@ -4,6 +4,7 @@
 from unittest import mock
 
 from attachd import exception
+from attachd.db import host_fences
 from attachd.db.attachments import store as attachments_db
 from attachd.manager import attach, detach
 from attachd.manager.ha import ensure_exports
@@ -42,6 +43,13 @@ class EnsureExportsTest(backends.BackendCase):
         left = self._grant_again()
         self.assertEqual([self.ids[1]], [row["id"] for row in left])
         self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
+
+    def test_ensure_exports_grants_no_fenced_host_access(self):
+        host_fences.fence(CONNECTOR["host"], "it hangs", None)
+        self.assertEqual(self.ids, [row["id"] for row in self._grant_again()])
+        self.assertEqual(set(), self.driver.granted())
+        host_fences.lift(CONNECTOR["host"])
+        self.assertEqual([], self._grant_again())
 
     def test_ensure_exports_skips_detached_rows(self):
         detach.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
