@@ -10,6 +10,10 @@ MIN_LEASE = 10
 MAX_LEASE = 86400
 DEFAULT_LEASE = 60
 
+MIN_CHAP_SECRET = 12
+"""Characters; RFC 3720 has initiators and targets accept 96 bits."""
+MAX_CHAP_SECRET = 32
+
 DRIVER = cfg.StrOpt(
     "driver",
     help="The driver of this backend: a name under the entry point attachd.drivers. None: the "
@@ -38,6 +42,14 @@ BACKEND_OPTIONS = [
         help="Seconds without a heartbeat of a host's agent after which `on_lost_agent` is done; "
         "with fence, the length of the lease: the agent stops writers after two thirds of it "
         "without a renewal. The extra spec of the same name of a volume's type wins.",
+    ),
+    cfg.IntOpt(
+        "chap_secret_length",
+        default=MAX_CHAP_SECRET,
+        min=MIN_CHAP_SECRET,
+        max=MAX_CHAP_SECRET,
+        help="How many letters and digits the CHAP secrets of new iSCSI connections have. "
+        "Initiators of Windows and of some adapters accept 12 to 16.",
     ),
 ]
 """The options that every backend's own group has; the driver brings the others."""

@@ -8,7 +8,8 @@ that loses the row meanwhile can no longer write to it.
 
 from collections.abc import Iterable, Mapping, Sequence
 import secrets
-from typing import Any, cast
+import string
+from typing import Any, Final, cast
 
 from oslo_log import log
 
@@ -32,6 +33,8 @@ LOG = log.getLogger(__name__)
 
 # States in which an earlier try may have granted access to the host.
 _MAYBE_GRANTED = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECT_UNKNOWN})
+
+_LETTERS_AND_DIGITS: Final = string.ascii_letters + string.digits
 
 
 def attach(
@@ -134,8 +137,14 @@ def _secret_columns(
     # A grant that may have landed is repeated with its secret; that of another host is not.
     may_exist = row["state"] in _MAYBE_GRANTED and row["connection_key"] == key
     same = [row] if may_exist else []
-    secret = _kept_secret([*_sharing(key, locked.others), *same]) or secrets.token_hex(16)
+    secret = _kept_secret([*_sharing(key, locked.others), *same]) or _new_secret(
+        backend.secret_length
+    )
     return {"connection_key": key, "secret": secret}
+
+
+def _new_secret(length: int) -> str:
+    return "".join(secrets.choice(_LETTERS_AND_DIGITS) for _ in range(length))
 
 
 def _kept_secret(rows: Iterable[db.Row]) -> Any:

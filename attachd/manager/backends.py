@@ -46,6 +46,7 @@ class Backend:
     :ivar membership: of this process, in the group of managers
     :ivar background_tasks: its long operations in this process
     :ivar lost_agent_rule: what is done about a host with one of its volumes
+    :ivar secret_length: in characters, of the secret of a new connection
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Backend:
         driver: base.Driver,
         membership: Membership | None = None,
         lost_agent_rule: Rule = NO_RULE,
+        secret_length: int = conf.manager.MAX_CHAP_SECRET,
     ) -> None:
         self.name = name
+        self.secret_length = secret_length
         self.lost_agent_rule = lost_agent_rule
         self.membership = membership or Membership()
         self.host = f"{CONF.host}@{name}"
@@ -169,7 +172,13 @@ def load(membership: Membership | None = None) -> list[Backend]:
     """
     pathlib.Path(_locks_dir()).mkdir(mode=0o700, parents=True, exist_ok=True)
     return [
-        Backend(name, _driver(name), membership, _lost_agent_rule(name))
+        Backend(
+            name,
+            _driver(name),
+            membership,
+            _lost_agent_rule(name),
+            CONF[name].chap_secret_length,
+        )
         for name in CONF.enabled_backends
     ]
 

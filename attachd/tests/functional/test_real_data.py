@@ -11,6 +11,7 @@ from oslo_config import cfg
 import testtools
 
 from attachd import exception
+from attachd.conf.manager import MIN_CHAP_SECRET
 from attachd.drivers import base
 from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests.fixtures import initiators, processes, requirements, tgtd
@@ -45,8 +46,9 @@ class RealDataCase(testtools.TestCase):
         driver.setup()
         return driver
 
-    def export(self, host, mode="rw"):
-        return base.Export(f"{uuid.uuid4()}", host.connector, mode, secrets.token_hex(16))
+    def export(self, host, mode="rw", secret=None):
+        secret = secret or secrets.token_hex(16)
+        return base.Export(f"{uuid.uuid4()}", host.connector, mode, secret)
 
 
 class ByCommandTest(RealDataCase):
@@ -68,6 +70,12 @@ class ByCommandTest(RealDataCase):
         self.driver.revoke(self.volume, second, [])
         self.driver.delete(self.volume)
         self.assertEqual([], self.tgtd.orphans())
+
+    def test_login_with_shortest_secret_that_is_configurable(self):
+        secret = secrets.token_hex(MIN_CHAP_SECRET // 2)
+        info = self.driver.grant(self.volume, self.export(self.a, secret=secret))
+        self.a.write(info, 0, b"a" * MIB)
+        self.assertEqual(b"a" * MIB, self.a.read(info, 0, MIB))
 
     def test_login_with_wrong_secret_is_refused(self):
         info = self.driver.grant(self.volume, self.export(self.a))

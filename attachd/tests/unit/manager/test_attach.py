@@ -124,6 +124,12 @@ class AttachTest(backends.BackendCase):
             db_rows.get_attachment(other)["secret"],
         )
 
+    def test_attach_draws_secret_of_the_length_of_the_backend(self):
+        self.backend.secret_length = 12
+        self._attach()
+        (call,) = self.driver.driver_calls
+        self.assertRegex(call.export.secret, "^[0-9A-Za-z]{12}$")
+
     def test_attach_unknown_attachment_raises_not_found(self):
         with self.assertRaises(exception.AttachmentNotFound):
             attach.attach(self.backend, "nothing", self.volume_id, CONNECTOR)

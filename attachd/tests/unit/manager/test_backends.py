@@ -74,6 +74,12 @@ class LoadTest(unittest.TestCase):
             [item.lost_agent_rule for item in backends.load()],
         )
 
+    def test_load_reads_length_of_secrets_per_backend(self):
+        self._enable(slow="fake", quick="fake")
+        backends.load()
+        override(self, "chap_secret_length", 16, group="slow")
+        self.assertEqual([16, 32], [item.secret_length for item in backends.load()])
+
     def test_load_backend_without_driver_names_backend(self):
         self._enable(nameless=None)
         with self.assertRaisesRegex(exception.ConfigurationError, r"nameless.*driver"):
