@@ -114,6 +114,7 @@ class ReportTokens:
             "next": following,
             "is_repeated": self._is_repeated,
             "has_rival": self._has_rival,
+            "is_known": self._accepted is not None,
         }
 
     def record_accepted(self, token: ReportToken) -> None:

@@ -92,6 +92,7 @@ class ReportToken(TypedDict):
     :ivar next: that of this report
     :ivar is_repeated: whether the answer to the report before was that it is old
     :ivar has_rival: whether answers have shown that another process reports at the same time
+    :ivar is_known: whether a report of the process was accepted before
     """
 
     process: str
@@ -101,6 +102,7 @@ class ReportToken(TypedDict):
     next: str
     is_repeated: bool
     has_rival: bool
+    is_known: bool
 
 
 class Report(TypedDict):

@@ -34,6 +34,18 @@ Status = Literal["attached", "waiting", "detaching", "detached", "failed", "left
 
 _DETACHING: Final = frozenset({AttachmentState.WITHDRAWING, AttachmentState.DISCONNECTING})
 
+_REASONS: Final = {
+    "down": (
+        "The agent of host {agent} is down, and has to remove the device first. Start it; or, if "
+        "the host is dead, fence it: openstack volume host fence {agent}"
+    ),
+    "conflict": (
+        "Two machines report as the agent of host {agent}, which has to remove the device first. "
+        "Choose one: attachd-manage agent accept {agent} --boot BOOT_ID"
+    ),
+}
+"""Why agents remove no devices, by their states."""
+
 
 class Detach(TypedDict):
     """An attachment of a host that is drained.
@@ -149,7 +161,7 @@ def show(
     """Return the drain of a host; None: it is not drained.
 
     :param rows: the attachments of the host
-    :param agent_state: of its agent; one that is "down" removes no devices
+    :param agent_state: of its agent; one that is "down" or in "conflict" removes no devices
     :param errors: as of :func:`detach`; else those that the attachments have
     """
     if host_row is None or host_row["drained_at"] is None:
@@ -180,15 +192,12 @@ def notify_end(host: str, about: Row, drain: Drain | None) -> None:
 
 
 def _blocked(rows: Sequence[Row], agent_state: str | None) -> dict[str, str]:
-    """Return why attachments wait for an agent that does not run, by their ids."""
-    reason = (
-        "The agent of host {agent} is down, and has to remove the device first. Start it; or, if "
-        "the host is dead, fence it: openstack volume host fence {agent}"
-    )
+    """Return why attachments wait for an agent that removes no devices, by their ids."""
+    reason = _REASONS.get(agent_state or "")
     return {
         row["id"]: reason.format(agent=row["agent"])
         for row in rows
-        if agent_state == "down" and row["state"] == AttachmentState.WITHDRAWING
+        if reason is not None and row["state"] == AttachmentState.WITHDRAWING
     }
 
 

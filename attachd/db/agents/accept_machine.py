@@ -79,7 +79,7 @@ def _choose(row: Row, other: Row | None, boot_id: str | None) -> tuple[Row, list
         # Two agents of one machine: an administrator has stopped one of them.
         return dict(_ANY), [], True
     elif boot_id == row["boot_id"]:
-        return present, [other["boot_id"]], bool(other["has_rival"])
+        return present, [other["boot_id"]], bool(other["is_known"])
     elif boot_id is not None and boot_id == other["boot_id"]:
         names = ("process", "start", "number")
         claimed = {f"report_{name}": other[name] for name in names}

@@ -82,6 +82,7 @@ class Claim(NamedTuple):
     :ivar next: the token of this report
     :ivar is_repeated: whether the answer to the report before was that it is old
     :ivar has_rival: whether answers have shown that another process reports at the same time
+    :ivar is_known: whether a report of the process was accepted before
     """
 
     boot_id: str | None
@@ -93,6 +94,7 @@ class Claim(NamedTuple):
     next: str | None = None
     is_repeated: bool = False
     has_rival: bool = False
+    is_known: bool = False
 
 
 def get_claim(report: Mapping[str, Any]) -> Claim:

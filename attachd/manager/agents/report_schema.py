@@ -70,8 +70,18 @@ _TOKEN: Final = {
         "next": _TOKEN_ID,
         "is_repeated": {"type": "boolean"},
         "has_rival": {"type": "boolean"},
+        "is_known": {"type": "boolean"},
     },
-    "required": ["process", "start", "number", "previous", "next", "is_repeated", "has_rival"],
+    "required": [
+        "process",
+        "start",
+        "number",
+        "previous",
+        "next",
+        "is_repeated",
+        "has_rival",
+        "is_known",
+    ],
     "additionalProperties": False,
 }
 _REPORT: Final = {

@@ -143,7 +143,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         "2.2": "03e97a38408ce7e4b338275ad2411427",
         "2.3": "af9154a333f7a91ff677f4a8b199c000",
         "2.4": "41c7f895bdb875f440ea1b65161e9bb4",
-        "2.5": "6b38f783411abcbd57219b6d84fa55d5",
+        "2.5": "32ad0a4df63d703b7bddac60423765bd",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

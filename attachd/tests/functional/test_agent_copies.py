@@ -5,11 +5,13 @@ import os
 import shutil
 
 from attachd.tests.functional.test_agents import AgentCase
+from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
 REPEATS = 10
 
 
+@full_only("agents")
 class CopiedHostTest(AgentCase):
     """A volume whose device is in use, and a copy of the machine."""
 
@@ -83,3 +85,60 @@ class CopiedHostTest(AgentCase):
             self.assertNotEqual(200, answer.status_code, answer.text)
             self.assertIn("has lost its journal", answer.text)
         self.assertEqual("detaching", self.deployment.volume(self.volume)["status"])
+
+    def accept(self, *arguments):
+        return self.deployment.run(
+            "attachd-manage",
+            self.deployment.config_argument,
+            *("agent", "accept", self.host.name, *arguments),
+            codes=(0, 1),
+        )
+
+    def test_chosen_machine_goes_on_and_the_other_is_refused(self):
+        attachment_id = self.attach()
+        other = self.host.copy(self, "second")
+        log = other.spawn()
+        wait_until(lambda: self.state() == "conflict", lambda: log.output)
+        # It would be the machine without the device.
+        self.assertEqual("", self.accept("--boot", "second"))
+        self.assertEqual("conflict", self.state())
+        self.assertIn("boot first", self.accept("--boot", "first"))
+        wait_until(lambda: "an administrator has chosen it" in log.output, lambda: log.output)
+        self.wait_for_reports()
+        self.assertEqual("up", self.state())
+        self.assertEqual(attachment_id, self.host.entries()[0].attachment_id)
+        self.detach(attachment_id)
+
+    def test_key_moves_to_the_next_machine_that_reports(self):
+        other = self.host.copy(self, "second")
+        self.assertIn("the next machine", self.accept())
+        other.start()
+        wait_until(lambda: "an administrator has chosen it" in self.host.log, self.log_of_host)
+        answer = self.deployment.attach(self.volume, self.host.name)
+        self.assertEqual(200, answer.status_code, answer.text)
+        attachment_id = answer.json()["attachment"]["id"]
+        self.assertEqual([], self.host.entries())
+        self.assertEqual(attachment_id, other.entries()[0].attachment_id)
+        self.assertEqual(200, self.deployment.detach(attachment_id).status_code)
+
+    def log_of_host(self):
+        return self.host.log
+
+    def test_machine_with_a_journal_of_a_backup_is_in_conflict_until_it_is_accepted(self):
+        backup = self.host.top / "backup"
+        shutil.copytree(self.host.folder / "attachments", backup)
+        attachment_id = self.attach()
+        for _ in range(2):
+            self.host.reboot()
+            self.host.start()
+            self.wait_for_reports(8)
+        self.host.reboot()
+        shutil.rmtree(self.host.folder / "attachments")
+        shutil.copytree(backup, self.host.folder / "attachments")
+        self.host.set_boot_id("second")
+        self.host.spawn()
+        wait_until(lambda: self.state() == "conflict", self.log_of_host)
+        self.assertEqual(409, self.deployment.detach(attachment_id).status_code)
+        self.assertIn("boot second", self.accept("--boot", "second", "--devices-gone"))
+        wait_until(lambda: self.state() == "up", self.log_of_host)
+        self.detach(attachment_id)

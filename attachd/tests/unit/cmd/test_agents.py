@@ -106,7 +106,7 @@ class AgentTest(forked_command.ForkedCommandCase):
 
     def test_agent_accept_chooses_one_of_two_machines(self):
         other = {"boot_id": "b2", "machine_id": "m2", "process": "p2", "start": 3, "number": 1}
-        other |= {"next": "t2", "since": "now", "has_rival": False}
+        other |= {"next": "t2", "since": "now", "is_known": False}
         reported = {"boot_id": "b1", "report_token": "t1", "conflict": other}
         fake_agent.report_agent("node-1", **reported)
         db_rows.add_attachment(db_rows.add_volume()["id"], "attached", agent="node-1")

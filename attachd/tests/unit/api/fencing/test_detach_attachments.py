@@ -52,10 +52,10 @@ class DetachAttachmentsTest(api_context.ApiContextCase):
     def test_detach_that_waits_for_an_agent_that_is_down_says_so(self):
         waiting, other = self.add("withdrawing"), self.add()
         detach_attachments.request(self.host_row, self.rows(), detach_attachments.ALL)
-        for state, expected in (("down", True), ("up", False)):
+        for state, expected in (("down", True), ("conflict", True), ("up", False)):
             drain = detach_attachments.show(host_fences.find(HOST), self.rows(), None, state)
             reasons = {item["attachment_id"]: item["reason"] for item in drain["attachments"]}
-            self.assertEqual(expected, f"host fence {HOST}" in (reasons[waiting] or ""))
+            self.assertEqual(expected, f" {HOST}" in (reasons[waiting] or ""))
             self.assertIsNone(reasons[other])
             self.assertEqual({waiting: "detaching", other: "waiting"}, self.statuses())
 

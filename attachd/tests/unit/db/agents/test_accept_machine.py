@@ -61,7 +61,7 @@ class AcceptMachineTest(databases.DatabaseCase):
 
     def test_machine_that_was_accepted_before_may_have_devices_too(self):
         self.attach()
-        self.conflict(OTHER._replace(has_rival=True))
+        self.conflict(OTHER._replace(is_known=True))
         with self.assertRaisesRegex(exception.Conflict, "boot b2"):
             accept_machine.accept(HOST, "b1", devices_gone=False)
 
