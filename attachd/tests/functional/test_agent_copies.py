@@ -1,9 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two machines with the key of one agent, over RabbitMQ: copies of a disk, and lost journals."""
 
+import datetime
+import functools
 import os
 import shutil
+import unittest
+from unittest import mock
 
+from oslo_messaging.rpc.dispatcher import ExpectedException
+
+from attachd import exception
+from attachd.agent import report_tokens
+from attachd.agent.report_tokens import ReportTokens
+from attachd.context import RequestContext
+from attachd.db import models
+from attachd.db.agents import accept_machine
+from attachd.db.agents import store as agents
+from attachd.manager.agents.rpc_server import AgentEndpoint
+from attachd.tests import concurrency
+from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.functional.test_agents import AgentCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
@@ -142,3 +159,92 @@ class CopiedHostTest(AgentCase):
         self.assertIn("boot second", self.accept("--boot", "second", "--devices-gone"))
         wait_until(lambda: self.state() == "up", self.log_of_host)
         self.detach(attachment_id)
+
+
+class ReportRaceOnSqlite(unittest.TestCase):
+    """Reports of a machine and of its copy at the same time, to several managers."""
+
+    kind = "sqlite"
+    host, key = "node-1", "k" * 43
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        agents.create(self.host, self.key)
+        self.enterContext(mock.patch.object(report_tokens, "INTERVAL", 0.0))
+        folders = [temp_dir(self) / name for name in ("first", "second")]
+        first = ReportTokens(folders[0], self.host)
+        self.assertTrue(self.report(first, "first"))
+        shutil.copytree(folders[0], folders[1])
+        self.machines = {"first": first, "second": ReportTokens(folders[1], self.host)}
+        long_ago = models.now() - datetime.timedelta(seconds=60)
+        db_rows.change_agent(self.host, heartbeat_at=long_ago)
+
+    def report(self, tokens, boot_id):
+        """Report as an agent does; return whether that was accepted."""
+        tokens.store()
+        token = tokens.take()
+        error = self.send(token, boot_id)
+        if error is None:
+            tokens.record_accepted(token)
+        elif isinstance(error, exception.EarlyRestart):
+            tokens.record_early(error.details["report"])
+        elif isinstance(error, exception.OldReport):
+            tokens.record_old(error.details["start"])
+        else:
+            self.assertIsInstance(error, exception.AgentConflict)
+        return error is None
+
+    def send(self, token, boot_id):
+        """Send a report; return the error of the answer."""
+        said = {"connector": None, "devices": [], "connector_type": "kernel", "version": "1"}
+        said |= {"error": None, "boot_id": boot_id, "machine_id": "m", "token": token}
+        try:
+            AgentEndpoint().report(RequestContext(overwrite=False), self.host, self.key, said)
+        except ExpectedException as answer:
+            return answer.exc_info[1]
+        return None
+
+    def report_at_once(self):
+        calls = [
+            functools.partial(self.report, tokens, boot_id)
+            for boot_id, tokens in self.machines.items()
+        ]
+        return concurrency.run_at_once(*calls)
+
+    def test_one_machine_stays_and_the_other_is_found(self):
+        for _ in range(8):
+            self.report_at_once()
+        row = agents.get(self.host)
+        self.assertEqual("conflict", agents.state(row))
+        expected = [row["boot_id"] == "first", row["boot_id"] == "second"]
+        for _ in range(4):
+            self.assertEqual(expected, self.report_at_once())
+        self.assertNotEqual(row["boot_id"], agents.get(self.host)["conflict"]["boot_id"])
+        accept_machine.accept(self.host, "second", devices_gone=False)
+        self.machines["second"].store()
+        self.assertTrue(self.report(self.machines["second"], "second"))
+
+    def test_delayed_reports_of_one_machine_at_once_are_no_conflict(self):
+        tokens = self.machines["first"]
+        for _ in range(6):
+            tokens.store()
+            sent = [tokens.take() for _ in range(6)]
+            calls = [functools.partial(self.send, token, "first") for token in sent]
+            answers = concurrency.run_at_once(*calls)
+            self.assertIsNone(answers[-1])
+            tokens.record_accepted(sent[-1])
+            self.assertIsNone(agents.get(self.host)["conflict"])
+            self.assertEqual(sent[-1]["number"], agents.get(self.host)["report_number"])
+
+
+class ReportRaceOnMariadb(ReportRaceOnSqlite):
+    """The same with locks of rows."""
+
+    kind = "mariadb"
+
+
+class ReportRaceOnPostgresql(ReportRaceOnSqlite):
+    """The same with rows in several versions."""
+
+    kind = "postgresql"
