@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-manage: commands for the database, for operators and deployment tools.
 
-audit.py compares it with backends, agents.py has the agents of hosts, keys.py the encryption keys;
-inspect.py shows rows.
+audit.py compares it with backends, agents.py has the agents of hosts, keys.py the encryption keys,
+storage.py the storage of backends; inspect.py shows rows.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception, service
-from attachd.cmd import agents, inspect, keys, output
+from attachd.cmd import agents, inspect, keys, output, storage
 from attachd.conf import CONF
 from attachd.db import migration
 from attachd.db.agents import restored_database
@@ -129,6 +129,7 @@ def _add_commands(subjects: Any) -> None:
     agents.add_command(subjects)
     _add_api(subjects)
     keys.add_command(subjects)
+    storage.add_command(subjects)
     inspect.add_commands(subjects)
 
 

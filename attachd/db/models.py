@@ -407,6 +407,19 @@ services = sa.Table(
     **MARIADB_OPTIONS,
 )
 
+# The identity of the storage of each pool of a backend, as its driver reads it: where the volumes
+# of that pool are.
+storages = sa.Table(
+    "storages",
+    METADATA,
+    # host@backend
+    sa.Column("backend", sa.String(255), primary_key=True),
+    # the name of the backend, if it reports no pools
+    sa.Column("pool", sa.String(255), primary_key=True),
+    sa.Column("storage_id", sa.String(255), nullable=False),
+    **MARIADB_OPTIONS,
+)
+
 # The living manager processes. A process that is not in it is dead, and never returns under this
 # id: other processes may take over its leases.
 members = sa.Table(

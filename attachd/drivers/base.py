@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import contextvars
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 from oslo_config import cfg
@@ -298,6 +299,13 @@ class Driver(abc.ABC):
         The result is that of the same calls one after the other. A grant and a revoke of one
         volume never run at the same time, except a revoke after a grant that has failed
     :ivar promises: what the backend enforces; where that depends on options, :meth:`setup` sets it
+    :ivar storage_ids: what identifies the storage of each pool, set by each :meth:`setup`. The
+        manager compares it with what it was when the backend served its first volumes, and uses no
+        storage that is another one: with a copied configuration it would take a volume that is
+        missing there for one without exports. It comes from the storage, such as the fsid of a
+        cluster, and is the same for all managers that share it. By the names of the pools, at most
+        255 characters each; by the name of the backend if it reports no pools; empty: the storage
+        cannot be told apart
     """
 
     VENDOR = "attachd"
@@ -305,6 +313,7 @@ class Driver(abc.ABC):
     PARALLEL_GRANTS: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()
     promises = Promises()
+    storage_ids: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         self.name = name

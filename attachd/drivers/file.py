@@ -22,7 +22,16 @@ from oslo_config import cfg
 from oslo_log import log
 
 from attachd import exception
-from attachd.drivers import abilities, base, existing, existing_files, linked_files, loop, sparse
+from attachd.drivers import (
+    abilities,
+    base,
+    existing,
+    existing_files,
+    folder_identity,
+    linked_files,
+    loop,
+    sparse,
+)
 
 LOG = log.getLogger(__name__)
 
@@ -95,8 +104,8 @@ class FileDriver(
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
         super().__init__(name, conf)
-        folder = Path(self.options.file_folder).absolute()
-        self._volumes = linked_files.LinkedFiles(folder)
+        self._folder = Path(self.options.file_folder).absolute()
+        self._volumes = linked_files.LinkedFiles(self._folder)
         self.existing = existing_files.ExistingFiles(
             self._volumes, lambda volume: self._volumes.remove_links(volume.id)
         )
@@ -107,6 +116,7 @@ class FileDriver(
         """Create the directories and check whether loop devices can be used."""
         self._volumes.prepare()
         self.existing.prepare()
+        self.storage_ids = {self.name: folder_identity.read_identity(self._folder)}
         setting = self.options.file_loop_devices
         lacking = "" if setting == "never" else loop.unavailable()
         if lacking and setting == "always":

@@ -25,7 +25,7 @@ from attachd.db.secrets import encryption
 from attachd.drivers import base
 from attachd.drivers.base import ConnectionInfo, Export, VolumeRef, WithSecrets
 from attachd.lost_agents import NO_RULE, Action, Rule
-from attachd.manager import flow_runner
+from attachd.manager import flow_runner, storage_identity
 from attachd.manager.background_tasks import BackgroundTasks
 from attachd.manager.ha import joint_work, volume_lease
 from attachd.manager.ha.joint_work import Begin, VolumeWork
@@ -77,6 +77,7 @@ class Backend:
         try:
             self.check_lock_files()
             self.driver.setup()
+            storage_identity.check(self.host, self.driver)
         except Exception as error:  # noqa: BLE001  logged there
             self.take_down(error)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base, sparse
+from attachd.drivers import abilities, base, folder_identity, sparse
 
 
 class FolderDriver(base.Driver, abilities.Clone, abilities.Audit):
@@ -38,6 +38,7 @@ class FolderDriver(base.Driver, abilities.Clone, abilities.Audit):
         """Create the folders; an error names the one that cannot be used."""
         self._volumes.prepare()
         sparse.make_folder(self._exports, 0o700)
+        self.storage_ids = {self.name: folder_identity.read_identity(self._exports.parent)}
 
     def get_stats(self) -> base.BackendStats:
         """Return the capacity of the file system."""

@@ -124,7 +124,8 @@ class LvmDriver(
                 "Remove it.",
                 final=True,
             )
-        self._pools.check()
+        uuids = self._pools.check()
+        self.storage_ids = {pool or self.name: uuid for pool, uuid in uuids.items()}
         with sparse.map_os_errors("lvm_target cannot be used"):
             self.target.setup()
 

@@ -36,10 +36,12 @@ class Pools:
         groups = {pool.group: pool for pool in reversed(self._pools.values())}
         self._groups: Mapping[str, LogicalVolumes] = groups
 
-    def check(self) -> None:
-        """Check commands, volume groups and thin pools."""
-        for pool in self._pools.values():
-            pool.check()
+    def check(self) -> dict[str, str]:
+        """Check commands, volume groups and thin pools.
+
+        :returns: the UUIDs of the volume groups by the names of the pools, "" if none is named
+        """
+        return {name: pool.check() for name, pool in self._pools.items()}
 
     def in_groups(self) -> Collection[LogicalVolumes]:
         """Return one pool of each volume group: it finds the volumes of all of them."""

@@ -56,12 +56,12 @@ class LogicalVolumes:
     def _lvs(self) -> lvm2.VolumeGroup:
         return lvm2.VolumeGroup(self.group, self.timeout)
 
-    def check(self) -> None:
-        """Check commands, volume group and thin pool."""
+    def check(self) -> str:
+        """Check commands, volume group and thin pool; return the UUID of the group."""
         lvm2.check_commands()
-        self._group_row()
+        uuid = self._group_row()["vg_uuid"]
         if not self.pool:
-            return
+            return uuid
         columns = "lv_name,segtype,zero"
         known = {row["lv_name"]: row for row in self._lvs.list_lvs(columns)}
         row = known.get(self.pool, {})
@@ -81,10 +81,11 @@ class LogicalVolumes:
                 "lvm_wipe is 'zero', which would fill the thin pool. Set it to 'discard'.",
                 final=True,
             )
+        return uuid
 
     def _group_row(self) -> lvm2.Row:
         try:
-            return self._lvs.report("vg_size,vg_free")
+            return self._lvs.report("vg_size,vg_free,vg_uuid")
         except exception.BackendUnreachable:
             raise
         except (exception.BackendError, IndexError) as error:

@@ -103,6 +103,8 @@ class NfsDriver(
         """Mount the shares, and create their directories."""
         self._pools.check()
         self._pools.call_each("prepare")
+        # Not what is in a share: hosts can write to all of it.
+        self.storage_ids = {pool: share.name for pool, share in self._pools.shares.items()}
 
     def close(self) -> None:
         """End the processes of the shares, and unmount those that the manager has mounted."""

@@ -82,16 +82,20 @@ class Cluster:
         self._mutex = threading.Lock()
         self._connection: _Connection | None = None
 
-    def check(self) -> None:
+    def check(self) -> dict[str, str]:
         """Connect, and check the pools and the rights.
 
+        :returns: the fsid of the cluster with the number of the pool, by pools
         :raises BackendError: naming the option to set
         """
+        found = {}
         for pool in self._options.rbd_pools:
-            with self.pool(pool):
-                pass
+            doing = f"The identity of pool {pool} could not be read"
+            with self._connected() as connection, self.pool(pool) as ioctx, self.errors(doing):
+                found[pool] = f"{connection.get_fsid()}/{ioctx.get_pool_id()}"
         self.read("auth ls")
         self.sessions()
+        return found
 
     def close(self) -> None:
         """Disconnect, after the calls in progress; the next call connects again."""

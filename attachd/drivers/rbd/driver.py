@@ -141,7 +141,7 @@ class RbdDriver(
                     final=True,
                 )
         self._cluster.close()
-        self._cluster.check()
+        self.storage_ids = self._cluster.check()
         for images in self._pools:
             images.clients.check()
         own = not any(

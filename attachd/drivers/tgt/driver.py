@@ -23,7 +23,7 @@ import weakref
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import abilities, base, existing, existing_files, sparse
+from attachd.drivers import abilities, base, existing, existing_files, folder_identity, sparse
 from attachd.drivers.tgt import client, listing, names, parser
 from attachd.drivers.tgt.targets import TargetManager
 
@@ -150,6 +150,7 @@ class TgtDriver(
         _check_options(self.options)
         self._volumes.prepare()
         self.existing.prepare()
+        self.storage_ids = {self.name: folder_identity.read_identity(self._volumes.folder)}
         self._tgtd.check()
         self._target_manager.ensure_sentinel()
 

@@ -23,6 +23,16 @@ load_tests = testscenarios.load_tests_apply_scenarios
 class VolumesTest(DriverCase):
     """create, delete, extend, report, list."""
 
+    def test_storage_has_one_identity_for_all_managers_and_starts(self):
+        before = self.driver.storage_ids
+        for pool, storage_id in before.items():
+            self.assertTrue(0 < len(pool) < 256 and 0 < len(storage_id) < 256, before)
+        self.assertEqual(before, self.new_driver().storage_ids)
+        self.granted(self.volume(), self.export())
+        self.backend.restart(self.driver)
+        self.driver.setup()
+        self.assertEqual(before, self.driver.storage_ids)
+
     def test_create_repeated_changes_nothing(self):
         volume = self.volume()
         self.assertEqual(volume.provider, self.driver.create(base.VolumeRef(volume.id, 1)))

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a backend serves the storage that its volumes are on.
+
+A manager with a copied configuration, or in front of an empty disk, would take a volume that is
+missing for one without exports, and its hosts for hosts without access.
+"""
+
+from collections.abc import Mapping
+
+from attachd import exception
+from attachd.db.cluster import storages
+from attachd.drivers.base import Driver
+
+
+def check(backend: str, driver: Driver) -> None:
+    """Store what a backend serves, if it serves it for the first time, or compare it.
+
+    :param backend: ``host@backend``
+    :param driver: set up
+    :raises BackendError: it serves other storage
+    """
+    present = dict(driver.storage_ids)
+    if not present:
+        return
+    changes = find_changes(storages.claim(backend, present), present)
+    if changes:
+        raise exception.BackendError(
+            f"It serves other storage than its volumes are on: {'; '.join(changes)}. Correct the "
+            "configuration, or its host name if it was copied. If this is the storage, such as "
+            f"after a restore from a backup: attachd-manage storage accept {driver.name}",
+            final=True,
+        )
+
+
+def find_changes(known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
+    """Return a clause for each pool whose storage is another one."""
+    return [
+        f"pool {pool} was {known[pool]} and is {storage_id}"
+        for pool, storage_id in present.items()
+        if known.get(pool, storage_id) != storage_id
+    ]
