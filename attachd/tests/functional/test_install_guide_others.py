@@ -27,7 +27,8 @@ from pathlib import Path
 from attachd.drivers import loop
 file = Path(sys.argv[1])
 file.write_bytes(b"x" * 2**20)
-made = loop.attach(file, "rw")
+with file.open("r+b") as opened:
+    made = loop.attach(opened.fileno(), file, "rw")
 try:
     Path(made.path).open("r+b").close()
     os.truncate(file, 2**21)
