@@ -61,7 +61,7 @@ class StopTest(fixtures.TestWithFixtures):
         return commands.CommandResult(int(bool(failure)), "", failure)
 
     def test_cache_is_written_from_the_top_and_waited_for(self):
-        with self.assertLogs(device_writers.LOG.logger, "WARNING") as logged:
+        with self.assertLogs(device_writers.LOG, "WARNING") as logged:
             self.stop()
         self.assertEqual([(TOP, 0, 1), (DEVICE, 0, 1)], self.written)
         self.assertIn(f"cached of {DEVICE} could not be written for 1 minutes", logged.output[1])
