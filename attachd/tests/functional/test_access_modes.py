@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of read-only and writable access with real data and raw SCSI commands, behind the API."""
 
+import hashlib
+import itertools
 import uuid
 
 from attachd.tests.fixtures import initiators, scsi, tgtd
 from attachd.tests.functional.multiattach_case import MultiattachCase, serve_backend
+from attachd.tests.selection import full_only
 
 MIB = 2**20
 
@@ -115,6 +118,35 @@ class WritersTest(IscsiCase):
         staying.go_on()
         reader.read(2000, 64)
         self.assertEqual("in-use", self.api.volume(volume)["status"])
+
+
+@full_only("storage")
+class EachOpcodeTest(IscsiCase):
+    """A host that only reads sends each command, beside one that writes all the time."""
+
+    def test_no_opcode_of_a_reader_in_any_direction_has_an_effect(self):
+        """Each opcode, with and without flags, says that data goes nowhere, out, or in."""
+        _volume, (_, info_a), (_, info_b) = self.with_reader()
+        a, b = self.log_in(info_a, self.a), self.log_in(info_b, self.b)
+        a.write(0, b"7" * 512 * 64)
+        before = hashlib.sha256(a.read(0, 64)).digest()
+        writer = scsi.Writer(self, self.log_in(info_a, self.a))
+        effects, sessions = [], 1
+        for opcode, action in itertools.product(range(256), (0, 1, 8, 0x10, 0x1F)):
+            cdb = scsi.any_command(opcode, action, 7)
+            for data, wanted in ((b"", 0), (b"x" * 512, 0), (b"x" * 1024, 0), (b"", 512)):
+                try:
+                    b.send(cdb, data, wanted)
+                except initiators.Refused:  # also a reservation of its own
+                    b.close()
+                    b, sessions = self.log_in(info_b, self.b), sessions + 1
+            if hashlib.sha256(a.read(0, 64)).digest() != before or writer.error is not None:
+                effects.append((f"{opcode:#04x}", action, writer.error))
+                break
+        self.assertEqual([], effects)
+        writer.go_on()
+        self.assertTrue(b.is_write_protected())
+        self.assertLess(sessions, 100)
 
 
 class ReadersTest(IscsiCase):
