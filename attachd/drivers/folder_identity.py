@@ -8,7 +8,8 @@ import uuid
 
 from attachd.drivers import sparse
 
-_FILE: Final = ".storage-id"
+NAME: Final = ".storage-id"
+"""Of the file, in the folder."""
 
 
 def read_identity(folder: Path) -> str:
@@ -17,7 +18,7 @@ def read_identity(folder: Path) -> str:
     It is a number that the first caller stores in a file, with the inode of that file: in a copy
     of the folder, the file has another one.
     """
-    path = folder / _FILE
+    path = folder / NAME
     with sparse.map_os_errors(f"The identity of {folder} cannot be read"):
         try:
             descriptor = _open(path)
@@ -35,7 +36,7 @@ def _open(path: Path) -> int:
 def _create(path: Path) -> None:
     """Store a new number, unless another process does so; a file is never seen incomplete."""
     name = f"{uuid.uuid4()}"
-    new = path.with_name(f"{_FILE}.{name}")
+    new = path.with_name(f"{NAME}.{name}")
     try:
         with new.open("x", encoding="ascii") as file:
             file.write(name)
