@@ -100,13 +100,12 @@ def capabilities(naming: Naming) -> Capabilities:
         f"allow {rights} pool={pool} object_prefix {prefix}"
         for pool in naming.pools
         for rights, prefix in (
-            ("rx", f"rbd_id.{naming.prefix}"),
+            ("r class-read", f"rbd_id.{naming.prefix}"),
             ("rwx", "rbd_header."),
             ("rwx", "rbd_object_map."),
-            ("rx", "rbd_info"),
-            ("rx", "rbd_mirroring"),
+            ("class-read", "rbd_children"),
+            ("r class-read", "rbd_info"),
+            ("r class-read", "rbd_mirroring"),
         )
     ]
-    classes = ("allow class rbd metadata_list", "allow class rbd metadata_get")
-    every = ("allow class-read object_prefix rbd_children", *classes, *own)
-    return {"mon": "profile rbd", "osd": ", ".join(every)}
+    return {"mon": "profile rbd", "osd": ", ".join(own)}

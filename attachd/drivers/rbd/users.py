@@ -2,7 +2,7 @@
 """Names and capabilities of the cephx users of attachments; for the rbd driver.
 
 A user may reach the objects of one image and no others.  The capabilities are those that librbd,
-QEMU and the kernel need to open an image, of which the first five reach no data.
+QEMU and the kernel need to open an image, of which the first three reach no data.
 
 Source: Ceph's documentation, User Management; osd/OSDCap.h for the grammar.
 """
@@ -74,24 +74,24 @@ def capabilities(image: Image, mode: AccessMode) -> Capabilities:
     """Return the capabilities for one image.
 
     A reader needs ``w`` for the header: QEMU opens each image with a watch, which is a write.
+    ``x`` would include methods that write, also without ``w``: ``rbd_info`` has options that
+    librbd reads for each image of the pool, and the object map says which data there is.
 
     The prefix of data objects ends in a dot, so that it cannot be that of another image.
     """
-    pool = f"pool={image.pool} object_prefix"
+    pool, is_writer = f"pool={image.pool} object_prefix", mode == "rw"
     return {
         # A writer breaks the exclusive lock of a client that has died, by blocklisting it.
-        "mon": f"allow r, {_BLOCKLIST}" if mode == "rw" else "allow r",
+        "mon": f"allow r, {_BLOCKLIST}" if is_writer else "allow r",
         "osd": ", ".join(
             (
-                "allow class-read object_prefix rbd_children",
-                f"allow rx {pool} rbd_info",
-                f"allow rx {pool} rbd_mirroring",
-                "allow class rbd metadata_list",
-                "allow class rbd metadata_get",
-                f"allow {'rwx' if mode == 'rw' else 'r'} {pool} rbd_data.{image.id}.",
+                f"allow class-read {pool} rbd_children",
+                f"allow r class-read {pool} rbd_info",
+                f"allow r class-read {pool} rbd_mirroring",
+                f"allow {'rwx' if is_writer else 'r'} {pool} rbd_data.{image.id}.",
                 f"allow rwx {pool} rbd_header.{image.id}",
-                f"allow {'rwx' if mode == 'rw' else 'rx'} {pool} rbd_object_map.{image.id}",
-                f"allow rx {pool} rbd_id.{image.name}",
+                f"allow {'rwx' if is_writer else 'r class-read'} {pool} rbd_object_map.{image.id}",
+                f"allow r class-read {pool} rbd_id.{image.name}",
             )
         ),
     }
