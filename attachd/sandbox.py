@@ -9,6 +9,9 @@ administrators need. Landlock limits the TCP ports, from Linux 6.7 on.
 The module is its own launcher, a script that needs nothing but the standard library: its start
 takes a tenth of what ``import attachd`` takes.
 
+A process of ours that has opened all that it needs can also give up the rest, without root:
+:func:`limit_ports` and :func:`give_up_files`.
+
 Source: mount_namespaces(7), pivot_root(2), capabilities(7), seccomp(2), landlock(7), libseccomp.
 """
 
@@ -34,6 +37,8 @@ Above the default ranges of sssd, below those that are negative in 32 bits.
 FIRST_FD: Final = 3
 """The number of the first file descriptor that a process inherits."""
 SECCOMP_LIBRARY: Final = "libseccomp.so.2"
+NOBODY: Final = 65534
+"""The ids of the user and the group of :func:`give_up_files`."""
 NET_BIND_SERVICE: Final = 10
 """The capability to use ports below 1024."""
 
@@ -62,7 +67,12 @@ _NET_ABI, _SCOPE_ABI = 4, 6
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NE, _LT, _EQ, _GT, _MASKED_EQ = 1, 2, 4, 6, 7
 _EPERM, _ENOSYS, _EACCES = 1, 38, 13
+_SYNCHRONIZE_THREADS: Final = 4
 _SOCK_TYPE_MASK: Final = 0xF
+_SOCK_RDM, _SOCK_DCCP, _SOCK_PACKET = 4, 6, 10
+_MSG_FASTOPEN: Final = 0x20000000
+_FLAGS_OF_MESSAGES: Final = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
+"""The numbers of the arguments that have flags."""
 
 _DENIED: Final = (
     # Other files, namespaces and users.
@@ -74,6 +84,7 @@ _DENIED: Final = (
     # Other processes.
     *("fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "kcmp"),
     *("pidfd_open", "pidfd_getfd", "process_madvise", "process_mrelease"),
+    *("kill", "tkill", "rt_sigqueueinfo", "pidfd_send_signal", "migrate_pages", "move_pages"),
     # The kernel's large interfaces, and what only administrators may use.
     *("io_uring_setup", "io_uring_enter", "io_uring_register", "bpf", "perf_event_open"),
     *("userfaultfd", "add_key", "request_key", "keyctl", "kexec_load", "kexec_file_load"),
@@ -91,6 +102,22 @@ _DENIED: Final = (
         "nfsservctl",
     ),
 )
+_FILES: Final = (
+    *("open", "openat", "openat2", "creat", "execve", "execveat", "truncate", "mknod", "mknodat"),
+    *("unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat"),
+    *("symlink", "symlinkat", "mkdir", "mkdirat", "rmdir", "chmod", "fchmod", "fchmodat"),
+    *("chown", "lchown", "fchown", "fchownat", "utime", "utimes", "futimesat", "utimensat"),
+    *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+    *("inotify_add_watch", "memfd_secret", "landlock_create_ruleset"),
+    # Shared memory and queues have names too.
+    *("shmget", "semget", "msgget", "mq_open", "mq_unlink"),
+)
+_SERVERS: Final = ("bind", "listen", "accept", "accept4")
+_NEW_CALLS: Final = range(450, 512)
+"""The numbers of system calls that libseccomp may not know, the same on each machine.
+
+There are ways to mount files and to change their modes among them.  Programs do without.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +154,15 @@ class Sandbox:
         """
         values = json.dumps({**dataclasses.asdict(self), "fds": fds})
         return [sys.executable, "-I", "-S", __file__, values, *line]
+
+
+def missing_requirements() -> list[str]:
+    """List what a sandbox needs and this machine does not have."""
+    try:
+        ctypes.CDLL(SECCOMP_LIBRARY)
+    except OSError:
+        return [f"{SECCOMP_LIBRARY} (package libseccomp2)"]
+    return []
 
 
 class _Libc:
@@ -243,7 +279,6 @@ def _drop_rights(libc: _Libc, user: int, capability: int | None) -> None:
     libc("capset", header, (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0))
     if capability is not None:
         libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _limit_resources() -> None:
@@ -253,8 +288,15 @@ def _limit_resources() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-def _limit_network(libc: _Libc, ports: Iterable[int] | None) -> None:
-    """Limit TCP to some ports, and forbid abstract sockets, as far as the kernel can."""
+def limit_ports(ports: Iterable[int] | None) -> None:
+    """Limit TCP to some ports, and forbid abstract sockets, as far as the kernel can.
+
+    It holds for this thread and those that it starts, which can gain no rights any more.
+
+    :param ports: to connect to; None: all
+    """
+    libc = _Libc()
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     try:
         abi = libc("syscall", _LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION)
     except OSError:
@@ -286,7 +328,10 @@ class _Comparison(ctypes.Structure):
 
 
 class _SystemCallFilter:
-    """A seccomp filter, which permits all other system calls."""
+    """A seccomp filter, which permits all other system calls.
+
+    :raises OSError: of its methods, if the kernel refuses
+    """
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(SECCOMP_LIBRARY)
@@ -299,8 +344,11 @@ class _SystemCallFilter:
         :param comparison: of an argument: its number, an operator and one or two values
         """
         number = self._library.seccomp_syscall_resolve_name(name.encode())
-        if number < 0:  # This architecture, or an older library, has none.
-            return
+        if number >= 0:  # This architecture, or an older library, may have none.
+            self.deny_number(number, *comparison, error=error)
+
+    def deny_number(self, number: int, *comparison: int, error: int = _EPERM) -> None:
+        """Let a system call fail, by its number."""
         values = (_Comparison * 1)(_Comparison(*comparison))
         self._check(
             self._library.seccomp_rule_add_array(
@@ -308,8 +356,11 @@ class _SystemCallFilter:
             )
         )
 
-    def load(self) -> None:
-        """Apply the filter to this process, for ever."""
+    def load(self, *, all_threads: bool = False) -> None:
+        """Apply the filter to this thread and those that it starts, for ever."""
+        self._check(
+            self._library.seccomp_attr_set(self._context, _SYNCHRONIZE_THREADS, int(all_threads))
+        )
         self._check(self._library.seccomp_load(self._context))
 
     @staticmethod
@@ -322,17 +373,60 @@ def _new_filter(*, datagrams: bool) -> _SystemCallFilter:
     denied = _SystemCallFilter()
     for name in _DENIED:
         denied.deny(name)
+    # A process may end itself, and know its limits.
+    for name, itself in {
+        "tgkill": os.getpid(),
+        "rt_tgsigqueueinfo": os.getpid(),
+        "prlimit64": 0,
+    }.items():
+        denied.deny(name, 0, _NE, itself)
+    for number in _NEW_CALLS:
+        denied.deny_number(number, error=_ENOSYS)
     # Threads, but no processes.  The C library takes clone() if there is no clone3().
     denied.deny("clone3", error=_ENOSYS)
     denied.deny("clone", 0, _MASKED_EQ, _CLONE_THREAD, 0)
+    _deny_sockets(denied, datagrams=datagrams)
+    return denied
+
+
+def _deny_sockets(denied: _SystemCallFilter, *, datagrams: bool) -> None:
+    """Leave those of TCP, and of UDP perhaps.
+
+    Landlock does not see where MPTCP and the first message of TCP Fast Open connect to.
+    """
     lowest, highest = sorted((socket.AF_INET, socket.AF_INET6))
     denied.deny("socket", 0, _LT, lowest, error=_EACCES)
     denied.deny("socket", 0, _GT, highest, error=_EACCES)
     for family in range(lowest + 1, highest):
         denied.deny("socket", 0, _EQ, family, error=_EACCES)
-    for kind in (*([] if datagrams else [socket.SOCK_DGRAM]), socket.SOCK_RAW):
+    kinds = [socket.SOCK_RAW, _SOCK_RDM, socket.SOCK_SEQPACKET, _SOCK_DCCP, _SOCK_PACKET]
+    for kind in (*([] if datagrams else [socket.SOCK_DGRAM]), *kinds):
         denied.deny("socket", 1, _MASKED_EQ, _SOCK_TYPE_MASK, kind, error=_EACCES)
-    return denied
+    known = (socket.IPPROTO_IP, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+    denied.deny("socket", 2, _GT, max(known), error=_EACCES)
+    for protocol in set(range(max(known))) - set(known):
+        denied.deny("socket", 2, _EQ, protocol, error=_EACCES)
+    for name, flags in _FLAGS_OF_MESSAGES.items():
+        denied.deny(name, flags, _MASKED_EQ, _MSG_FASTOPEN, _MSG_FASTOPEN, error=_EACCES)
+
+
+def give_up_files() -> None:
+    """Give up all files, programs, other processes and servers, in all threads of this process.
+
+    What is open stays so, and TCP may connect to where :func:`limit_ports` permits it.  Root
+    becomes the user "nobody".
+
+    :raises OSError: there is no libseccomp, or the kernel has no such filters
+    """
+    denied = _new_filter(datagrams=False)
+    for name in (*_FILES, *_SERVERS):
+        denied.deny(name, error=_EACCES)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    denied.load(all_threads=True)
 
 
 def _move_fds(fds: Sequence[int]) -> None:
@@ -356,7 +450,7 @@ def main(values: str, *line: str) -> NoReturn:
     _build_root(libc, sandbox)
     _limit_resources()
     _drop_rights(libc, sandbox.user, sandbox.capability)
-    _limit_network(libc, sandbox.ports)
+    limit_ports(sandbox.ports)
     denied.load()
     os.execv(line[0], line)  # noqa: S606 (a list of arguments, no shell)
 

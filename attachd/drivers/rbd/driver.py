@@ -18,7 +18,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from attachd import exception
+from attachd import exception, sandbox
 from attachd.drivers import abilities, base, existing
 from attachd.drivers.rbd import users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
@@ -140,6 +140,8 @@ class RbdDriver(
                     "with a letter or a digit.",
                     final=True,
                 )
+        if missing := sandbox.missing_requirements():
+            raise exception.BackendError(f"Missing: {', '.join(missing)}.", final=True)
         self._cluster.close()
         self.storage_ids = self._cluster.check()
         for images in self._pools:

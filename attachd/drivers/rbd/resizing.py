@@ -50,6 +50,7 @@ class Resizing:
             entity=self.entity,
             conf=self._options.rbd_ceph_conf,
             settings=settings,
+            ports=_ports(self._cluster),
             pool=pool,
             name=name,
             size=size_bytes,
@@ -92,6 +93,16 @@ class Resizing:
             reason = next((line for line in reversed(lines) if line), f"exit {ended.returncode}")
             raise exception.BackendError(f"{doing}: {reason}") from error
         return answer
+
+
+def _ports(cluster: Cluster) -> list[int]:
+    """Return the TCP ports of all monitors and OSDs, which a client connects to."""
+    daemons = (*cluster.read("mon dump")["mons"], *cluster.read("osd dump")["osds"])
+    addresses = [
+        address["addr"] for daemon in daemons for address in daemon["public_addrs"]["addrvec"]
+    ]
+    # An OSD that never ran has port 0.
+    return sorted({int(address.rpartition(":")[2]) for address in addresses} - {0})
 
 
 def capabilities(naming: Naming) -> Capabilities:

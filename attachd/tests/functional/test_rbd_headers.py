@@ -2,9 +2,12 @@
 """Headers of images that hosts have changed, with the keys of their attachments."""
 
 import errno
+import http.server
 import json
 from pathlib import Path
 import struct
+import threading
+from typing import ClassVar
 
 import fixtures
 
@@ -12,7 +15,7 @@ from attachd import exception
 from attachd.ceph import bindings, object_names
 from attachd.drivers import base
 from attachd.drivers.rbd import objects
-from attachd.tests.fixtures import ceph, initiators
+from attachd.tests.fixtures import ceph, initiators, requirements
 from attachd.tests.functional import multiattach_case
 from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
 from attachd.tests.selection import full_only
@@ -58,11 +61,12 @@ class HostileHost:
         self.addCleanup(connection.shutdown)
         return connection
 
-    def import_keys(self):
-        """Return the keys of an image that is to be imported from a file of the manager."""
-        file = Path(self.useFixture(fixtures.TempDir()).path, "secret")
-        file.write_bytes(SECRET * 256)
-        stream = {"type": "file", "file_path": f"{file}"}
+    def import_keys(self, stream=None):
+        """Return the keys of an image that is to be imported, from a file of the manager."""
+        if stream is None:
+            file = Path(self.useFixture(fixtures.TempDir()).path, "secret")
+            file.write_bytes(SECRET * 256)
+            stream = {"type": "file", "file_path": f"{file}"}
         name, lib = f"import-{new_id()}", bindings.load()
         with self.cluster.pool() as pool:
             spec = json.dumps({"type": "raw", "stream": stream})
@@ -312,6 +316,44 @@ class ChangedHeaderTest(HeaderCase):
         with self.assertRaisesRegex(exception.BackendError, "could not be extended"):
             images.extend(self.name(volume), 2)
         self.driver.revoke(volume, export, [])
+
+    def test_header_that_names_a_server_of_the_network_connects_to_none(self):
+        requirements.require_port_limits()
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Source)
+        self.addCleanup(server.server_close)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        url = f"http://127.0.0.1:{server.server_port}/image"
+        keys = self.import_keys({"type": "http", "url": url})
+        self.assertNotEqual([], _Source.requests)
+        _Source.requests.clear()
+        volume = self.victim
+        export, info = self.granted(volume)
+        self.change(self.connect(info), volume, keys)
+        with self.assertRaisesRegex(exception.BackendError, "could not be extended"):
+            self.driver._pools.find(volume).extend(self.name(volume), 2)
+        self.assertEqual([], _Source.requests)
+        self.driver.revoke(volume, export, [])
+
+
+class _Source(http.server.BaseHTTPRequestHandler):
+    """A server with an image."""
+
+    requests: ClassVar[list[str]] = []
+
+    def do_HEAD(self):
+        self.requests.append(self.path)
+        self.send_response(200)
+        self.send_header("Content-Length", f"{len(SECRET) * 256}")
+        self.send_header("Accept-Ranges", "bytes")
+        self.end_headers()
+
+    def do_GET(self):
+        self.do_HEAD()
+        self.wfile.write(SECRET * 256)
+
+    def log_message(self, *_):
+        pass
 
 
 @full_only("storage")

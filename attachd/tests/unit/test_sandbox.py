@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes in a sandbox, which try to leave it."""
 
-import ctypes
 import json
 import os
 from pathlib import Path
 import socket
 import subprocess
-import unittest
+import sys
+from unittest import mock
 
 import fixtures
 
@@ -17,7 +17,7 @@ from attachd.tests.wait import TIMEOUT
 
 PYTHON = "/usr/bin/python3"
 _PROBE = """
-import ctypes, json, os, socket, sys
+import ctypes, json, os, resource, signal, socket, sys, threading
 def outcome(function):
     try:
         return function()
@@ -26,6 +26,12 @@ def outcome(function):
 def connect(port):
     with socket.create_connection(("127.0.0.1", port)):
         return "connected"
+def send_first(port):
+    with socket.socket() as opened:
+        return opened.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", port))
+def send_first_message(port):
+    with socket.socket() as opened:
+        return opened.sendmsg([b"x"], [], socket.MSG_FASTOPEN, ("127.0.0.1", port))
 def open_socket(*kind):
     with socket.socket(*kind):
         return "opened"
@@ -55,15 +61,84 @@ print(json.dumps({
     "udp": outcome(lambda: open_socket(socket.AF_INET, socket.SOCK_DGRAM)),
     "udp6": outcome(lambda: open_socket(socket.AF_INET6, socket.SOCK_DGRAM)),
     "tcp": outcome(lambda: open_socket(socket.AF_INET, socket.SOCK_STREAM)),
+    "mptcp": outcome(lambda: open_socket(socket.AF_INET, socket.SOCK_STREAM, 262)),
+    "sctp": outcome(lambda: open_socket(socket.AF_INET6, socket.SOCK_STREAM, 132)),
+    "icmp": outcome(lambda: open_socket(socket.AF_INET, socket.SOCK_DGRAM, 1)),
+    "seqpacket": outcome(lambda: open_socket(socket.AF_INET, socket.SOCK_SEQPACKET)),
+    "first": [
+        outcome(lambda: send(int(port)))
+        for send in (send_first, send_first_message) for port in sys.argv[4:]
+    ],
+    "newer": [-libc.syscall(number, 0, 0, 0) and ctypes.get_errno() for number in (452, 511)],
+    "limit": outcome(lambda: resource.prlimit(pid, resource.RLIMIT_CORE)),
+    "own limit": outcome(lambda: resource.getrlimit(resource.RLIMIT_CORE)),
+    "own signal": outcome(lambda: signal.pthread_kill(threading.get_ident(), 0)),
     "connect": [outcome(lambda: connect(int(port))) for port in sys.argv[4:]],
 }, default=str))
 """
-_EPERM, _ENOENT, _EACCES, _EROFS, _EBADF, _ECONNREFUSED = 1, 2, 13, 30, 9, 111
+_GIVE_UP = """
+import json, os, socket, sys, threading
+from attachd import sandbox
 
+def outcome(call):
+    try:
+        call()
+    except OSError as error:
+        return os.strerror(error.errno)
+    return "done"
 
-def landlock_abi():
-    """Return the version of Landlock that the kernel has; less than 1: none."""
-    return ctypes.CDLL(None).syscall(444, None, 0, 1)
+def connect(port):
+    with socket.socket() as opened:
+        opened.connect(("127.0.0.1", port))
+
+pid, folder, ports, permitted, user = json.loads(sys.argv[1])
+if user is not None:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+fd = os.open(folder, os.O_RDONLY)
+asked, results = threading.Event(), {}
+def read():
+    asked.wait()
+    results["thread"] = outcome(lambda: open("/etc/hostname"))
+if permitted is not None:
+    sandbox.limit_ports(permitted)
+thread = threading.Thread(target=read)
+thread.start()
+sandbox.give_up_files()
+asked.set()
+thread.join()
+old, new = f"{folder}/old", f"{folder}/new"
+for name, call in {
+    "write": lambda: open(new, "w"),
+    "read below": lambda: os.open("old", os.O_RDONLY, dir_fd=fd),
+    "list": lambda: os.listdir("/"),
+    "execute": lambda: os.execv("/bin/true", ["true"]),
+    "fork": lambda: os.fork(),
+    "unlink": lambda: os.unlink(old),
+    "chmod": lambda: os.chmod(old, 0o666),
+    "chmod below": lambda: os.chmod("old", 0o666, dir_fd=fd),
+    "fchmod": lambda: os.fchmod(fd, 0o777),
+    "chown": lambda: os.chown(old, os.getuid(), -1),
+    "link": lambda: os.link(old, new),
+    "symlink": lambda: os.symlink(old, new),
+    "mkdir": lambda: os.mkdir(new),
+    "rmdir": lambda: os.rmdir(f"{folder}/empty"),
+    "utime": lambda: os.utime(old),
+    "setxattr": lambda: os.setxattr(old, "user.x", b""),
+    "kill": lambda: os.kill(pid, 0),
+    "unix": lambda: socket.socket(socket.AF_UNIX),
+    "netlink": lambda: socket.socket(socket.AF_NETLINK),
+    "udp": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+    "server": lambda: socket.create_server(("127.0.0.1", 0)).close(),
+}.items():
+    results[name] = outcome(call)
+results["connect"] = [outcome(lambda: connect(port)) for port in ports]
+results["open file"] = outcome(lambda: os.fstat(fd))
+print(json.dumps([results, os.getuid()]))
+"""
+_EPERM, _ENOENT, _EACCES, _EROFS, _EBADF, _ENOSYS = 1, 2, 13, 30, 9, 38
+_REFUSED = {"Permission denied", "Operation not permitted"}
 
 
 class SandboxTest(fixtures.TestWithFixtures):
@@ -131,6 +206,14 @@ class SandboxTest(fixtures.TestWithFixtures):
             "udp": _EACCES,
             "udp6": _EACCES,
             "tcp": "opened",
+            "mptcp": _EACCES,
+            "sctp": _EACCES,
+            "icmp": _EACCES,
+            "seqpacket": _EACCES,
+            "newer": [_ENOSYS] * 2,
+            "limit": _EPERM,
+            "own limit": [0, 0],
+            "own signal": None,
         }
         self.assertEqual(expected, {name: result[name] for name in expected})
         self.assertLessEqual(
@@ -140,11 +223,14 @@ class SandboxTest(fixtures.TestWithFixtures):
         self.assertNotIn("ceph", result["etc"])
 
     def test_process_connects_to_its_ports_alone(self):
-        if landlock_abi() < 4:
-            raise unittest.SkipTest("the kernel cannot limit ports")
+        requirements.require_port_limits()
         ports = [self.listen(), self.listen()]
         _, result = self.run_probe(*ports, ports=ports[:1])
         self.assertEqual(["connected", _EACCES], result["connect"])
+
+    def test_first_message_opens_no_connection(self):
+        _, result = self.run_probe(self.listen())
+        self.assertEqual([_EACCES] * 2, result["first"])
 
     def test_process_without_limits_connects_to_all_ports_and_asks_name_servers(self):
         _, result = self.run_probe(self.listen(), self.listen(), datagrams=True)
@@ -161,6 +247,58 @@ class SandboxTest(fixtures.TestWithFixtures):
         self.assertIn(b"cannot be entered: [Errno 2]", result.stderr)
         self.assertNotEqual(0, result.returncode)
 
+    def test_missing_library_is_named(self):
+        self.assertEqual([], sandbox.missing_requirements())
+        with mock.patch.object(sandbox, "SECCOMP_LIBRARY", "libnone.so.2"):
+            self.assertEqual(
+                ["libnone.so.2 (package libseccomp2)"], sandbox.missing_requirements()
+            )
+
     def test_users_of_directories_differ(self):
         users = {sandbox.Sandbox(f"/devices/{number}").user for number in range(100)}
         self.assertEqual(100, len(users))
+
+
+class GiveUpFilesTest(fixtures.TestWithFixtures):
+    """A process of ours that gives up what it does not need any more, as root and as a user."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
+        (self.folder / "old").touch()
+        (self.folder / "empty").mkdir()
+        self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        self.ports = [listener.getsockname()[1] for listener in self.listeners]
+        for listener in self.listeners:
+            self.addCleanup(listener.close)
+
+    def run_program(self, permitted=None, user=None):
+        values = json.dumps([os.getpid(), f"{self.folder}", self.ports, permitted, user])
+        line = [sys.executable, "-P", "-c", _GIVE_UP, values]
+        result = subprocess.run(line, capture_output=True, check=False, text=True)
+        self.assertEqual("", result.stderr)
+        return json.loads(result.stdout)
+
+    def assert_given_up(self, results):
+        kept = {name: results.pop(name) for name in ("connect", "open file")}
+        self.assertEqual({}, {k: v for k, v in results.items() if v not in _REFUSED})
+        self.assertEqual({"connect": ["done"] * 2, "open file": "done"}, kept)
+        self.assertEqual({"old", "empty"}, {path.name for path in self.folder.iterdir()})
+
+    def test_all_threads_lose_files_programs_and_processes(self):
+        results, user = self.run_program()
+        self.assertNotEqual(0, user)
+        self.assert_given_up(results)
+
+    def test_user_loses_what_its_files_permit(self):
+        requirements.require_root(self)
+        for path in (self.folder, *self.folder.iterdir()):
+            os.chown(path, sandbox.NOBODY, sandbox.NOBODY)
+        results, user = self.run_program(user=sandbox.NOBODY)
+        self.assertEqual(sandbox.NOBODY, user)
+        self.assert_given_up(results)
+
+    def test_threads_of_limited_process_connect_to_its_ports_alone(self):
+        requirements.require_port_limits()
+        results, _ = self.run_program(self.ports[1:])
+        self.assertEqual(["Permission denied", "done"], results["connect"])

@@ -6,7 +6,6 @@ connections, and QEMU's parsers may have faults: so it has no files, and few por
 """
 
 from collections.abc import Mapping
-import ctypes
 import ipaddress
 from pathlib import Path
 from typing import Any, Final
@@ -38,15 +37,6 @@ def sandbox_for(directory: Path, path: VolumePath, *files: Path) -> sandbox.Sand
         # Servers with the option "secure", which is the default, want a port below 1024.
         capability=sandbox.NET_BIND_SERVICE if path.blockdev["driver"] == "nfs" else None,
     )
-
-
-def missing_requirements() -> list[str]:
-    """List what a sandbox needs and this host does not have."""
-    try:
-        ctypes.CDLL(sandbox.SECCOMP_LIBRARY)
-    except OSError:
-        return [f"{sandbox.SECCOMP_LIBRARY} (package libseccomp2)"]
-    return []
 
 
 def _servers(blockdev: Mapping[str, Any]) -> Mapping[str, int | None]:

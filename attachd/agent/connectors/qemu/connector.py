@@ -16,7 +16,7 @@ import sys
 from typing import Final
 import uuid
 
-from attachd import commands, exception
+from attachd import commands, exception, sandbox
 from attachd.agent.connectors import ceph_header, interfaces, local
 from attachd.agent.connectors.base import (
     ConnectionInfo,
@@ -27,7 +27,6 @@ from attachd.agent.connectors.base import (
 )
 from attachd.agent.connectors.qemu import (
     blockdev,
-    confinement,
     loop_devices,
     state_dir,
     storage_daemon,
@@ -177,7 +176,7 @@ class QemuConnector(HostConnector):
 
 def missing_tools() -> list[str]:
     """List the missing commands and devices that every protocol needs."""
-    missing = commands.list_missing(TOOLS) + confinement.missing_requirements()
+    missing = commands.list_missing(TOOLS) + sandbox.missing_requirements()
     for path, remedy in _DEVICES.items():
         # Without the rights of root the device may be there and not accessible.
         if not os.access(path, os.R_OK | os.W_OK) and os.geteuid() == 0:

@@ -7,8 +7,8 @@ import sys
 import unittest
 from unittest import mock
 
+from attachd import sandbox
 from attachd.ceph import bindings
-from attachd.drivers import sandbox
 from attachd.drivers.rbd import resize_worker
 from attachd.tests.unit.drivers.rbd import fake_modules
 
@@ -16,6 +16,7 @@ REQUEST = {
     "entity": "client.x",
     "conf": "/c",
     "settings": {"key": "KEY"},
+    "ports": [3300],
     "pool": "p",
     "name": "n",
     "size": 2,
@@ -27,7 +28,8 @@ class ResizeWorkerTest(unittest.TestCase):
         super().setUp()
         self.lib = fake_modules.modules()
         self.enterContext(mock.patch.object(bindings, "load", return_value=self.lib))
-        self.enter = self.enterContext(mock.patch.object(sandbox, "enter"))
+        self.limit_ports = self.enterContext(mock.patch.object(sandbox, "limit_ports"))
+        self.enter = self.enterContext(mock.patch.object(sandbox, "give_up_files"))
         self.opened = self.lib.rbd.Image = mock.MagicMock()
         self.image = self.opened.return_value.__enter__.return_value
         self.image.size.return_value = 1
@@ -42,10 +44,17 @@ class ResizeWorkerTest(unittest.TestCase):
         return json.loads(output.getvalue())
 
     def test_image_is_opened_in_the_sandbox_and_extended(self):
+        self.limit_ports.side_effect = lambda _: self.lib.rados.Rados.assert_not_called()
         self.enter.side_effect = self.opened.assert_not_called
         self.assertEqual({}, self.run_worker())
         self.image.resize.assert_called_once_with(2)
+        self.limit_ports.assert_called_once_with([3300])
         self.enter.assert_called_once_with()
+
+    def test_image_is_not_opened_without_a_sandbox(self):
+        self.enter.side_effect = OSError(38, "Function not implemented")
+        self.assertIn("No sandbox can be made", self.run_worker()["error"])
+        self.opened.assert_not_called()
 
     def test_larger_image_stays(self):
         self.image.size.return_value = 2

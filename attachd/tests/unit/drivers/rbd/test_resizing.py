@@ -12,6 +12,13 @@ from attachd.drivers.rbd.driver import RbdDriver
 from attachd.tests.unit.drivers import configured
 
 NAMING = users.Naming(["fast", "volumes"], "attachd-")
+PORTS = {"mon dump": [3300, 6789], "osd dump": [6800, 0]}
+
+
+def _dump(command):
+    """Return the answer of the monitors, with one address for each daemon."""
+    addresses = [{"addrvec": [{"addr": f"[::1]:{port}"}]} for port in PORTS[command]]
+    return {f"{command[:3]}s": [{"public_addrs": address} for address in addresses]}
 
 
 class ResizingTest(unittest.TestCase):
@@ -23,6 +30,8 @@ class ResizingTest(unittest.TestCase):
         self.cluster = driver._cluster
         self.create_user = mock.Mock(return_value="KEY")
         self.enterContext(mock.patch.object(self.cluster, "create_user", self.create_user))
+        # The second OSD never ran.
+        self.enterContext(mock.patch.object(self.cluster, "read", side_effect=_dump))
         self.resizing = resizing.Resizing(self.cluster, NAMING, driver.options)
 
     def extend(self, **result):
@@ -35,6 +44,7 @@ class ResizingTest(unittest.TestCase):
         run = self.extend(stdout=b"{}", stderr=b"")
         self.assertNotIn("KEY", f"{run.call_args.args}")
         self.assertIn(b'"key": "KEY"', run.call_args.kwargs["input"])
+        self.assertIn(b'"ports": [3300, 6789, 6800]', run.call_args.kwargs["input"])
 
     def test_user_reaches_no_data_and_no_other_pool(self):
         caps = resizing.capabilities(NAMING)["osd"]

@@ -3,7 +3,6 @@
 
 from pathlib import Path
 import unittest
-from unittest import mock
 
 from attachd import sandbox
 from attachd.agent.connectors.qemu import blockdev, confinement
@@ -70,8 +69,3 @@ class ConfinementTest(unittest.TestCase):
         keyring = "/etc/ceph/other.client.attachd-1.keyring"
         self.assertEqual(["/etc/ceph/other.conf", keyring], other.copies)
         self.assertEqual(["/devices/1/pid"], other.writable)
-
-    def test_missing_library_is_named(self):
-        self.assertEqual([], confinement.missing_requirements())
-        with mock.patch.object(confinement.ctypes, "CDLL", side_effect=OSError):
-            self.assertIn("libseccomp2", f"{confinement.missing_requirements()}")
