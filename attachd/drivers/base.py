@@ -374,6 +374,13 @@ class Driver(abc.ABC):
         :raises BackendError: they cannot be listed
         """
 
+    def has_volume(self, volume: VolumeRef) -> bool:
+        """Return whether a volume is there; drivers that need no list for it do better.
+
+        :raises BackendError: that is unknown
+        """
+        return volume.id in self.list_volumes()
+
     def check_connector(self, connector: Connector) -> None:  # noqa: B027  most take any
         """Refuse a connector that lacks what the backend needs, before anything is done.
 

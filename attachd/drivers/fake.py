@@ -41,6 +41,10 @@ class _Objects(abilities.ManageExisting):
     _granted: dict[str, dict[str, base.AccessMode]]
     _perform: Callable[[Call], None]
 
+    def has_volume(self, volume: base.VolumeRef) -> bool:  # noqa: ARG002
+        """Return that a volume is there: other processes may have created it."""
+        return True
+
     def list_manageable(self) -> Iterable[abilities.ManageableObject]:
         """List the volumes and the objects."""
         self._perform(Call("list_manageable"))
@@ -80,6 +84,7 @@ class _Objects(abilities.ManageExisting):
 
 
 class FakeDriver(
+    _Objects,
     base.Driver,
     abilities.Clone,
     abilities.OnlineExtend,
@@ -87,7 +92,6 @@ class FakeDriver(
     abilities.Evict,
     abilities.RememberClients,
     abilities.Reservations,
-    _Objects,
 ):
     """Grants and revokes at once, unless its options or a script make it slow or fail.
 

@@ -11,7 +11,7 @@ The number of a loop device changes over a reboot, so a host gets
 ``<file_devices_dir>/<attachment id>``, a symbolic link to the device.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import fcntl
 import os
 from pathlib import Path
@@ -56,7 +56,7 @@ class _Granted(NamedTuple):
 
 
 class FileDriver(
-    base.Driver,
+    sparse.FilesDriver,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.Evict,
@@ -68,6 +68,7 @@ class FileDriver(
     "ro" is refused, and ``read_only_enforced`` is False.
     """
 
+    _volumes: linked_files.LinkedFiles
     existing: existing_files.ExistingFiles
     SHARED_TARGETS = False
     OPTIONS = (
@@ -272,10 +273,6 @@ class FileDriver(
                 elif self._loops:
                     export = kept[grant.attachment_id]
                     loop.detach(self._link(volume, export), set(grant.modes) - {export.mode})
-
-    def list_volumes(self) -> Mapping[str, int]:
-        """List the volumes' files."""
-        return self._volumes.sizes()
 
     def _granted_in(self, folder: Path) -> Iterator["_Granted"]:
         """Find links in a directory, and devices over present or former links."""

@@ -8,7 +8,7 @@ Other machines may be able to write to the directory, as on a share: all names i
 way of attachd/confined.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import contextlib
 import errno
 import os
@@ -58,12 +58,16 @@ class SparseFiles:
         """Return the path of a volume, whether it exists or not."""
         return self.folder / plain_name(volume_id)
 
+    def has(self, volume_id: str) -> bool:
+        """Return whether there is a file of a volume."""
+        with map_os_errors(f"Volume {volume_id} could not be found"):
+            status = self.tree.stat(self.path(volume_id))
+        return status is not None and stat.S_ISREG(status.st_mode)
+
     def existing(self, volume_id: str) -> Path:
         """Return the path of a volume; raises BackendError if it does not exist."""
         path = self.path(volume_id)
-        with map_os_errors(f"Volume {volume_id} could not be found"):
-            status = self.tree.stat(path)
-        if status is None or not stat.S_ISREG(status.st_mode):
+        if not self.has(volume_id):
             raise exception.BackendError(
                 f"Volume {volume_id} is missing: there is no file {path}.", final=True
             )
@@ -189,6 +193,20 @@ class SparseFiles:
                 status = self.tree.stat(path)
                 if status is not None and stat.S_ISREG(status.st_mode):
                     yield path.name, status.st_size
+
+
+class FilesDriver(base.Driver):
+    """A driver whose volumes are files on this machine."""
+
+    _volumes: SparseFiles
+
+    def list_volumes(self) -> Mapping[str, int]:
+        """List the volumes' files."""
+        return self._volumes.sizes()
+
+    def has_volume(self, volume: base.VolumeRef) -> bool:
+        """Return whether the file of a volume is there."""
+        return self._volumes.has(volume.id)
 
 
 def plain_name(identifier: str) -> str:

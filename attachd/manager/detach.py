@@ -73,6 +73,7 @@ def force_detach(
         volume_id,
         lambda locked: {**allowed(locked), "fenced": False},
         lambda row: notify.force_detach_message(row, user_id),
+        by_force=True,
     ).remaining
 
 
@@ -263,6 +264,8 @@ def _detach(
     volume_id: str,
     guard: Guard,
     on_begin: Callable[[db.Row], None],
+    *,
+    by_force: bool = False,
 ) -> _Detached:
     backend.check_ready()
     with backend.work(Begin(attachment_id, volume_id, Event.DISCONNECT, guard)) as work:
@@ -271,8 +274,8 @@ def _detach(
         notify.attachment_event(backend, "detach.start", moved)
         row = moved.attachment
         try:
-            others = _end_connections(backend, moved, lease)
-            proof = _revoke(backend, moved.volume, row, others)
+            others = _end_connections(backend, moved, lease, by_force=by_force)
+            proof = _revoke(backend, moved.volume, row, others, by_force=by_force)
         except flow_runner.FlowFailed as failure:
             _record_failure(moved, failure, lease)
             raise _disconnect_failed(row, failure) from failure
@@ -292,10 +295,12 @@ def _notify_served(backend: Backend, moved: Moved, remaining: Moved) -> None:
             notify.attachment_removed_event(backend, event, removed)
 
 
-def _end_connections(backend: Backend, moved: Moved, lease: VolumeLease) -> list[db.Row]:
+def _end_connections(
+    backend: Backend, moved: Moved, lease: VolumeLease, *, by_force: bool
+) -> list[db.Row]:
     """Close the connections of an attachment that is detached; return the other rows."""
     ending = attachment_rows.connections_to_close(moved.attachment, moved.others)
-    ended = [row["id"] for row in ending if end_connection(backend, row, lease)]
+    ended = [row["id"] for row in ending if end_connection(backend, row, lease, by_force=by_force)]
     return [row for row in moved.others if row["id"] not in ended]
 
 
@@ -304,13 +309,19 @@ class _ServesAnother(Exception):
 
 
 def end_connection(
-    backend: Backend, row: db.Row, lease: VolumeLease, *, named: bool = False
+    backend: Backend,
+    row: db.Row,
+    lease: VolumeLease,
+    *,
+    named: bool = False,
+    by_force: bool = False,
 ) -> bool:
     """Revoke the access of a connection's host and remove its row, as a part of other work.
 
     :param row: as it was read; a connection that serves another attachment by now stays
     :param lease: of the volume; it is kept
     :param named: close it in any case, because the client has named this host
+    :param by_force: also if the backend does not have the volume
     :returns: whether the connection was removed
     :raises flow_runner.FlowFailed: the row has the reason
     """
@@ -331,7 +342,7 @@ def end_connection(
         LOG.info("Connection %s: serves another attachment by now, kept", row["id"])
         return False
     try:
-        _revoke(backend, moved.volume, moved.attachment, moved.others)
+        _revoke(backend, moved.volume, moved.attachment, moved.others, by_force=by_force)
     except flow_runner.FlowFailed as failure:
         _record_failure(moved, failure, lease)
         raise
@@ -357,9 +368,17 @@ def close_connection(backend: Backend, row: db.Row, lease: VolumeLease, *, named
 
 
 def _revoke(
-    backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.Row]
+    backend: Backend,
+    volume: db.Row,
+    row: db.Row,
+    others: Sequence[db.Row],
+    *,
+    by_force: bool = False,
 ) -> Proof | None:
-    """Revoke the access of a row's host, and of a fenced one store and return the proof."""
+    """Revoke the access of a row's host, and of a fenced one store and return the proof.
+
+    :param by_force: also if the backend does not have the volume
+    """
     if row["connector"] is None:  # The backend has no export of it.
         if not row["fenced"]:
             return None
@@ -370,6 +389,7 @@ def _revoke(
         backends.volume_ref(volume),
         backends.export(row),
         backends.live_exports(others),
+        may_be_missing=by_force,
     )
     if not row["fenced"]:
         flow_runner.run_cached(attachment_flows.build_detach, {"request": request})

@@ -13,6 +13,7 @@ from attachd import exception
 from attachd.db import models
 from attachd.drivers import abilities
 from attachd.drivers.base import Driver, Export, VolumeRef
+from attachd.manager import storage_identity
 from attachd.rpc.manager_api import Fencing, Proof
 
 LOG = log.getLogger(__name__)
@@ -51,6 +52,7 @@ def fence(driver: Driver, volume: VolumeRef, export: Export, others: Sequence[Ex
             f"attachment {export.attachment_id} by force.",
             final=True,
         )
+    storage_identity.check_has_volume(driver, volume, export.attachment_id)
     if isinstance(driver, abilities.RememberClients):
         driver.end_remembered_clients(volume, export)
     _revoke(driver, volume, export, others)

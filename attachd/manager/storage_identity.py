@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from attachd import exception
 from attachd.db.cluster import storages
-from attachd.drivers.base import Driver
+from attachd.drivers.base import Driver, VolumeRef
 
 
 def check(backend: str, driver: Driver) -> None:
@@ -29,6 +29,19 @@ def check(backend: str, driver: Driver) -> None:
             "configuration, or its host name if it was copied. If this is the storage, such as "
             f"after a restore from a backup: attachd-manage storage accept {driver.name}",
             final=True,
+        )
+
+
+def check_has_volume(driver: Driver, volume: VolumeRef, attachment_id: str) -> None:
+    """Check that a volume is there before the access of a host is taken for ended.
+
+    :raises BackendError: it is missing, and may be on other storage, where the host has access
+    """
+    if not driver.has_volume(volume):
+        raise exception.BackendError(
+            f"Backend {driver.name} has no volume {volume.id}: it may be on other storage, where "
+            f"its hosts still have access. If it is lost, delete attachment {attachment_id} by "
+            "force."
         )
 
 

@@ -224,6 +224,10 @@ class LvmDriver(
         """List the LVs with attachd's prefix."""
         return self._pools.sizes()
 
+    def has_volume(self, volume: base.VolumeRef) -> bool:
+        """Return whether the LV of a volume is there, which may not be active."""
+        return self._pools.path(volume.id).exists() or super().has_volume(volume)
+
 
 class LioDriver(LvmDriver, abilities.SwitchMode, abilities.Reservations):
     """The same over iSCSI, where hosts can reserve volumes, and modes change under a session."""

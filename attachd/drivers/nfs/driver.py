@@ -210,6 +210,10 @@ class NfsDriver(
         """List the volumes' files."""
         return dict(itertools.chain(*(sizes.items() for sizes in self._pools.call_each("sizes"))))
 
+    def has_volume(self, volume: base.VolumeRef) -> bool:
+        """Return whether the file of a volume is there."""
+        return bool(self._pools.share_of(volume).call("has", volume.id))
+
 
 def _listed(found: Iterable[Iterable[Sequence[str]]]) -> list[base.BackendExport]:
     """Group the links of shares by volume; each accepts writes."""

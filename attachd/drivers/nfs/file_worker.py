@@ -68,6 +68,10 @@ class ShareFiles:
         """Return the sizes of all volumes in bytes, by id."""
         return self._files.sizes()
 
+    def has(self, volume_id: str) -> bool:
+        """Return whether there is a file of a volume."""
+        return self._files.has(volume_id)
+
     def create(self, volume_id: str, size_gib: int) -> None:
         """Create the file of a volume."""
         self._files.create(base.VolumeRef(volume_id, size_gib))

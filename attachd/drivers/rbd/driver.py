@@ -37,6 +37,17 @@ IsLeaving = Callable[[str | None], bool]
 """Returns whether the clients of a user are to be ended; None: those of an unknown one."""
 
 
+def _make_images(
+    cluster: Cluster, naming: users.Naming, options: cfg.ConfigOpts.GroupAttr
+) -> dict[str, Images]:
+    resizing = Resizing(cluster, naming, options)
+    own = (cluster.entity, resizing.entity)
+    return {
+        pool: Images(cluster, naming, resizing, ImageClients(cluster, options, pool, own), pool)
+        for pool in naming.pools
+    }
+
+
 class RbdDriver(
     base.Driver,
     abilities.Clone,
@@ -112,23 +123,12 @@ class RbdDriver(
         super().__init__(name, conf)
         self._naming = users.Naming(self.options.rbd_pools, self.options.rbd_prefix)
         self._cluster = Cluster(self.options)
-        self._pools = Pools(name, self._make_images())
+        self._pools = Pools(name, _make_images(self._cluster, self._naming, self.options))
         self._headers = HeaderCheck(self._pools, self._naming, self._users)
         self.clients = ClientRecords(self._cluster, self._naming, self._pools)
         self.existing = ExistingImages(
             self._cluster, self._naming, self._pools, self._headers.check_releasable
         )
-
-    def _make_images(self) -> dict[str, Images]:
-        cluster, naming, options = self._cluster, self._naming, self.options
-        resizing = Resizing(cluster, naming, options)
-        own = (cluster.entity, resizing.entity)
-        return {
-            pool: Images(
-                cluster, naming, resizing, ImageClients(cluster, options, pool, own), pool
-            )
-            for pool in naming.pools
-        }
 
     def setup(self) -> None:
         """Check the options, the packages, the cluster, the pools and the rights."""
@@ -287,6 +287,10 @@ class RbdDriver(
     def list_volumes(self) -> Mapping[str, int]:
         """List the images with the prefix."""
         return self._pools.sizes()
+
+    def has_volume(self, volume: base.VolumeRef) -> bool:
+        """Return whether the image of a volume is there."""
+        return self._pools.find(volume).find(volume.id) is not None
 
     def _users(self, volume_id: str | None = None) -> list[users.User]:
         """List the users of the backend, or of one volume."""

@@ -11,7 +11,7 @@ tgtd keeps no state: after a restart it is empty, and the manager, which sees a 
 :meth:`boot_id`, grants all exports again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import functools
 from pathlib import Path
@@ -56,7 +56,7 @@ class _Lock:
 
 
 class TgtDriver(
-    base.Driver,
+    sparse.FilesDriver,
     abilities.Clone,
     abilities.OnlineExtend,
     abilities.SwitchMode,
@@ -315,10 +315,6 @@ class TgtDriver(
         targets = self._tgtd.targets()
         users = [user for user in self._tgtd.accounts() if user in before]
         return listing.list_orphans(users, targets)
-
-    def list_volumes(self) -> Mapping[str, int]:
-        """List the volumes' files."""
-        return self._volumes.sizes()
 
     def _name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
         return names.target(self._prefix, volume.id, mode)

@@ -13,7 +13,7 @@ from taskflow.types import failure
 
 from attachd import exception
 from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef, WithSecrets
-from attachd.manager import fencing
+from attachd.manager import fencing, storage_identity
 from attachd.rpc.manager_api import Proof
 from attachd.telemetry.tracing import step
 
@@ -49,12 +49,14 @@ class RevokeRequest:
     """What the detach flow has to do, and for which host.
 
     :ivar others: the volume's other live exports, which must not be disturbed
+    :ivar may_be_missing: whether the backend may have lost the volume
     """
 
     driver: Driver
     volume: VolumeRef
     export: Export
     others: Sequence[Export]
+    may_be_missing: bool = False
 
 
 def build_attach() -> linear_flow.Flow:
@@ -130,8 +132,11 @@ class Revoke(task.Task):
 
     def execute(self, request: RevokeRequest) -> None:
         """Revoke; see drivers.base.Driver.revoke()."""
+        driver, volume, export = request.driver, request.volume, request.export
         with step("revoke"):
-            request.driver.revoke(request.volume, request.export, request.others)
+            if not request.may_be_missing:
+                storage_identity.check_has_volume(driver, volume, export.attachment_id)
+            driver.revoke(volume, export, request.others)
 
     def revert(self, **_flow: Any) -> bool:
         """Grant nothing again: the caller wants the revoke repeated, not undone."""

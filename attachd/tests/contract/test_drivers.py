@@ -45,6 +45,17 @@ class VolumesTest(DriverCase):
     def test_delete_of_unknown_volume_succeeds(self):
         self.driver.delete(base.VolumeRef(f"{uuid.uuid4()}", 1))
 
+    def test_volume_is_there_until_it_is_deleted(self):
+        volume = self.volume()
+        self.assertTrue(self.driver.has_volume(volume))
+        self.granted(other := self.volume(), self.export())
+        self.assertTrue(self.driver.has_volume(other))
+        if not self.backend.knows_missing:
+            return
+        self.assertFalse(self.driver.has_volume(base.VolumeRef(f"{uuid.uuid4()}", 1)))
+        self.driver.delete(volume)
+        self.assertFalse(self.driver.has_volume(volume))
+
     def test_delete_of_exported_volume_is_refused(self):
         volume, export = self.volume(), self.export()
         before = self.granted(volume, export)

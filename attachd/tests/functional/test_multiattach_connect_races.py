@@ -33,7 +33,8 @@ class SharingOnSqlite(DatabaseRaceCase):
 
     def _connect(self, attachment_id, volume, host, **more):
         """Return what connects an attachment, when it is called."""
-        connector = {**db_rows.CONNECTOR, "host": host, **more}
+        own = {"host": host, "initiator": f"iqn.2026-01.test:{host}"}
+        connector = {**db_rows.CONNECTOR, **own, **more}
         return functools.partial(attach.attach, self.backend, attachment_id, volume, connector)
 
     def _detach(self, attachment_id, volume):

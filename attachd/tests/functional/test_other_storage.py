@@ -33,6 +33,23 @@ class OtherStorageTest(unittest.TestCase):
         line = [processes.script("attachd-manage"), *files, *arguments]
         return processes.run(line, env=processes.environment())
 
+    def test_missing_volume_is_not_detached_but_by_force(self):
+        _process, api = self.start("own")
+        volume = api.create_volume()
+        body = {"attachment": {"volume_uuid": volume, "connector": HOST}}
+        attachment = api.request_json("POST", "/attachments", body)["attachment"]["id"]
+        (file,) = self.base.glob(f"own/**/volumes/{volume}")
+        hidden = file.rename(self.base / "hidden")
+        answer = api.request("DELETE", f"/attachments/{attachment}")
+        self.assertIn(f"has no volume {volume}", f"{answer.body}")
+        self.assertEqual(1, len([*self.base.glob("own/exports/*/*")]))
+        hidden.rename(file)
+        api.request_json("DELETE", f"/attachments/{attachment}")
+        attachment = api.request_json("POST", "/attachments", body)["attachment"]["id"]
+        file.rename(hidden)
+        api.request_json("DELETE", f"/attachments/{attachment}?force=true")
+        self.assertEqual([], [*self.base.glob("own/exports/*/*")])
+
     def test_nothing_is_proved_by_a_manager_with_other_storage(self):
         process, api = self.start("own")
         attachments = {}

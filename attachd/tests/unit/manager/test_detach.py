@@ -47,6 +47,23 @@ class DetachTest(backends.BackendCase):
             asked = [] if state == "reserved" else ["revoke"]
             self.assertEqual(asked, self.driver.methods, state)
 
+    def test_missing_volume_is_detached_by_force_alone(self):
+        attachment_id = self._connected()
+        self.driver.driver_calls.clear()
+        for call, arguments in ((detach.detach, ()), (detach.fence, ("admin",))):
+            with (
+                mock.patch.object(self.driver, "has_volume", return_value=False),
+                self.assertRaisesRegex(exception.DisconnectFailed, "has no volume.*by force"),
+            ):
+                call(self.backend, attachment_id, self.volume_id, *arguments)
+            self.assertEqual([], self.driver.methods)
+            row = db_rows.get_attachment(attachment_id)
+            self.assertEqual("disconnect_failed", row["state"])
+        with mock.patch.object(self.driver, "has_volume", return_value=False):
+            detach.force_detach(self.backend, attachment_id, self.volume_id, "admin")
+        self.assertEqual(["revoke"], self.driver.methods)
+        self.assertEqual([], db_rows.list_attachments(self.volume_id))
+
     def test_detach_attached_row_without_connector_skips_driver(self):
         attachment_id = db_rows.add_attachment(self.volume_id, "attached", connector=None)["id"]
         self._detach(attachment_id)
