@@ -53,7 +53,7 @@ def attach(
     """
     backend.driver.check_connector(connector)
     request = Request(Action.CONNECT, connector, denied_rule=denied_rule)
-    return _connect(backend, attachment_id, volume_id, attach_guard(backend, request))
+    return _connect(backend, attachment_id, volume_id, attach_guard(backend, request), connector)
 
 
 def attach_exclusive(
@@ -69,7 +69,7 @@ def attach_exclusive(
     """
     backend.driver.check_connector(connector)
     request = Request(Action.CONNECT_EXCLUSIVE, connector, denied_rule=denied_rule)
-    return _connect(backend, attachment_id, volume_id, attach_guard(backend, request))
+    return _connect(backend, attachment_id, volume_id, attach_guard(backend, request), connector)
 
 
 def check(
@@ -104,7 +104,7 @@ def finish_attach(backend: Backend, row: db.Row) -> None:
         attachment_rows.check_unchanged(locked.attachment, row, Event.CONNECT)
         return resume(locked)
 
-    _connect(backend, row["id"], row["volume_id"], guard)
+    _connect(backend, row["id"], row["volume_id"], guard, row["connector"])
 
 
 def attach_guard(backend: Backend, request: Request) -> Guard:
@@ -166,9 +166,12 @@ def _sharing(key: str | None, others: Sequence[db.Row]) -> list[db.Row]:
     ]
 
 
-def _connect(backend: Backend, attachment_id: str, volume_id: str, guard: Guard) -> dict[str, Any]:
+def _connect(
+    backend: Backend, attachment_id: str, volume_id: str, guard: Guard, connector: Connector
+) -> dict[str, Any]:
     backend.check_ready()
-    begin = Begin(attachment_id, volume_id, Event.CONNECT, guard)
+    host = f"{connector.get('host') or ''}"
+    begin = Begin(attachment_id, volume_id, Event.CONNECT, guard, host)
     try:
         with backend.work(begin) as work:
             notify.attachment_event(backend, "attach.start", work.moved)

@@ -28,6 +28,7 @@ from attachd.conf import CONF
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as db
 from attachd.db.attachments.rows import Guard, LockedVolume, Moved, Row
+from attachd.host_identity import host_key
 from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import AttachmentKind, Event
 from attachd.telemetry import tracing
@@ -50,12 +51,14 @@ class Begin:
 
     :ivar event: CONNECT or DISCONNECT
     :ivar guard: as in db.move()
+    :ivar host: whose attachments the guard locks; "": of none
     """
 
     attachment_id: str
     volume_id: str
     event: Event
     guard: Guard
+    host: str = ""
 
 
 class VolumeWork(Protocol):
@@ -292,7 +295,9 @@ class _Group:
         :raises: as db.begin_together(); the followers get the same error
         """
         leader = self._members[0]
-        begins = [(member.begin.attachment_id, guard) for member, guard in self._guards()]
+        # Groups of other volumes lock the same hosts.
+        ordered = sorted(self._members, key=lambda member: host_key(member.begin.host))
+        begins = [(member.begin.attachment_id, guard) for member, guard in _guards(ordered)]
         try:
             started = self._lease.run_with_lease(
                 lambda token: db.begin_together(token.volume_id, leader.begin.event, begins, token)
@@ -302,25 +307,8 @@ class _Group:
             seen = error if isinstance(error, Exception) else exception.Unavailable(reason=reason)
             self._start([seen] * len(self._members))
             raise
-        return self._start(started)
-
-    def _guards(self) -> list[tuple[_Member, Guard]]:
-        hosts: set[str] = set()
-
-        def guard_of(member: _Member) -> Guard:
-            def guard(locked: LockedVolume) -> Mapping[str, Any]:
-                if member is self._members[0]:
-                    hosts.clear()  # The transaction may be repeated.
-                values = member.begin.guard(locked)
-                keys = _host_keys({**locked.attachment, **values})
-                if not keys or keys & hosts or _has_connections(locked):
-                    raise _Postponed
-                hosts.update(keys)
-                return values
-
-            return guard
-
-        return [(member, guard_of(member)) for member in self._members]
+        results = dict(zip(map(id, ordered), started, strict=True))
+        return self._start([results[id(member)] for member in self._members])
 
     def _start(self, started: Sequence[Moved | Exception]) -> list[_Member]:
         postponed = []
@@ -407,6 +395,26 @@ class _Group:
                 for result, its in zip(together, moved, strict=False):
                     result.moved = its
                 self._changed.notify_all()
+
+
+def _guards(members: Sequence[_Member]) -> list[tuple[_Member, Guard]]:
+    """Return the guards of members, which admit a host once, in the order of the transaction."""
+    hosts: set[str] = set()
+
+    def guard_of(member: _Member) -> Guard:
+        def guard(locked: LockedVolume) -> Mapping[str, Any]:
+            if member is members[0]:
+                hosts.clear()  # The transaction may be repeated.
+            values = member.begin.guard(locked)
+            keys = _host_keys({**locked.attachment, **values})
+            if not keys or keys & hosts or _has_connections(locked):
+                raise _Postponed
+            hosts.update(keys)
+            return values
+
+        return guard
+
+    return [(member, guard_of(member)) for member in members]
 
 
 def _host_keys(row: Row) -> set[str]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from attachd import exception
 from attachd.db.attachments import events
 from attachd.db.attachments import store as db
+from attachd.db.engine import session
 from attachd.manager import attach, detach
 from attachd.manager.ha import joint_work, recovery
 from attachd.periodics import Backoff
@@ -126,6 +127,17 @@ class ParallelTest(JointCase):
         )
         self.together(*self.attach_calls(ids))
         self.assertEqual((1, 1), (begin.call_count, finish.call_count))
+
+    def test_hosts_of_a_group_are_locked_in_the_same_order_as_in_each_other(self):
+        conf_fixture.override(self, "max_attachments_per_host", 9, group="manager")
+        ids = self.reserve(9)
+        lock = self.enterContext(mock.patch.object(session, "lock_row"))
+        answers = self.together(*self.attach_calls(ids)[::-1])
+        self.assertEqual(
+            ids[::-1], [answer["connection_info"]["data"]["attachment_id"] for answer in answers]
+        )
+        locked = [call.args[2] for call in lock.call_args_list]
+        self.assertEqual([f"compute-{number}" for number in range(9)], locked)
 
     def test_events_have_steps_and_host_of_their_work(self):
         ids = self.reserve(3)
