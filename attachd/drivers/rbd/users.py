@@ -78,23 +78,33 @@ def capabilities(image: Image, mode: AccessMode) -> Capabilities:
     librbd reads for each image of the pool, and the object map says which data there is.
 
     The prefix of data objects ends in a dot, so that it cannot be that of another image.
+
+    Monitors let a user create and delete snapshots of all images of a pool, if one of its
+    capabilities has ``w`` and names the pool.  So those with ``w`` name none: no other object of
+    any pool has the id of the image in its name.
     """
-    pool, is_writer = f"pool={image.pool} object_prefix", mode == "rw"
+    is_writer = mode == "rw"
+    granted = {
+        "rbd_children": "class-read",
+        "rbd_info": "r class-read",
+        "rbd_mirroring": "r class-read",
+        f"rbd_data.{image.id}.": "rwx" if is_writer else "r",
+        f"rbd_header.{image.id}": "rwx",
+        f"rbd_object_map.{image.id}": "rwx" if is_writer else "r class-read",
+        f"rbd_id.{image.name}": "r class-read",
+    }
     return {
         # A writer breaks the exclusive lock of a client that has died, by blocklisting it.
         "mon": f"allow r, {_BLOCKLIST}" if is_writer else "allow r",
         "osd": ", ".join(
-            (
-                f"allow class-read {pool} rbd_children",
-                f"allow r class-read {pool} rbd_info",
-                f"allow r class-read {pool} rbd_mirroring",
-                f"allow {'rwx' if is_writer else 'r'} {pool} rbd_data.{image.id}.",
-                f"allow rwx {pool} rbd_header.{image.id}",
-                f"allow {'rwx' if is_writer else 'r class-read'} {pool} rbd_object_map.{image.id}",
-                f"allow r class-read {pool} rbd_id.{image.name}",
-            )
+            f"allow {rights}{_of_pool(image, rights)} object_prefix {prefix}"
+            for prefix, rights in granted.items()
         ),
     }
+
+
+def _of_pool(image: Image, rights: str) -> str:
+    return "" if "w" in rights else f" pool={image.pool}"
 
 
 def no_capabilities(pool: str, name: str) -> Capabilities:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of object classes that a host calls with the key of its attachment.
+"""What a host calls with the key of its attachment, past librbd: operations, methods of classes.
 
 A right to call methods that read must not be one to call those that write: these change objects
 without the right to write, such as the configuration of all images in a pool.
 """
 
+import functools
 import struct
 
 from attachd.ceph import bindings, object_names
-from attachd.tests.functional.test_rbd_headers import HeaderCase
+from attachd.tests.functional.test_rbd_headers import OFFSET, HeaderCase
 from attachd.tests.selection import full_only
 
 
@@ -69,3 +70,88 @@ class ClassMethodsTest(HeaderCase):
                     allowed.append((mode, name, method, "done"))
             self.driver.revoke(self.victim, export, [])
         self.assertEqual([], allowed)
+
+
+@full_only("storage")
+class OperationsTest(HeaderCase):
+    """A host that only reads sends each kind of change to the data of its image."""
+
+    def changes(self, pool, name):
+        """Return calls that change an object, by name."""
+        with_write, execute = bindings.load().rados.WriteOpCtx, pool.execute
+
+        def by_operation(prepare):
+            with with_write() as operation:
+                prepare(operation)
+                pool.operate_write_op(operation, name)
+
+        return {
+            "write": lambda: pool.write(name, b"x"),
+            "write at an offset": lambda: pool.write(name, b"x", 2**22 - 1),
+            "write_full": lambda: pool.write_full(name, b"x"),
+            "writesame": lambda: pool.writesame(name, b"x", 512, 0),
+            "append": lambda: pool.append(name, b"x"),
+            "truncate": lambda: pool.trunc(name, 0),
+            "remove": lambda: pool.remove_object(name),
+            "setxattr": lambda: pool.set_xattr(name, "x", b"x"),
+            "rmxattr": lambda: pool.rm_xattr(name, "x"),
+            "new": lambda: by_operation(lambda operation: operation.new(0)),
+            "zero": lambda: by_operation(lambda operation: operation.zero(0, 512)),
+            "omap": lambda: by_operation(lambda item: pool.set_omap(item, ("x",), (b"x",))),
+            "lock": lambda: pool.lock_exclusive(name, "x", "cookie"),
+            "shared lock": lambda: pool.lock_shared(name, "x", "cookie", "tag"),
+            "method": lambda: execute(name, "hello", "record_hello", b"x"),
+            "reference": lambda: execute(name, "refcount", "get", text(b"x") + b"\0"),
+            "watch": lambda: pool.watch(name, lambda *_: None),
+            "snapshot": pool.create_self_managed_snap,
+        }
+
+    def test_no_operation_of_a_reader_changes_data(self):
+        self.write_block(self.victim, LOCK)
+        (name, *_) = self.cluster.objects(object_names.data_prefix(self.id_of(self.victim)))
+        with self.cluster.pool() as trusted:
+            before = trusted.read(name, 2**22)
+            _, info = self.granted(self.victim, mode="ro")
+            pool, errors = self.connect(info), bindings.load().rados
+            self.assertEqual(before, pool.read(name, 2**22))
+            done = []
+            for change, call in self.changes(pool, name).items():
+                try:
+                    call()
+                except (errors.PermissionDeniedError, errors.PermissionError):
+                    continue
+                except errors.Error as error:
+                    done.append((change, type(error).__name__))
+                else:
+                    done.append((change, "done"))
+            self.assertEqual([], done)
+            self.assertEqual(before, trusted.read(name, 2**22))
+
+    def test_host_neither_creates_nor_deletes_snapshots_of_the_pool(self):
+        rbd, errors = bindings.load().rbd, bindings.load().rados
+        with self.cluster.pool() as trusted:
+            with rbd.Image(trusted, self.name(self.target)) as image:
+                image.create_snap("kept")
+                self.addCleanup(self.remove_snapshot)
+                (snapshot,) = image.list_snaps()
+                image.write(b"later".ljust(4096, b"."), OFFSET)
+            for mode in ("ro", "rw"):
+                export, info = self.granted(self.victim, mode=mode)
+                pool = self.connect(info)
+                for change in (
+                    pool.create_self_managed_snap,
+                    functools.partial(pool.remove_self_managed_snap, snapshot["id"]),
+                    functools.partial(pool.create_snap, "x"),
+                ):
+                    refusals = (errors.PermissionDeniedError, errors.PermissionError)
+                    self.assertRaises(refusals, change)
+                self.driver.revoke(self.victim, export, [])
+            with rbd.Image(trusted, self.name(self.target), snapshot="kept") as image:
+                self.assertEqual(b"secret", image.read(OFFSET, 6))
+
+    def remove_snapshot(self):
+        with (
+            self.cluster.pool() as pool,
+            bindings.load().rbd.Image(pool, self.name(self.target)) as image,
+        ):
+            image.remove_snap("kept")
