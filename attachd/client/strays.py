@@ -49,8 +49,8 @@ class Stray:
 
     :ivar reason: why it is a stray
     :ivar error: what uses it, or why it could not be removed; None: nothing
-    :ivar is_foreign: the service does not know its volume, which may be of another service: it is
-        removed only by its name
+    :ivar is_foreign: it may be of another service, or of other software: it is removed only by
+        its name
     """
 
     device: ExportedDevice
@@ -217,14 +217,16 @@ class StrayFinder:
         try:
             if self._has_attachment(device, noted):
                 return None
-            return self._as_stray(
-                device, f"no attachment, {'left' if noted else 'not'} in the journal"
-            )
+            return self._as_stray(device, is_noted=bool(noted))
         except FAILURES as error:
             return self._judge(device, entries, f"{error}")
 
-    def _as_stray(self, device: ExportedDevice, reason: str) -> Stray:
-        """Return a device as a stray, as far as that is sure."""
+    def _as_stray(self, device: ExportedDevice, *, is_noted: bool) -> Stray:
+        """Return a device as a stray, as far as that is sure.
+
+        :param is_noted: the journal has its volume
+        """
+        reason = f"no attachment, {'left' if is_noted else 'not'} in the journal"
         unreadable = [id_ for id_, volume in self._volumes.items() if volume is None]
         if unreadable and device.attachment_id is None:
             message = (
@@ -237,6 +239,12 @@ class StrayFinder:
             message = (
                 f"The service has no volume {volume_id}: it was deleted, or is of another "
                 f"service. To remove the device, name it: {_CLEAN} {device.target}"
+            )
+            return Stray(device, reason, error=message, is_foreign=True)
+        if device.kind is Kind.MULTIPATH and not is_noted:
+            message = (
+                "It has no paths, and its WWID says no volume: other targets have such WWIDs "
+                f"as well. To remove the device, name it: {_CLEAN} {device.devices[0]}"
             )
             return Stray(device, reason, error=message, is_foreign=True)
         return Stray(device, reason)

@@ -138,7 +138,10 @@ class StraysTest(deployment.AgentCase):
         self.assertEqual(("multipath", device, "in use"), (kind, name, state))
         self.assertIn("sleep", error)
         self.guest.run(_LET_GO)
-        self.assertEqual([("multipath", device, "removed", None)], self.strays("--clean"))
+        ((_, _, state, error),) = self.strays("--clean")
+        self.assertEqual("unused", state)
+        self.assertIn(device, error)
+        self.assertEqual([("multipath", device, "removed", None)], self.strays("--clean", device))
         self.assert_is_empty()
 
     def test_nvme_controller_is_removed_when_unused(self):

@@ -109,6 +109,25 @@ class FindTest(Case):
         self.attach("a1", VOLUME, "node1-by-hand")
         self.assertEqual([], self.finder().find())
 
+    def test_multipath_device_is_foreign_unless_journal_has_its_volume(self):
+        wwid = VOLUME.replace("-", "")[:25]
+        self.devices = [ExportedDevice(Kind.MULTIPATH, f"mpath-36001405{wwid}", ("/dev/dm-1",))]
+        (stray,) = self.finder().find()
+        self.assertEqual((State.UNUSED, True), (stray.state, stray.is_foreign))
+        self.assertIn("attachd host-strays --clean /dev/dm-1", stray.error)
+        self.assertEqual([stray], self.finder().clean())
+        self.host.journal.write(Entry(VOLUME, owner=Owner.AGENT, attachment_id="a1"))
+        (noted,) = self.finder().find()
+        self.assertEqual((False, None), (noted.is_foreign, noted.error))
+        self.assertEqual([State.REMOVED], [stray.state for stray in self.finder().clean()])
+
+    def test_multipath_device_outside_the_journal_is_removed_by_its_name(self):
+        self.devices = [
+            ExportedDevice(Kind.MULTIPATH, f"mpath-36001405{'a' * 25}", ("/dev/dm-1",))
+        ]
+        (stray,) = self.finder().clean(["/dev/dm-1"])
+        self.assertEqual(State.REMOVED, stray.state)
+
     def test_entry_of_interrupted_reservation_is_no_stray(self):
         self.host.journal.write(Entry(VOLUME))
         self.assertEqual([], self.finder().find())
