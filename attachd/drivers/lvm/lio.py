@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """iSCSI targets of LIO, the kernel's SCSI target; for the lvm driver.
 
-A volume has a backstore, over its device, a target for its writers, and another one ending in
-"-ro" for its readers: a host logs in to each with another account.  A host has an ACL at the
-target, in it its CHAP account and its LUN, which is write-protected at the second target.  Without
-an account in the ACL the kernel accepts no login, so that the account comes last.  An export with
-a connection of its own has a target of its own, with one ACL, whose LUN changes its protection
-under the session.
+A volume has a target for its writers, and another one ending in "-ro" for its readers, each with
+its own backstore: a host logs in to each with another account.  A host has an ACL at the target,
+in it its CHAP account and its LUN, which is write-protected at the second target.  Without an
+account in the ACL the kernel accepts no login, so that the account comes last.  An export with a
+connection of its own has a target of its own over the backstore of writers, with one ACL, whose
+LUN changes its protection under the session.
 
 Properties of LIO (tested with Linux 6.1):
 
@@ -25,20 +25,19 @@ from dataclasses import dataclass
 from pathlib import Path
 import re
 from typing import Final
-import zlib
 
 from attachd import exception
 from attachd.drivers import abilities, base
-from attachd.drivers.lvm import configfs
+from attachd.drivers.lvm import backstores, configfs
+from attachd.drivers.lvm.backstores import Backstore
 from attachd.drivers.lvm.target import Target
 from attachd.drivers.tgt import names
 
 _PREFIX: Final = "iqn.2026-01.internal.attachd"
-_MODULES: Final = "target_core_mod, target_core_iblock, iscsi_target_mod"
+_MODULES: Final = "target_core_mod, target_core_iblock, target_core_file, iscsi_target_mod"
 _LUN: Final = 0
 _LUN_NAME: Final = f"lun_{_LUN}"
 _NO_SESSION: Final = "No active iSCSI Session"
-_BACKSTORE: Final = "the backstore"
 _IN_SERVICE: Final = "the LUN in service"
 _RESERVATION = re.compile(r"(?P<kind>SPC-[23] Reservation): .*Initiator: (?P<initiator>[^\s,]+)")
 _TYPE: Final = "SPC-3 Reservation Type: "
@@ -49,17 +48,6 @@ _ATTRIBUTES: Final = {
     "generate_node_acls": "0",
     "demo_mode_discovery": "0",
 }
-
-_STORE_ATTRIBUTES: Final = {
-    "max_write_same_len": "0",  # WRITE SAME; hosts write zeros by WRITE instead
-    "emulate_caw": "0",  # COMPARE AND WRITE
-    "emulate_3pc": "0",  # EXTENDED COPY
-}
-"""Of each backstore.
-
-LIO protects a LUN from writes by the direction that the host says the data of a command has, and
-these commands write also with the direction "from the device".
-"""
 
 
 class Lio(Target):
@@ -79,17 +67,21 @@ class Lio(Target):
     def _fabric(self) -> Path:
         return self.tree.root / "target" / "iscsi"
 
-    @property
-    def _backstores(self) -> Path:
-        # The number is of 32 bits; targetcli and rtslib count theirs from 0.
-        number = 2**31 + zlib.crc32(self.backend.encode()) % 2**31
-        return self.tree.root / "target" / "core" / f"iblock_{number}"
+    def _backstores(self, kind: backstores.Kind) -> Path:
+        return backstores.directory(self.tree.root, self.backend, kind)
+
+    def _stores(self, volume_id: str) -> list[Backstore]:
+        return [
+            Backstore(self.tree, kind, self._backstores(kind) / volume_id)
+            for kind in backstores.KINDS
+        ]
 
     def setup(self) -> None:
         """Check modules, rights and portals."""
         configfs.require(self.tree.root / "target", _MODULES)
         configfs.make_required(self.tree.make, self._fabric, _MODULES)
-        configfs.make_required(self.tree.make, self._backstores, _MODULES)
+        for kind in backstores.KINDS:
+            configfs.make_required(self.tree.make, self._backstores(kind), _MODULES)
         for portal in self.portals:
             if not any(self._fabric.glob(f"*/*/np/{_escape(f'{portal}')}")):
                 configfs.check_portal(portal)
@@ -121,7 +113,7 @@ class Lio(Target):
         group = self._group(volume.id, export.mode, names.own_id(export))
         name = group.path.parent.name
         user = names.account(name, initiator)
-        self._show_device(volume.id, device)
+        group.store.show(device)
         self.tree.make(self._fabric)
         group.show(self.portals)
         group.allow(initiator, user, export.secret)
@@ -129,23 +121,13 @@ class Lio(Target):
             volume, export, name, user, _LUN, [f"{portal}" for portal in self.portals]
         )
 
-    def _show_device(self, volume_id: str, device: Path) -> None:
-        store = self._backstores / volume_id
-        self.tree.make(store.parent)
-        self.tree.make(store)
-        if self.tree.read(store / "enable") != "1":
-            _enable(self.tree, store, device)
-        # The kernel sets some of them when it opens the device.
-        for name, value in _STORE_ATTRIBUTES.items():
-            self.tree.write(store / "attrib" / name, value)
-
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
     ) -> None:
-        """Remove the initiator's ACLs, and each target without another export."""
+        """Remove the initiator's ACLs, each target without another export, and its backstore."""
         if export.own_connection:
             self._group(volume.id, export.mode, names.own_id(export)).remove()
-            self._remove_unused_store(volume.id)
+            self._remove_unused_stores(volume.id)
             return
         for mode in names.SUFFIXES:
             staying = _hosts(others, mode)
@@ -154,7 +136,7 @@ class Lio(Target):
                 group.remove()
             elif initiator and initiator not in staying:
                 group.forbid(initiator)
-        self._remove_unused_store(volume.id)
+        self._remove_unused_stores(volume.id)
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove all other ACLs, and set attributes that let other hosts in."""
@@ -171,22 +153,24 @@ class Lio(Target):
                 dataclasses.replace(group, mode=own.mode).forbid_all_except({initiator})
             elif group.attachment_id:
                 group.remove()
-        self._remove_unused_store(volume.id)
+        self._remove_unused_stores(volume.id)
 
-    def _remove_unused_store(self, volume_id: str) -> None:
-        if not self._groups(volume_id):
-            self.tree.remove(self._backstores / volume_id)
+    def _remove_unused_stores(self, volume_id: str) -> None:
+        used = {group.store.path for group in self._groups(volume_id)}
+        for store in self._stores(volume_id):
+            if store.path not in used:
+                self.tree.remove(store.path)
 
     def notify_size(self, volume: base.VolumeRef) -> None:
         """Do nothing: LIO reads the device's size at each command, and hosts rescan."""
 
     def get_reservation(self, volume: base.VolumeRef) -> abilities.Reservation | None:
-        """Return what the kernel shows of a SCSI reservation.
+        """Return what the kernel shows of a SCSI reservation, which only writers can have.
 
         Source: Linux, drivers/target/target_core_configfs.c, target_pr_res_holder_show and
         target_pr_res_pr_holder_tg_port_show.
         """
-        shown = self._backstores / volume.id / "pr"
+        shown = self._backstores(backstores.WRITERS) / volume.id / "pr"
         if not (match := _RESERVATION.match(self.tree.read(shown / "res_holder"))):
             return None
         kind = self.tree.read(shown / "res_pr_type")
@@ -205,38 +189,34 @@ class Lio(Target):
         prefix = self._name("", "rw")
         targets = [name for name in self.tree.list(self._fabric) if name.startswith(prefix)]
         ids = {names.parse_target(name.removeprefix(prefix))[0] for name in targets}
-        return ids | set(self.tree.list(self._backstores))
+        return ids.union(*(self.tree.list(self._backstores(kind)) for kind in backstores.KINDS))
 
     def list_exports(self, volume_id: str, device: Path) -> Iterator[base.BackendExport]:
-        """List targets, and the backstore."""
-        store = self._backstores / volume_id
-        if store.is_dir():
-            expected = {"udev_path": f"{device}", "enable": "1"}
-            expected |= {f"attrib/{name}": value for name, value in _STORE_ATTRIBUTES.items()}
-            serves = all(self.tree.read(store / name) == value for name, value in expected.items())
-            part = _BACKSTORE if serves else f"{_BACKSTORE}, incomplete"
-            yield base.BackendExport(volume_id, None, parts=frozenset({part}))
+        """List targets, and backstores."""
+        parts = [store.parts(device) for store in self._stores(volume_id)]
+        if any(parts):
+            yield base.BackendExport(volume_id, None, parts=frozenset().union(*parts))
         groups = self._groups(volume_id)
         yield from base.merge_exports(group.listed(volume_id, self.portals) for group in groups)
 
     def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
     ) -> Iterable[base.BackendExport]:
-        """Return a target for each mode, and the backstore; hosts need names."""
-        found = []
+        """Return a target for each mode, and backstores; hosts need names."""
+        found, stores = [], set()
         for mode in names.SUFFIXES:
             name = self._name(volume.id, mode)
             if holders := _hosts(exports, mode):
                 accounts = [_account(names.account(name, holder)) for holder in holders]
                 parts = frozenset([_IN_SERVICE, *accounts, *map(_lun, holders)])
                 found.append(base.BackendExport(volume.id, mode, frozenset(holders), parts))
-        found += [
-            self._expected_alone(volume, export)
-            for export in exports
-            if export.own_connection and self.host(export)
-        ]
-        if found:
-            found.append(base.BackendExport(volume.id, None, parts=frozenset({_BACKSTORE})))
+                stores.add(self._group(volume.id, mode).store.kind.part)
+        for export in exports:
+            if export.own_connection and self.host(export):
+                found.append(self._expected_alone(volume, export))
+                stores.add(backstores.WRITERS.part)
+        if stores:
+            found.append(base.BackendExport(volume.id, None, parts=frozenset(stores)))
         return base.merge_exports(found)
 
     def _expected_alone(self, volume: base.VolumeRef, export: base.Export) -> base.BackendExport:
@@ -264,7 +244,9 @@ class Lio(Target):
         if attachment_id:
             name = names.own_target(self._name("", "rw"), volume_id, attachment_id)
         path = self._fabric / name / "tpgt_1"
-        return PortalGroup(self.tree, path, mode, self._backstores / volume_id, attachment_id)
+        kind = backstores.READERS if mode == "ro" and not attachment_id else backstores.WRITERS
+        store = Backstore(self.tree, kind, self._backstores(kind) / volume_id)
+        return PortalGroup(self.tree, path, mode, store, attachment_id)
 
     def _groups(self, volume_id: str) -> list["PortalGroup"]:
         """Return the existing targets of a volume, those of single exports last."""
@@ -275,18 +257,6 @@ class Lio(Target):
             if name.startswith(prefix) and found == volume_id and attachment_id:
                 groups.append(self._group(volume_id, mode, attachment_id))
         return [group for group in groups if group.exists()]
-
-
-def _enable(tree: configfs.Tree, store: Path, device: Path) -> None:
-    # The kernel takes no second path, and nothing can use a store that is not enabled.
-    if tree.read(store / "udev_path"):
-        tree.remove(store)
-        tree.make(store)
-    tree.command(store / "control", f"udev_path={device}")
-    tree.command(store / "udev_path", f"{device}")
-    # Hosts derive the world-wide name from it: it is the same over any connection.
-    tree.command(store / "wwn" / "vpd_unit_serial", names.scsi_id(store.name))
-    tree.write(store / "enable", "1")
 
 
 @dataclass(frozen=True)
@@ -302,7 +272,7 @@ class PortalGroup:
     tree: configfs.Tree
     path: Path
     mode: base.AccessMode
-    store: Path
+    store: Backstore
     attachment_id: str = ""
 
     @property
@@ -333,7 +303,7 @@ class PortalGroup:
         for name, value in self._attributes.items():
             self.tree.write(self.path / "attrib" / name, value)
         self.tree.make(self._lun)
-        self.tree.link(self._lun / self.store.name, self.store)
+        self.tree.link(self._lun / self.store.path.name, self.store.path)
         self.tree.write(self.path / "enable", "1")
         for portal in portals:
             with configfs.portal_errors(portal):
@@ -428,7 +398,7 @@ class PortalGroup:
         return (
             self.tree.read(self.path / "enable") == "1"
             and expected == {key: self.tree.read(self.path / "attrib" / key) for key in expected}
-            and self.tree.leads_to(self._lun / self.store.name, self.store)
+            and self.tree.leads_to(self._lun / self.store.path.name, self.store.path)
             and set(self.tree.list(self.path / "np")) == {f"{portal}" for portal in portals}
         )
 

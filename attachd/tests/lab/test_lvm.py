@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lvm driver on a real LVM, with LIO and with nvmet, and two real hosts with os-brick."""
 
+from collections import Counter
 import dataclasses
 import json
 import secrets
+import shlex
+from typing import Final
 import unittest
 import uuid
 
@@ -11,6 +14,7 @@ import testtools
 from testtools import content
 
 from attachd.drivers import base
+from attachd.tests.fixtures import scsi
 from attachd.tests.lab import guests, installation, networks, storage_node
 from attachd.tests.wait import wait_until
 
@@ -39,6 +43,32 @@ import pathlib, sys
 from attachd.agent.mount.device_writers import DeviceWriters
 DeviceWriters(pathlib.Path("/run/writers")).stop(sys.argv[1], lambda: True)
 """
+# Sends each command past the kernel's checks, struct sg_io_hdr of scsi/sg.h; then resets.
+_SEND = """\
+import ctypes, fcntl, json, os, struct, sys
+fd, answers = os.open(sys.argv[1], os.O_RDONLY | os.O_NONBLOCK), []
+def ask(request, argument):
+    try:
+        fcntl.ioctl(fd, request, argument)
+    except OSError as error:
+        return error.strerror
+    return f"status {argument[64]}"
+commands, resets = json.load(sys.stdin)
+for text, direction, data in commands:
+    cdb, sense = ctypes.create_string_buffer(bytes.fromhex(text)), ctypes.create_string_buffer(64)
+    data = bytes.fromhex(data)
+    buffer = ctypes.create_string_buffer(data, max(len(data), 1))
+    addresses = map(ctypes.addressof, (buffer, cdb, sense))
+    header = struct.pack("@iiBBHIPPPIIiPB", ord("S"), direction, len(text) // 2, 64, 0, len(data),
+                         *addresses, 10000, 0, 0, 0, 0)
+    answers.append(ask(0x2285, bytearray(header + bytes(64))))
+for kind in resets:
+    answers.append(ask(0x2284, bytearray(struct.pack("@i", kind) + bytes(64))))
+print(json.dumps(answers))
+"""
+_NO_ESCALATION: Final = 0x100
+_RESETS: Final = {"device": 1, "bus": 2, "host": 3, "target": 4}
+_NONE, _OUT, _IN = -1, -2, -3
 _KEYS = "/etc/attachd-host-keys"
 _HAS_KEYS = """\
 set -e
@@ -435,6 +465,86 @@ class LioTest(Case):
         self.detach(volume, self.a)
         self.assertIsNone(self.node.call("get_reservation", volume))
         self.detach(volume, self.b)
+
+
+class LioReadersTest(Case):
+    """A host that only reads and sends each command past its kernel, beside one that writes."""
+
+    TARGET = "lio"
+
+    def setUp(self):
+        super().setUp()
+        self.volume = self.node.create()
+        self.attach(self.volume, self.a)
+        self.attach(self.volume, self.b, mode="ro")
+        self.writer = guests.Writer(self, self.a, 12 * MIB)
+
+    def end(self):
+        self.writer.go_on()
+        self.assertGreater(self.writer.end(), 0)
+        self.detach(self.volume, self.b)
+        self.detach(self.volume, self.a)
+
+    def count_resets(self, plugin):
+        """Return how often the backstore of a kind was reset."""
+        store = f"/sys/kernel/config/target/core/{plugin}_*/{self.volume.id}"
+        return int(self.node.guest.run(f"cat {store}/statistics/scsi_lu/resets"))
+
+    def send(self, commands=(), resets=()):
+        """Send commands, each with its direction and its data, as a reader; return the answers."""
+        line = shlex.join(["python3", "-c", _SEND, self.b.path])
+        asked = [(cdb.hex(), direction, data.hex()) for cdb, direction, data in commands]
+        return json.loads(self.b.run(line, json.dumps([asked, resets]).encode()))
+
+    def test_reader_sees_what_is_written_and_an_extension(self):
+        for round_ in range(10):
+            data = secrets.token_bytes(MIB)
+            self.a.write((round_ % 2) * MIB, data)
+            self.assertEqual(data, self.b.read((round_ % 2) * MIB, MIB), round_)
+        self.node.call("extend", self.volume, 2, list(self.live.values()))
+        self.assertEqual([2 * GIB] * 2, [self.size(self.a), self.size(self.b)])
+        self.a.write(2 * GIB - MIB, data)
+        self.assertEqual(data, self.b.read(2 * GIB - MIB, MIB))
+        self.end()
+
+    def test_reservations_and_resets_of_a_reader_do_not_reach_writers(self):
+        before = self.count_resets("iblock")
+        register, key = b"\x5f\0\0" + bytes(5) + b"\x18\0", bytes(8) + b"\1" * 8 + bytes(8)
+        for command in (
+            (b"\x16" + bytes(5), _NONE, b""),  # RESERVE(6)
+            (b"\x56" + bytes(9), _NONE, b""),  # RESERVE(10)
+            (register, _OUT, key),
+            (b"\x5f\1\3" + register[3:], _OUT, key[8:] + bytes(8)),  # RESERVE
+            (b"\x5f\3\3" + register[3:], _OUT, key[8:] + bytes(8)),  # CLEAR
+        ):
+            self.assertEqual(["status 2"], self.send([command]), command)
+            self.writer.go_on()
+        for kind, number in _RESETS.items():
+            self.addDetail(kind, content.text_content(f"{self.send((), [number])}"))
+            self.writer.go_on()
+        self.assertEqual(["status 0"], self.send((), [_RESETS["device"] | _NO_ESCALATION]))
+        self.assertGreater(self.count_resets("fileio"), 0)
+        self.assertEqual(before, self.count_resets("iblock"))
+        self.end()
+
+    def test_no_opcode_of_a_reader_in_any_direction_has_an_effect(self):
+        data = secrets.token_bytes(MIB)
+        self.a.write(0, data)
+        directions = ((_NONE, b""), (_OUT, b"x" * 512), (_OUT, b"x" * 1024), (_IN, bytes(512)))
+        commands = [
+            (scsi.any_command(opcode, action, 7), *direction)
+            for opcode in range(256)
+            for action in (0, 1, 8, 0x10, 0x1F)
+            for direction in directions
+        ]
+        answers = self.send(commands)
+        self.addDetail("answers", content.text_content(f"{Counter(answers)}"))
+        self.assertEqual(len(commands), len(answers))
+        # Among them are reads, inquiries and the like.
+        self.assertGreater(answers.count("status 0"), 50)
+        self.assertEqual(data, self.a.read(0, MIB))
+        self.assertRaises(guests.Failed, self.b.write, 4 * MIB, bytes(guests.BLOCK))
+        self.end()
 
 
 class NvmetTest(Case):

@@ -24,8 +24,8 @@ class LioTest(case.LvmCase):
     def acl(self, export):
         return self.group(export.mode) / "acls" / export.connector["initiator"]
 
-    def store(self):
-        return self.lio.target._backstores / case.VOLUME.id
+    def store(self, mode="rw"):
+        return self.lio.target._group(case.VOLUME.id, mode).store.path
 
     def grant(self, *exports):
         return [self.lio.grant(case.VOLUME, export) for export in exports]
@@ -50,6 +50,29 @@ class LioTest(case.LvmCase):
         )
         self.grant(READER)
         self.assertEqual(["userid", "password"], written[-2:])
+
+    def test_readers_and_writers_have_own_backstores_of_one_name(self):
+        self.grant(WRITER, READER)
+        writers, readers = self.store("rw"), self.store("ro")
+        self.assertNotEqual(writers.parent, readers.parent)
+        serials = {self.tree.read(store / "wwn/vpd_unit_serial") for store in (writers, readers)}
+        self.assertEqual({names.scsi_id(case.VOLUME.id)}, serials)
+        self.assertIn("fd_async_io=1", self.tree.read(readers / "control"))
+        values = [self.tree.read(store / "attrib/emulate_pr") for store in (writers, readers)]
+        self.assertEqual(["1", "0"], values)
+
+    def test_last_reader_takes_its_backstore_and_leaves_that_of_writers(self):
+        self.grant(WRITER, READER)
+        self.lio.revoke(case.VOLUME, READER, [WRITER])
+        self.assertEqual([True, False], [self.store(mode).is_dir() for mode in ("rw", "ro")])
+        self.assert_as_expected(self.lio, WRITER)
+        self.lio.revoke(case.VOLUME, WRITER, [])
+        self.assertFalse(self.store("rw").is_dir())
+
+    def test_reader_without_writers_has_no_backstore_of_writers(self):
+        self.grant(READER)
+        self.assertEqual([False, True], [self.store(mode).is_dir() for mode in ("rw", "ro")])
+        self.assert_as_expected(self.lio, READER)
 
     def test_initiator_is_lower_case_and_no_path(self):
         connector = {"initiator": "iqn.2026-01.Test:A"}
@@ -90,11 +113,13 @@ class LioTest(case.LvmCase):
             lambda: self.tree.remove(self.acl(WRITER) / "lun_0" / "lun_0"),
             lambda: self.tree.make(self.acl(WRITER) / "lun_7"),
             *(
-                functools.partial((self.store() / "attrib" / name).write_text, f"{value}\n")
-                for name, value in (
-                    ("max_write_same_len", 65535),
-                    ("emulate_caw", 1),
-                    ("emulate_3pc", 1),
+                functools.partial((self.store(mode) / "attrib" / name).write_text, f"{value}\n")
+                for mode, name, value in (
+                    ("rw", "max_write_same_len", 65535),
+                    ("rw", "emulate_caw", 1),
+                    ("rw", "emulate_3pc", 1),
+                    ("ro", "max_write_same_len", 65535),
+                    ("ro", "emulate_pr", 1),
                 )
             ),
         ):
