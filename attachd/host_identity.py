@@ -18,10 +18,12 @@ _KINDS: Final = {"initiator": "iscsi", "nqn": "nvme", "wwpns": "fc", "system uui
 """The kinds of identifiers, by the keys of connectors, in the order of :func:`primary`."""
 _MACHINE: Final = _KINDS["system uuid"]
 _ORDER: Final = (*_KINDS.values(),)
+_MAX_KEY: Final = 255
+"""Of the column; a letter in lower case may be two, as "\u0130" is."""
 _MAX_VALUE: Final = 223
 """Of an iSCSI name and an NQN (RFC 3720, NVMe base specification); longer values are hashed."""
 MAX_IDENTIFIERS: Final = 64
-"""How many identifiers a connector may have."""
+"""How many identifiers of a connector count: initiators first, of which it has fewer."""
 
 _WWPN: Final = re.compile("(0x)?[0-9a-f]{2}(:?[0-9a-f]{2}){7}")
 
@@ -71,11 +73,14 @@ class HostIdentity:
 
 
 def of_connector(connector: Connector) -> HostIdentity:
-    """Return the identity of the host that a connector describes."""
+    """Return the identity of the host that a connector describes.
+
+    No machine ids of a connector, which its sender makes up, displace an initiator.
+    """
     identifiers = (
         identifier(_KINDS[key], value) for key in _KINDS for value in _values(connector.get(key))
     )
-    known = sorted({item for item in identifiers if item})
+    known = sorted({item for item in identifiers if item}, key=_rank)
     return HostIdentity(str(connector.get("host") or ""), frozenset(known[:MAX_IDENTIFIERS]))
 
 
@@ -128,7 +133,11 @@ def value(identifier_: str) -> str:
 
 def primary(identifiers: Iterable[str]) -> str | None:
     """Return the identifier that stands for all of a host; None: it has none."""
-    return min(identifiers, key=lambda item: (_ORDER.index(kind(item)), item), default=None)
+    return min(identifiers, key=_rank, default=None)
+
+
+def _rank(item: str) -> tuple[int, str]:
+    return _ORDER.index(kind(item)), item
 
 
 def _values(stored: Any) -> list[str]:
@@ -182,7 +191,8 @@ def host_key(name: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        return text.partition(".")[0] or text
+        key = text.partition(".")[0] or text
+    return key if len(key) <= _MAX_KEY else hashlib.sha256(key.encode()).hexdigest()
 
 
 def _normal(name: str) -> str:

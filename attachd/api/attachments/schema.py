@@ -57,7 +57,7 @@ _LINE: Final[Schema] = {
 
 _MAX_NAMES: Final = 2
 _MAX_PORTS: Final = 48
-"""How many initiators a list in a connector may have; of them a host is known."""
+"""How many initiators or ids a list in a connector may have; of them a host is known."""
 
 _CONNECTOR = Validator(
     {
@@ -67,6 +67,7 @@ _CONNECTOR = Validator(
             "initiator": {"maxItems": _MAX_NAMES},
             "nqn": {"maxItems": _MAX_NAMES},
             "wwpns": {"maxItems": _MAX_PORTS},
+            "system uuid": {"maxItems": _MAX_NAMES},
             "mountpoint": {"type": ["string", "null"], **_LINE},
             # cinderclient sends "null" for no preference.
             "mode": {"enum": ["rw", "ro", "null", None]},

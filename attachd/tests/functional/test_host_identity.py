@@ -84,6 +84,15 @@ class ClosedHostTest(Case):
         self.attach("nfs-1.example.org", 409, initiator=None)
         self.attach("nfs-2.example.org", initiator=None)
 
+    def test_fenced_host_is_known_beside_any_number_of_machine_ids(self):
+        nqn = {"initiator": None, "nqn": "nqn.2014-08.org.nvmexpress:uuid:c1"}
+        self.attach("nvme-1", **nqn)
+        self.fence("nvme-1")
+        for number, status in ((2, 409), (3, 400), (64, 400)):
+            ids = [f"machine-{item:02}" for item in range(number)]
+            self.attach("other", status, **nqn, **{"system uuid": ids})
+        self.assertEqual(set(), self.driver.granted())
+
     def test_fenced_machine_without_initiators_is_known_by_its_id(self):
         machine = {"initiator": None, "system uuid": "4C4C4544-0000-1000-8000-000000000001"}
         self.attach("rbd-1", **machine)

@@ -47,6 +47,15 @@ class ConnectorTest(unittest.TestCase):
     def test_long_values_fit_the_column(self):
         (item,) = of_connector({"host": "h", "initiator": "iqn." + "a" * 5000}).identifiers
         self.assertLess(len(item), 255)
+        for name in ("\u0130" * 255, "x" * 255):
+            self.assertLessEqual(len(host_identity.host_key(name)), 255)
+            self.assertTrue(host_identity.is_same_name(name, f"{name}.example.org"))
+
+    def test_no_number_of_machine_ids_displaces_an_initiator(self):
+        many = [f"{number}" for number in range(2 * host_identity.MAX_IDENTIFIERS)]
+        for key in ("initiator", "nqn", "wwpns"):
+            identity = of_connector({"host": "h", key: "nqn.x", "system uuid": many})
+            self.assertEqual(1, len(identity.initiators), key)
 
     def test_initiators_are_parsed(self):
         for text, expected in (
