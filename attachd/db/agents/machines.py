@@ -176,16 +176,22 @@ def check_proof(row: Mapping[str, Any], origin: str | None) -> None:
             "check that the device is gone and run: attachd-manage agent accept "
             f"{row['host']} --boot {row['boot_id']} --devices-gone"
         )
-    if row["former_boot_at"] is None:
-        return
-    silent = _seconds_since(row["former_boot_at"])
-    if silent < CONF.agent.down_time:
-        # If it was not started again, but copied, the other machine reports by then.
+    if (wait := get_wait(row)) > 0:
         raise exception.Conflict(
             reason=f"Host {row['host']} was started again, which counts as proof when its former "
             f"start has not reported for {CONF.agent.down_time} s: repeat the request in "
-            f"{CONF.agent.down_time - silent:.0f} s."
+            f"{wait:.0f} s."
         )
+
+
+def get_wait(row: Mapping[str, Any]) -> float:
+    """Return how many seconds it takes until a restart of a machine is a proof; 0: it is one.
+
+    If it was not started again, but copied, the other machine reports by then.
+    """
+    if row["former_boot_at"] is None:
+        return 0.0
+    return max(0.0, CONF.agent.down_time - _seconds_since(row["former_boot_at"]))
 
 
 def check_caller(row: Mapping[str, Any], process: str | None) -> None:
@@ -260,6 +266,7 @@ def accept(row: Row, claim: Claim) -> Row:
         raise exception.MachineRefused(host=row["host"], boot_id=claim.boot_id)
     verdict = judge(row, claim)
     if verdict is Verdict.OLD:
+        _record_former_start(row, claim)
         raise exception.OldReport(host=row["host"], start=row["report_start"])
     if verdict is Verdict.CONFLICT:
         check_single({**row, "conflict": _record_conflict(row, claim)})
@@ -283,6 +290,13 @@ def _check_former_start(row: Mapping[str, Any]) -> None:
             needed=f"{needed:.1f}",
             report=f"{row['report_process']}:{row['report_number']}",
         )
+
+
+def _record_former_start(row: Row, claim: Claim) -> None:
+    """Store that the former start of a machine still reports, though it may get no answer."""
+    if row["former_boot_at"] is not None and claim.boot_id != row["boot_id"]:
+        stored = sa.update(_AGENTS).where(is_unchanged(row))
+        session.write(stored.values(former_boot_at=models.now()))
 
 
 def _seconds_since(moment: datetime.datetime) -> float:

@@ -289,7 +289,7 @@ def _store_report(
         LOG.warning("Host %s: its agent was lost, and reports again", host)
         notifications.host("found", host, _NOT_FENCED)
     if machine["conflict"] is None:
-        _lift_fence(host, report)
+        _lift_fence({**machine, **accepted}, report)
     if stops_writers:
         _check_not_fenced(host, report)
     if lease is not None:
@@ -321,17 +321,24 @@ def _check_or_register(host: str, key: str, report: agent_manager_api.Report) ->
         return agents.check_key(host, key)  # another caller may have registered first
 
 
-def _lift_fence(host: str, report: agent_manager_api.Report) -> None:
-    """Lift a fence that ends by itself, if its host was started again and has no device left."""
-    boot_id = report.get("boot_id")
+def _lift_fence(machine: agents.Row, report: agent_manager_api.Report) -> None:
+    """Lift a fence that ends by itself, if its host was started again and has no device left.
+
+    It is that of the agent's own host, by its exact name: the boot id in it is of this agent.
+
+    :param machine: the row of the agent, as of machines.read()
+    """
+    host, boot_id = machine["host"], report.get("boot_id")
     if not CONF.agent.lift_fences or not boot_id or report["devices"] or report["error"]:
         return
-    fence = host_fences.find_fence(host)
-    if fence is None or fence["boot_id"] in {None, boot_id} or fence["lift"] != Lift.AUTO:
+    fence = host_fences.find(host)
+    if fence is None or fence["fenced_at"] is None or fence["lift"] != Lift.AUTO:
         return
-    if host_fences.lift(fence["host"], generation=fence["generation"]):
+    if fence["boot_id"] in {None, boot_id} or machines.get_wait(machine):
+        return
+    if host_fences.lift(host, generation=fence["generation"]):
         LOG.warning("Host %s: fence lifted: it was started again and has no device", host)
-        notifications.host("unfence", fence["host"], fence)
+        notifications.host("unfence", host, fence)
 
 
 def _check_not_fenced(host: str, report: agent_manager_api.Report) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of fencing hosts, with a manager whose backend is fake."""
 
+import datetime
 import json
 from pathlib import Path
 import sys
@@ -10,7 +11,8 @@ from unittest import mock
 
 import attachd
 from attachd import exception
-from attachd.db import host_fences
+from attachd.conf import CONF
+from attachd.db import host_fences, models
 from attachd.db.agents import leases
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.host_fences import Lift
@@ -355,7 +357,7 @@ class AgentTest(HostAttachCase):
         self.assertEqual(200, answer.status, answer.raw)
         return answer.body["fence"]["host"]["lift"]
 
-    def report(self, boot_id, devices=(), error=None):
+    def report(self, boot_id, devices=(), error=None, host=HOST):
         report = {
             "connector": None,
             "devices": list(devices),
@@ -364,8 +366,8 @@ class AgentTest(HostAttachCase):
             "error": error,
             "boot_id": boot_id,
         }
-        rpc_server.AgentEndpoint().report(None, HOST, fake_agent.KEY, report)
-        return host_fences.find(HOST)["fenced_at"] is None
+        rpc_server.AgentEndpoint().report(None, host, fake_agent.KEY, report)
+        return host == HOST and host_fences.find(host)["fenced_at"] is None
 
     def test_new_start_keeps_fence_of_administrator(self):
         fake_agent.report_agent(HOST, boot_id="first")
@@ -387,7 +389,28 @@ class AgentTest(HostAttachCase):
         self.assertFalse(self.report("first"))
         self.assertFalse(self.report("second", [device]))
         self.assertFalse(self.report("second", error="The journal cannot be read."))
+        # The first one may still run: this would be a copy.
+        self.assertFalse(self.report("second"))
+        self.make_former_start_silent()
         self.assertTrue(self.report("second"))
+
+    def make_former_start_silent(self, host=HOST):
+        long_ago = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
+        db_rows.change_agent(host, former_boot_at=long_ago)
+
+    def test_agent_of_another_host_lifts_no_fence(self):
+        fenced = "web.a.example"
+        others = ("web", "WEB.a.example", "web.a.example.", "web.b.example")
+        fake_agent.report_agent(fenced, boot_id="first")
+        host_fences.fence("web", "dead", None, Lift.AUTO)
+        host_fences.fence(fenced, "dead", None, Lift.AUTO)
+        for number, other in enumerate(others):
+            fake_agent.report_agent(other, boot_id=f"other-{number}", connector=None)
+            self.report(f"another-{number}", host=other)
+            self.make_former_start_silent(other)
+            self.report(f"another-{number}", host=other)
+        for host in ("web", fenced):
+            self.assertIsNotNone(host_fences.find(host)["fenced_at"], host)
 
     def test_fence_stays_where_administrators_check_hosts(self):
         fake_agent.report_agent(HOST, boot_id="first")

@@ -359,6 +359,17 @@ class StoredTest(databases.DatabaseCase):
         row = agents.get(HOST)
         self.assertEqual(("b2", former), (row["boot_id"], row["former_boot_at"]))
 
+    def test_former_start_whose_old_reports_get_no_answer_is_not_silent(self):
+        self.make_silent(100)
+        self.report(Claim("b2", "m1", "p2", 2, 1, "t1", "t2"))
+        machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
+        for number in (2, 3):
+            with self.assertRaises(exception.OldReport):
+                self.report(Claim("b1", "m1", "p1", 1, number, None, "t1"))
+            with self.assertRaisesRegex(exception.Conflict, "repeat the request"):
+                machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
+        machines.check_proof(agents.check_key(HOST, KEY), "b2:0")
+
     def test_report_judged_by_an_outdated_row_is_not_stored(self):
         self.make_silent()
         row = agents.check_key(HOST, KEY)
