@@ -113,13 +113,18 @@ def fence_in(
         return True
     if connection.execute(sa.select(_FENCES.c.host).where(_FENCES.c.host == host)).first():
         if lift is Lift.MANUAL:
-            is_auto = _FENCES.c.lift == Lift.AUTO.value
-            kept = sa.update(_FENCES).where(_FENCES.c.host == host, _IS_FENCED, is_auto)
-            connection.execute(kept.values(lift=lift.value))
+            keep_in(connection, host)
         return False
     new = {"host": host, "host_key": host_identity.host_key(host), "generation": 1}
     connection.execute(sa.insert(_FENCES).values(**new, **values))
     return True
+
+
+def keep_in(connection: sa.Connection, host: str) -> None:
+    """Let the fence of a host end only by a request, as a part of a transaction."""
+    is_auto = _FENCES.c.lift == Lift.AUTO.value
+    kept = sa.update(_FENCES).where(_FENCES.c.host == host, _IS_FENCED, is_auto)
+    connection.execute(kept.values(lift=Lift.MANUAL.value))
 
 
 @retried

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import models
+from attachd.db.agents import machines
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
 
@@ -42,6 +43,7 @@ def accept(host: str, boot_id: str | None, devices_gone: bool) -> str | None:  #
         row = _lock(connection, host)
         other = row["conflict"]
         chosen, dropped, may_have_devices = _choose(row, other, boot_id)
+        may_have_devices = may_have_devices or _has_devices_of_others(connection, host, chosen)
         if may_have_devices and not devices_gone:
             _check_unused(connection, host, dropped)
         refused = [*(row["refused_boots"] or ()), *(item for item in dropped if item)]
@@ -93,6 +95,18 @@ def _choose(row: Row, other: Row | None, boot_id: str | None) -> tuple[Row, list
     )
 
 
+def _has_devices_of_others(connection: sa.Connection, host: str, chosen: Row) -> bool:
+    """Return whether another machine than the chosen one has reported a device of the host.
+
+    Which one has reported before is not known of a process that was started since.
+    """
+    origins = sa.select(_ATTACHMENTS.c.device_origin).where(_ATTACHMENTS.c.agent == host)
+    return any(
+        origin is not None and machines.get_boot(origin) != chosen["boot_id"]
+        for origin in connection.scalars(origins)
+    )
+
+
 def _check_unused(connection: sa.Connection, host: str, dropped: list[str]) -> None:
     """Check that a machine that is refused has no devices.
 
@@ -103,6 +117,6 @@ def _check_unused(connection: sa.Connection, host: str, dropped: list[str]) -> N
     if number:
         raise exception.Conflict(
             reason=f"Host {host} has {number} attachments, whose devices may be at the machine "
-            f"with boot {', '.join(map(str, dropped))}. Detach them there, or turn that machine "
-            "off, and repeat the command with --devices-gone."
+            f"with boot {', '.join(map(str, dropped)) or 'of before'}. Detach them there, or turn "
+            "that machine off, and repeat the command with --devices-gone."
         )

@@ -50,6 +50,9 @@ _COLUMNS: Final = (
 )
 
 
+REMOVED: Final = "!"
+"""The begin of what is stored with devices of an agent that was removed by force."""
+
 SILENT_INTERVALS: Final = 1.5
 """After how many intervals of reports a machine may have been started again."""
 
@@ -161,15 +164,27 @@ def get_origin(row: Mapping[str, Any]) -> str | None:
     return row["boot_id"] and f"{row['boot_id']}:{row['journal_losses'] or 0}"
 
 
+def get_boot(origin: str) -> str:
+    """Return the boot id in what is stored with a device, as of :func:`get_origin`."""
+    return origin.removeprefix(REMOVED).rpartition(":")[0]
+
+
 def check_proof(row: Mapping[str, Any], origin: str | None) -> None:
     """Check that the report of the accepted machine proves that a device is gone.
 
     :param origin: as of :func:`get_origin`, when the device was reported; None: not known
     :raises Conflict: it does not
     """
-    if origin is not None and origin == get_origin(row):
+    if origin is not None and origin.removeprefix(REMOVED) == get_origin(row):
         return
-    if origin is not None and origin.rpartition(":")[0] == row["boot_id"]:
+    if origin is not None and origin.startswith(REMOVED):
+        raise exception.Conflict(
+            reason=f"The agent of host {row['host']} was removed by force and registered again "
+            "since the device was made, such as on another machine: that it has none proves "
+            "nothing. Check that the device is gone and run: attachd-manage agent accept "
+            f"{row['host']} --boot {row['boot_id']} --devices-gone"
+        )
+    if origin is not None and get_boot(origin) == row["boot_id"]:
         raise exception.Conflict(
             reason=f"The agent of host {row['host']} has lost its journal, or has an older one, "
             "since the device was made: that it has none proves nothing. Start the host again, or "

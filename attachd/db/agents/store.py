@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from attachd import exception, host_identity
 from attachd.conf import CONF
-from attachd.db import host_identities, models
+from attachd.db import host_fences, host_identities, models
 from attachd.db.agents import leases, machines
 from attachd.db.attachments import statements
 from attachd.db.engine import session
@@ -277,12 +277,26 @@ def delete(host: str) -> None:
 
 
 def force_delete(host: str) -> None:
-    """Delete a host, even with attachments.
+    """Delete a host, even with attachments: no other machine can prove that their devices are gone.
+
+    Its fence, if there is one, is not lifted by an agent that is registered under its name.
 
     :raises AgentNotFound: it is not registered
     """
-    if not _delete(host):
+    if not _force_delete(host):
         raise exception.AgentNotFound(host=host)
+
+
+@retried
+def _force_delete(host: str) -> bool:
+    origin, removed = _ATTACHMENTS.c.device_origin, machines.REMOVED
+    former = sa.func.coalesce(origin, "")
+    of_host = sa.and_(_ATTACHMENTS.c.agent == host, ~former.startswith(removed, autoescape=True))
+    marked = sa.update(_ATTACHMENTS).where(of_host)
+    with session.writer() as connection:
+        connection.execute(marked.values(device_origin=sa.literal(removed) + former))
+        host_fences.keep_in(connection, host)
+        return _delete_in(connection, host)
 
 
 @retried

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An administrator chooses the machine of a host; the command is tested in cmd/test_agents.py."""
 
+import datetime
+
 from attachd import exception
+from attachd.db import models
 from attachd.db.agents import accept_machine, machines
 from attachd.db.agents import store as agents
 from attachd.db.agents.machines import Claim
@@ -64,6 +67,16 @@ class AcceptMachineTest(databases.DatabaseCase):
         self.conflict(OTHER._replace(is_known=True))
         with self.assertRaisesRegex(exception.Conflict, "boot b2"):
             accept_machine.accept(HOST, "b1", devices_gone=False)
+
+    def test_machine_whose_device_is_stored_may_have_it_after_a_restart_of_its_agent(self):
+        self.attach(origin="b1:0")
+        long_ago = models.now() - datetime.timedelta(seconds=100)
+        db_rows.change_agent(HOST, heartbeat_at=long_ago)
+        self.report(Claim("b2", "m1", "p2", 4, 1, "t1", "t2"))
+        self.conflict(Claim("b1", "m1", "p3", 5, 1, "t0", "t1", is_repeated=True))
+        with self.assertRaisesRegex(exception.Conflict, "1 attachments.*boot b1.*--devices-gone"):
+            accept_machine.accept(HOST, "b2", devices_gone=False)
+        self.assertEqual("conflict", agents.state(agents.get(HOST)))
 
     def test_next_machine_is_accepted_once(self):
         accept_machine.accept(HOST, None, devices_gone=False)

@@ -15,8 +15,8 @@ from unittest import mock
 from attachd import exception
 from attachd.agent import report_tokens
 from attachd.agent.report_tokens import ReportTokens
-from attachd.db import models
-from attachd.db.agents import machines
+from attachd.db import host_fences, models
+from attachd.db.agents import accept_machine, machines
 from attachd.db.agents import store as agents
 from attachd.db.agents.machines import Claim, Verdict
 from attachd.tests.fixtures import databases, db_rows
@@ -386,6 +386,27 @@ class StoredTest(databases.DatabaseCase):
         with self.assertRaisesRegex(exception.MachineRefused, "boot b2"):
             self.report(self.copy())
         self.assertIsNone(agents.get(HOST)["conflict"])
+
+    def test_machine_of_agent_that_was_registered_again_proves_nothing_of_former_devices(self):
+        device = {"agent": HOST, "device_origin": "b1:0"}
+        attachment = db_rows.add_attachment(db_rows.add_volume()["id"], "attached", **device)
+        for boot_id in ("b1", "b2", "b3"):
+            host_fences.fence(HOST, "lease", None, host_fences.Lift.AUTO)
+            agents.force_delete(HOST)
+            self.assertEqual("manual", host_fences.find(HOST)["lift"])
+            host_fences.lift(HOST)
+            agents.create(HOST, KEY)
+            self.report(Claim(boot_id, "m2", "p2", 1, 1, None, "t1"))
+            origin = db_rows.get_attachment(attachment["id"])["device_origin"]
+            row = agents.check_key(HOST, KEY)
+            if boot_id == "b1":
+                machines.check_proof(row, origin)
+                continue
+            with self.assertRaisesRegex(exception.Conflict, f"--boot {boot_id} --devices-gone"):
+                machines.check_proof(row, origin)
+        accept_machine.accept(HOST, "b3", devices_gone=True)
+        origin = db_rows.get_attachment(attachment["id"])["device_origin"]
+        machines.check_proof(agents.check_key(HOST, KEY), origin)
 
     def test_call_of_process_without_accepted_report_is_refused(self):
         row = agents.check_key(HOST, KEY)
