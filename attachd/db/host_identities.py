@@ -123,22 +123,25 @@ def _is_to_change(row: Row, identity: HostIdentity, source: Source) -> bool:
 
 
 @retried
-def claim(identity: HostIdentity, source: Source) -> None:
+def claim(identity: HostIdentity, source: Source, *, ends_use: bool = True) -> None:
     """Store that the identifiers of a host are its own.
 
+    :param ends_use: whether it may take what another host uses that a less trusted source named
     :raises InitiatorTaken: another host has one of them
     """
     while True:
         # Another process may store or change one at this moment: read again.
         with contextlib.suppress(db_exception.DBDuplicateEntry):
             with session.writer() as connection:
-                taken = _claim_in(connection, identity, source)
+                taken = _claim_in(connection, identity, source, ends_use=ends_use)
             if source is not Source.ADMIN:
-                _confirm(taken, identity, source)
+                _confirm(taken, identity, source, ends_use=ends_use)
             return
 
 
-def _claim_in(connection: sa.Connection, identity: HostIdentity, source: Source) -> list[Row]:
+def _claim_in(
+    connection: sa.Connection, identity: HostIdentity, source: Source, *, ends_use: bool
+) -> list[Row]:
     """Store a claim; return the rows of former owners of other names that were not weaker.
 
     :raises InitiatorTaken: another host has one of the identifiers
@@ -153,7 +156,7 @@ def _claim_in(connection: sa.Connection, identity: HostIdentity, source: Source)
             connection.execute(sa.insert(_IDENTITIES).values(values))
         elif item in identity.initiators and _is_to_change(row, identity, source):
             if _foreign([row], identity):
-                _check_may_take(connection, row, identity, source)
+                _check_may_take(connection, row, identity, source, ends_use=ends_use)
                 taken.append(row)
             _swap(connection, row, _owner(identity, source))
     return taken
@@ -171,7 +174,9 @@ def _swap(connection: sa.Connection, row: Row, values: Row) -> None:
         raise db_exception.DBDuplicateEntry
 
 
-def _confirm(taken: Sequence[Row], identity: HostIdentity, source: Source) -> None:
+def _confirm(
+    taken: Sequence[Row], identity: HostIdentity, source: Source, *, ends_use: bool
+) -> None:
     """Return identifiers to former owners that have come to use them, or were fenced, meanwhile.
 
     An owner stores its attachment before it reads who has its initiators: so one of both sees the
@@ -183,7 +188,7 @@ def _confirm(taken: Sequence[Row], identity: HostIdentity, source: Source) -> No
         former = HostIdentity(row["host"], frozenset({row["identifier"]}))
         with session.writer() as connection:
             try:
-                _check_may_take(connection, row, identity, source)
+                _check_may_take(connection, row, identity, source, ends_use=ends_use)
             except exception.InitiatorTaken:
                 own = {**row, **_owner(identity, source)}
                 _swap(connection, own, _owner(former, row["source"]))
@@ -195,7 +200,12 @@ def _confirm(taken: Sequence[Row], identity: HostIdentity, source: Source) -> No
 
 
 def _check_may_take(
-    connection: sa.Connection, row: Row, identity: HostIdentity, source: Source
+    connection: sa.Connection,
+    row: Row,
+    identity: HostIdentity,
+    source: Source,
+    *,
+    ends_use: bool,
 ) -> None:
     """Check that nothing keeps an identifier for its owner.
 
@@ -208,7 +218,7 @@ def _check_may_take(
         return
     if host_fences.find_closed_in(connection, owner):
         raise _taken(row, identity)
-    if _TRUST[Source(row["source"])] < _TRUST[source]:
+    if ends_use and _TRUST[Source(row["source"])] < _TRUST[source]:
         return
     if row["source"] == Source.ADMIN or _is_in_use(connection, owner):
         raise _taken(row, identity)
@@ -228,15 +238,53 @@ def _is_in_use(connection: sa.Connection, owner: HostIdentity) -> bool:
         reported = host_identity.of_connector(connector or {}).identifiers
         if owner.identifiers & {*reported, *(initiators or ())}:
             return True
+    return bool(owner.identifiers & _list_attached(connection, owner))
+
+
+def _list_attached(connection: sa.Connection, owner: HostIdentity) -> frozenset[str]:
+    """Return the identifiers with which a host has attachments."""
     columns = (_ATTACHMENTS.c.host, _ATTACHMENTS.c.connector)
     attached = sa.select(*columns).where(
         _ATTACHMENTS.c.host_key == owner.key, _ATTACHMENTS.c.state.in_(sorted(CONNECTOR_FIXED))
     )
-    return any(
-        host_identity.is_same_name(host, owner.name)
-        and owner.identifiers & host_identity.of_connector(connector or {}).identifiers
-        for host, connector in connection.execute(attached)
+    return frozenset().union(
+        *(
+            host_identity.of_connector(connector or {}).identifiers
+            for host, connector in connection.execute(attached)
+            if host_identity.is_same_name(host, owner.name)
+        )
     )
+
+
+@retried
+def release_former(identity: HostIdentity, limit: int) -> None:
+    """End the claims of an agent that it does not report any more, and that its host does not use.
+
+    Those of a closed host stay: they keep it from attaching under another name.
+
+    :param identity: as the agent reports it now
+    :raises Conflict: with those that stay, it has more than the limit
+    """
+    own = sa.and_(_IDENTITIES.c.host == identity.name, _IDENTITIES.c.source == Source.AGENT.value)
+    ended: frozenset[str] = frozenset()
+    with session.writer() as connection:
+        claimed = frozenset(connection.scalars(sa.select(_IDENTITIES.c.identifier).where(own)))
+        former = claimed - identity.identifiers
+        if former and not host_fences.find_closed_in(connection, identity):
+            ended = former - _list_attached(connection, identity)
+            is_ended = _IDENTITIES.c.identifier.in_(sorted(ended))
+            connection.execute(sa.delete(_IDENTITIES).where(own, is_ended))
+            former -= ended
+    if ended:
+        # A connect that was stored meanwhile may have seen them.
+        with session.reader() as connection:
+            used = ended & _list_attached(connection, identity)
+        claim(HostIdentity(identity.name, used), Source.AGENT, ends_use=False)
+    if len(former | identity.identifiers) > limit:
+        raise exception.Conflict(
+            reason=f"Host {identity.name} reports {len(identity.identifiers)} initiators beside "
+            f"{len(former)} that it had before, and may have {limit}."
+        )
 
 
 @retried

@@ -29,7 +29,7 @@ _ATTACHMENTS = models.attachments
 _VOLUMES = models.volumes
 
 MAX_REPORTED: Final = 16
-"""How many initiators and machine ids an agent may report."""
+"""How many initiators and machine ids an agent may report, and its host keep by its reports."""
 
 
 def digest(key: str) -> str:
@@ -42,7 +42,12 @@ def create(host: str, key: str) -> bool:
     """Register a host; False if it is registered already, with any key.
 
     Its reports are believed as those of others, after the database was restored.
+
+    :raises Conflict: it is registered under another spelling of its name
     """
+    for known in list_hosts():
+        if known != host and host_identity.is_equal_name(known, host):
+            raise exception.Conflict(reason=f"Host {host} is registered as {known}.")
     latest = session.fetch_one(sa.select(sa.func.max(_AGENTS.c.believed_until).label("until")))
     values = {
         "host": host,
@@ -192,7 +197,10 @@ def _claim_initiators(
                 f"report {MAX_REPORTED}."
             )
         _check_assigned(reported)
-        host_identities.claim(reported, host_identities.Source.AGENT)
+        host_identities.release_former(reported, MAX_REPORTED)
+        # A new host ends what users have claimed before.  One that was taken over ends no use.
+        is_new = row is None or row["initiators"] is None
+        host_identities.claim(reported, host_identities.Source.AGENT, ends_use=is_new)
     return sorted(reported.identifiers)
 
 

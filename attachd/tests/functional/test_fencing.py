@@ -399,8 +399,7 @@ class AgentTest(HostAttachCase):
         db_rows.change_agent(host, former_boot_at=long_ago)
 
     def test_agent_of_another_host_lifts_no_fence(self):
-        fenced = "web.a.example"
-        others = ("web", "WEB.a.example", "web.a.example.", "web.b.example")
+        fenced, others = "web.a.example", ("web", "web.b.example")
         fake_agent.report_agent(fenced, boot_id="first")
         host_fences.fence("web", "dead", None, Lift.AUTO)
         host_fences.fence(fenced, "dead", None, Lift.AUTO)

@@ -5,9 +5,11 @@ import datetime
 import threading
 from unittest import mock
 
+import sqlalchemy as sa
+
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import host_identities, models
+from attachd.db import host_fences, host_identities, models
 from attachd.db.agents import store as db
 from attachd.db.attachments import rows as attachment_rows
 from attachd.db.attachments import store as attachments
@@ -70,6 +72,13 @@ class AgentsTest(databases.DatabaseCase):
         self.assertTrue(db.create(HOST, "another key"))
         db.check_key(HOST, "another key")
 
+    def test_create_under_another_spelling_is_refused(self):
+        db.create(HOST, KEY)
+        for spelling in (HOST.upper(), f"{HOST}."):
+            with self.assertRaisesRegex(exception.Conflict, f"is registered as {HOST}"):
+                db.create(spelling, KEY)
+        self.assertTrue(db.create(f"{HOST}.example.org", KEY))
+
     def test_record_report_stores_values(self):
         db.create(HOST, KEY)
         db.record_report(HOST, SAID)
@@ -122,6 +131,47 @@ class AgentsTest(databases.DatabaseCase):
         db.record_report(HOST, {**SAID, "connector": connector})
         self.assertIn("reports 17 initiators, and may report 16", db.get(HOST)["error"])
         self.assertIsNone(db.get(HOST)["connector"])
+
+    def report_ports(self, numbers):
+        connector = {"host": HOST, "wwpns": [f"{number:016x}" for number in numbers]}
+        db.record_report(HOST, {**SAID, "connector": connector})
+        identities = session.fetch_all(sa.select(models.host_identities.c.identifier))
+        return {int(row["identifier"].removeprefix("fc:"), 16) for row in identities}
+
+    def test_record_report_keeps_no_initiators_of_former_reports(self):
+        db.create(HOST, KEY)
+        for begin in (0, 100, 200):
+            ports = {*range(begin, begin + 16)}
+            self.assertEqual(ports, self.report_ports(ports))
+
+    def test_record_report_keeps_former_initiators_that_are_used_or_of_a_closed_host(self):
+        db.create(HOST, KEY)
+        self.assertEqual({1, 2}, self.report_ports({1, 2}))
+        connector = {"host": HOST, "wwpns": [f"{1:016x}"]}
+        volume = db_rows.add_volume()["id"]
+        db_rows.add_attachment(volume, "attached", host=HOST, connector=connector)
+        self.assertEqual({1, 3}, self.report_ports({3}))
+        host_fences.fence(HOST, "dead", None)
+        self.assertEqual({1, 3, 4}, self.report_ports({4}))
+        self.assertEqual({1, 3, 4}, self.report_ports({*range(10, 24)}))
+        self.assertRegex(db.get(HOST)["error"], "14 initiators beside 3 .* may have 16")
+
+    def test_record_report_takes_initiator_in_use_that_a_user_named_only_as_the_first_one(self):
+        own, used = ({"host": HOST, "initiator": f"iqn.{name}"} for name in ("own", "used"))
+        volume = db_rows.add_volume()["id"]
+        row = db_rows.add_attachment(
+            volume, "attached", host="metal-1", connector={**used, "host": "metal-1"}
+        )
+        host_identities.admit(row | {"by_service": None, "agent": None})
+        db.create(HOST, KEY)
+        db.record_report(HOST, {**SAID, "connector": own})
+        db.record_report(HOST, {**SAID, "connector": used})
+        self.assertIn("iqn.used belongs to host metal-1", db.get(HOST)["error"])
+        host_fences.fence(HOST, "lease", None)
+        self.assertEqual([], host_fences.list_to_fence([HOST]))
+        db.create("metal-2", KEY)
+        db.record_report("metal-2", {**SAID, "connector": used})
+        self.assertIsNone(db.get("metal-2")["error"])
 
     def test_record_report_of_host_with_assigned_initiators_must_have_those(self):
         db.create(HOST, KEY)
