@@ -7,7 +7,7 @@ until an administrator removes the agent that it was assigned to.  Another host 
 nothing uses, and what only a source has claimed that is less trusted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import contextlib
 import datetime
 import enum
@@ -78,15 +78,39 @@ def admit(row: Row) -> None:
     :raises HostFenced: the host is fenced or drained, under this or another name
     :raises InitiatorTaken: it names an initiator of another host
     """
-    identity = host_identity.of_row(row)
-    source = Source.SERVICE if row["by_service"] else Source.CONNECTOR
-    source = Source.AGENT if row["agent"] else source
+    identity, source = host_identity.of_row(row), _source(row)
     with session.reader() as connection:
         owners, closed = _read(connection, identity)
         if closed or _foreign(owners, identity):
             host_fences.check_in(connection, identity)
     if _has_changes(owners, identity, source):
         claim(identity, source)
+
+
+def _source(row: Mapping[str, Any]) -> Source:
+    if row.get("agent"):
+        return Source.AGENT
+    return Source.SERVICE if row.get("by_service") else Source.CONNECTOR
+
+
+@retried
+def check(row: Mapping[str, Any], former_host: str | None = None) -> None:
+    """Check as :func:`admit`, and store nothing.
+
+    :param row: of an attachment that is to be made: connector, agent and by_service
+    :param former_host: whose access ends before; what it has may become this host's
+    :raises HostFenced, InitiatorTaken: as :func:`admit`
+    """
+    identity, source = host_identity.of_connector(row["connector"]), _source(row)
+    with session.reader() as connection:
+        owners, closed = _read(connection, identity)
+        foreign = _foreign(owners, identity)
+        if closed or foreign:
+            host_fences.check_in(connection, identity)
+        for owner in foreign:
+            is_former = former_host and host_identity.is_same_name(owner["host"], former_host)
+            if owner["identifier"] in identity.initiators and not is_former:
+                _check_may_take(connection, owner, identity, source, ends_use=True)
 
 
 def _read(connection: sa.Connection, identity: HostIdentity) -> tuple[list[dict[str, Any]], bool]:

@@ -87,6 +87,8 @@ def check(
     preview = db.preview(volume_id, values, Request(Action.CONNECT, connector))
     if preview.refusal is not None:
         raise preview.refusal
+    if not preview.is_duplicate:
+        host_identities.check({**values, "connector": connector})
     if preview.mode is not None and not preview.is_duplicate:
         backend.driver.check_access_mode(cast(AccessMode, preview.mode))
     return preview.mode

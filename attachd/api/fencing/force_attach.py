@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from attachd import exception, host_identity, notifications
 from attachd.api import microversions as mv
+from attachd.api.agents import presence
 from attachd.api.attachments import schema
 from attachd.api.fencing import fence_attachments, policy
 from attachd.context import RequestContext
+from attachd.db import host_identities
 from attachd.db.attachments import events
 from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment, Volume
@@ -50,6 +52,7 @@ def replace(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -
     old = _find(ctx, volume, requested)
     if old is None:
         return  # It was fenced by an earlier run of the request.
+    _check_new_host(ctx, requested, old)
     fencing = fence_attachments.get_fencing().get(old.backend, Fencing.NONE)
     if fencing == Fencing.NONE:
         raise _not_fenced(old, f"Backend {old.backend} cannot end the access of a host.")
@@ -79,6 +82,20 @@ def _find(ctx: RequestContext, volume: Volume, requested: Mapping[str, Any]) -> 
         raise _not_fenced(old, "It is one end of a move: finish that, or roll it back.")
     _check_alone_on_host(old, rows)
     return old
+
+
+def _check_new_host(ctx: RequestContext, requested: Mapping[str, Any], old: Attachment) -> None:
+    """Check that the host that is to get access may, before that of the other one ends.
+
+    :raises HostFenced, InitiatorTaken: it may not
+    :raises Conflict: its agent cannot attach now
+    """
+    agent, connector = requested.get("host"), requested.get("connector")
+    if agent is not None:
+        connector = presence.connector(agent)
+    if connector:
+        row = {"connector": connector, "agent": agent, "by_service": ctx.by_service}
+        host_identities.check(row, former_host=old.host)
 
 
 def _check_alone_on_host(old: Attachment, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -206,7 +206,8 @@ def get_wait(row: Mapping[str, Any]) -> float:
     """
     if row["former_boot_at"] is None:
         return 0.0
-    return max(0.0, CONF.agent.down_time - _seconds_since(row["former_boot_at"]))
+    silent = _seconds_since(row["former_boot_at"])
+    return max(0.0, float(CONF.agent.down_time) - silent)
 
 
 def check_caller(row: Mapping[str, Any], process: str | None) -> None:

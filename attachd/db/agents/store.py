@@ -285,7 +285,7 @@ def delete(host: str) -> None:
 
 
 def force_delete(host: str) -> None:
-    """Delete a host, even with attachments: no other machine can prove that their devices are gone.
+    """Delete a host, even with attachments; no other machine proves that their devices are gone.
 
     Its fence, if there is one, is not lifted by an agent that is registered under its name.
 

@@ -252,6 +252,26 @@ class ForceAttachTest(Case):
         made = self.replace().body["attachment"]["id"]
         self.assertEqual({made}, self.driver.granted())
 
+    def test_host_that_may_not_attach_ends_no_access(self):
+        for host in ("fenced", "taken"):
+            self.attach(self.volume(), host)
+        self.fence("fenced")
+        granted = self.driver.granted()
+        for host, known in (("fenced", "fenced"), ("other", "fenced"), ("other", "taken")):
+            named = {**connector(known), "host": host}
+            said = self.replace(409, connector=named).fault
+            self.assertIn("fenced since" if known == "fenced" else "belongs to host taken", said)
+        self.replace(404, connector=None, host="without-agent")
+        fake_agent.report_agent("silent")
+        fake_agent.expire_heartbeat("silent")
+        self.replace(409, connector=None, host="silent")
+        self.assertEqual(granted, self.driver.granted())
+        self.assertEqual("connected", db_rows.get_attachment(self.old)["state"])
+
+    def test_renamed_host_replaces_its_own_attachment(self):
+        made = self.replace(connector={**connector(DEAD), "host": "renamed"})
+        self.assertEqual({made.body["attachment"]["id"]}, self.driver.granted())
+
     def test_attachment_of_another_volume_is_refused(self):
         said = self.replace(400, volume=self.volume()).fault
         self.assertIn(f"It is an attachment of volume {self.shared}", said)

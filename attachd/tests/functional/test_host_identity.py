@@ -111,6 +111,15 @@ class OwnerTest(Case):
             self.assertIn(f"its initiator {IQN} belongs to host compute-1", said)
         self.assertEqual(1, len(self.driver.granted()))
 
+    def test_dry_run_names_the_owner_of_an_initiator(self):
+        self.attach("compute-1")
+        for host, possible in (("compute-2", False), ("COMPUTE-1", True)):
+            body = {"volume_uuid": self.volume(), "connector": connector(host)}
+            path = "/attachments?dry_run=true"
+            answer = self.own("POST", path, {"attachment": body})["dry_run"]
+            self.assertEqual(possible, answer["possible"])
+            self.assertIn("" if possible else "belongs to host compute-1", f"{answer['reasons']}")
+
     def test_renamed_host_keeps_its_initiator_after_its_last_attachment(self):
         made = self.attach("old-name")
         self.expect(200, "DELETE", f"/attachments/{made}")
