@@ -310,7 +310,9 @@ def _check_former_start(row: Mapping[str, Any]) -> None:
 
 def _record_former_start(row: Row, claim: Claim) -> None:
     """Store that the former start of a machine still reports, though it may get no answer."""
-    if row["former_boot_at"] is not None and claim.boot_id != row["boot_id"]:
+    is_same_boot = claim.boot_id == row["boot_id"]
+    is_other_process = is_same_boot and claim.process != row["report_process"]
+    if is_other_process or (not is_same_boot and row["former_boot_at"] is not None):
         stored = sa.update(_AGENTS).where(is_unchanged(row))
         session.write(stored.values(former_boot_at=models.now()))
 
@@ -330,7 +332,9 @@ def get_values(row: Mapping[str, Any], claim: Claim, verdict: Verdict) -> Row:
         "report_number": claim.number,
     }
     if verdict is Verdict.RESTARTED:
-        values["former_boot_at"] = row["heartbeat_at"]
+        # Reports of a start before that one may have arrived later.
+        moments = [row[name] for name in ("former_boot_at", "heartbeat_at") if row[name]]
+        values["former_boot_at"] = max(moments, default=None)
     if verdict is Verdict.JOURNAL_LOST:
         values["journal_losses"] = (row["journal_losses"] or 0) + 1
     return values

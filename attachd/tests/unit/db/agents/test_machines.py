@@ -369,6 +369,18 @@ class StoredTest(databases.DatabaseCase):
             with self.assertRaisesRegex(exception.Conflict, "repeat the request"):
                 machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
         machines.check_proof(agents.check_key(HOST, KEY), "b2:0")
+        self.make_silent(100)
+        self.report(Claim("b3", "m1", "p3", 3, 1, "t2", "t3"))
+        with self.assertRaisesRegex(exception.Conflict, "repeat the request"):
+            machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
+
+    def test_old_report_of_restarted_agent_shows_that_its_machine_runs(self):
+        self.make_silent(100)
+        with self.assertRaises(exception.OldReport):
+            self.report(Claim("b1", "m1", "p2", 1, 1, None, "s1"))
+        self.report(Claim("b2", "m1", "p3", 2, 1, "t1", "t2"))
+        with self.assertRaisesRegex(exception.Conflict, "repeat the request"):
+            machines.check_proof(agents.check_key(HOST, KEY), "b1:0")
 
     def test_report_judged_by_an_outdated_row_is_not_stored(self):
         self.make_silent()
