@@ -184,13 +184,17 @@ class Reader:
         )
 
 
+REPLY_QUEUES: Final = 16
+"""How many names the reply queue of a host may have."""
+
+
 def reply_queues(host: str) -> list[str]:
     """Return the names that reply queues of a host may have.
 
     They are few, so that its account can declare no others.  An agent draws one of them at its
     start: the broker may still deliver to a process that was cut off.
     """
-    return [f"reply_{host}_{digit}" for digit in string.hexdigits[:16]]
+    return [f"reply_{host}_{digit}" for digit in string.hexdigits[:REPLY_QUEUES]]
 
 
 def _reply_queue(name: object, host: str) -> str:

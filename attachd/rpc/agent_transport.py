@@ -246,7 +246,7 @@ def _make_registry_client(host: str, topic: str, timeout: float, version: str) -
     # Not random as by default: the account of a host may declare only queues of known names.
     # No option sets the name; pinned by tests/unit/rpc/test_agent_transport.py.
     driver: Any = transport.get_agent_transport()._driver  # noqa: SLF001
-    name = secrets.choice(admission.reply_queues(host))
+    name = _draw_reply_queue(driver, host)
     setattr(driver, _NAMER, lambda: name)
     target = messaging.Target(exchange=received.REGISTRY_EXCHANGE, topic=topic, version=version)
     common = _make_client(target, timeout)
@@ -254,6 +254,22 @@ def _make_registry_client(host: str, topic: str, timeout: float, version: str) -
         return RegistryClient(host, common, None)
     own = target(exchange=host_topic(host), topic=host_queues.queue_name(host))
     return RegistryClient(host, _make_client(own, timeout), common)
+
+
+def _draw_reply_queue(driver: Any, host: str) -> str:
+    """Return a reply queue that no other process reads, such as one at a copy of this machine.
+
+    Of two that read the same queue, each would get answers of the other.
+    """
+    names = secrets.SystemRandom().sample(admission.reply_queues(host), admission.REPLY_QUEUES)
+    if not transport.is_broker_used(transport.agent_transport_url()):
+        return names[0]
+    try:
+        connection_of = driver._get_connection  # noqa: SLF001
+        free = (name for name in names if not host_queues.is_read(connection_of, name))
+        return next(free, names[0])
+    except messaging.MessageDeliveryFailure:
+        return names[0]
 
 
 def _make_client(target: messaging.Target, timeout: float | None) -> transport.Client:

@@ -321,3 +321,23 @@ def bind(connection_of: Callable[..., Any], host: str) -> None:
             connection.ensure(declare, retry=path_check.RETRIES)
     if refusals:
         raise path_check.PathCut(_REFUSALS.get(refusals[0].code, str(refusals[0])))
+
+
+def is_read(connection_of: Callable[..., Any], name: str) -> bool:
+    """Return whether a process reads a queue; not if the queue is missing.
+
+    :param connection_of: as of :func:`bind`
+    :raises MessageDeliveryFailure: the message queue cannot be reached
+    """
+    readers: list[int] = []
+    with connection_of(rpc_common.PURPOSE_SEND, retry=path_check.RETRIES) as context:
+        connection = context.connection
+
+        def read() -> None:
+            with contextlib.suppress(*connection.connection.channel_errors):
+                declared = connection.channel.queue_declare(name, passive=True)
+                readers.append(declared.consumer_count)
+
+        with path_check.path_errors(), connection._connection_lock:  # noqa: SLF001
+            connection.ensure(read, retry=path_check.RETRIES)
+    return sum(readers) > 0

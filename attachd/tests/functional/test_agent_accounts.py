@@ -209,6 +209,17 @@ class AccountTest(unittest.TestCase):
             with self.subTest(name):
                 self.assert_refused(lambda channel, name=name: channel.queue_declare(name))
 
+    def test_agent_draws_a_reply_queue_that_no_other_process_reads(self):
+        connect = rabbitmq.connect(self, self.account_url)
+        *read, free = admission.reply_queues(HOST)
+        channel = connect()
+        for name in read:
+            channel.queue_declare(name)
+            channel.basic_consume(name)
+        driver = transport.get_agent_transport()._driver
+        for _ in range(3):
+            self.assertEqual(free, agent_transport._draw_reply_queue(driver, HOST))
+
     def test_agent_account_only_binds_the_queue_of_its_calls(self):
         self.channel = rabbitmq.connect(self, self.account_url)
         wait_until(self.is_calls_queue_declared)
