@@ -253,6 +253,7 @@ class BrickConnector(HostConnector):
     def _connector(self, info: ConnectionInfo, options: Options) -> Any:
         protocol = str(info.get("driver_volume_type"))
         brick = self._load_brick()
+        is_reader_of_rbd = _is_rbd(info) and info.get("access_mode") == "ro"
         with _host_errors(info, f"os-brick cannot be used for {protocol}"):
             return brick.InitiatorConnector.factory(
                 protocol,
@@ -260,6 +261,7 @@ class BrickConnector(HostConnector):
                 use_multipath=options.multipath,
                 do_local_attach=True,
                 conn={"mount_point_base": remote_file.mount_point_base(info)},
+                **({"execute": _execute_read_only} if is_reader_of_rbd else {}),
             )
 
     @contextlib.contextmanager
@@ -299,6 +301,16 @@ class BrickConnector(HostConnector):
 
 def _is_scsi(info: ConnectionInfo) -> bool:
     return str(info.get("driver_volume_type")).lower() in _SCSI
+
+
+def _execute_read_only(*command: str, **options: Any) -> Any:
+    """Run a command of os-brick; it maps an image read-only.
+
+    The kernel locks the object map of an image that it maps for writing, which a reader may not.
+    """
+    execute = importutils.import_module("os_brick.privileged.rootwrap").execute
+    line = [*command, "--read-only"] if command[:2] == ("rbd", "map") else command
+    return execute(*line, **options)
 
 
 def _is_rbd(info: ConnectionInfo) -> bool:

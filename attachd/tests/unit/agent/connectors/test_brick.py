@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connector type kernel, as far as a machine without initiators can run it."""
 
+import contextlib
 from pathlib import Path
 import select
 import subprocess
@@ -13,7 +14,7 @@ from oslo_utils import importutils
 
 from attachd import commands, exception
 from attachd.agent import block_device
-from attachd.agent.connectors import brick
+from attachd.agent.connectors import brick, ceph_header
 from attachd.agent.connectors.base import IDENTITY, Device, Options
 from attachd.agent.mount import device_nodes
 
@@ -304,6 +305,29 @@ class ConnectTest(Case):
         path.touch()
         self.connector.stop_writers(info, OPTIONS, None)
         run.assert_called_once_with("rbd", "device", "unmap", "--options", "force", f"{path}")
+
+    def test_image_of_reader_is_mapped_read_only(self):
+        execute = self.useFixture(
+            fixtures.MockPatch("os_brick.privileged.rootwrap.execute", return_value=("", ""))
+        ).mock
+        self.useFixture(fixtures.MockPatchObject(ceph_header, "check"))
+        info = {
+            "driver_volume_type": "rbd",
+            "name": "pool/image",
+            "auth_username": "u",
+            "cluster_name": "ceph",
+            "hosts": ["127.0.0.1"],
+            "ports": ["1"],
+            "keyring": "[client.u]\nkey = x\n",
+        }
+        for mode in ("ro", "rw"):
+            execute.reset_mock()
+            # There is no device that could be set read-only.
+            with contextlib.suppress(exception.HostError):
+                self.connector.connect({**info, "access_mode": mode}, OPTIONS)
+            (mapped,) = [call.args for call in execute.mock_calls if "map" in call.args]
+            self.assertEqual(("rbd", "map"), mapped[:2])
+            self.assertEqual(mode == "ro", "--read-only" in mapped)
 
     def test_stop_writers_leaves_local_device_alone(self):
         self.connector.stop_writers({"driver_volume_type": "local"}, OPTIONS, None)
