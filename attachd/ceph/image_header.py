@@ -15,6 +15,7 @@ Source: Ceph's sources, cls/rbd/cls_rbd.cc.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+import contextlib
 import errno
 import re
 import struct
@@ -47,6 +48,7 @@ LOCK: Final = "lock.rbd_lock"
 """The attribute with the lock of writers."""
 _LOCK_NAME: Final = object_names.encode(LOCK.removeprefix("lock."))
 _LOCK_REQUEST: Final = struct.Struct("<BBI")
+_CLIENT: Final = 8
 _HEADER_BYTES: Final = 6
 """Before the content of what object classes encode: two versions, and the length."""
 _UNREADABLE: Final = "(keys that are no text, or too many)"
@@ -176,6 +178,23 @@ def count_lockers(pool: Any, image_id: str) -> int | None:
             return None
         raise
     return int.from_bytes(answer[_HEADER_BYTES : _HEADER_BYTES + 4], "little")
+
+
+def break_lock(pool: Any, image_id: str, client_id: int, cookie: str) -> None:
+    """Take the lock of writers from a client, if it has it.
+
+    Source: Ceph's sources, cls/lock/cls_lock_ops.h; include/msgr.h, CEPH_ENTITY_TYPE_CLIENT.
+    """
+    rados = bindings.load().rados
+    locker = struct.pack("<Bq", _CLIENT, client_id)
+    content = _LOCK_NAME + locker + object_names.encode(cookie)
+    with contextlib.suppress(rados.ObjectNotFound):
+        pool.execute(
+            object_names.header_name(image_id),
+            "lock",
+            "break_lock",
+            _LOCK_REQUEST.pack(1, 1, len(content)) + content,
+        )
 
 
 def _changes(key: str) -> bool:

@@ -20,7 +20,7 @@ from oslo_config import cfg
 
 from attachd import exception, sandbox
 from attachd.drivers import abilities, base, existing
-from attachd.drivers.rbd import users
+from attachd.drivers.rbd import lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
 from attachd.drivers.rbd.cluster import Cluster, Session
 from attachd.drivers.rbd.existing import ExistingImages
@@ -195,6 +195,8 @@ class RbdDriver(
     ) -> None:  # fmt: skip
         """Extend the image; Ceph notifies the clients that have it open."""
         self._headers.check(volume, size_gib)
+        own = {user.entity for user in self._users(volume.id)} | {self._naming.headers_entity}
+        lock_owner.end_dead(self._cluster, self._pools.find(volume), volume.id, own)
         self._pools.find(volume).extend(self._naming.image(volume.id), size_gib)
         # Its size is now the new one, unless a host has changed it.
         size_gib = max(size_gib, volume.size_gib)

@@ -48,6 +48,7 @@ class HeaderCheck:
                 *image_header.find_changes(stored, image_header.read(pool, stored["id"]), sizes)
             ]
             if not changes:
+                self._remove_left_lock(pool, stored, volume.id)
                 return stored
             if self._list_users(volume.id):
                 raise changed(volume.id, name, changes)
@@ -97,6 +98,14 @@ class HeaderCheck:
             )
         return image_header.Stored(id=stored["id"], header=dict(stored["header"]))
 
+    def _remove_left_lock(self, pool: Any, stored: image_header.Stored, volume_id: str) -> None:
+        """Remove the lock of writers if no host has access.
+
+        All clients were ended, but a host can leave a lock that no client is able to break.
+        """
+        if image_header.count_lockers(pool, stored["id"]) and not self._list_users(volume_id):
+            _remove_lock(pool, stored["id"])
+
     def _write(
         self, pool: Any, images: Images, stored: image_header.Stored, volume: base.VolumeRef
     ) -> None:
@@ -120,9 +129,13 @@ def write_anew(pool: Any, stored: image_header.Stored, size_bytes: int) -> None:
         pool.set_omap(change, tuple(kept), tuple(kept.values()))
         base.check_fencing()
         pool.operate_write_op(change, object_names.header_name(stored["id"]))
+    _remove_lock(pool, stored["id"])
+
+
+def _remove_lock(pool: Any, image_id: str) -> None:
     with contextlib.suppress(bindings.load().rados.Error):  # There is no lock.
         base.check_fencing()
-        pool.rm_xattr(object_names.header_name(stored["id"]), image_header.LOCK)
+        pool.rm_xattr(object_names.header_name(image_id), image_header.LOCK)
 
 
 def changed(volume_id: str, name: str, keys: Collection[str]) -> exception.BackendError:

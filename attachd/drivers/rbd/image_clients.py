@@ -12,7 +12,7 @@ from oslo_config import cfg
 from attachd import exception
 from attachd.ceph import object_names
 from attachd.drivers import command
-from attachd.drivers.rbd import objects
+from attachd.drivers.rbd import objects, users
 from attachd.drivers.rbd.cluster import Cluster
 
 WATCH_TIMEOUT: Final = 45.0
@@ -23,7 +23,9 @@ By default they expire after 30 (osd_client_watch_timeout).
 _POLL_INTERVAL: Final = 0.2
 _LOCK: Final = "rbd_lock"
 _LOCK_TAG: Final = '"tag":"internal"'
-_OWNER: Final = re.compile(r'\{"name":"client\.(\d+)",.*?"addr":"([0-9a-fA-F.:\[\]]+/\d+)"\}')
+_OWNER: Final = re.compile(
+    r'\{"name":"client\.(\d+)","cookie":"(auto \d+)",[^{}]*"addr":"([0-9a-fA-F.:\[\]]+/\d+)"\}'
+)
 _WATCH: Final = re.compile(r"watcher=(\S+) client\.(\d+) ")
 _ERROR: Final = re.compile(r"\((\d+)\) ")
 
@@ -33,10 +35,12 @@ class Watch(NamedTuple):
 
     :ivar client_id: see Session
     :ivar address: with its nonce
+    :ivar cookie: by which it has the lock; "": it has the image open
     """
 
     client_id: int
     address: str
+    cookie: str = ""
 
 
 class ImageClients:
@@ -74,7 +78,8 @@ class ImageClients:
     def lock_owner(self, image_id: str) -> Watch | None:
         """Return the client that has the lock of an image for writing; None: none has.
 
-        The lock is a part of the header: a host can name any client, or none.
+        The lock is a part of the header: a host can name any client, or none.  A whole address
+        or a daemon, which could be blocklisted as well, is no owner.
 
         Source: librbd/ManagedLock.cc; other locks, which users make, have other tags.
         """
@@ -83,7 +88,9 @@ class ImageClients:
         line = ("lock", "info", name, _LOCK, "--format", "json")
         text = self._run(*line, without=unreadable) or ""
         found = _OWNER.search(text) if _LOCK_TAG in text else None
-        return Watch(int(found[1]), found[2]) if found else None
+        if not found or not users.is_client(found[3]):
+            return None
+        return Watch(int(found[1]), found[3], found[2])
 
     def check_unused(self, pool: Any, name: str) -> None:
         """Refuse an image that a client has open.
@@ -105,8 +112,8 @@ class ImageClients:
 
     def _foreign(self, watches: Sequence[Watch]) -> Sequence[Watch]:
         manager = self._cluster.entity
-        users = {session.client_id: session.entity for session in self._cluster.sessions()}
-        return [it for it in watches if users.get(it.client_id, manager) not in self._own]
+        entities = {session.client_id: session.entity for session in self._cluster.sessions()}
+        return [it for it in watches if entities.get(it.client_id, manager) not in self._own]
 
     def _run(self, *arguments: str, without: Collection[int] = (errno.ENOENT,)) -> str | None:
         """Run the command ``rados``: its Python module cannot list watchers.

@@ -7,6 +7,7 @@ program without files (resize_worker.py), as a cephx user that reaches headers a
 no data.
 """
 
+import errno
 import json
 import os
 import subprocess
@@ -37,7 +38,7 @@ class Resizing:
         self._cluster = cluster
         self._naming = naming
         self._options = options
-        self.entity = f"client.{naming.prefix}headers"
+        self.entity = naming.headers_entity
 
     def extend(self, pool: str, name: str, size_bytes: int) -> None:
         """Extend an image, unless it has that size.
@@ -56,6 +57,11 @@ class Resizing:
             size=size_bytes,
         )
         answer = self._run(request, doing)
+        if answer and answer["errno"] in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise exception.BackendError(
+                f"{doing}: its header or its lock leads to what {self.entity} may not use, so a "
+                f"host has changed it: {answer['error']}. Detach the volume from all hosts."
+            )
         if answer:
             raise self._cluster.error(doing, answer["errno"], answer["error"])
 
@@ -106,7 +112,10 @@ def _ports(cluster: Cluster) -> list[int]:
 
 
 def capabilities(naming: Naming) -> Capabilities:
-    """Return the capabilities of the program: headers and object maps, and no data."""
+    """Return the capabilities of the program: headers and object maps, and no data.
+
+    It cannot blocklist the owner of a lock, which hosts write: see RbdDriver.extend().
+    """
     own = [
         f"allow {rights} pool={pool} object_prefix {prefix}"
         for pool in naming.pools
@@ -119,4 +128,4 @@ def capabilities(naming: Naming) -> Capabilities:
             ("r class-read", "rbd_mirroring"),
         )
     ]
-    return {"mon": "profile rbd", "osd": ", ".join(own)}
+    return {"mon": "allow r", "osd": ", ".join(own)}

@@ -28,9 +28,8 @@ _NONCE: Final = "|".join(
 )
 """The numbers from 1 to 2**32 - 1: 0, to which monitors reduce larger ones, is a whole address."""
 
-_BLOCKLIST: Final = (
-    f'allow command "osd blocklist" with blocklistop=add addr regex "^[^/]*:0/({_NONCE})$"'
-)
+_CLIENT: Final = f"^[^/]*:0/({_NONCE})$"
+_BLOCKLIST: Final = f'allow command "osd blocklist" with blocklistop=add addr regex "{_CLIENT}"'
 """The right to blocklist one client, and neither an address nor a daemon, whose port is not 0.
 
 Ceph's profile rbd includes whole addresses, and snapshots of the whole pool.
@@ -81,7 +80,10 @@ def capabilities(image: Image, mode: AccessMode) -> Capabilities:
 
     Monitors let a user create and delete snapshots of all images of a pool, if one of its
     capabilities has ``w`` and names the pool.  So those with ``w`` name none: no other object of
-    any pool has the id of the image in its name.
+    any pool has the id of the image in its name.  They name the namespace of images, which audits
+    see.
+
+    Source: Ceph's sources, mon/OSDMonitor.cc, is_unmanaged_snap_op_permitted().
     """
     is_writer = mode == "rw"
     granted = {
@@ -97,14 +99,14 @@ def capabilities(image: Image, mode: AccessMode) -> Capabilities:
         # A writer breaks the exclusive lock of a client that has died, by blocklisting it.
         "mon": f"allow r, {_BLOCKLIST}" if is_writer else "allow r",
         "osd": ", ".join(
-            f"allow {rights}{_of_pool(image, rights)} object_prefix {prefix}"
+            f"allow {rights} {_of_pool(image, rights)} object_prefix {prefix}"
             for prefix, rights in granted.items()
         ),
     }
 
 
 def _of_pool(image: Image, rights: str) -> str:
-    return "" if "w" in rights else f" pool={image.pool}"
+    return 'namespace=""' if "w" in rights else f"pool={image.pool}"
 
 
 def no_capabilities(pool: str, name: str) -> Capabilities:
@@ -139,6 +141,11 @@ class Naming:
     def entity(self, attachment_id: str) -> str:
         """Return the name of a user; raises BackendError if the id is not a UUID."""
         return f"client.{self.prefix}{_checked(attachment_id)}"
+
+    @property
+    def headers_entity(self) -> str:
+        """Return the name of the user that extends images."""
+        return f"client.{self.prefix}headers"
 
     def attachment_id(self, entity: str) -> str | None:
         """Return the attachment of a user; None: its name is none of this backend."""
@@ -185,6 +192,11 @@ def names_image(caps: Capabilities) -> bool:
 def reaches(caps: Capabilities, image: Image) -> bool:
     """Return whether capabilities name the data of an image."""
     return f"rbd_data.{image.id}" in caps.get("osd", "")
+
+
+def is_client(address: str) -> bool:
+    """Return whether an entry of a blocklist is one client, and no whole address or daemon."""
+    return re.search(_CLIENT, address) is not None
 
 
 def may_use(pools: Sequence[str], caps: Capabilities) -> bool:

@@ -67,12 +67,16 @@ class ImageClientsTest(unittest.TestCase):
         locker = {"name": "client.4106", "cookie": "auto 1", "description": "", "expiration": "0"}
         locked = {"name": "rbd_lock", "type": "exclusive", "tag": "internal"}
         own = [{**locker, "addr": "127.0.0.1:0/9"}]
-        owner = Watch(4106, "127.0.0.1:0/9")
+        owner = Watch(4106, "127.0.0.1:0/9", "auto 1")
         for found, expected in (
             ({**locked, "lockers": []}, None),
             ({**locked, "lockers": own}, owner),
             ({**locked, "tag": "own", "lockers": own}, None),
             ({**locked, "lockers": [{**locker, "addr": "no address"}]}, None),
+            # A whole address, a daemon.
+            ({**locked, "lockers": [{**locker, "addr": "127.0.0.1:0/0"}]}, None),
+            ({**locked, "lockers": [{**locker, "addr": "127.0.0.1:6800/9"}]}, None),
+            ({**locked, "lockers": [{**locker, "cookie": "x", "addr": "127.0.0.1:0/9"}]}, None),
         ):
             self.answer(json.dumps(found, separators=(",", ":")))
             self.assertEqual(expected, self.clients.lock_owner("10ab"))

@@ -28,7 +28,7 @@ class CapabilitiesTest(unittest.TestCase):
 
     def test_reader_may_not_write_data(self):
         for mode, expected in (
-            ("rw", "allow rwx object_prefix rbd_data.10acbe01."),
+            ("rw", 'allow rwx namespace="" object_prefix rbd_data.10acbe01.'),
             ("ro", "allow r pool=volumes object_prefix rbd_data.10acbe01."),
         ):
             self.assertIn(expected, users.capabilities(IMAGE, mode)["osd"].split(", "))
