@@ -23,11 +23,16 @@ from typing import Any, Final, TypedDict
 
 from attachd.ceph import bindings, object_names
 
-MAX_KEYS: Final = 1000
-"""A header with as many keys is refused: an OSD returns 1024 at most.
+MAX_KEYS: Final = 256
+"""A header with as many keys is refused: some keys of the image, and one for each copy."""
 
-Source: Ceph's option osd_max_omap_entries_per_request.
+_PAGE: Final = 4
+"""Keys that are read at once: an OSD limits neither their length nor that of values.
+
+A host can write 90 MB at once (osd_max_write_size), and as much again.
 """
+_MAX_KEY_LENGTH: Final = 128
+_MAX_VALUE_LENGTH: Final = 4096
 
 CHANGING: Final = frozenset({"access_timestamp", "modify_timestamp", "flags", "snap_seq"})
 """Keys that clients write: their values do not say where data is.  So do not the snapshots."""
@@ -51,7 +56,7 @@ _LOCK_REQUEST: Final = struct.Struct("<BBI")
 _CLIENT: Final = 8
 _HEADER_BYTES: Final = 6
 """Before the content of what object classes encode: two versions, and the length."""
-_UNREADABLE: Final = "(keys that are no text, or too many)"
+_UNREADABLE: Final = "(keys that are no text, too long or too many)"
 _ORDERS: Final = range(12, 27)
 
 
@@ -73,24 +78,53 @@ def read(pool: Any, image_id: str) -> dict[str, bytes]:
     The values are asked for by their keys.  In a list of all a key that has a zero byte in it is
     cut off there, and could pass for another one.
     """
+    names = _list_keys(pool, image_id)
+    known = _read_values(pool, image_id, [name for name in names if _is_known(name)])
+    if names and count_lockers(pool, image_id) is None:
+        names.append(LOCK)
+    return dict.fromkeys(names, b"") | known
+
+
+def _list_keys(pool: Any, image_id: str) -> list[str]:
+    """Return the keys of a header, up to the first with which no image is used."""
+    names: list[str] = []
+    while True:
+        try:
+            page = _list_page(pool, image_id, names[-1] if names else "")
+        except UnicodeDecodeError:
+            return [*names, _UNREADABLE]
+        for name, length in page:
+            is_next = not names or name > names[-1]  # A zero byte cuts it off.
+            if not is_next or len(name) > _MAX_KEY_LENGTH or length > _MAX_VALUE_LENGTH:
+                return [*names, name[:_MAX_KEY_LENGTH], _UNREADABLE]
+            names.append(name)
+        if len(page) < _PAGE:
+            return names
+        if len(names) >= MAX_KEYS:
+            return [*names, _UNREADABLE]
+
+
+def _list_page(pool: Any, image_id: str, last: str) -> list[tuple[str, int]]:
+    """Return some keys of a header, with the lengths of their values."""
     rados = bindings.load().rados
     with rados.ReadOpCtx() as reading:
-        listed, _ = pool.get_omap_keys(reading, "", MAX_KEYS)
-        known, _ = pool.get_omap_vals_by_keys(reading, (*sorted(_KNOWN | CHANGING), SIZE))
+        found, _ = pool.get_omap_vals(reading, last, "", _PAGE)
+        try:
+            pool.operate_read_op(reading, object_names.header_name(image_id))
+        except rados.ObjectNotFound:
+            return []
+        return [(name, len(value or b"")) for name, value in found]
+
+
+def _read_values(pool: Any, image_id: str, names: Collection[str]) -> dict[str, bytes]:
+    rados = bindings.load().rados
+    with rados.ReadOpCtx() as reading:
+        found, _ = pool.get_omap_vals_by_keys(reading, tuple(names))
         try:
             pool.operate_read_op(reading, object_names.header_name(image_id))
         except rados.ObjectNotFound:
             return {}
-        try:
-            names = [name for name, _value in listed]
-        except UnicodeDecodeError:
-            names = [_UNREADABLE]
-        found = dict(known)
-    if count_lockers(pool, image_id) is None:
-        names.append(LOCK)
-    if len(names) > len(set(names)) or len(names) >= MAX_KEYS:
-        names.append(_UNREADABLE)
-    return dict.fromkeys(names, b"") | found
+        return dict(found)
 
 
 def describe(image_id: str, keys: Mapping[str, bytes]) -> Stored:
@@ -195,6 +229,10 @@ def break_lock(pool: Any, image_id: str, client_id: int, cookie: str) -> None:
             "break_lock",
             _LOCK_REQUEST.pack(1, 1, len(content)) + content,
         )
+
+
+def _is_known(key: str) -> bool:
+    return key in _KNOWN or key in CHANGING or key == SIZE
 
 
 def _changes(key: str) -> bool:

@@ -5,6 +5,7 @@ import errno
 import http.server
 import json
 from pathlib import Path
+import resource
 import struct
 import threading
 from typing import ClassVar
@@ -241,6 +242,19 @@ class ChangedHeaderTest(HeaderCase):
                 self.driver.revoke_all_except(volume, [])
             self.driver.delete(volume)
         self.assertEqual({self.victim.id, self.target.id}, {*self.driver.list_volumes()})
+
+    def test_keys_of_a_mebibyte_fill_no_memory_of_manager(self):
+        volume = self.victim
+        export, info = self.granted(volume, "ro")
+        pool = self.connect(info)
+        for number_ in range(40):
+            names = [f"{number_:02}{name}".ljust(2**20, "x") for name in range(10)]
+            self.change(pool, volume, dict.fromkeys(names, b""))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self.assert_refused(self.driver.extend, volume, 2, [export], key="too long")
+        self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 100 * 2**10)
+        self.driver.revoke(volume, export, [])
+        self.driver.extend(volume, 2, [])
 
     def test_snapshot_of_reader_hinders_neither_deletion_nor_unmanage(self):
         for finish in (self.driver.delete, self.driver.unmanage):

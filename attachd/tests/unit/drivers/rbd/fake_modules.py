@@ -99,8 +99,10 @@ class Pool:
     def rm_xattr(self, _name, _attribute):
         raise Error("no attribute", errno.ENODATA)
 
-    def get_omap_keys(self, reading, _after, count):
-        reading.results.append(lambda keys: [(key, None) for key in sorted(keys)][:count])
+    def get_omap_vals(self, reading, after, _prefix, count):
+        reading.results.append(
+            lambda keys: [item for item in sorted(keys.items()) if item[0] > after][:count]
+        )
         return self._later(reading), 0
 
     def get_omap_vals_by_keys(self, reading, names):
