@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The identity of a folder with volumes, for drivers of local files."""
 
+import errno
 import os
 from pathlib import Path
+import re
 from typing import Final
 import uuid
 
+from attachd.confined import ConfinedDirectory
 from attachd.drivers import sparse
 
 NAME: Final = ".storage-id"
 """Of the file, in the folder."""
+_LENGTH: Final = 36
+_NUMBER: Final = f"[0-9a-f-]{{{_LENGTH}}}"
 
 
 def read_identity(folder: Path) -> str:
@@ -25,12 +30,16 @@ def read_identity(folder: Path) -> str:
         except FileNotFoundError:
             _create(path)
             descriptor = _open(path)
-        with os.fdopen(descriptor, encoding="ascii") as file:
-            return f"{file.read().strip()}/{os.fstat(file.fileno()).st_ino}"
+        with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
+            number = file.read(_LENGTH + 1).strip()
+            if not re.fullmatch(_NUMBER, number):
+                raise OSError(errno.EINVAL, "It has no number", f"{path}")
+            return f"{number}/{os.fstat(file.fileno()).st_ino}"
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Open the file; whatever else other machines have put there is an error."""
+    return ConfinedDirectory(path.parent).open(path, os.O_RDONLY)
 
 
 def _create(path: Path) -> None:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The identity of a folder with volumes."""
 
+import os
 import shutil
 import threading
 import unittest
 
 from attachd import exception
 from attachd.drivers import folder_identity
-from attachd.tests.fixtures import lifetime
+from attachd.tests.fixtures import hostile_names, lifetime
 
 
 class FolderIdentityTest(unittest.TestCase):
@@ -51,3 +52,18 @@ class FolderIdentityTest(unittest.TestCase):
         (self.folder / ".storage-id").symlink_to("/etc/hostname")
         with self.assertRaisesRegex(exception.BackendError, "cannot be read"):
             folder_identity.read_identity(self.folder)
+
+    def test_other_content_than_a_number_is_refused_at_once(self):
+        path = self.folder / ".storage-id"
+        for put in (
+            lambda: os.mkfifo(path),  # none opens it for writing
+            path.mkdir,
+            path.touch,
+            lambda: path.write_bytes(b"\xff" * 36),
+            lambda: path.write_text("0" * 37),
+            lambda: (path.touch(), os.truncate(path, 2**40)),
+        ):
+            put()
+            with self.assertRaisesRegex(exception.BackendError, "cannot be read"):
+                folder_identity.read_identity(self.folder)
+            hostile_names.remove(path)
