@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from attachd.ceph import bindings
 from attachd.drivers import abilities, base
-from attachd.drivers.rbd.cluster import Cluster
+from attachd.drivers.rbd.cluster import Cluster, blocklist_each
 from attachd.drivers.rbd.images import Pools
 from attachd.drivers.rbd.users import Naming
 
 MAX_FORMER_CLIENTS: Final = 16
-"""How many clients of an attachment are kept at least; a fence takes a second for each."""
+"""How many clients of an attachment are kept at least."""
 _PAGE: Final = 1000
 """Keys of one request: an OSD returns 1024 at most (osd_max_omap_entries_per_request)."""
 
@@ -84,8 +84,7 @@ class ClientRecords:
         """Blocklist the recorded clients of an attachment, unless they are blocklisted."""
         recorded = self._records[self._pools.find(volume).pool].read(attachment_id)
         blocklisted = self._cluster.blocklisted() if recorded else frozenset()
-        for address in sorted({client.address for client in recorded} - blocklisted):
-            self._cluster.blocklist(address)
+        blocklist_each(self._cluster, {client.address for client in recorded} - blocklisted)
 
 
 class ClientRecord:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection to a Ceph cluster: commands of its monitors, and errors; for the rbd driver."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from concurrent import futures
 import contextlib
+import contextvars
 import dataclasses
 import errno
 import json
@@ -26,6 +28,7 @@ An OSD checks tickets and capabilities when a client connects.  A client that is
 entry expires has access again, also long after its tickets have expired and its user was deleted.
 """
 
+_PARALLEL_CHANGES: Final = 32
 _NO_ANSWER: Final = frozenset({errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EAGAIN})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[0-9.]+):\d+/(\d+)")
@@ -346,6 +349,21 @@ class Cluster:
             f"{doing}: the manager was blocklisted itself ({entries or 'the entry is gone'}). Its "
             "entry was removed, and it connects again; its log has more."
         )
+
+
+def blocklist_each(cluster: Cluster, addresses: Collection[str]) -> None:
+    """Blocklist clients, some at the same time: the monitors take a second for each change.
+
+    A host decides how many clients it has.
+    """
+    if len(addresses) < 2:  # noqa: PLR2004 (no thread for one)
+        for address in addresses:
+            cluster.blocklist(address)
+        return
+    with futures.ThreadPoolExecutor(_PARALLEL_CHANGES, "blocklist") as pool:
+        # Each with the fence of this thread.
+        runs = [contextvars.copy_context().run for _ in addresses]
+        list(pool.map(lambda run, it: run(cluster.blocklist, it), runs, sorted(addresses)))
 
 
 def _find_full_pools(cluster: Cluster, names: Sequence[str]) -> list[str]:

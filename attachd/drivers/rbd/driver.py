@@ -22,7 +22,7 @@ from attachd import exception, sandbox
 from attachd.drivers import abilities, base, existing
 from attachd.drivers.rbd import lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
-from attachd.drivers.rbd.cluster import Cluster, Session
+from attachd.drivers.rbd.cluster import Cluster, Session, blocklist_each
 from attachd.drivers.rbd.existing import ExistingImages
 from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.image_clients import WATCH_TIMEOUT, ImageClients, Watch
@@ -352,9 +352,8 @@ class RbdDriver(
             watches = [(it, owners.get(it.client_id)) for it in images.watches(volume_id)]
             watching = {watch.address for watch, user in watches if is_leaving(user)}
             unknown = {watch.address for watch, user in watches if user is None} - watching
-            for address in sorted((ending | watching) - ended):
-                self._cluster.blocklist(address)
-                ended.add(address)
+            blocklist_each(self._cluster, (ending | watching) - ended)
+            ended |= ending | watching
             if not watching and not unknown:
                 return
             if time.monotonic() > deadline:

@@ -3,6 +3,7 @@
 
 import dataclasses
 import struct
+import time
 
 from attachd import exception
 from attachd.ceph import image_header, object_names
@@ -94,3 +95,17 @@ class ForgedOwnerTest(HeaderCase):
         with self.assertRaisesRegex(exception.BackendError, "of another user"):
             self.driver.extend(dataclasses.replace(volume, size_gib=2), 3, [export])
         self.assertFalse([it for it in self.cluster.blocklist() if it.endswith(f"/{nonce}")])
+
+    def test_detach_of_host_with_many_clients_takes_no_second_for_each(self):
+        export, info = self.granted(self.victim, "ro")
+        for _ in range(20):
+            self.log_in(info)
+        started = time.monotonic()
+        self.driver.revoke(self.victim, export, [])
+        self.assertLess(time.monotonic() - started, 10)
+        entity = f"client.{info['data']['auth_username']}"
+        named = [it for it in self.cluster.sessions() if it["entity_name"] == entity]
+        self.assertEqual(20, len(named))
+        places = [place for it in named for place in it["addrs"]["addrvec"]]
+        addresses = {f"{place['addr']}/{place['nonce']}" for place in places}
+        self.assertEqual(set(), addresses - set(self.cluster.blocklist()))
