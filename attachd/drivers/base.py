@@ -298,6 +298,8 @@ class Driver(abc.ABC):
         volume at the same time, and :meth:`revoke`, too, if no two of the exports are of one host.
         The result is that of the same calls one after the other. A grant and a revoke of one
         volume never run at the same time, except a revoke after a grant that has failed
+    :cvar HOSTS_WRITE_SIZES: whether hosts can change the sizes of volumes by which the driver
+        knows what is allocated; then the manager reports the sizes in the database
     :ivar promises: what the backend enforces; where that depends on options, :meth:`setup` sets it
     :ivar storage_ids: what identifies the storage of each pool, set by each :meth:`setup`. The
         manager compares it with what it was when the backend served its first volumes, and uses no
@@ -311,6 +313,7 @@ class Driver(abc.ABC):
     VENDOR = "attachd"
     SHARED_TARGETS: ClassVar[bool | None] = None
     PARALLEL_GRANTS: ClassVar[bool] = False
+    HOSTS_WRITE_SIZES: ClassVar[bool] = False
     OPTIONS: Sequence[cfg.Opt] = ()
     promises = Promises()
     storage_ids: Mapping[str, str] = MappingProxyType({})

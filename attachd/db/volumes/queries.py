@@ -119,6 +119,21 @@ def usage(filters: Filters) -> Usage:
 
 
 @retried
+def allocated(backend: str) -> dict[str, int]:
+    """Return the GiB of the volumes of ``host@backend`` by ``host@backend#pool``.
+
+    Without those that are being created: see :func:`allocated_since`.
+    """
+    statement = (
+        sa.select(_VOLUMES.c.host, sa.func.sum(_VOLUMES.c.size_gib))
+        .where(models.on_backend(backend), _VOLUMES.c.status != VolumeState.CREATING)
+        .group_by(_VOLUMES.c.host)
+    )
+    with session.reader() as connection:
+        return {host: int(gib) for host, gib in connection.execute(statement)}
+
+
+@retried
 def allocated_since(reports: Mapping[str, datetime.datetime]) -> dict[str, int]:
     """Return the GiB of volumes that backends may not have counted in their last reports.
 

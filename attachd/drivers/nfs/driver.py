@@ -37,6 +37,7 @@ class NfsDriver(
     promises = base.Promises()
     # If two processes of a host mount a share at the same time, os-brick fails in one of them.
     SHARED_TARGETS = True
+    HOSTS_WRITE_SIZES = True  # of all files of a share
     OPTIONS = (
         cfg.StrOpt(
             "nfs_share",

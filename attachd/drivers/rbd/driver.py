@@ -71,6 +71,7 @@ class RbdDriver(
     # Each attachment has a client, a user and a key of its own.
     SHARED_TARGETS = False
     PARALLEL_GRANTS = True
+    HOSTS_WRITE_SIZES = True  # in headers
 
     OPTIONS = (
         cfg.ListOpt(

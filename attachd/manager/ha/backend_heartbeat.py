@@ -12,9 +12,10 @@ from oslo_log import log
 from attachd import lost_agents, objects
 from attachd.conf import CONF
 from attachd.db.cluster import services
+from attachd.db.volumes import queries as volume_queries
 from attachd.db.volumes import updates as volume_updates
 from attachd.drivers import abilities
-from attachd.drivers.base import Driver
+from attachd.drivers.base import BackendStats, Driver
 from attachd.manager import fencing
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
@@ -37,6 +38,7 @@ class BackendHeartbeat(PeriodicTask):
         self.reported = threading.Event()
         self._was_ready = False
         self._purged_at = -math.inf
+        self._allocated: tuple[list[float], dict[str, int]] = ([], {})
 
     def interval(self) -> float:
         """Return ``report_interval``, which other processes rely on."""
@@ -90,20 +92,40 @@ class BackendHeartbeat(PeriodicTask):
             self._backend.check_lock_files()
             self._backend.driver.boot_id()
             return {
-                **_to_json(self._backend.driver),
+                **_to_json(self._backend.driver, self._get_stats()),
                 **dict(zip(lost_agents.FIELDS, self._backend.lost_agent_rule, strict=True)),
             }
         except Exception as error:  # noqa: BLE001  logged there
             self._backend.take_down(error)
             return None
 
+    def _get_stats(self) -> BackendStats:
+        """Return the driver's stats, with sizes that no host can write.
 
-def _to_json(driver: Driver) -> dict[str, Any]:
+        The volumes are read again only when a size has changed.
+        """
+        stats = self._backend.driver.get_stats()
+        if not self._backend.driver.HOSTS_WRITE_SIZES:
+            return stats
+        seen = [stats.allocated_gib, *(pool.allocated_gib for pool in stats.pools)]
+        former, sizes = self._allocated
+        if seen != former:
+            sizes = volume_queries.allocated(self._backend.host)
+            self._allocated = (seen, sizes)
+        pools = [
+            dataclasses.replace(
+                pool, allocated_gib=float(sizes.get(f"{self._backend.host}#{pool.name}", 0))
+            )
+            for pool in stats.pools
+        ]
+        return dataclasses.replace(stats, allocated_gib=float(sum(sizes.values())), pools=pools)
+
+
+def _to_json(driver: Driver, stats: BackendStats) -> dict[str, Any]:
     """Return a driver's stats as JSON, which has no infinity: None there means without limit.
 
     What the driver declares of itself is among the capabilities.
     """
-    stats = driver.get_stats()
     values = _without_infinity(dataclasses.asdict(stats))
     values["pools"] = [_without_infinity(dataclasses.asdict(pool)) for pool in stats.pools]
     capabilities = {

@@ -6,6 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db.cluster import services
+from attachd.db.volumes import queries as volume_queries
 from attachd.drivers.base import BackendStats, PoolStats
 from attachd.lost_agents import Action, Rule
 from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
@@ -97,6 +98,27 @@ class BackendHeartbeatTest(backends.BackendCase):
         self.assertEqual(
             (None, 6.0, 2.0), (report["total_gib"], report["free_gib"], report["allocated_gib"])
         )
+
+    def test_run_once_reports_no_sizes_that_hosts_write(self):
+        for pool, size in (("a", 3), ("b", 4), ("former", 5)):
+            db_rows.add_volume(host=f"{backends.HOST}#{pool}", size_gib=size)
+        db_rows.add_volume("creating", host=f"{backends.HOST}#a", size_gib=100)
+        db_rows.add_volume(host=f"{backends.HOST}2#a", size_gib=100)
+        pools = [PoolStats(name, 50.0, 40.0, 2.0**33) for name in ("a", "b", "c")]
+        stats = BackendStats.from_pools("fake", pools, {})
+        with (
+            mock.patch.object(self.driver, "get_stats", return_value=stats),
+            mock.patch.object(type(self.driver), "HOSTS_WRITE_SIZES", True),
+        ):
+            with mock.patch.object(
+                volume_queries, "allocated", side_effect=volume_queries.allocated
+            ) as read:
+                for _ in range(3):
+                    self.heartbeat.run_once()
+            read.assert_called_once_with(backends.HOST)
+        report = self._reported()["report"]
+        self.assertEqual([3.0, 4.0, 0.0], [pool["allocated_gib"] for pool in report["pools"]])
+        self.assertEqual((150.0, 12.0), (report["total_gib"], report["allocated_gib"]))
 
     def test_run_once_reports_broken_backend_down_and_sets_it_up_again(self):
         self.backend.error = "not yet"
