@@ -14,6 +14,10 @@ from attachd.drivers.rbd import objects
 
 # Those of images with a pool of their own for data have one more number.
 _DATA: Final = re.compile(r"rbd_data\.([0-9a-zA-Z]+)\.([0-9a-f]{16})")
+_IN_OTHER_POOL: Final = re.compile(r"rbd_data\.[0-9]+\.[0-9a-zA-Z]+\.[0-9a-f]{16}")
+_ANY: Final = re.compile(r"rbd_data\.([0-9a-zA-Z]+)\..*", re.DOTALL)
+"""Also names that no client of an image uses: a host can hide data there."""
+_NO_NUMBER: Final = 2**64 - 1
 
 
 def find(pool: Any, name: str, counts: Mapping[str, int]) -> Iterator[base.Orphan]:
@@ -46,8 +50,11 @@ def _find_last(pool: Any) -> dict[str, int]:
     """Return the largest number of a data object of each image, by their ids."""
     last: dict[str, int] = {}
     for item in pool.list_objects():
-        if found := _DATA.fullmatch(item.key):
-            last[found[1]] = max(last.get(found[1], 0), int(found[2], 16))
+        if _IN_OTHER_POOL.fullmatch(item.key) or not (found := _ANY.fullmatch(item.key)):
+            continue
+        numbered = _DATA.fullmatch(item.key)
+        number = int(numbered[2], 16) if numbered else _NO_NUMBER
+        last[found[1]] = max(last.get(found[1], 0), number)
     return last
 
 

@@ -37,3 +37,8 @@ class StrayDataTest(unittest.TestCase):
         self.assertEqual(2, len(found))
         self.assertIn("up to 0000000000000100", found[0])
         self.assertIn("of no image, objects rbd_data.10ff.*", found[1])
+
+    def test_data_under_names_that_no_client_uses_is_found(self):
+        for image in ("10ab", "10ff"):
+            for rest in ("hidden", "", "7.0000000000000000", "00000000000000000", "a\nb"):
+                self.assertEqual(1, len(self.find(f"rbd_data.{image}.{rest}")), rest)
