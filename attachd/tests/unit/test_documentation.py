@@ -90,9 +90,12 @@ class ArchitectureTest(Case):
         ]
         self.assertEqual([], missing)
 
-    def test_tests_of_threat_model_exist(self):
-        named = _NAMED.findall((SOURCE / "admin/threat-model.rst").read_text(encoding="utf-8"))
-        self.assertTrue(named)
+    def test_tests_that_pages_name_exist(self):
+        named = []
+        for page in ("admin/threat-model.rst", "contributor/driver-certificates.rst"):
+            found = _NAMED.findall((SOURCE / page).read_text(encoding="utf-8"))
+            self.assertTrue(found, page)
+            named += found
         missing = [
             f"{path}:{name}" for path, name in named if not _exists(ROOT / "attachd" / path, name)
         ]
