@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of hosts that are taken out of service, with a manager whose backend is fake."""
 
+import datetime
 import threading
 from unittest import mock
 
@@ -8,7 +9,8 @@ import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.api.fencing import detach_attachments
-from attachd.db import host_fences
+from attachd.conf import CONF
+from attachd.db import host_fences, models
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.attachments import async_requests
 from attachd.manager.agents import rpc_server
@@ -460,6 +462,11 @@ class AgentTest(Calls, HostAttachCase):
         fake_agent.report_agent(HOST, boot_id="first")
         self.drain()
         self.fence(lift="auto")
+        self.report("second")
+        # The first start may still run: this would be a copy.
+        self.assertTrue(self.shown()["fenced"])
+        long_ago = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
+        db_rows.change_agent(HOST, former_boot_at=long_ago)
         self.report("second")
         host = self.shown()
         self.assertEqual((False, REASON), (host["fenced"], host["drain"]["reason"]))

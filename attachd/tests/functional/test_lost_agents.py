@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of hosts whose agents are silent, with a manager whose backend is fake."""
 
+import datetime
 from typing import Any
 from unittest import mock
 
@@ -8,7 +9,7 @@ from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import host_fences
+from attachd.db import host_fences, models
 from attachd.db.engine import session
 from attachd.lost_agents import Action, Rule
 from attachd.manager.agents import lost_agents, rpc_server
@@ -103,8 +104,13 @@ class FenceTest(LostAgentTest):
         self.assertTrue(self.is_fenced())
         self.assertEqual(409, self.post().status)
         self.assertEqual([], self.report(boot_id="second"))
+        # The first start may still run: this would be a copy.
+        self.assertTrue(self.is_fenced())
+        long_ago = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
+        db_rows.change_agent(HOST, former_boot_at=long_ago)
+        self.assertEqual([], self.report(boot_id="second"))
         self.assertFalse(self.is_fenced())
-        self.report()
+        self.report(boot_id="second")
 
     def test_heartbeat_in_time_renews_the_lease(self):
         self.attached()
