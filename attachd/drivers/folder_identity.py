@@ -38,7 +38,7 @@ def read_identity(folder: Path) -> str:
 
 
 def _open(path: Path) -> int:
-    """Open the file; whatever else other machines have put there is an error."""
+    """Open the file; a link, a FIFO or a device that another machine has put there is an error."""
     return ConfinedDirectory(path.parent).open(path, os.O_RDONLY)
 
 

@@ -70,11 +70,8 @@ class Lio(Target):
     def _backstores(self, kind: backstores.Kind) -> Path:
         return backstores.directory(self.tree.root, self.backend, kind)
 
-    def _stores(self, volume_id: str) -> list[Backstore]:
-        return [
-            Backstore(self.tree, kind, self._backstores(kind) / volume_id)
-            for kind in backstores.KINDS
-        ]
+    def _store(self, volume_id: str, kind: backstores.Kind) -> Backstore:
+        return Backstore(self.tree, kind, self._backstores(kind) / volume_id)
 
     def setup(self) -> None:
         """Check modules, rights and portals."""
@@ -157,9 +154,9 @@ class Lio(Target):
 
     def _remove_unused_stores(self, volume_id: str) -> None:
         used = {group.store.path for group in self._groups(volume_id)}
-        for store in self._stores(volume_id):
-            if store.path not in used:
-                self.tree.remove(store.path)
+        for kind in backstores.KINDS:
+            if (path := self._store(volume_id, kind).path) not in used:
+                self.tree.remove(path)
 
     def notify_size(self, volume: base.VolumeRef) -> None:
         """Do nothing: LIO reads the device's size at each command, and hosts rescan."""
@@ -170,7 +167,7 @@ class Lio(Target):
         Source: Linux, drivers/target/target_core_configfs.c, target_pr_res_holder_show and
         target_pr_res_pr_holder_tg_port_show.
         """
-        shown = self._backstores(backstores.WRITERS) / volume.id / "pr"
+        shown = self._store(volume.id, backstores.WRITERS).path / "pr"
         if not (match := _RESERVATION.match(self.tree.read(shown / "res_holder"))):
             return None
         kind = self.tree.read(shown / "res_pr_type")
@@ -193,7 +190,7 @@ class Lio(Target):
 
     def list_exports(self, volume_id: str, device: Path) -> Iterator[base.BackendExport]:
         """List targets, and backstores."""
-        parts = [store.parts(device) for store in self._stores(volume_id)]
+        parts = [self._store(volume_id, kind).parts(device) for kind in backstores.KINDS]
         if any(parts):
             yield base.BackendExport(volume_id, None, parts=frozenset().union(*parts))
         groups = self._groups(volume_id)
@@ -245,8 +242,7 @@ class Lio(Target):
             name = names.own_target(self._name("", "rw"), volume_id, attachment_id)
         path = self._fabric / name / "tpgt_1"
         kind = backstores.READERS if mode == "ro" and not attachment_id else backstores.WRITERS
-        store = Backstore(self.tree, kind, self._backstores(kind) / volume_id)
-        return PortalGroup(self.tree, path, mode, store, attachment_id)
+        return PortalGroup(self.tree, path, mode, self._store(volume_id, kind), attachment_id)
 
     def _groups(self, volume_id: str) -> list["PortalGroup"]:
         """Return the existing targets of a volume, those of single exports last."""

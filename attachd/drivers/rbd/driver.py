@@ -196,9 +196,13 @@ class RbdDriver(
     ) -> None:  # fmt: skip
         """Extend the image; Ceph notifies the clients that have it open."""
         self._headers.check(volume, size_gib)
-        own = {user.entity for user in self._users(volume.id)} | {self._naming.headers_entity}
-        lock_owner.end_dead(self._cluster, self._pools.find(volume), volume.id, own)
-        self._pools.find(volume).extend(self._naming.image(volume.id), size_gib)
+
+        def list_own() -> set[str]:
+            return {user.entity for user in self._users(volume.id)} | {self._naming.headers_entity}
+
+        images = self._pools.find(volume)
+        lock_owner.end_dead(self._cluster, images, volume.id, list_own)
+        images.extend(self._naming.image(volume.id), size_gib)
         # Its size is now the new one, unless a host has changed it.
         size_gib = max(size_gib, volume.size_gib)
         self._headers.check(dataclasses.replace(volume, size_gib=size_gib))

@@ -44,11 +44,12 @@ class HeaderCheck:
         stored = self._stored(images, volume)
         sizes = {size_gib * GIB for size_gib in (volume.size_gib, *other_sizes_gib)}
         with images.open_pool() as pool, images.errors(f"Image {name} could not be checked"):
-            changes = [
-                *image_header.find_changes(stored, image_header.read(pool, stored["id"]), sizes)
-            ]
+            keys, lockers = image_header.read_with_lockers(pool, stored["id"])
+            changes = [*image_header.find_changes(stored, keys, sizes)]
             if not changes:
-                self._remove_left_lock(pool, stored, volume.id)
+                # All clients were ended, but a host can leave a lock that no client can break.
+                if lockers and not self._list_users(volume.id):
+                    _remove_lock(pool, stored["id"])
                 return stored
             if self._list_users(volume.id):
                 raise changed(volume.id, name, changes)
@@ -97,14 +98,6 @@ class HeaderCheck:
                 final=True,
             )
         return image_header.Stored(id=stored["id"], header=dict(stored["header"]))
-
-    def _remove_left_lock(self, pool: Any, stored: image_header.Stored, volume_id: str) -> None:
-        """Remove the lock of writers if no host has access.
-
-        All clients were ended, but a host can leave a lock that no client is able to break.
-        """
-        if image_header.count_lockers(pool, stored["id"]) and not self._list_users(volume_id):
-            _remove_lock(pool, stored["id"])
 
     def _write(
         self, pool: Any, images: Images, stored: image_header.Stored, volume: base.VolumeRef

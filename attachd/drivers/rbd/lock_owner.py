@@ -4,7 +4,7 @@
 The lock is in the header, where a host can name any client of the cluster.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from attachd import exception
 from attachd.ceph import image_header
@@ -13,12 +13,14 @@ from attachd.drivers.rbd.cluster import Cluster
 from attachd.drivers.rbd.images import Images
 
 
-def end_dead(cluster: Cluster, images: Images, volume_id: str, own: Collection[str]) -> None:
+def end_dead(
+    cluster: Cluster, images: Images, volume_id: str, list_own: Callable[[], Collection[str]]
+) -> None:
     """End the owner of the lock of an image if it has died or hangs, and take the lock from it.
 
     librbd would blocklist the address that the lock names, whosever it is.
 
-    :param own: the users of the image, and that of the program that extends it
+    :param list_own: returns the users of the image, and that of the program that extends it
     :raises BackendError: the lock names a client of another image
     """
     owner = images.lock_owner(volume_id)
@@ -29,6 +31,7 @@ def end_dead(cluster: Cluster, images: Images, volume_id: str, own: Collection[s
     sessions = cluster.sessions()
     if owner != images.lock_owner(volume_id):
         return
+    own = list_own()
     for session in sessions:
         has_id, has_address = (
             session.client_id == owner.client_id,

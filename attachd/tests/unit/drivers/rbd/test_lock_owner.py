@@ -31,7 +31,7 @@ class LockOwnerTest(unittest.TestCase):
         self.cluster.sessions.return_value = []
 
     def end_dead(self):
-        lock_owner.end_dead(self.cluster, self.images, "volume", {OWN})
+        lock_owner.end_dead(self.cluster, self.images, "volume", lambda: {OWN})
 
     def test_owner_of_own_user_that_does_not_watch_is_ended(self):
         for number in (1, 9):
