@@ -15,10 +15,10 @@ import uuid
 import testtools
 
 from attachd import exception
-from attachd.drivers import base, loop
+from attachd.drivers import base
 from attachd.drivers.file import FileDriver
 from attachd.drivers.nfs.driver import NfsDriver
-from attachd.tests.fixtures import hostile_names, lifetime, processes, requirements
+from attachd.tests.fixtures import hostile_names, lifetime, loop_devices, requirements
 from attachd.tests.fixtures.user_space_devices import UserSpaceDeviceCase
 from attachd.tests.selection import full_only
 
@@ -109,8 +109,7 @@ class HostileShareCase(testtools.TestCase):
 
     def revoke_all(self):
         """Free all devices, also those whose file was swapped: this kernel knows its new name."""
-        for _file, device in loop.under(self.folder):
-            processes.run(["losetup", "--detach", device.path])
+        loop_devices.detach_under(self.folder)
         self.call(lambda: self.driver.revoke_all_except(self.volume, []))
 
     def restart(self):

@@ -14,6 +14,7 @@ from attachd.client import strays
 from attachd.client.service import RemoteAttachment, Service
 from attachd.client.strays import State
 from attachd.tests.fixtures import processes
+from attachd.tests.fixtures.loop_devices import detach_under
 from attachd.tests.fixtures.user_space_devices import OPTIONS, UserSpaceDeviceCase, write_at
 from attachd.tests.functional.host_cli_case import HostCliCase
 from attachd.tests.selection import full_only
@@ -42,7 +43,7 @@ class LoopTest(HostCliCase):
         file.parent.mkdir(parents=True)
         file.write_bytes(bytes(2**20))
         device = self.run_command("losetup", "--find", "--show", f"{file}").strip()
-        self.addCleanup(processes.run, ("losetup", "--detach", device))
+        self.addCleanup(detach_under, file.parent)
         return device, file
 
     def test_loop_device_without_attachment_is_removed_when_unused(self):

@@ -109,7 +109,7 @@ class AgentTest(fake_host.FakeHostCase):
         attachment_id = self.add()
         self.agent.report()
         wait_until(lambda: self.state(attachment_id) == "attached")
-        with mock.patch("attachd.agent.worker_pool.DEFAULT_TIMEOUT", 0.01):
+        with mock.patch("attachd.agent.worker_pool.DEFAULT_TIMEOUT", 0.5):
             self.agent = self.make_agent()
         hanging = mock.patch.object(
             self.connector, "is_present", side_effect=lambda *_: gate.wait()

@@ -20,7 +20,8 @@ from attachd.agent import block_device
 from attachd.agent.connectors import remote_file
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import make_connector
-from attachd.tests.fixtures import hostile_names, processes, requirements
+from attachd.drivers import loop
+from attachd.tests.fixtures import hostile_names, loop_devices, requirements
 from attachd.tests.fixtures.user_space_devices import list_orphans, read_at, write_at
 
 MIB = 2**20
@@ -146,11 +147,10 @@ class HostileShareTest(DeviceCase):
 
     def assert_refused(self, says):
         """Check that the volume is not connected, and that nothing is left of it."""
-        devices = loop_files()
         for info in (self.info, {**self.info, "access_mode": "ro"}):
             error = self.assertRaises(exception.HostError, self.connector.connect, info, OPTIONS)
             self.assertRegex(f"{error}", says)
-        self.assertEqual(devices, loop_files())
+        self.assertEqual([], loop.under(self.folder))
         self.assertEqual([], list_orphans(self.folder / "host"))
         self.assertEqual([], list((self.folder / "host").glob("devices/*")))
         self.assertEqual(self.before, hostile_names.snapshot(self.secret))
@@ -194,10 +194,10 @@ class HostileShareTest(DeviceCase):
                     continue
                 results.add("connected")
                 self.assertEqual(bytes(6), read_at(device.path, 0, 6))
-                self.assertNotIn(f"{self.secret}", loop_files().values())
+                self.assertEqual([], loop.find(self.secret))
                 # The kernel has the name that the file has at that moment.
                 self.disconnect(force=True)
-                processes.run(["losetup", "--detach", device.path])
+                loop_devices.detach_under(self.folder)
         self.assertIn("connected", results)
         self.assertEqual(self.before, hostile_names.snapshot(self.secret))
 
@@ -233,7 +233,7 @@ class HostileShareTest(DeviceCase):
         self.file.unlink()
         self.assertEqual([device.path], self.connector.find_device_paths(self.info))
         self.disconnect(device)
-        self.assertNotIn(device.path, loop_files())
+        self.assertEqual([], loop.under(self.folder))
 
     def test_share_is_restricted_to_plain_files(self):
         (self.share / "link").symlink_to("file")
@@ -247,9 +247,3 @@ class HostileShareTest(DeviceCase):
         ):
             info = remote_file.with_mount_options({**self.info, "options": given})
             self.assertEqual(expected, info["options"])
-
-
-def loop_files():
-    """Return the files of all loop devices of test directories, by device."""
-    found = Path("/sys/block").glob("loop*/loop/backing_file")
-    return {f"/dev/{path.parts[3]}": path.read_text().strip() for path in found}
