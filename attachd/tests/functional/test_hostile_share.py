@@ -8,14 +8,13 @@ where a manager that follows it would find all that it expects.
 import contextlib
 import itertools
 import os
-from pathlib import Path
 import shutil
 import uuid
 
 import testtools
 
 from attachd import exception
-from attachd.drivers import base
+from attachd.drivers import base, loop
 from attachd.drivers.file import FileDriver
 from attachd.drivers.nfs.driver import NfsDriver
 from attachd.tests.fixtures import hostile_names, lifetime, loop_devices, requirements
@@ -103,9 +102,7 @@ class HostileShareCase(testtools.TestCase):
 
     def assert_nothing_has_changed(self, name, call):
         self.assertEqual(self.before, hostile_names.snapshot(self.victim), f"{call} at {name}")
-        loops = Path("/sys/block").glob("loop*/loop/backing_file")
-        used = [path.read_text() for path in loops]
-        self.assertEqual([], [path for path in used if f"{self.victim}" in path])
+        self.assertEqual([], loop.under(self.victim))
 
     def revoke_all(self):
         """Free all devices, also those whose file was swapped: this kernel knows its new name."""
