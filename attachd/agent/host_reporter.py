@@ -14,7 +14,7 @@ from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount import device_nodes, mountinfo
 from attachd.agent.worker_pool import CallTimeout, TimeboxedCall
-from attachd.rpc.agent_manager_api import DeviceReport, Report
+from attachd.rpc.agent_manager_api import DeviceReport, HostReport
 from attachd.service import version
 
 CONNECTOR_TTL = 60.0
@@ -35,13 +35,13 @@ class HostReporter:
         self._options = options
         self._connector: ConnectorProperties | None = None
         self._connector_read_at = -math.inf
-        self._call: TimeboxedCall[Report] = TimeboxedCall()
-        self._last: Report | None = None
+        self._call: TimeboxedCall[HostReport] = TimeboxedCall()
+        self._last: HostReport | None = None
         self._asked_at: float | None = None
         self._observers: dict[str, DeviceObserver] = {}
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
 
-    def report(self, timeout: float | None = None) -> Report:
+    def report(self, timeout: float | None = None) -> HostReport:
         """Return a report; a problem of the host is a part of it.
 
         If a command of the host hangs, the report has an error and the devices of the last one.
@@ -60,7 +60,7 @@ class HostReporter:
         self._asked_at = None
         return self._last
 
-    def _empty(self) -> Report:
+    def _empty(self) -> HostReport:
         return {
             "connector": None,
             "devices": [],
@@ -71,7 +71,7 @@ class HostReporter:
             "stops_writers": True,
         }
 
-    def _build(self) -> Report:
+    def _build(self) -> HostReport:
         connector, devices, message = None, [], None
         try:
             self._host.check()

@@ -153,16 +153,22 @@ class Agent:
         report = self._reconciler.limiter.add_to_report(report, CONF.agent.work_timeout)
         held = self._lease.get_length()
         error = report["error"] or self._server.find_problem()
-        report = {**report, "lease": held, "error": error, "machine_id": self._machine_id}
         self._store_token()
-        token = report["token"] = self._tokens.take()
+        token = self._tokens.take()
+        said: agent_manager_api.Report = {
+            **report,
+            "error": error,
+            "lease": held,
+            "machine_id": self._machine_id,
+            "token": token,
+        }
         self._must_confirm = False
         fenced: exception.HostFenced | None = None
         desired_states: list[DesiredState] = []
         sent_at = self._lease.now()
         timeout = self._lease.get_timeout(agent_manager_api.TIMEOUT)
         try:
-            desired_states = agent_manager_api.report(self._credentials, report, timeout)
+            desired_states = agent_manager_api.report(self._credentials, said, timeout)
         except exception.EarlyRestart as error:
             self._tokens.record_early(error.details["report"])
             raise

@@ -19,7 +19,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.periodics import Backoff
-from attachd.rpc.agent_manager_api import Report
+from attachd.rpc.agent_manager_api import HostReport
 
 LOG = log.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class ConcurrencyLimiter:
         with self._lock:
             return [work for work in self._in_flight if now - work.started > seconds]
 
-    def add_to_report(self, report: Report, seconds: float) -> Report:
+    def add_to_report(self, report: HostReport, seconds: float) -> HostReport:
         """Return a report of the host with an error about what is stuck, and log it once.
 
         Where all slots are stuck, the report has no connector: nothing can be attached.

@@ -16,6 +16,7 @@ Version history of the contract:
 * 2.4: a device of a report may have its paths and its last I/O error
 * 2.5: a report may have a token and the id of the machine, and each other call the process that
   has sent the report
+* 3.0: each report has all of its fields, and each other call the process
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ from attachd.rpc.path_check import PathCut
 
 LOG = logging.getLogger(__name__)
 
-VERSION = "2.5"
+VERSION = "3.0"
 
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
@@ -105,7 +106,7 @@ class ReportToken(TypedDict):
     is_known: bool
 
 
-class Report(TypedDict):
+class HostReport(TypedDict):
     """What an agent reports about its host.
 
     :ivar connector: as os-brick's get_connector_properties(); None: nothing can be attached there
@@ -114,9 +115,6 @@ class Report(TypedDict):
     :ivar error: a problem of the host, such as why nothing can be attached; None: none
     :ivar boot_id: of the operating system, drawn at each start
     :ivar stops_writers: whether the agent stops writers when its lease is over
-    :ivar lease: the length of the lease that it holds, in seconds; None: it holds none
-    :ivar machine_id: of the firmware or the operating system; None: the machine has none
-    :ivar token: tells a copy of the machine from the machine
     """
 
     connector: dict[str, Any] | None
@@ -124,11 +122,21 @@ class Report(TypedDict):
     connector_type: str
     version: str
     error: str | None
-    boot_id: NotRequired[str]
-    stops_writers: NotRequired[bool]
-    lease: NotRequired[int | None]
-    machine_id: NotRequired[str | None]
-    token: NotRequired[ReportToken]
+    boot_id: str
+    stops_writers: bool
+
+
+class Report(HostReport):
+    """What an agent reports.
+
+    :ivar lease: the length of the lease that it holds, in seconds; None: it holds none
+    :ivar machine_id: of the firmware or the operating system; None: the machine has none
+    :ivar token: distinguishes a copy of the machine from the machine
+    """
+
+    lease: int | None
+    machine_id: str | None
+    token: ReportToken
 
 
 class DesiredState(TypedDict):
@@ -163,12 +171,12 @@ class DesiredState(TypedDict):
 class AgentCredentials(NamedTuple):
     """Host name and key of an agent.
 
-    :ivar process: that of its reports; None: they have none
+    :ivar process: that of its reports
     """
 
     host: str
     key: str
-    process: str | None = None
+    process: str
 
 
 def report(
@@ -186,9 +194,7 @@ def report(
     :raises Unavailable: no manager answers
     :raises TooLarge: the host has too many devices
     """
-    desired: list[DesiredState] = _call(
-        credentials._replace(process=None), "report", timeout, report=_shorten(said)
-    )
+    desired: list[DesiredState] = _call(credentials, "report", timeout, report=_shorten(said))
     return desired
 
 
@@ -218,7 +224,9 @@ def _is_short(said: Report) -> bool:
 
 def desired_state(credentials: AgentCredentials, attachment_id: str) -> DesiredState | None:
     """Return the desired state of one attachment; None: it is not one of this host any more."""
-    found: DesiredState | None = _call(credentials, "desired_state", attachment_id=attachment_id)
+    found: DesiredState | None = _call_as_process(
+        credentials, "desired_state", attachment_id=attachment_id
+    )
     return found
 
 
@@ -229,7 +237,7 @@ def connected(
 
     :raises InvalidTransition: it is no longer to be connected, or has another generation
     """
-    _call(
+    _call_as_process(
         credentials, "connected", attachment_id=attachment_id, generation=generation, device=device
     )
 
@@ -238,7 +246,7 @@ def connect_failed(
     credentials: AgentCredentials, attachment_id: str, generation: int, error: str
 ) -> None:
     """Report why the device is missing, or why it could not be removed; the agent will retry."""
-    _call(
+    _call_as_process(
         credentials,
         "connect_failed",
         attachment_id=attachment_id,
@@ -249,20 +257,27 @@ def connect_failed(
 
 def disconnected(credentials: AgentCredentials, attachment_id: str, generation: int) -> None:
     """Report that the device is gone: the backend may revoke the host's access."""
-    _call(credentials, "disconnected", attachment_id=attachment_id, generation=generation)
+    _call_as_process(
+        credentials, "disconnected", attachment_id=attachment_id, generation=generation
+    )
 
 
 def detach_refused(
     credentials: AgentCredentials, attachment_id: str, generation: int, error: str
 ) -> None:
     """Report why the device stays, such as a process using it: the attachment stays attached."""
-    _call(
+    _call_as_process(
         credentials,
         "detach_refused",
         attachment_id=attachment_id,
         generation=generation,
         error=error,
     )
+
+
+def _call_as_process(credentials: AgentCredentials, method: str, **arguments: Any) -> Any:
+    """Call as the process whose report was accepted."""
+    return _call(credentials, method, process=credentials.process, **arguments)
 
 
 def _call(
@@ -275,7 +290,6 @@ def _call(
             method,
             host=credentials.host,
             key=credentials.key,
-            **({} if credentials.process is None else {"process": credentials.process}),
             **arguments,
         )
 

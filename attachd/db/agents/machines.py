@@ -78,7 +78,7 @@ class Verdict(enum.Enum):
 class Claim(NamedTuple):
     """What a report says about its sender.
 
-    :ivar process: a random name; None: an agent of an earlier release, which has none of the rest
+    :ivar process: a random name
     :ivar start: how many processes of the agent there were, by its journal
     :ivar number: of the report, in its process
     :ivar previous: the last token that was accepted, by the journal; None: the journal has none
@@ -88,13 +88,13 @@ class Claim(NamedTuple):
     :ivar is_known: whether a report of the process was accepted before
     """
 
-    boot_id: str | None
+    boot_id: str
     machine_id: str | None
-    process: str | None = None
-    start: int = 0
-    number: int = 0
-    previous: str | None = None
-    next: str | None = None
+    process: str
+    start: int
+    number: int
+    previous: str | None
+    next: str
     is_repeated: bool = False
     has_rival: bool = False
     is_known: bool = False
@@ -105,7 +105,7 @@ def get_claim(report: Mapping[str, Any]) -> Claim:
 
     :param report: as agent_manager_api.Report
     """
-    return Claim(report.get("boot_id"), report.get("machine_id"), **report.get("token") or {})
+    return Claim(report["boot_id"], report["machine_id"], **report["token"])
 
 
 # ---- Rules ----
@@ -120,8 +120,6 @@ def judge(row: Mapping[str, Any], claim: Claim) -> Verdict:
     if row["report_token"] is None:
         is_first = is_same_boot or row["boot_id"] is None
         return Verdict.ACCEPTED if is_first else Verdict.RESTARTED
-    if claim.process is None:
-        return Verdict.JOURNAL_LOST if is_same_boot else Verdict.CONFLICT
     is_token_known = row["report_token"] in {claim.previous, claim.next}
     if claim.process == row["report_process"]:
         return _judge_same_process(row, claim, is_token_known=is_token_known)
@@ -210,7 +208,7 @@ def get_wait(row: Mapping[str, Any]) -> float:
     return max(0.0, float(CONF.agent.down_time) - silent)
 
 
-def check_caller(row: Mapping[str, Any], process: str | None) -> None:
+def check_caller(row: Mapping[str, Any], process: str) -> None:
     """Check that a call comes from the process whose report was accepted.
 
     :raises AgentConflict: two machines report for the host

@@ -14,7 +14,7 @@ import jsonschema
 from attachd import exception, objects
 from attachd.conf import CONF
 from attachd.conf.manager import MAX_LEASE
-from attachd.rpc.agent_manager_api import MAX_LINE, MAX_PATHS
+from attachd.rpc.agent_manager_api import MAX_LINE, MAX_PATHS, Report, ReportToken
 
 MAX_DEVICES: Final = 4096
 """How many devices one host may report."""
@@ -72,16 +72,7 @@ _TOKEN: Final = {
         "has_rival": {"type": "boolean"},
         "is_known": {"type": "boolean"},
     },
-    "required": [
-        "process",
-        "start",
-        "number",
-        "previous",
-        "next",
-        "is_repeated",
-        "has_rival",
-        "is_known",
-    ],
+    "required": sorted(ReportToken.__required_keys__),
     "additionalProperties": False,
 }
 _REPORT: Final = {
@@ -98,7 +89,7 @@ _REPORT: Final = {
         "machine_id": {"type": ["string", "null"], "minLength": 1, **_LINE, "maxLength": 64},
         "token": _TOKEN,
     },
-    "required": ["connector", "devices", "connector_type", "version", "error"],
+    "required": sorted(Report.__required_keys__),
     "additionalProperties": False,
 }
 _VALUES: Final = {
@@ -106,7 +97,7 @@ _VALUES: Final = {
     "generation": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
     "device": {"type": "string", "minLength": 1, **_LINE},
     "error": {"type": "string", "maxLength": 2**16},
-    "process": {**_TOKEN_ID, "type": ["string", "null"]},
+    "process": _TOKEN_ID,
 }
 
 

@@ -178,8 +178,8 @@ class AgentEndpoint:
         _context: RequestContext,
         host: str,
         key: str,
+        process: str,
         attachment_id: str,
-        process: str | None = None,
     ) -> agent_manager_api.DesiredState | None:
         """See agent_manager_api.desired_state()."""
         _check(host, key, process, attachment_id=attachment_id)
@@ -192,10 +192,10 @@ class AgentEndpoint:
         _context: RequestContext,
         host: str,
         key: str,
+        process: str,
         attachment_id: str,
         generation: int,
         device: str,
-        process: str | None = None,
     ) -> None:
         """See agent_manager_api.connected()."""
         values: dict[str, object] = {"attachment_id": attachment_id, "generation": generation}
@@ -209,10 +209,10 @@ class AgentEndpoint:
         _context: RequestContext,
         host: str,
         key: str,
+        process: str,
         attachment_id: str,
         generation: int,
         error: str,
-        process: str | None = None,
     ) -> None:
         """See agent_manager_api.connect_failed()."""
         _check(host, key, process, attachment_id=attachment_id, generation=generation, error=error)
@@ -225,9 +225,9 @@ class AgentEndpoint:
         context: RequestContext,
         host: str,
         key: str,
+        process: str,
         attachment_id: str,
         generation: int,
-        process: str | None = None,
     ) -> None:
         """See agent_manager_api.disconnected()."""
         machine = _check(host, key, process, attachment_id=attachment_id, generation=generation)
@@ -240,17 +240,17 @@ class AgentEndpoint:
         _context: RequestContext,
         host: str,
         key: str,
+        process: str,
         attachment_id: str,
         generation: int,
         error: str,
-        process: str | None = None,
     ) -> None:
         """See agent_manager_api.detach_refused()."""
         _check(host, key, process, attachment_id=attachment_id, generation=generation, error=error)
         agent_transitions.refuse_detach(attachment_id, host, generation, error)
 
 
-def _check(host: str, key: str, process: str | None, **values: object) -> agents.Row:
+def _check(host: str, key: str, process: str, **values: object) -> agents.Row:
     """Check that a call comes from the agent of the host, and then its form.
 
     :returns: the row of the agent, as of machines.read()
@@ -278,11 +278,11 @@ def _store_report(
     host, claim = machine["host"], machines.get_claim(report)
     accepted = machines.accept(machine, claim)
     desired, lease = desired_state.list_desired(host)
-    stops_writers = report.get("stops_writers", False)
+    stops_writers = report["stops_writers"]
     lease = lease if stops_writers else None
     stored = {name: value for name, value in report.items() if name not in _NOT_STORED} | accepted
     assigned = {item["attachment_id"] for item in desired}
-    reported = None if report.get("lease", lease) == lease else report["lease"] or 0
+    reported = None if report["lease"] == lease else report["lease"] or 0
     if agents.record_report(
         host, stored, assigned, lease=lease, reported_lease=reported, read=machine
     ):
@@ -328,8 +328,8 @@ def _lift_fence(machine: agents.Row, report: agent_manager_api.Report) -> None:
 
     :param machine: the row of the agent, as of machines.read()
     """
-    host, boot_id = machine["host"], report.get("boot_id")
-    if not CONF.agent.lift_fences or not boot_id or report["devices"] or report["error"]:
+    host, boot_id = machine["host"], report["boot_id"]
+    if not CONF.agent.lift_fences or report["devices"] or report["error"]:
         return
     fence = host_fences.find(host)
     if fence is None or fence["fenced_at"] is None or fence["lift"] != Lift.AUTO:
@@ -347,7 +347,7 @@ def _check_not_fenced(host: str, report: agent_manager_api.Report) -> None:
     :raises HostFenced: it may have writers of the time before the fence
     """
     fence = host_fences.find_fence(host)
-    if fence is not None and fence["boot_id"] in {None, report.get("boot_id")}:
+    if fence is not None and fence["boot_id"] in {None, report["boot_id"]}:
         host_fences.check(fence["host"])
 
 

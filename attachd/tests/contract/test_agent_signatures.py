@@ -17,17 +17,11 @@ from attachd.agent.service import Endpoint
 from attachd.context import RequestContext
 from attachd.manager.agents.rpc_server import AgentEndpoint
 from attachd.rpc import agent_api, agent_manager_api, agent_transport
+from attachd.tests.fixtures import fake_agent
 
 CONTEXT = RequestContext(overwrite=False)
 CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43, "p" * 32)
-REPORT: Any = {
-    "connector": None,
-    "devices": [],
-    "connector_type": "kernel",
-    "version": "1",
-    "error": None,
-    "boot_id": "b",
-}
+REPORT = fake_agent.make_report("compute-1")
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
 
 
@@ -132,6 +126,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
     VALUES: ClassVar = (
         agent_manager_api.DeviceReport,
         agent_manager_api.PathReport,
+        agent_manager_api.HostReport,
         agent_manager_api.Report,
         agent_manager_api.ReportToken,
         agent_manager_api.DesiredState,
@@ -144,6 +139,7 @@ class AgentManagerContractTest(_Contract, unittest.TestCase):
         "2.3": "af9154a333f7a91ff677f4a8b199c000",
         "2.4": "41c7f895bdb875f440ea1b65161e9bb4",
         "2.5": "32ad0a4df63d703b7bddac60423765bd",
+        "3.0": "82ab668545d5707101987573716eee32",
     }
     SENDING: ClassVar = {
         "report": ("call", (CREDENTIALS, REPORT)),

@@ -52,7 +52,7 @@ class Registry:
     target = messaging.Target(version=agent_manager_api.VERSION)
 
     @expected_errors
-    def desired_state(self, _context, host, key, attachment_id):
+    def desired_state(self, _context, host, key, process, attachment_id):
         """See agent_manager_api.desired_state()."""
         return [host, key, attachment_id]
 
@@ -151,7 +151,7 @@ class AccountTest(unittest.TestCase):
 
     def test_agent_account_is_sufficient_for_an_agent(self):
         self.start_agent()
-        credentials = agent_manager_api.AgentCredentials(HOST, fake_agent.KEY)
+        credentials = fake_agent.get_credentials(HOST)
         self.assertEqual(
             [*credentials[:2], "a1"], agent_manager_api.desired_state(credentials, "a1")
         )
@@ -161,7 +161,7 @@ class AccountTest(unittest.TestCase):
 
     def test_agent_with_deleted_account_pauses_between_logins(self):
         self.start_agent()
-        credentials = agent_manager_api.AgentCredentials(HOST, fake_agent.KEY)
+        credentials = fake_agent.get_credentials(HOST)
         agent_manager_api.desired_state(credentials, "a1")
         control = requirements.require_tool(self, "rabbitmqctl")
         name = parse.urlsplit(self.account_url).username

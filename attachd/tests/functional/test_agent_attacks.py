@@ -51,7 +51,12 @@ COUNT = 40 * THREADS
 CALL = {
     "method": "desired_state",
     "version": agent_manager_api.VERSION,
-    "args": {"host": OTHER_HOST, "key": "k" * 43, "attachment_id": "a"},
+    "args": {
+        "host": OTHER_HOST,
+        "key": "k" * 43,
+        "process": fake_agent.PROCESS,
+        "attachment_id": "a",
+    },
 }
 
 
@@ -70,7 +75,7 @@ class KeyedRegistry(Registry):
     """Stands in for the server of agents, and knows one key."""
 
     @transport.expected_errors
-    def desired_state(self, _context, host, key, attachment_id):
+    def desired_state(self, _context, host, key, process, attachment_id):
         """See agent_manager_api.desired_state()."""
         if key != fake_agent.KEY:
             raise exception.Forbidden("The key is wrong.")
@@ -140,7 +145,7 @@ class AttackTest(unittest.TestCase):
 
     def assert_other_host_is_answered(self):
         """Call the server as the agent of another host, which waits for half a minute."""
-        credentials = agent_manager_api.AgentCredentials(OTHER_HOST, fake_agent.KEY)
+        credentials = fake_agent.get_credentials(OTHER_HOST)
         answer = agent_manager_api.desired_state(credentials, "a1")
         self.assertEqual([*credentials[:2], "a1"], answer)
 

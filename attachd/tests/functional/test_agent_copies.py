@@ -19,7 +19,7 @@ from attachd.db.agents import accept_machine
 from attachd.db.agents import store as agents
 from attachd.manager.agents.rpc_server import AgentEndpoint
 from attachd.tests import concurrency
-from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures import databases, db_rows, fake_agent
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.functional.test_agents import AgentCase
 from attachd.tests.selection import full_only
@@ -197,8 +197,9 @@ class ReportRaceOnSqlite(unittest.TestCase):
 
     def send(self, token, boot_id):
         """Send a report; return the error of the answer."""
-        said = {"connector": None, "devices": [], "connector_type": "kernel", "version": "1"}
-        said |= {"error": None, "boot_id": boot_id, "machine_id": "m", "token": token}
+        said = fake_agent.make_report(
+            self.host, connector=None, boot_id=boot_id, machine_id="m", token=token
+        )
         try:
             AgentEndpoint().report(RequestContext(overwrite=False), self.host, self.key, said)
         except ExpectedException as answer:

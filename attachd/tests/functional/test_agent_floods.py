@@ -17,7 +17,7 @@ import testtools
 from attachd import exception, service
 from attachd.conf import CONF
 from attachd.rpc import agent_manager_api, host_queues, transport
-from attachd.tests.fixtures import conf_fixture, deployments, processes, rabbitmq
+from attachd.tests.fixtures import conf_fixture, deployments, fake_agent, processes, rabbitmq
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.functional import message_flood
 from attachd.tests.functional.test_agent_accounts import (
@@ -50,18 +50,12 @@ enabled = true
 transport_url = {broker}
 """
 
-REPORT: Any = {
-    "connector": {"host": OTHER_HOST, "initiator": "iqn.2026-01.org.example:node-2"},
-    "devices": [],
-    "connector_type": "kernel",
-    "version": "1.0",
-    "error": None,
-}
+REPORT: Any = fake_agent.make_report(OTHER_HOST)
 
 
 def call(key, **message):
     """Return a call of the attacker's host, whose answer goes to a missing queue."""
-    args = {"host": HOST, "key": key, "attachment_id": "a"}
+    args = {"host": HOST, "key": key, "process": fake_agent.PROCESS, "attachment_id": "a"}
     return envelope(
         **{
             "method": "desired_state",
@@ -114,7 +108,7 @@ class HealthyHost(threading.Thread):
 
     def __init__(self, key):
         super().__init__(daemon=True)
-        self._credentials = agent_manager_api.AgentCredentials(OTHER_HOST, key)
+        self._credentials = agent_manager_api.AgentCredentials(OTHER_HOST, key, fake_agent.PROCESS)
         self._ended = threading.Event()
         self.accepted = []
         self.errors = []

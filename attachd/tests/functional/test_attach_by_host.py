@@ -9,7 +9,6 @@ from attachd.db.agents import restored_database
 from attachd.manager.agents import rpc_server
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.rpc import agent_manager_api
-from attachd.rpc.agent_manager_api import AgentCredentials
 from attachd.tests import concurrency
 from attachd.tests.fixtures import db_rows, fake_agent
 from attachd.tests.functional.host_attach_case import HOST, LATER, OWN, SERVER, HostAttachCase
@@ -177,7 +176,8 @@ class SecretTest(HostAttachCase):
     def test_agent_attachment_shows_its_secrets_to_the_agent_only(self):
         endpoint = rpc_server.AgentEndpoint()
         connection = {"driver_volume_type": "iscsi", "data": {"auth_password": "pass-word"}}
-        credentials = {"host": HOST, "key": fake_agent.KEY}
+        credentials = fake_agent.get_credentials(HOST)._asdict()
+        db_rows.change_agent(HOST, report_process=fake_agent.PROCESS)
 
         def desired(attachment_id):
             return endpoint.desired_state(None, **credentials, attachment_id=attachment_id)
@@ -221,14 +221,8 @@ class ForeignDeviceTest(HostAttachCase):
             "path": "/dev/sdx",
             "size_bytes": 1,
         }
-        said: agent_manager_api.Report = {
-            "connector": {"host": OTHER, "initiator": f"iqn.2026-01.org.example:{OTHER}"},
-            "devices": [device],
-            "connector_type": "kernel",
-            "version": "1.0",
-            "error": None,
-        }
-        agent_manager_api.report(AgentCredentials(OTHER, fake_agent.KEY), said)
+        said = fake_agent.make_report(OTHER, devices=[device])
+        agent_manager_api.report(fake_agent.get_credentials(OTHER), said)
 
     def assert_can_attach(self):
         answer = self.post()

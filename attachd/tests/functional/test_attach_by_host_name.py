@@ -201,7 +201,7 @@ class AgentRpcServerTest(HostAttachCase):
     """Managers accept the same reports from a host, and revoke its access by themselves."""
 
     def reconcile(self, _context, _host, attachment_id):
-        endpoint, proof = rpc_server.AgentEndpoint(), {"host": HOST, "key": fake_agent.KEY}
+        endpoint, proof = rpc_server.AgentEndpoint(), fake_agent.get_credentials(HOST)._asdict()
         desired = endpoint.desired_state(None, **proof, attachment_id=attachment_id)
         said = {**proof, "attachment_id": attachment_id, "generation": desired["generation"]}
         if desired["target_state"] == "connected":
@@ -210,6 +210,7 @@ class AgentRpcServerTest(HostAttachCase):
             endpoint.disconnected(context.get_admin_context(), **said)
 
     def test_agent_over_manager_rpc_attaches_and_detaches(self):
+        db_rows.change_agent(HOST, report_process=fake_agent.PROCESS)
         with mock.patch.object(agent_api, "reconcile", self.reconcile):
             for options in ({}, LATER):
                 identity = self.attached()

@@ -16,7 +16,6 @@ from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.backends import Backend
 from attachd.manager.telemetry import RowCountCollector
 from attachd.rpc import agent_manager_api
-from attachd.rpc.agent_manager_api import AgentCredentials
 from attachd.tests import concurrency
 from attachd.tests.fixtures import backends, captured_notifications, db_rows, fake_agent, wsgi_api
 from attachd.tests.functional.host_attach_case import HOST, HostAttachCase
@@ -52,14 +51,8 @@ class Case(HostAttachCase):
             "last_io_error": None,
             **values,
         }
-        said: agent_manager_api.Report = {
-            "connector": {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"},
-            "devices": [device],
-            "connector_type": "kernel",
-            "version": "1.0",
-            "error": None,
-        }
-        agent_manager_api.report(AgentCredentials(host, fake_agent.KEY), said)
+        said = fake_agent.make_report(host, devices=[device])
+        agent_manager_api.report(fake_agent.get_credentials(host), said)
 
     def observe(self):
         conditions.observe(self.api.backend)

@@ -5,15 +5,12 @@ import datetime
 import threading
 from unittest import mock
 
-import oslo_messaging as messaging
-
 from attachd import exception
 from attachd.api.fencing import detach_attachments
 from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.attachments import async_requests
-from attachd.manager.agents import rpc_server
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.tests.fixtures import (
@@ -438,25 +435,14 @@ class AgentTest(Calls, HostAttachCase):
         self.assert_attached(attachment)
 
     def report(self, boot_id):
-        report = {
-            "connector": None,
-            "devices": [],
-            "connector_type": "kernel",
-            "version": "1.0",
-            "error": None,
-            "boot_id": boot_id,
-            "stops_writers": True,
-        }
-        rpc_server.AgentEndpoint().report(None, HOST, fake_agent.KEY, report)
+        fake_agent.report(HOST, connector=None, boot_id=boot_id, stops_writers=True)
 
     def test_agent_of_drained_host_may_report(self):
         fake_agent.report_agent(HOST, boot_id="first")
         self.drain()
         self.report("first")
         self.fence()
-        with self.assertRaises(messaging.ExpectedException) as refused:
-            self.report("first")
-        self.assertIsInstance(refused.exception.exc_info[1], exception.HostFenced)
+        self.assertRaises(exception.HostFenced, self.report, "first")
 
     def test_new_start_lifts_the_fence_and_not_the_drain(self):
         fake_agent.report_agent(HOST, boot_id="first")

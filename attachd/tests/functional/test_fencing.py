@@ -16,7 +16,6 @@ from attachd.db import host_fences, models
 from attachd.db.agents import leases
 from attachd.db.agents import transitions as agent_transitions
 from attachd.db.host_fences import Lift
-from attachd.manager.agents import rpc_server
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc.manager_api import Fencing
@@ -378,15 +377,8 @@ class AgentTest(HostAttachCase):
         return answer.body["fence"]["host"]["lift"]
 
     def report(self, boot_id, devices=(), error=None, host=HOST):
-        report = {
-            "connector": None,
-            "devices": list(devices),
-            "connector_type": "kernel",
-            "version": "1.0",
-            "error": error,
-            "boot_id": boot_id,
-        }
-        rpc_server.AgentEndpoint().report(None, host, fake_agent.KEY, report)
+        said = {"connector": None, "devices": list(devices), "error": error, "boot_id": boot_id}
+        fake_agent.report(host, **said)
         return host == HOST and host_fences.find(host)["fenced_at"] is None
 
     def test_new_start_keeps_fence_of_administrator(self):

@@ -2,17 +2,14 @@
 """Tests of hosts whose agents are silent, with a manager whose backend is fake."""
 
 import datetime
-from typing import Any
 from unittest import mock
-
-from oslo_messaging.rpc.dispatcher import ExpectedException
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import host_fences, models
 from attachd.db.engine import session
 from attachd.lost_agents import Action, Rule
-from attachd.manager.agents import lost_agents, rpc_server
+from attachd.manager.agents import lost_agents
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.tests.fixtures import (
@@ -28,16 +25,8 @@ from attachd.tests.wait import wait_until
 
 VERSION = f"{wsgi_api.LATEST}, attachd 1.1"
 OTHER = "node-2"
+LEASE = 20
 ALL = "SELECT, INSERT, UPDATE, DELETE"
-SAID: dict[str, Any] = {
-    "connector": {"host": HOST, "initiator": f"iqn.2026-01.org.example:{HOST}"},
-    "devices": [],
-    "connector_type": "kernel",
-    "version": "1.0",
-    "error": None,
-    "boot_id": "first",
-    "stops_writers": True,
-}
 
 
 class LostAgentTest(HostAttachCase):
@@ -46,19 +35,14 @@ class LostAgentTest(HostAttachCase):
     def setUp(self):
         super().setUp()
         self.clocks = fake_clocks.use(self)
-        self.api.backend.lost_agent_rule = Rule(self.lost_action, 20)
+        self.api.backend.lost_agent_rule = Rule(self.lost_action, LEASE)
         BackendHeartbeat(self.api.backend).run_once()
         self.agent.is_silent = False
         self.search = lost_agents.LostAgents()
 
     def report(self, **values):
         """Report as the agent of the host; raise what the agent would get."""
-        try:
-            return rpc_server.AgentEndpoint().report(
-                None, HOST, fake_agent.KEY, {**SAID, **values}
-            )
-        except ExpectedException as answer:
-            raise answer.exc_info[1] from None
+        return fake_agent.report(HOST, **{"stops_writers": True, "lease": LEASE, **values})
 
     def pass_time(self, seconds):
         """Have the clocks of the database and of the manager go on, with searches in between."""

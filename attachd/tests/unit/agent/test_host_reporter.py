@@ -13,7 +13,7 @@ from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount.mountinfo import Mount
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT
 from attachd.manager.agents import report_schema
-from attachd.tests.fixtures import fake_host
+from attachd.tests.fixtures import fake_agent, fake_host
 from attachd.tests.wait import TIMEOUT
 
 
@@ -30,7 +30,7 @@ class ReportTest(fake_host.FakeHostCase):
         said = self.reporter.report()
         for entry in entries:
             self.host.journal.remove(entry)
-        report_schema.check_report(said)
+        report_schema.check_report(fake_agent.make_report(fake_host.NAME, **said))
         return said
 
     def entry(self, **values):

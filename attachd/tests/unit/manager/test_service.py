@@ -17,7 +17,13 @@ from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.manager.ha.membership import Membership
 from attachd.manager.service import ManagerService
 from attachd.rpc import agent_manager_api, transport
-from attachd.tests.fixtures import backends, captured_notifications, conf_fixture, rpc_clients
+from attachd.tests.fixtures import (
+    backends,
+    captured_notifications,
+    conf_fixture,
+    fake_agent,
+    rpc_clients,
+)
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -57,16 +63,10 @@ class ManagerServiceTest(unittest.TestCase):
         self.assertEqual([], members.list_living())
 
     def test_start_serves_agents_until_stop(self):
-        proof = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
+        proof = fake_agent.get_credentials("compute-1")
         agents.create(proof.host, proof.key)
         self.manager.start()
-        said = {
-            "connector": None,
-            "devices": [],
-            "connector_type": "kernel",
-            "version": "1",
-            "error": None,
-        }
+        said = fake_agent.make_report(proof.host, connector=None)
         self.assertEqual([], agent_manager_api.report(proof, said))
         with mock.patch.object(
             AgentRpcServer, "stop", autospec=True, side_effect=AgentRpcServer.stop

@@ -10,7 +10,7 @@ import oslo_messaging as messaging
 from attachd import exception
 from attachd.rpc import agent_manager_api, agent_transport
 
-CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
+CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43, "p" * 32)
 MESSAGES = {
     "report": {"report": {"error": None}},
     "desired_state": {"attachment_id": "a"},
@@ -38,15 +38,16 @@ class AgentManagerApiTest(unittest.TestCase):
         ours = {name for name, item in functions if item.__module__ == agent_manager_api.__name__}
         self.assertEqual(set(MESSAGES), {name for name in ours if not name.startswith("_")})
 
-    def test_messages_go_to_registry_with_host_and_key(self):
+    def test_messages_go_to_registry_with_host_key_and_process(self):
         for method, arguments in MESSAGES.items():
             self.client.reset_mock()
+            process = {} if method == "report" else {"process": "p" * 32}
             ask(method)
             self.made.assert_called_with(
                 "compute-1", agent_manager_api.TIMEOUT, agent_manager_api.VERSION
             )
             self.client.call.assert_called_once_with(
-                mock.ANY, method, host="compute-1", key="k" * 43, **arguments
+                mock.ANY, method, host="compute-1", key="k" * 43, **process, **arguments
             )
 
     def test_large_report_has_no_details_of_devices(self):

@@ -290,12 +290,10 @@ class RuleTest(unittest.TestCase):
         self.assertEqual(Verdict.CONFLICT, self.judge(**lost))
         self.assertEqual(Verdict.CONFLICT, self.judge(**{**lost, "machine_id": "m2"}))
 
-    def test_agent_of_earlier_release_is_known_by_boot_id(self):
-        for boot_id, expected in (("b1", Verdict.JOURNAL_LOST), ("b2", Verdict.CONFLICT)):
-            self.assertEqual(expected, machines.judge(self.row, Claim(boot_id, None)))
+    def test_first_token_is_believed(self):
         self.row["report_token"] = None
         for boot_id, expected in (("b1", Verdict.ACCEPTED), ("b2", Verdict.RESTARTED)):
-            self.assertEqual(expected, machines.judge(self.row, Claim(boot_id, None)))
+            self.assertEqual(expected, self.judge(boot_id=boot_id, machine_id=None))
 
     def check_proof(self, origin, **values):
         machines.check_proof({**self.row, **values}, origin)

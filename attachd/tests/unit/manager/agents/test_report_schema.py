@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemas of what agents report; errors do not repeat secrets."""
 
+from typing import Any
 import unittest
 
 from attachd import exception
 from attachd.manager.agents import report_schema
+from attachd.tests.fixtures import fake_agent
 from attachd.tests.fixtures.conf_fixture import override
 
 KEY = "k" * 43
 DEVICE = {"attachment_id": "a", "volume_id": "v", "path": None, "size_bytes": None}
-SAID = {
-    "connector": {"host": "compute-1", "initiator": "iqn", "multipath": False},
-    "devices": [DEVICE, {**DEVICE, "path": "/dev/sdb", "size_bytes": 2**40, "mountpoint": "/x"}],
-    "connector_type": "user-space",
-    "version": "0.1.0",
-    "error": "no iscsiadm",
-}
+SAID: Any = fake_agent.make_report(
+    "compute-1",
+    connector={"host": "compute-1", "initiator": "iqn", "multipath": False},
+    devices=[DEVICE, {**DEVICE, "path": "/dev/sdb", "size_bytes": 2**40, "mountpoint": "/x"}],
+    error="no iscsiadm",
+)
 
 
 class CredentialsTest(unittest.TestCase):
@@ -69,6 +70,8 @@ class ReportTest(unittest.TestCase):
             "connector_type": (None, "x" * 33, "a\nb"),
             "version": (None, 1, "x" * 33),
             "error": (7, []),
+            "boot_id": (None, "", 7),
+            "token": (None, {}, {**SAID["token"], "process": None}),
         }
         for name, values in wrong.items():
             for value in values:

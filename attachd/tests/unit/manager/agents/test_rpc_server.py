@@ -16,7 +16,7 @@ from attachd.manager.agents import report_schema
 from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
 from attachd.rpc import agent_manager_api, agent_transport, manager_api
 from attachd.rpc.host_queues import HostQueues
-from attachd.tests.fixtures import databases, db_rows
+from attachd.tests.fixtures import databases, db_rows, fake_agent
 from attachd.tests.fixtures.conf_fixture import override
 from attachd.tests.wait import TIMEOUT
 
@@ -92,13 +92,7 @@ HOST, OTHER = "compute-1", "compute-2"
 OTHER_ID = "11111111-2222-4333-8444-555555555555"
 KEY, OTHER_KEY = "k" * 43, "o" * 43
 CONTEXT = RequestContext(overwrite=False)
-SAID: dict[str, Any] = {
-    "connector": {"host": HOST},
-    "devices": [],
-    "connector_type": "kernel",
-    "version": "0.1.0",
-    "error": None,
-}
+SAID: Any = fake_agent.make_report(HOST, connector={"host": HOST})
 INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "s"}}
 METHODS = {
     "connected": ("connected", {"device": "/dev/sdb"}, "attached"),
@@ -120,8 +114,15 @@ class _Case(databases.DatabaseCase):
         values = {"agent": HOST, "generation": 2, "connection_info": INFO, **values}
         return db_rows.add_attachment(self.volume, state, **values)["id"]
 
+    def register(self, host, key):
+        """Register a host whose agent has reported."""
+        agents.create(host, key)
+        db_rows.change_agent(host, report_process=fake_agent.PROCESS)
+
     def ask(self, method, host=HOST, key=KEY, **arguments):
         """Call as RPC does; raise what the caller would receive."""
+        if method != "report":
+            arguments = {"process": fake_agent.PROCESS, **arguments}
         try:
             return getattr(self.endpoint, method)(CONTEXT, host, key, **arguments)
         except ExpectedException as answer:
@@ -213,8 +214,8 @@ class ReportTest(_Case):
 class DesiredStateTest(_Case):
     def setUp(self):
         super().setUp()
-        agents.create(HOST, KEY)
-        agents.create(OTHER, OTHER_KEY)
+        self.register(HOST, KEY)
+        self.register(OTHER, OTHER_KEY)
 
     def test_desired_state_for_agent_of_host_is_returned(self):
         attachment_id = self.add("connected")
@@ -239,8 +240,8 @@ class DesiredStateTest(_Case):
 class ResultsTest(_Case):
     def setUp(self):
         super().setUp()
-        agents.create(HOST, KEY)
-        agents.create(OTHER, OTHER_KEY)
+        self.register(HOST, KEY)
+        self.register(OTHER, OTHER_KEY)
 
     def test_results_of_agent_move_its_attachments(self):
         for method, (state, _arguments, after) in METHODS.items():
@@ -262,6 +263,13 @@ class ResultsTest(_Case):
                 with self.assertRaises(refusal, msg=(method, proof)):
                     self.say(method, attachment_id, **proof)
             self.assertEqual(before, db_rows.get_attachment(attachment_id), method)
+
+    def test_results_of_another_process_are_refused(self):
+        for method, (state, _arguments, _after) in METHODS.items():
+            attachment_id = self.add(state)
+            with self.assertRaisesRegex(exception.Conflict, "no accepted report"):
+                self.say(method, attachment_id, process="q" * 32)
+            self.assertEqual((state, None), self.seen(attachment_id), method)
 
     def test_results_with_old_generation_are_refused(self):
         for method, (state, _arguments, _after) in METHODS.items():
