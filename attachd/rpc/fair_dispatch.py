@@ -4,7 +4,8 @@
 oslo.messaging gives each message to a pool of threads in the order of arrival.  With that order
 the calls for one busy volume would wait for its lock in all threads of the backend, and the calls
 of one busy project would precede those of all others.  Here a message waits outside of the
-threads until its volume is free, and free threads take the messages of the projects in turn.
+threads until its volume is free, and free threads take the messages of the projects in turn.  No
+project has all threads: those of its calls may be slow, such as for images that it has spoilt.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -48,7 +49,8 @@ class _Queue:
 
     The caller locks it.
 
-    :param max_running: how many volumes, and calls without one, have running calls
+    :param max_running: how many volumes, and calls without one, have running calls; of one
+        project three quarters of them
     :param per_volume: how many calls for one volume run at the same time
     :ivar length: how many calls wait
     """
@@ -57,8 +59,10 @@ class _Queue:
         self._max_running = max_running
         self._per_volume = per_volume
         self._projects: OrderedDict[str, OrderedDict[str, deque[_Call]]] = OrderedDict()
+        self._max_of_project = max_running - max_running // 4
         self._running: Counter[str] = Counter()
-        self._slots_used = 0
+        self._slots: Counter[str] = Counter()  # By project.
+        self._holders: dict[str, str] = {}  # The project whose slot a volume has.
         self.length = 0
 
     @property
@@ -82,30 +86,42 @@ class _Queue:
         _rotate(volumes, volume)
         _rotate(self._projects, project)
         self._running[volume] += 1
-        self._slots_used += not volume or self._running[volume] == 1
+        if not volume:
+            self._slots[project] += 1
+        elif self._running[volume] == 1:
+            self._holders[volume] = project
+            self._slots[project] += 1
         self.length -= 1
         return call
 
     def end(self, call: _Call) -> None:
         """Count a taken call as ended."""
         self._running[call.volume] -= 1
-        self._slots_used -= not call.volume or not self._running[call.volume]
-        if not self._running[call.volume]:
+        if not call.volume:
+            self._free_slot(call.project)
+        elif not self._running[call.volume]:
             del self._running[call.volume]
+            self._free_slot(self._holders.pop(call.volume))
+
+    def _free_slot(self, project: str) -> None:
+        self._slots[project] -= 1
+        if not self._slots[project]:
+            del self._slots[project]
 
     def _find(self) -> tuple[str, str] | None:
         # Each busy volume occupies a thread, so there are not many to skip.
         for project, volumes in self._projects.items():
             for volume in volumes:
-                if self._may_run(volume):
+                if self._may_run(project, volume):
                     return project, volume
         return None
 
-    def _may_run(self, volume: str) -> bool:
+    def _may_run(self, project: str, volume: str) -> bool:
         running = self._running[volume] if volume else 0
         if running:
             return running < self._per_volume
-        return self._slots_used < self._max_running
+        has_slot = self._slots[project] < self._max_of_project
+        return has_slot and self._slots.total() < self._max_running
 
 
 def _rotate(queues: OrderedDict[str, Any], key: str) -> None:

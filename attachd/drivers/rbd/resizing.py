@@ -22,7 +22,7 @@ from attachd.drivers.rbd import resize_worker
 from attachd.drivers.rbd.cluster import Cluster, connection_settings
 from attachd.drivers.rbd.users import Capabilities, Naming, as_arguments
 
-START_TIMEOUT: Final = 60.0
+START_TIMEOUT: Final = 15.0
 """Seconds for the start of the program, beside the time that the cluster has."""
 
 

@@ -124,6 +124,20 @@ class ExecutorTest(unittest.TestCase):
         self.assertCountEqual(range(5), self.ended)
         self.assertEqual(("h@b", 0, 0), executor.describe())
 
+    def test_slow_calls_of_one_project_leave_threads_to_others(self):
+        executor = self.executor(8)
+        for number in range(10):
+            executor.submit(self.block, message(number, "a", f"v{number}" if number % 2 else None))
+        self.await_started(6)
+        for number in range(10, 13):
+            executor.submit(self.block, message(number, "b", f"v{number}"))
+        self.await_started(2)
+        self.assertCountEqual([*range(6), 10, 11], self.started)
+        self.gate.set()
+        executor.shutdown()
+        self.assertCountEqual(range(13), self.ended)
+        self.assertEqual(0, executor._queue._slots.total())
+
     def test_projects_take_turns_and_their_volumes_too(self):
         executor = self.executor(1)
         executor.submit(self.block, message("first", volume="x"))
