@@ -377,12 +377,22 @@ class Driver(abc.ABC):
         :raises BackendError: they cannot be listed
         """
 
-    def has_volume(self, volume: VolumeRef) -> bool:
-        """Return whether a volume is there; drivers that need no list for it do better.
+    def find_size(self, volume: VolumeRef) -> int | None:
+        """Return the size of one volume in bytes; None: it is not there.
+
+        Drivers that need no list for it do better.  A volume that only the backend knows has no
+        pool.
 
         :raises BackendError: that is unknown
         """
-        return volume.id in self.list_volumes()
+        return self.list_volumes().get(volume.id)
+
+    def has_volume(self, volume: VolumeRef) -> bool:
+        """Return whether a volume is there.
+
+        :raises BackendError: that is unknown
+        """
+        return self.find_size(volume) is not None
 
     def check_connector(self, connector: Connector) -> None:  # noqa: B027  most take any
         """Refuse a connector that lacks what the backend needs, before anything is done.

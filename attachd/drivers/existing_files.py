@@ -44,14 +44,15 @@ class ExistingFiles(existing.ExistingObjects):
         self._volumes.make_folder(self.folder)
 
     def list(self) -> list[ManageableObject]:
-        """List the volumes, and the files in the directory; hidden files are left out."""
+        """List the volumes, and the files in the directory with printable names, if not hidden."""
         sizes = self._volumes.sizes()
         found = [existing.managed(_name(key), size, key) for key, size in sizes.items()]
         with sparse.map_os_errors(f"The directory {self.folder} could not be listed"):
             for file in self._tree.list(self.folder):
                 status = self._tree.stat(file)
                 # It may become a volume meanwhile.
-                if status and stat.S_ISREG(status.st_mode) and not file.name.startswith("."):
+                is_shown = not file.name.startswith(".") and file.name.isprintable()
+                if status and stat.S_ISREG(status.st_mode) and is_shown:
                     with contextlib.suppress(FileNotFoundError):
                         found.append(self._describe(file, status))
         return found

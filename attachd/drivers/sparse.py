@@ -23,7 +23,7 @@ from attachd.drivers import base, copying
 GIB = 2**30
 
 _PRIVATE = 0o700
-_PLAIN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*")
+_PLAIN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 
 
 class SparseFiles:
@@ -58,16 +58,16 @@ class SparseFiles:
         """Return the path of a volume, whether it exists or not."""
         return self.folder / plain_name(volume_id)
 
-    def has(self, volume_id: str) -> bool:
-        """Return whether there is a file of a volume."""
+    def size(self, volume_id: str) -> int | None:
+        """Return the size of the file of a volume in bytes; None: there is none."""
         with map_os_errors(f"Volume {volume_id} could not be found"):
             status = self.tree.stat(self.path(volume_id))
-        return status is not None and stat.S_ISREG(status.st_mode)
+        return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
 
     def existing(self, volume_id: str) -> Path:
         """Return the path of a volume; raises BackendError if it does not exist."""
         path = self.path(volume_id)
-        if not self.has(volume_id):
+        if self.size(volume_id) is None:
             raise exception.BackendError(
                 f"Volume {volume_id} is missing: there is no file {path}.", final=True
             )
@@ -188,7 +188,8 @@ class SparseFiles:
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         for path in self.tree.list(self.folder):
-            if not path.name.startswith("."):  # a copy that is being made
+            # Others are copies that are being made, and names that hosts have made.
+            if is_plain_name(path.name):
                 # A volume may be deleted meanwhile.
                 status = self.tree.stat(path)
                 if status is not None and stat.S_ISREG(status.st_mode):
@@ -204,9 +205,9 @@ class FilesDriver(base.Driver):
         """List the volumes' files."""
         return self._volumes.sizes()
 
-    def has_volume(self, volume: base.VolumeRef) -> bool:
-        """Return whether the file of a volume is there."""
-        return self._volumes.has(volume.id)
+    def find_size(self, volume: base.VolumeRef) -> int | None:
+        """Return the size of the file of a volume."""
+        return self._volumes.size(volume.id)
 
 
 def plain_name(identifier: str) -> str:

@@ -168,7 +168,7 @@ def resolve_extend(backend: Backend, volume_id: str) -> None:
         row = get_in_state(volume_id, VolumeState.ERROR_EXTENDING)
         if row is None or row["owner"] is None:
             return
-        size = backend.driver.list_volumes().get(volume_id)
+        size = backend.driver.find_size(backends.volume_ref(row))
         if size is None:
             raise exception.BackendError(f"Volume {volume_id} is missing.")
         if size <= row["size_gib"] * units.Gi:

@@ -211,9 +211,11 @@ class NfsDriver(
         """List the volumes' files."""
         return dict(itertools.chain(*(sizes.items() for sizes in self._pools.call_each("sizes"))))
 
-    def has_volume(self, volume: base.VolumeRef) -> bool:
-        """Return whether the file of a volume is there."""
-        return bool(self._pools.share_of(volume).call("has", volume.id))
+    def find_size(self, volume: base.VolumeRef) -> int | None:
+        """Return the size of the file of a volume."""
+        shares = [self._pools.share_of(volume)] if volume.pool else self._pools.shares.values()
+        found = (share.call("size", volume.id) for share in shares)
+        return next((int(size) for size in found if size is not None), None)
 
 
 def _listed(found: Iterable[Iterable[Sequence[str]]]) -> list[base.BackendExport]:

@@ -68,9 +68,9 @@ class ShareFiles:
         """Return the sizes of all volumes in bytes, by id."""
         return self._files.sizes()
 
-    def has(self, volume_id: str) -> bool:
-        """Return whether there is a file of a volume."""
-        return self._files.has(volume_id)
+    def size(self, volume_id: str) -> int | None:
+        """Return the size of a volume in bytes; None: there is no file of it."""
+        return self._files.size(volume_id)
 
     def create(self, volume_id: str, size_gib: int) -> None:
         """Create the file of a volume."""

@@ -254,7 +254,7 @@ def _take_snapshot(backend: Backend, volume_id: str) -> _Snapshot:
     ref = backends.volume_ref(row) if row else VolumeRef(volume_id, 0)
     driver = backend.driver
     exported = list(driver.list_volume_exports(ref)) if isinstance(driver, Audit) else []
-    size = driver.list_volumes().get(volume_id)
+    size = driver.find_size(ref)
     # Reservations come and go without the volume's lock, so this is of one transaction.
     return _Snapshot(volume_id, row, attachments, exported, size, db.get_statuses(volume_id))
 

@@ -50,6 +50,10 @@ class VolumesTest(DriverCase):
         self.assertTrue(self.driver.has_volume(volume))
         self.granted(other := self.volume(), self.export())
         self.assertTrue(self.driver.has_volume(other))
+        # An audit knows no pool of what it finds.
+        sizes = dict(self.driver.list_volumes())
+        for volume_id, size in sizes.items():
+            self.assertEqual(size, self.driver.find_size(base.VolumeRef(volume_id, 0)))
         if not self.backend.knows_missing:
             return
         self.assertFalse(self.driver.has_volume(base.VolumeRef(f"{uuid.uuid4()}", 1)))

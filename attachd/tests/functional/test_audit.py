@@ -2,8 +2,11 @@
 """Tests of audits of a real tgtd and of real files: they repair each kind of difference."""
 
 import contextlib
+import itertools
+import os
 from pathlib import Path
 import secrets
+from unittest import mock
 import uuid
 
 import fixtures
@@ -330,12 +333,31 @@ class FileTest(AuditCase):
         self.link(self.theirs).unlink()
         self.repaired(Kind.MISSING_EXPORT)
 
-    def test_audit_reports_or_ignores_foreign_files_and_links(self):
-        (self.driver._volumes.folder / "stranger.txt").write_text("mine")
+    def test_audit_passes_over_names_that_no_volume_and_no_attachment_has(self):
+        folders = (self.driver._volumes.folder, self.link(self.own).parent)
+        odd = (
+            b"stranger.txt",
+            b"\xff\xfe",
+            b"two\nlines",
+            b"\x1b[31mred",
+            b"x" * 255,
+            b"a b",
+            "ü".encode(),
+        )
+        for folder, name in itertools.product(folders, odd):
+            (folder / os.fsdecode(name)).touch()
         (self.driver._volumes.folder / "lost+found").mkdir()
-        self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
-        runner.repair(self.backend)
-        self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
+        self.assertEqual([], self.kinds())
+        self.assertEqual(1, len(self.driver.list_volumes()))
+
+    def test_audit_lists_a_directory_once_however_many_files_hosts_have_made(self):
+        for _ in range(50):
+            (self.driver._volumes.folder / f"{uuid.uuid4()}").touch()
+        with mock.patch.object(
+            self.driver, "list_volumes", side_effect=self.driver.list_volumes
+        ) as listed:
+            self.assertEqual([Kind.DATA_WITHOUT_VOLUME] * 50, self.kinds())
+        listed.assert_called_once_with()
 
 
 @full_only("hosts")

@@ -60,7 +60,8 @@ class ExistingFilesTest(unittest.TestCase):
 
     def test_list_returns_volumes_and_files(self):
         self.volumes.create(VOLUME)
-        (self.files.folder / ".hidden").write_bytes(DATA)
+        for name in (b".hidden", b"two\nlines", b"\xff"):
+            (self.files.folder / os.fsdecode(name)).write_bytes(DATA)
         (self.files.folder / "folder").mkdir()
         (self.files.folder / "link").symlink_to("/etc/hostname")
         found = {item.reference["source-name"]: item for item in self.files.list()}
