@@ -118,8 +118,9 @@ def remove_data(pool: Any, image_id: str, count: int | None) -> None:
 
 
 def list_objects(pool: Any, prefix: str) -> Iterator[str]:
-    """Go through the objects of a pool whose names begin with a prefix."""
-    return (item.key for item in pool.list_objects() if item.key.startswith(prefix))
+    """Go through the objects of a pool whose names begin with a prefix, without a locator."""
+    found = (item for item in pool.list_objects() if not item.locator_key)
+    return (item.key for item in found if item.key.startswith(prefix))
 
 
 def _remove_all(pool: Any, names: Iterable[str]) -> None:

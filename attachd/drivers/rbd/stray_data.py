@@ -6,6 +6,7 @@ The key of an attachment writes any number of objects whose names begin like tho
 
 from collections.abc import Iterator, Mapping
 import re
+import shlex
 from typing import Any, Final
 
 from attachd.ceph import bindings, object_names
@@ -26,7 +27,14 @@ def find(pool: Any, name: str, counts: Mapping[str, int]) -> Iterator[base.Orpha
     :param name: of the pool
     :param counts: how many data objects the images of volumes have at most, by the ids of images
     """
-    last = _find_last(pool)
+    last, located = _find_last(pool)
+    for key, example in sorted(located.items()):
+        yield base.Orphan(
+            f"objects with the locator {key} in pool {name}, such as {example}",
+            "A host whose key permits names that begin so has written them, under any name: no "
+            "client of an image uses a locator. List them with 'rados ls', and remove each with "
+            f"'rados --object-locator {shlex.quote(key)} rm NAME'.",
+        )
     # After the objects: an image that is new by now has none among them.
     known = {*objects.list_ids(pool).values(), *_list_trash(pool)}
     for image_id, number in sorted(last.items()):
@@ -46,16 +54,24 @@ def find(pool: Any, name: str, counts: Mapping[str, int]) -> Iterator[base.Orpha
             )
 
 
-def _find_last(pool: Any) -> dict[str, int]:
-    """Return the largest number of a data object of each image, by their ids."""
+def _find_last(pool: Any) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the largest number of a data object of each image, and objects with a locator.
+
+    :returns: numbers by the ids of images; one name of an object for each locator
+    """
     last: dict[str, int] = {}
+    located: dict[str, str] = {}
     for item in pool.list_objects():
+        if item.locator_key:
+            # Its name says nothing: the cluster checks the locator in place of it.
+            located[item.locator_key] = item.key
+            continue
         if _IN_OTHER_POOL.fullmatch(item.key) or not (found := _ANY.fullmatch(item.key)):
             continue
         numbered = _DATA.fullmatch(item.key)
         number = int(numbered[2], 16) if numbered else _NO_NUMBER
         last[found[1]] = max(last.get(found[1], 0), number)
-    return last
+    return last, located
 
 
 def _list_trash(pool: Any) -> set[str]:

@@ -5,7 +5,9 @@ import errno
 import http.server
 import json
 from pathlib import Path
+import re
 import resource
+import shlex
 import struct
 import threading
 from typing import ClassVar
@@ -16,7 +18,7 @@ from attachd import exception
 from attachd.ceph import bindings, object_names
 from attachd.drivers import base
 from attachd.drivers.rbd import objects
-from attachd.tests.fixtures import ceph, initiators, requirements
+from attachd.tests.fixtures import ceph, initiators, processes, requirements
 from attachd.tests.functional import multiattach_case
 from attachd.tests.functional.rbd_case import GIB, RbdCase, new_id
 from attachd.tests.selection import full_only
@@ -294,6 +296,22 @@ class ChangedHeaderTest(HeaderCase):
         with self.cluster.pool() as pool:
             pool.remove_object(f"{prefix}{2**40:016x}")
         self.assertEqual([], self.orphans(prefix))
+
+    def test_audit_names_the_locator_of_an_object_and_no_image_of_its_name(self):
+        """The cluster checks the locator of an object in place of its name."""
+        volume = self.volume()
+        _, info = self.granted(volume)
+        own = object_names.data_prefix(self.id_of(volume))
+        other = f"{object_names.data_prefix(self.id_of(self.victim))}.{2**40:016x}"
+        host = self.connect(info)
+        host.set_locator_key(f"{own}.hidden")
+        host.write_full(other, b"hidden")
+        (orphan,) = self.orphans(other)
+        self.assertIn(f"the locator {own}.hidden in", orphan.name)
+        remove = shlex.split(re.search(r"(rados --object.* rm) NAME", orphan.remedy)[1])
+        reach = ("--conf", f"{self.cluster.conf}", "--name", "client.attachd", "--pool", ceph.POOL)
+        processes.check_output([*remove[:1], *reach, *remove[1:], other])
+        self.assertEqual([], self.orphans(other))
 
     def orphans(self, prefix):
         return [item for item in self.driver.list_orphans() if prefix in item.name]

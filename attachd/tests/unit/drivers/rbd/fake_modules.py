@@ -89,7 +89,7 @@ class Pool:
         return mock.Mock(**{"get_return_value.return_value": code})
 
     def list_objects(self):
-        return [SimpleNamespace(key=name) for name in self.objects]
+        return [SimpleNamespace(key=name, locator_key=None) for name in self.objects]
 
     def execute(self, name, object_class, method, _arguments):
         self._get(name)
