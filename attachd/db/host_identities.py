@@ -7,7 +7,7 @@ until an administrator removes the agent that it was assigned to.  Another host 
 nothing uses, and what only a source has claimed that is less trusted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import contextlib
 import datetime
 import enum
@@ -33,6 +33,9 @@ _ATTACHMENTS = models.attachments
 
 UNUSED_AFTER: Final = datetime.timedelta(days=1)
 """When a claim is removed that no attachment uses."""
+
+MAX_PURGED: Final = 1000
+"""How many claims are removed at once."""
 
 _SIZES: Final = (4, 16, host_identity.MAX_IDENTIFIERS)
 """The numbers of identifiers that the statement of :func:`admit` is compiled for."""
@@ -329,21 +332,51 @@ def release_in(connection: sa.Connection, host: str) -> None:
     connection.execute(assigned.values(source=Source.AGENT.value, updated_at=models.now()))
 
 
-@retried
 def purge() -> int:
     """Remove the claims of connectors that nothing has used for UNUSED_AFTER; return how many.
 
     Those of closed hosts stay.
     """
+    removed = _remove_unused()
+    # A connect that was stored meanwhile may have seen them.
+    attached = _find_attached({row["host_key"] for row in removed})
+    for row in removed:
+        if row["host_key"] in attached:
+            owner = HostIdentity(row["host"], frozenset({row["identifier"]}))
+            with contextlib.suppress(exception.InitiatorTaken):
+                claim(owner, Source(row["source"]), ends_use=False)
+    return len(removed)
+
+
+@retried
+def _find_attached(keys: Collection[str]) -> set[str]:
+    """Return those of some hosts, by their keys, that have an attachment."""
+    if not keys:
+        return set()
+    found = sa.select(_ATTACHMENTS.c.host_key).where(_ATTACHMENTS.c.host_key.in_(keys)).distinct()
+    with session.reader() as connection:
+        return set(connection.scalars(found))
+
+
+@retried
+def _remove_unused() -> list[Row]:
+    """Remove some claims of connectors that nothing uses, and return them."""
     has_attachment = sa.exists().where(_ATTACHMENTS.c.host_key == _IDENTITIES.c.host_key)
     is_closed = sa.exists().where(
         _FENCES.c.host_key == _IDENTITIES.c.host_key, host_fences.IS_CLOSED
     )
     claimed_at = sa.func.coalesce(_IDENTITIES.c.updated_at, _IDENTITIES.c.created_at)
-    unused = sa.delete(_IDENTITIES).where(
+    is_unused = sa.and_(
         _IDENTITIES.c.source.in_([Source.CONNECTOR.value, Source.SERVICE.value]),
         claimed_at < models.now() - UNUSED_AFTER,
         ~has_attachment,
         ~is_closed,
     )
-    return session.write(unused)
+    with session.writer() as connection:
+        found = connection.execute(sa.select(_IDENTITIES).where(is_unused).limit(MAX_PURGED))
+        rows = [dict(row._mapping) for row in found]
+        names = [row["identifier"] for row in rows]
+        if names:
+            is_named = _IDENTITIES.c.identifier.in_(names)
+            connection.execute(sa.delete(_IDENTITIES).where(is_named, is_unused))
+    return rows

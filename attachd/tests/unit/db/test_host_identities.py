@@ -5,7 +5,7 @@ from unittest import mock
 
 import sqlalchemy as sa
 
-from attachd import exception
+from attachd import exception, host_identity
 from attachd.db import host_fences, host_identities, models
 from attachd.db.agents import store as agents
 from attachd.db.engine import session
@@ -118,6 +118,29 @@ class PurgeTest(databases.DatabaseCase):
             self.assertEqual(1, host_identities.purge())
         left = session.fetch_all(sa.select(models.host_identities.c.host))
         self.assertEqual({"agent", "closed", "used"}, {row["host"] for row in left})
+
+    def test_purge_keeps_claim_of_connect_that_has_read_it_meanwhile(self):
+        connector = {"host": "n", "initiator": "iqn.a"}
+        identity = host_identity.of_connector(connector)
+        host_identities.claim(identity, Source.CONNECTOR)
+
+        def connect():
+            removed = remove()
+            db_rows.add_attachment(
+                db_rows.add_volume()["id"], "connecting", host="n", connector=connector
+            )
+            return removed
+
+        later = models.now() + 2 * host_identities.UNUSED_AFTER
+        remove = host_identities._remove_unused
+        with (
+            mock.patch.object(models, "now", return_value=later),
+            mock.patch.object(host_identities, "_remove_unused", connect),
+        ):
+            host_identities.purge()
+        other = host_identity.of_connector({**connector, "host": "other"})
+        with self.assertRaises(exception.InitiatorTaken):
+            host_identities.claim(other, Source.CONNECTOR)
 
 
 class AdmitTest(databases.DatabaseCase):
