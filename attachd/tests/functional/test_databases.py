@@ -55,7 +55,8 @@ def _unit_tests() -> Iterator[type[unittest.TestCase]]:
     for module in (*(importlib.import_module(info.name) for info in found), test_objects_stored):
         for case in vars(module).values():
             if (
-                hasattr(case, "kind")
+                isinstance(case, type)
+                and hasattr(case, "kind")
                 and case.__module__ == module.__name__
                 and case not in NOT_REPEATED
                 and unittest.defaultTestLoader.getTestCaseNames(case)
