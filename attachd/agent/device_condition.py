@@ -10,7 +10,7 @@ from pathlib import Path
 import re
 from typing import Final, NamedTuple
 
-from attachd.agent.mount.device_nodes import read_line
+from attachd.linux.device_nodes import read_line
 from attachd.rpc.agent_manager_api import MAX_LINE, MAX_PATHS, PathReport
 
 _WORKING: Final = frozenset({"running", "live"})

@@ -9,13 +9,13 @@ from pathlib import Path
 import socket
 from typing import Any, TypeVar
 
-from attachd import commands, exception
-from attachd.agent import block_device
+from attachd import exception
 from attachd.agent.connectors.base import IDENTITY, ConnectorProperties, HostConnector, Options
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu.connector import QemuConnector, missing_tools
 from attachd.agent.journal import DEFAULT_STATE_PATH, Entry, Journal, Step
 from attachd.agent.mount import mounts, open_handles
+from attachd.linux import block_device, commands
 
 T = TypeVar("T")
 

@@ -2,26 +2,20 @@
 """The reports of an agent: the connector properties of its host, and its devices."""
 
 import math
-from pathlib import Path
 from time import monotonic
-from typing import Final
 
 from attachd import exception
-from attachd.agent import block_device
 from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.device_condition import DeviceCondition, DeviceObserver
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
-from attachd.agent.mount import device_nodes, mountinfo
 from attachd.agent.worker_pool import CallTimeout, TimeboxedCall
+from attachd.linux import block_device, boot, device_nodes, mountinfo
 from attachd.rpc.agent_manager_api import DeviceReport, HostReport
 from attachd.service import version
 
 CONNECTOR_TTL = 60.0
 """Seconds that connector properties are cached: to find them takes several commands."""
-
-
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HostReporter:
@@ -39,7 +33,7 @@ class HostReporter:
         self._last: HostReport | None = None
         self._asked_at: float | None = None
         self._observers: dict[str, DeviceObserver] = {}
-        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+        self._boot_id = boot.read_id()
 
     def report(self, timeout: float | None = None) -> HostReport:
         """Return a report; a problem of the host is a part of it.

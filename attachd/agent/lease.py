@@ -13,7 +13,6 @@ import functools
 import json
 from pathlib import Path
 import threading
-import time
 from typing import Final, NamedTuple
 
 from oslo_log import log
@@ -21,6 +20,8 @@ from oslo_log import log
 from attachd import exception
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
+from attachd.linux import boot
+from attachd.linux.boot import boot_clock
 from attachd.lost_agents import HEARTBEATS_PER_LEASE, STOP_AFTER
 from attachd.periodics import PeriodicThread
 
@@ -38,12 +39,6 @@ _IDLE_INTERVAL: Final = 5.0
 _MIN_TIMEOUT: Final = 2.0
 """The least number of seconds that a report waits for its answer."""
 _FILE: Final = "agent.lease"
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boot_clock() -> float:
-    """Return seconds of a clock that is never set, and goes on while the host is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
@@ -60,7 +55,7 @@ class Lease:
         self._path = state_path / _FILE
         self._clock = clock
         self._lock = threading.Lock()
-        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+        self._boot_id = boot.read_id()
         self._length: float | None = None
         self._until: float | None = None
         self._load()

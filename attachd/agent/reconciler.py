@@ -14,11 +14,11 @@ from typing import Any
 from oslo_log import log
 
 from attachd import exception
-from attachd.agent import block_device
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import TEARDOWN_STEPS, Entry, Owner, Step
 from attachd.agent.worker_pool import ConcurrencyLimiter, TimeboxedCall
+from attachd.linux import block_device
 from attachd.objects import redact
 from attachd.rpc import agent_manager_api
 from attachd.rpc.agent_manager_api import AgentCredentials, DesiredState

@@ -9,14 +9,15 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from attachd import commands, exception
-from attachd.agent import block_device, strays
+from attachd import exception
+from attachd.agent import strays
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu import loop_devices, state_dir, volume_device
 from attachd.agent.journal import Journal
-from attachd.agent.mount import device_nodes, open_handles
+from attachd.agent.mount import open_handles
 from attachd.agent.strays import ExportedDevice, Kind
+from attachd.linux import block_device, commands, device_nodes
 
 _NVME: Final = Path("/sys/class/nvme")
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from attachd.agent.connectors.base import ConnectionInfo
 from attachd.agent.connectors.qemu import storage_daemon
-from attachd.agent.mount.device_nodes import read_line
+from attachd.linux.device_nodes import read_line
 
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DEFAULTS: Final = (

@@ -2,7 +2,7 @@
 """The threads of an agent: a pool with backoff, a concurrency limit, and calls with a timeout.
 
 A command of the host, or os-brick itself, may hang.  The attachment keeps its slot until the work
-is killed, see child_process.py; the agent reports it, and all other work continues.
+is killed, see linux/child_process.py; the agent reports it, and all other work continues.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -15,12 +15,12 @@ from oslo_service import systemd
 
 from attachd import exception, service
 from attachd.agent import key
-from attachd.agent.child_process import Forker
 from attachd.agent.connectors import brick
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
 from attachd.agent.service import Agent
 from attachd.conf import CONF
+from attachd.linux.child_process import Forker
 from attachd.telemetry import gmr, tracing
 
 LOG = log.getLogger(__name__)

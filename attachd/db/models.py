@@ -4,7 +4,6 @@
 import datetime
 import functools
 import json
-import time
 from typing import Any
 import uuid
 
@@ -14,6 +13,7 @@ from sqlalchemy.dialects import mysql
 
 from attachd.db.secrets import encryption
 from attachd.db.secrets.encryption import Encrypted
+from attachd.linux.boot import boot_clock
 
 ERROR_LENGTH = 1023
 Uuid = sa.String(36)
@@ -69,11 +69,6 @@ def now() -> datetime.datetime:
     if _Clock.booted_at is None:
         return timeutils.utcnow()
     return _Clock.booted_at + _uptime()
-
-
-def boot_clock() -> float:
-    """Return seconds of a clock that is never set, and goes on while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def follow_clock(asked_at: float, database_time: datetime.datetime) -> None:

@@ -4,14 +4,15 @@
 from collections.abc import Mapping, Sequence
 import subprocess
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.drivers import base
+from attachd.linux import commands
 
 
 def run(
     arguments: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
 ) -> commands.CommandResult:
-    """Run a tool and wait for its end, see attachd.commands.execute().
+    """Run a tool and wait for its end, see attachd.linux.commands.execute().
 
     It inherits this process's liveness descriptors, see base.py.
 

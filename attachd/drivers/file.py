@@ -32,10 +32,9 @@ from attachd.drivers import (
     loop,
     sparse,
 )
+from attachd.linux import boot
 
 LOG = log.getLogger(__name__)
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 _PARTS = ("the link", "the name of the device")
@@ -238,7 +237,7 @@ class FileDriver(
 
     def boot_id(self) -> str:
         """Return the boot id of the machine: loop devices do not survive a reboot; links do."""
-        return _BOOT_ID.read_text().strip() if self._loops else ""
+        return boot.read_id() if self._loops else ""
 
     def list_exports(self) -> Iterable[base.BackendExport]:
         """List links and the devices over them; open devices cannot be detected."""
@@ -339,7 +338,7 @@ def _remove_former_names(folder: Path) -> None:
     Without a record, as after an upgrade, the boot of the names is unknown: all stay.  Names of
     devices over the link of their attachment stay in any case.
     """
-    current = _BOOT_ID.read_text()
+    current = f"{boot.read_id()}\n"
     with (folder / ".boot_id").open("a+") as record:
         # Another process that starts at the same time has to find what this one has done.
         fcntl.flock(record, fcntl.LOCK_EX)

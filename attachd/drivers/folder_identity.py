@@ -8,8 +8,8 @@ import re
 from typing import Final
 import uuid
 
-from attachd.confined import ConfinedDirectory
 from attachd.drivers import sparse
+from attachd.linux.confined import ConfinedDirectory
 
 NAME: Final = ".storage-id"
 """Of the file, in the folder."""

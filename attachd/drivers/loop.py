@@ -15,8 +15,9 @@ import os
 from pathlib import Path
 import time
 
-from attachd import exception, loops
+from attachd import exception
 from attachd.drivers import base
+from attachd.linux import loops
 
 _DEVICES = Path("/dev")
 _BLOCK = Path("/sys/block")

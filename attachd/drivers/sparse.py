@@ -5,7 +5,7 @@ A volume occupies only the blocks that were written, and the rest reads as zeros
 disk when a method returns: the file and its directory are synchronized.
 
 Other machines may be able to write to the directory, as on a share: all names in it are used by
-way of attachd/confined.py.
+way of attachd/linux/confined.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,8 @@ import re
 import stat
 
 from attachd import exception
-from attachd.confined import ConfinedDirectory
 from attachd.drivers import base, copying
+from attachd.linux.confined import ConfinedDirectory
 
 GIB = 2**30
 

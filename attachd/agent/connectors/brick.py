@@ -15,8 +15,7 @@ from oslo_concurrency import lockutils, processutils
 from oslo_config import cfg
 from oslo_utils import importutils, strutils
 
-from attachd import commands, exception
-from attachd.agent import block_device
+from attachd import exception
 from attachd.agent.connectors import ceph_header, interfaces, local, remote_file
 from attachd.agent.connectors.base import (
     IDENTITY,
@@ -27,6 +26,7 @@ from attachd.agent.connectors.base import (
     Options,
 )
 from attachd.agent.mount.device_writers import DeviceWriters
+from attachd.linux import block_device, commands
 
 _RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from attachd import exception
-from attachd.agent import block_device
 from attachd.agent.connectors.base import ConnectionInfo, Device
-from attachd.confined import ConfinedDirectory
+from attachd.linux import block_device
+from attachd.linux.confined import ConfinedDirectory
 
 PROTOCOL: Final = "local"
 

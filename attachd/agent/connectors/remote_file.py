@@ -4,8 +4,8 @@
 os-brick mounts the share, and leaves it mounted.  brick.py calls it before :func:`attach`.
 
 Each host that reaches the share can replace what has the name of a file, also while the file is in
-use.  So the name is used once, to open the file (see attachd/confined.py), and the device is made
-over what was opened.
+use.  So the name is used once, to open the file (see attachd/linux/confined.py), and the device is
+made over what was opened.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from attachd import exception, loops, share_mounts
-from attachd.agent import block_device
+from attachd import exception
 from attachd.agent.connectors.base import ConnectionInfo, Device
 from attachd.agent.connectors.qemu import blockdev, loop_devices, state_dir
 from attachd.agent.mount import open_handles
 from attachd.agent.mount.device_writers import DeviceWriters
-from attachd.confined import ConfinedDirectory
+from attachd.linux import block_device, loops, share_mounts
+from attachd.linux.confined import ConfinedDirectory
 
 LOG = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ import sys
 import time
 from typing import Final
 
-from attachd import commands, exception
-from attachd.agent import block_device
-from attachd.agent.mount import device_nodes, filesystem_shutdown, open_handles
-from attachd.agent.mount.device_nodes import DeviceNode
+from attachd import exception
+from attachd.agent.mount import filesystem_shutdown, open_handles
+from attachd.linux import block_device, commands, device_nodes
+from attachd.linux.device_nodes import DeviceNode
 
 LOG = logging.getLogger(__name__)
 

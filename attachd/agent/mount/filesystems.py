@@ -10,9 +10,10 @@ import os
 import re
 import time
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.agent.mount import open_handles, probe
 from attachd.agent.mount.probe import Progress
+from attachd.linux import commands
 
 DATA = "data"
 """The result of get_type() for data that are no file system."""

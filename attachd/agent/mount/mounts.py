@@ -9,11 +9,11 @@ import logging
 import os
 from pathlib import Path
 
-from attachd import commands, exception
-from attachd.agent import block_device
-from attachd.agent.mount import device_nodes, mount_rules, mountinfo, open_handles, probe
+from attachd import exception
+from attachd.agent.mount import mount_rules, open_handles, probe
 from attachd.agent.mount.mount_rules import MountRules
-from attachd.agent.mount.mountinfo import Mount
+from attachd.linux import block_device, commands, device_nodes, mountinfo
+from attachd.linux.mountinfo import Mount
 
 LOG = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ import stat
 import time
 
 from attachd import exception
-from attachd.agent.mount import device_nodes, mountinfo
-from attachd.agent.mount.device_nodes import DeviceNode, FileStat
-from attachd.agent.mount.mountinfo import Mount
+from attachd.linux import device_nodes, mountinfo
+from attachd.linux.device_nodes import DeviceNode, FileStat
+from attachd.linux.mountinfo import Mount
 
 _PROC = Path("/proc")
 _BUSY_TIMEOUT = 1.0

@@ -20,8 +20,8 @@ import os
 from pathlib import Path
 import time
 
-from attachd import commands, confined, exception, loops
-from attachd.agent.mount import device_nodes
+from attachd import exception
+from attachd.linux import commands, confined, device_nodes, loops
 
 Progress = Callable[[str], None]
 """Called about once a second with the progress of a long operation, for people."""

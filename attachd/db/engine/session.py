@@ -40,6 +40,7 @@ from attachd.db import models
 from attachd.db.engine import timeouts
 from attachd.db.engine.compiled import without_context
 from attachd.db.engine.timeouts import Timeouts
+from attachd.linux.boot import boot_clock
 
 
 def set_defaults() -> None:
@@ -167,7 +168,7 @@ def _set_up_connections(engine: sa.Engine, dialect: str, statements: Sequence[st
         for statement in statements:
             cursor.execute(statement)
         if clock := _CLOCKS.get(dialect):
-            asked_at = models.boot_clock()
+            asked_at = boot_clock()
             cursor.execute(clock)
             models.follow_clock(asked_at, *cursor.fetchone())
         cursor.close()

@@ -6,7 +6,6 @@ grants all exports again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Self
 
 from oslo_config import cfg
@@ -20,8 +19,7 @@ from attachd.drivers.lvm.lio import Lio
 from attachd.drivers.lvm.nvmet import Nvmet
 from attachd.drivers.lvm.pools import Pools
 from attachd.drivers.lvm.target import Target
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+from attachd.linux import boot
 
 _TARGETS: Final[dict[str, type[Target]]] = {"lio": Lio, "nvmet": Nvmet}
 
@@ -195,7 +193,7 @@ class LvmDriver(
 
     def boot_id(self) -> str:
         """Return the boot id of the machine."""
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return boot.read_id()
 
     def list_exports(self) -> Iterator[base.BackendExport]:
         """List what the target has under the name of this backend."""

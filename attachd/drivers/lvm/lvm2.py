@@ -8,8 +8,9 @@ from pathlib import Path
 import threading
 from typing import Any, Final
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.drivers import base, command
+from attachd.linux import commands
 
 _CHUNK: Final = 4 * 2**20
 """The copy's; a size in GiB is a multiple."""

@@ -10,8 +10,9 @@ import re
 
 from oslo_log import log
 
-from attachd import exception, share_mounts
+from attachd import exception
 from attachd.drivers import command, sparse
+from attachd.linux import share_mounts
 
 LOG = log.getLogger(__name__)
 

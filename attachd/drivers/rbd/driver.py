@@ -18,7 +18,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from attachd import exception, sandbox
+from attachd import exception
 from attachd.drivers import abilities, base, existing
 from attachd.drivers.rbd import lock_owner, users
 from attachd.drivers.rbd.clients import ClientRecords, RememberByRecord
@@ -28,6 +28,7 @@ from attachd.drivers.rbd.header_check import HeaderCheck
 from attachd.drivers.rbd.image_clients import WATCH_TIMEOUT, ImageClients, Watch
 from attachd.drivers.rbd.images import GIB, OBJECT_BYTES, Images, Pools
 from attachd.drivers.rbd.resizing import Resizing
+from attachd.linux import sandbox
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 _POLL_INTERVAL = 0.05

@@ -13,8 +13,8 @@ import json
 import sys
 from typing import Any, TypedDict
 
-from attachd import sandbox
 from attachd.ceph import bindings
+from attachd.linux import sandbox
 
 
 class Request(TypedDict):

@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import secrets
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.drivers import base, command
 from attachd.drivers.tgt import parser
 from attachd.drivers.tgt.control_socket import ANY_TARGET, Code, Control, Mode, Operation, Request
+from attachd.linux import commands
 
 LUN = 1
 

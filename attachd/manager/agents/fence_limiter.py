@@ -12,7 +12,7 @@ from oslo_log import log
 
 from attachd.conf import CONF
 from attachd.db.agents.leases import Lease
-from attachd.db.models import boot_clock
+from attachd.linux.boot import boot_clock
 from attachd.lost_agents import Action
 from attachd.telemetry import metrics
 

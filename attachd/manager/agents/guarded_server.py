@@ -16,7 +16,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db.cluster import members, registry_probes
-from attachd.db.models import boot_clock
+from attachd.linux.boot import boot_clock
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.ha.membership import Membership
 from attachd.periodics import PeriodicThread

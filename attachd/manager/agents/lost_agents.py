@@ -25,7 +25,7 @@ from attachd.conf.manager import MIN_LEASE
 from attachd.db import host_fences
 from attachd.db.agents import leases
 from attachd.db.agents.leases import Lease
-from attachd.db.models import boot_clock
+from attachd.linux.boot import boot_clock
 from attachd.lost_agents import Action, Rule
 from attachd.manager import fenced_hosts
 from attachd.manager.agents import registry_check

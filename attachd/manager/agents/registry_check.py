@@ -17,7 +17,7 @@ from typing import Final
 from attachd import exception
 from attachd.db.cluster import registry_probes
 from attachd.db.cluster.registry_probes import Server
-from attachd.db.models import boot_clock
+from attachd.linux.boot import boot_clock
 from attachd.rpc import agent_transport
 
 MIN_POLL: Final = 0.02

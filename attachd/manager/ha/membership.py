@@ -34,8 +34,8 @@ from oslo_log import log
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import members
-from attachd.db.models import boot_clock
 from attachd.drivers import base
+from attachd.linux.boot import boot_clock
 from attachd.periodics import PeriodicThread
 from attachd.telemetry import metrics
 

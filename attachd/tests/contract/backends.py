@@ -229,7 +229,7 @@ class LoopDevices(Files):
         super()._setUp()
         self._boot_id = self.folder / "boot_id"
         self._boot_id.write_text(f"{uuid.uuid4()}\n")
-        self.useFixture(fixtures.MonkeyPatch("attachd.drivers.file._BOOT_ID", self._boot_id))
+        self.useFixture(fixtures.MonkeyPatch("attachd.linux.boot.ID_FILE", self._boot_id))
         self.addCleanup(self._detach)
 
     def options(self) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import subprocess
 
 from attachd import exception
-from attachd.agent import block_device
 from attachd.agent.mount import mounts
 from attachd.agent.mount.device_writers import DeviceWriters
+from attachd.linux import block_device
 from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.selection import full_only

@@ -10,11 +10,11 @@ import subprocess
 import fixtures
 
 from attachd import exception
-from attachd.agent import block_device
 from attachd.agent.connectors.base import Options
 from attachd.agent.connectors.qemu import state_dir, storage_daemon
 from attachd.agent.host import make_connector
 from attachd.drivers import base, file
+from attachd.linux import block_device
 from attachd.tests.fixtures import processes, requirements
 from attachd.tests.fixtures.user_space_devices import (
     GIB,
@@ -329,7 +329,7 @@ class TroubleTest(UserSpaceDeviceCase):
             seen.append(count_writes(path))
             return len(seen)
 
-        patched = "attachd.agent.block_device.count_writes"
+        patched = "attachd.linux.block_device.count_writes"
         self.useFixture(fixtures.MonkeyPatch(patched, write_a_little))
         self.useFixture(
             fixtures.MonkeyPatch(
@@ -347,7 +347,7 @@ class TroubleTest(UserSpaceDeviceCase):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
-        with fixtures.MonkeyPatch("attachd.commands.DEFAULT_TIMEOUT", 0.3):
+        with fixtures.MonkeyPatch("attachd.linux.commands.DEFAULT_TIMEOUT", 0.3):
             self.assertRaises(
                 exception.HostError, self.connector.disconnect, info, OPTIONS, device
             )

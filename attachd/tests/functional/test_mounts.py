@@ -9,8 +9,9 @@ import stat
 import subprocess
 
 from attachd import exception
-from attachd.agent.mount import filesystems, mountinfo, mounts, open_handles
+from attachd.agent.mount import filesystems, mounts, open_handles
 from attachd.agent.mount.mount_rules import MountRules
+from attachd.linux import mountinfo
 from attachd.tests.fixtures import fake_host, requirements
 from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.selection import full_only

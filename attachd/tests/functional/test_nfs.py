@@ -13,10 +13,11 @@ import uuid
 import fixtures
 import testtools
 
-from attachd import exception, sandbox
+from attachd import exception
 from attachd.agent.host import make_connector
 from attachd.drivers import base
 from attachd.drivers.nfs.driver import NfsDriver
+from attachd.linux import sandbox
 from attachd.tests.fixtures import (
     deployments,
     http_client,

@@ -7,7 +7,8 @@ import stat
 from unittest import mock
 
 from attachd import exception
-from attachd.agent.mount import device_nodes, mounts, open_handles
+from attachd.agent.mount import mounts, open_handles
+from attachd.linux import device_nodes
 from attachd.tests.fixtures import requirements
 from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.selection import full_only

@@ -10,8 +10,8 @@ import ipaddress
 from pathlib import Path
 from typing import Any, Final
 
-from attachd import sandbox
 from attachd.agent.connectors.qemu.blockdev import VolumePath
+from attachd.linux import sandbox
 
 _ISCSI_PORT: Final = 3260
 _CEPH_PORTS: Final = frozenset({3300, 6789, *range(6800, 7569)})

@@ -16,7 +16,7 @@ import sys
 from typing import Final
 import uuid
 
-from attachd import commands, exception, sandbox
+from attachd import exception
 from attachd.agent.connectors import ceph_header, interfaces, local
 from attachd.agent.connectors.base import (
     ConnectionInfo,
@@ -32,6 +32,7 @@ from attachd.agent.connectors.qemu import (
     storage_daemon,
     volume_device,
 )
+from attachd.linux import commands, sandbox
 
 MACHINE_NAME_FILE = Path("/etc/iscsi/initiatorname.iscsi")
 """Where open-iscsi stores the iSCSI name of the machine."""

@@ -18,9 +18,9 @@ import os
 from pathlib import Path
 import time
 
-from attachd import commands, confined, exception, loops
-from attachd.agent import block_device
-from attachd.agent.mount import device_nodes, open_handles
+from attachd import exception
+from attachd.agent.mount import open_handles
+from attachd.linux import block_device, commands, confined, device_nodes, loops
 
 DETACH_TIMEOUT = 10.0
 

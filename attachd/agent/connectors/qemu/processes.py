@@ -12,7 +12,7 @@ from pathlib import Path
 import select
 import signal
 
-from attachd import sandbox
+from attachd.linux import sandbox
 
 _PROC = Path("/proc")
 # Field 22; the first two are not counted, because the second may contain spaces.

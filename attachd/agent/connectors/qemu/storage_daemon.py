@@ -20,10 +20,10 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from attachd import commands, exception, sandbox
+from attachd import exception
 from attachd.agent.connectors.qemu import confinement, processes
 from attachd.agent.connectors.qemu.blockdev import SECRET, VolumePath
-from attachd.agent.mount import mountinfo
+from attachd.linux import commands, mountinfo, sandbox
 
 TOOL = "qemu-storage-daemon"
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import logging
 from pathlib import Path
 
-from attachd import commands, exception
-from attachd.agent import block_device
+from attachd import exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.connectors.qemu import loop_devices, storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
 from attachd.agent.mount import open_handles
+from attachd.linux import block_device, commands
 
 LOG = logging.getLogger(__name__)
 

@@ -10,11 +10,12 @@ from unittest import mock
 import fixtures
 
 from attachd import exception
-from attachd.agent import block_device, host
+from attachd.agent import host
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Step
 from attachd.agent.mount import open_handles
+from attachd.linux import block_device
 from attachd.tests.fixtures import fake_host, lifetime
 
 INFO = {"driver_volume_type": "memory", "target": "t1"}

@@ -10,8 +10,8 @@ from attachd.agent import host_reporter
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host_reporter import CONNECTOR_TTL, HostReporter
 from attachd.agent.journal import Entry, Owner
-from attachd.agent.mount.mountinfo import Mount
 from attachd.agent.worker_pool import DEFAULT_TIMEOUT
+from attachd.linux.mountinfo import Mount
 from attachd.manager.agents import report_schema
 from attachd.tests.fixtures import fake_agent, fake_host
 from attachd.tests.wait import TIMEOUT
@@ -116,8 +116,8 @@ class ReportTest(fake_host.FakeHostCase):
         path = str(self.connector.path("t1"))
         moment = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
         with (
-            mock.patch("attachd.agent.mount.device_nodes.stat_device") as stat_device,
-            mock.patch("attachd.agent.mount.mountinfo.list_mounts", return_value=moment),
+            mock.patch("attachd.linux.device_nodes.stat_device") as stat_device,
+            mock.patch("attachd.linux.mountinfo.list_mounts", return_value=moment),
         ):
             stat_device.return_value.device_numbers.return_value = [7]
             (device,) = self.report(self.entry())["devices"]

@@ -4,14 +4,15 @@
 import unittest
 from unittest import mock
 
-from attachd import commands, exception
-from attachd.agent import block_device, stray_removal
+from attachd import exception
+from attachd.agent import stray_removal
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu import loop_devices, volume_device
 from attachd.agent.journal import Journal
-from attachd.agent.mount import device_nodes, open_handles
-from attachd.agent.mount.device_nodes import DeviceNode
+from attachd.agent.mount import open_handles
 from attachd.agent.strays import ExportedDevice, Kind
+from attachd.linux import block_device, commands, device_nodes
+from attachd.linux.device_nodes import DeviceNode
 from attachd.tests.fixtures import lifetime
 
 IQN = "iqn.2026-01.internal.attachd:volume-1a2b3c4d-5e6f-4071-8293-a4b5c6d7e8f9"

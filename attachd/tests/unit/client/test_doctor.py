@@ -24,7 +24,9 @@ class DoctorTest(unittest.TestCase):
         self.host = Host(identity, self.folder / "host", "user-space")
         self.service = mock.create_autospec(Service, instance=True)
         self.enterContext(mock.patch.object(os, "geteuid", return_value=0))
-        self.which = self.enterContext(mock.patch("attachd.commands.which", return_value="/x"))
+        self.which = self.enterContext(
+            mock.patch("attachd.linux.commands.which", return_value="/x")
+        )
 
     def diagnose(self):
         """Return the checks by their names, and whether the host can attach."""

@@ -6,8 +6,9 @@ from pathlib import Path
 import unittest
 from unittest import mock
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.drivers import command
+from attachd.linux import commands
 from attachd.tests.wait import TIMEOUT
 
 
@@ -26,7 +27,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(commands.CommandResult(3, "out\n", "one two"), outcome)
 
     def test_run_logs_command_without_secrets(self):
-        with self.assertLogs("attachd.commands", "DEBUG") as said:
+        with self.assertLogs("attachd.linux.commands", "DEBUG") as said:
             command.run(["echo", "--password", "hush"], TIMEOUT)
         self.assertRegex(said.output[0], r"Exit 0 after \d+\.\d+ s: echo --password \*\*\*")
 

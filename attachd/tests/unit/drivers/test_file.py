@@ -8,6 +8,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.drivers import base, file, loop
+from attachd.linux import boot
 from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.unit.drivers import configured
 from attachd.tests.wait import TIMEOUT
@@ -57,7 +58,7 @@ class SetupTest(FileDriverCase):
 
     def boot(self, boot_id):
         path = self.folder.parent / "boot_id"
-        self.enterContext(mock.patch.object(file, "_BOOT_ID", path))
+        self.enterContext(mock.patch.object(boot, "ID_FILE", path))
         path.write_text(f"{boot_id}\n")
 
     def test_setup_without_recorded_boot_keeps_device_names(self):
@@ -252,7 +253,7 @@ class LoopDevicesTest(FileDriverCase):
             self.assertEqual(bytes(512), device.read(512))
 
     def test_boot_id_with_loop_devices_is_that_of_kernel(self):
-        self.assertEqual(file._BOOT_ID.read_text().strip(), self.loops.boot_id())
+        self.assertEqual(boot.read_id(), self.loops.boot_id())
 
     def test_revoke_by_driver_without_loop_devices_frees_device(self):
         self.loops.grant(VOLUME, FIRST)

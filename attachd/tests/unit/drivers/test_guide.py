@@ -8,8 +8,9 @@ import unittest
 from unittest import mock
 
 import attachd
-from attachd import commands, exception
+from attachd import exception
 from attachd.drivers import base, command
+from attachd.linux import commands
 from attachd.tests.contract import backends
 from attachd.tests.fixtures import requirements
 from attachd.tests.unit.drivers import configured

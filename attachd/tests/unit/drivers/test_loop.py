@@ -9,8 +9,9 @@ from pathlib import Path
 import unittest
 from unittest import mock
 
-from attachd import exception, loops
+from attachd import exception
 from attachd.drivers import loop
+from attachd.linux import loops
 from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.wait import TIMEOUT
 

@@ -12,11 +12,10 @@ import fixtures
 from oslo_concurrency import processutils
 from oslo_utils import importutils
 
-from attachd import commands, exception
-from attachd.agent import block_device
+from attachd import exception
 from attachd.agent.connectors import brick, ceph_header
 from attachd.agent.connectors.base import IDENTITY, Device, Options
-from attachd.agent.mount import device_nodes
+from attachd.linux import block_device, commands, device_nodes
 
 brick_exception = importutils.import_module("os_brick.exception")
 
@@ -151,8 +150,8 @@ class LacksTest(Case):
     def test_missing_kernel_module_is_reported(self):
         loaded = "attachd.agent.connectors.brick._LOADED_MODULES"
         self.useFixture(fixtures.MonkeyPatch(loaded, self.folder))
-        self.useFixture(fixtures.MonkeyPatch("attachd.commands.list_missing", lambda _: []))
-        execute = self.useFixture(fixtures.MockPatch("attachd.commands.execute")).mock
+        self.useFixture(fixtures.MonkeyPatch("attachd.linux.commands.list_missing", lambda _: []))
+        execute = self.useFixture(fixtures.MockPatch("attachd.linux.commands.execute")).mock
         for protocol, module in brick._MODULES.items():
             execute.return_value = commands.CommandResult(1, "", "")
             missing = [f"the module {module} of the kernel (another kernel)"]
@@ -211,7 +210,7 @@ class ConnectTest(Case):
         """Let the device of the connection be a SCSI disk, and return its device."""
         (self.folder / "disk").touch()
         self.useFixture(
-            fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", self.folder / "b")
+            fixtures.MonkeyPatch("attachd.linux.block_device._BLOCK", self.folder / "b")
         )
         (self.folder / "b" / "disk" / "device" / "scsi_device").mkdir(parents=True)
         self.state = self.folder / "b" / "disk" / "device" / "state"
@@ -355,7 +354,7 @@ class ConnectTest(Case):
         self.stand()
         made = []
         self.useFixture(
-            fixtures.MonkeyPatch("attachd.agent.block_device.make_read_only", made.append)
+            fixtures.MonkeyPatch("attachd.linux.block_device.make_read_only", made.append)
         )
         self.connector.connect(INFO | {"access_mode": "ro"}, OPTIONS)
         self.connector.connect(INFO, OPTIONS)
@@ -367,7 +366,7 @@ class ConnectTest(Case):
         def fail(path):
             raise exception.HostError(reason="stays writable")
 
-        self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device.make_read_only", fail))
+        self.useFixture(fixtures.MonkeyPatch("attachd.linux.block_device.make_read_only", fail))
         with self.assertRaisesRegex(exception.HostError, "stays writable"):
             self.connector.connect(INFO | {"access_mode": "ro"}, OPTIONS)
         self.assertEqual(["connect", "disconnect"], [call[0] for call in standing.calls])

@@ -71,6 +71,6 @@ class LocalTest(fixtures.TestWithFixtures):
         def fail(path):
             raise exception.HostError(reason="input/output error")
 
-        with fixtures.MonkeyPatch("attachd.agent.block_device.flush", fail):
+        with fixtures.MonkeyPatch("attachd.linux.block_device.flush", fail):
             self.assertRaises(exception.HostError, local.disconnect, self.info)
             local.disconnect(self.info, force=True)

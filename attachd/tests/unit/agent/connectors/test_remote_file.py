@@ -16,11 +16,11 @@ from oslo_utils import importutils
 import testtools
 
 from attachd import exception
-from attachd.agent import block_device
 from attachd.agent.connectors import remote_file
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import make_connector
 from attachd.drivers import loop
+from attachd.linux import block_device
 from attachd.tests.fixtures import hostile_names, loop_devices, requirements
 from attachd.tests.fixtures.user_space_devices import list_orphans, read_at, write_at
 

@@ -7,10 +7,10 @@ from unittest import mock
 
 import fixtures
 
-from attachd import commands, exception
-from attachd.agent import block_device
-from attachd.agent.mount import device_nodes, device_writers, open_handles
-from attachd.agent.mount.device_nodes import DeviceNode
+from attachd import exception
+from attachd.agent.mount import device_writers, open_handles
+from attachd.linux import block_device, commands, device_nodes
+from attachd.linux.device_nodes import DeviceNode
 
 DEVICE = "/dev/nvme9n1"
 TOP = "/dev/dm-9"

@@ -5,10 +5,11 @@ import unittest
 from unittest import mock
 import uuid
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.mount import filesystems, format_and_mount, probe
+from attachd.linux import commands
 from attachd.tests.fixtures import fake_host, lifetime, requirements
 
 _MIB = 2**20

@@ -23,7 +23,7 @@ class MountsTest(unittest.TestCase):
     def test_missing_tools_are_named_with_packages(self):
         self.assertEqual([], mounts.missing_tools(["sh"]))
         self.assertEqual(["no-such-command"], mounts.missing_tools(["sh", "no-such-command"]))
-        environment = fixtures.MonkeyPatch("attachd.commands.which", lambda _item: None)
+        environment = fixtures.MonkeyPatch("attachd.linux.commands.which", lambda _item: None)
         environment.setUp()
         self.addCleanup(environment.cleanUp)
         expected = ["mkfs.xfs (package xfsprogs)", "mkfs.ext4 (package e2fsprogs)"]

@@ -9,7 +9,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.agent.mount import device_nodes, mountinfo, open_handles
+from attachd.agent.mount import open_handles
+from attachd.linux import device_nodes, mountinfo
 from attachd.tests.fixtures import requirements
 
 

@@ -3,7 +3,6 @@
 
 import contextlib
 import datetime
-import time
 import unittest
 from unittest import mock
 
@@ -63,10 +62,6 @@ class ClockTest(unittest.TestCase):
         asked_at, minute = models.boot_clock() - 60, datetime.timedelta(seconds=60)
         models.follow_clock(asked_at, timeutils.utcnow() - minute)  # The answer took that long.
         self.assertLess(abs(models.now() - timeutils.utcnow()), LITTLE)
-
-    def test_boot_clock_continues_during_suspend(self):
-        with mock.patch.object(time, "clock_gettime", lambda clock: clock):
-            self.assertEqual(time.CLOCK_BOOTTIME, models.boot_clock())
 
 
 class WrongClockTest(unittest.TestCase):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands and reports of lvm2."""
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.drivers.lvm import lvm2
+from attachd.linux import commands
 from attachd.tests.fixtures import fake_lvm
 from attachd.tests.unit.drivers.lvm import case
 

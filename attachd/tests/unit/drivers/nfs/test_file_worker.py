@@ -9,9 +9,10 @@ import sys
 import unittest
 from unittest import mock
 
-from attachd import confined, exception
+from attachd import exception
 from attachd.drivers import loop
 from attachd.drivers.nfs import file_worker
+from attachd.linux import confined
 from attachd.tests.fixtures import lifetime
 
 VOLUME_ID = "8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11"

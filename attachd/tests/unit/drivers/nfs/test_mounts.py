@@ -4,9 +4,10 @@
 import unittest
 from unittest import mock
 
-from attachd import commands, exception, share_mounts
+from attachd import exception
 from attachd.drivers import command
 from attachd.drivers.nfs import mounts
+from attachd.linux import commands, share_mounts
 from attachd.tests.fixtures import lifetime
 
 SHARE = "storage-1:/volumes"

@@ -5,13 +5,14 @@ import json
 import unittest
 from unittest import mock
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.ceph import bindings, object_names
 from attachd.drivers import command
 from attachd.drivers.rbd import image_clients
 from attachd.drivers.rbd.cluster import Session
 from attachd.drivers.rbd.driver import RbdDriver
 from attachd.drivers.rbd.image_clients import Watch
+from attachd.linux import commands
 from attachd.tests.unit.drivers import configured
 from attachd.tests.unit.drivers.rbd import fake_modules
 

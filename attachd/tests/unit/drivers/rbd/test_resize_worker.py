@@ -7,9 +7,9 @@ import sys
 import unittest
 from unittest import mock
 
-from attachd import sandbox
 from attachd.ceph import bindings
 from attachd.drivers.rbd import resize_worker
+from attachd.linux import sandbox
 from attachd.tests.unit.drivers.rbd import fake_modules
 
 REQUEST = {

@@ -4,10 +4,11 @@
 import unittest
 from unittest import mock
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.drivers import command
 from attachd.drivers.tgt import client
 from attachd.drivers.tgt.control_socket import Code
+from attachd.linux import commands
 
 DONE = commands.CommandResult(0, "", "")
 

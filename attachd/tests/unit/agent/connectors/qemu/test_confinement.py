@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What storage daemons may use; unit/test_sandbox.py: how it is enforced."""
+"""What storage daemons may use; unit/linux/test_sandbox.py: how it is enforced."""
 
 from pathlib import Path
 import unittest
 
-from attachd import sandbox
 from attachd.agent.connectors.qemu import blockdev, confinement
+from attachd.linux import sandbox
 
 ISCSI = {
     "driver_volume_type": "iscsi",

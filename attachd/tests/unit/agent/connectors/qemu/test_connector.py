@@ -35,7 +35,7 @@ class LacksTest(fixtures.TestWithFixtures):
         unknown = exception.HostError(reason="qemu: Unknown driver 'iscsi'")
         with (
             fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.missing_tools", list),
-            mock.patch("attachd.commands.run", side_effect=unknown),
+            mock.patch("attachd.linux.commands.run", side_effect=unknown),
         ):
             self.assertEqual(
                 ["QEMU's driver for iscsi (package qemu-block-extra)"],
@@ -44,7 +44,7 @@ class LacksTest(fixtures.TestWithFixtures):
         needs_more = exception.HostError(reason="qemu: Parameter 'transport' is missing")
         with (
             fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.missing_tools", list),
-            mock.patch("attachd.commands.run", side_effect=needs_more),
+            mock.patch("attachd.linux.commands.run", side_effect=needs_more),
         ):
             self.assertEqual([], self.connector.missing_requirements("iscsi"))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import fixtures
 
-from attachd import commands, exception
-from attachd.agent import block_device
+from attachd import exception
 from attachd.agent.connectors.qemu import loop_devices
+from attachd.linux import block_device, commands
 from attachd.tests.fixtures import requirements
 from attachd.tests.wait import TIMEOUT
 

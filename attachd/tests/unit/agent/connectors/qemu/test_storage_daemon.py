@@ -11,9 +11,10 @@ from unittest import mock
 
 import fixtures
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.agent.connectors.qemu import storage_daemon
 from attachd.agent.connectors.qemu.blockdev import VolumePath
+from attachd.linux import commands
 from attachd.tests.fixtures import requirements, user_space_devices
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -236,7 +237,7 @@ class FuseMountTest(fixtures.TestWithFixtures):
             raise failing
 
         with (
-            fixtures.MonkeyPatch("attachd.commands.run", fail),
+            fixtures.MonkeyPatch("attachd.linux.commands.run", fail),
             self.assertRaises(exception.HostError),
         ):
             storage_daemon.unmount_fuse(self.file, lock=self.lock)

@@ -9,7 +9,7 @@ import stat
 import unittest
 from unittest import mock
 
-from attachd import confined
+from attachd.linux import confined
 from attachd.tests.fixtures import hostile_names, lifetime, requirements
 
 

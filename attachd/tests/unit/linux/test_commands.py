@@ -14,8 +14,9 @@ from unittest import mock
 
 import fixtures
 
-from attachd import commands, exception
+from attachd import exception
 from attachd.agent.connectors.qemu import processes
+from attachd.linux import commands
 from attachd.tests.fixtures import lifetime
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -96,7 +97,7 @@ class MissingTest(unittest.TestCase):
 
 _CALLER = """
 import sys
-from attachd import commands
+from attachd.linux import commands
 started = lambda: print("waiting", flush=True)
 commands.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], started)
 """

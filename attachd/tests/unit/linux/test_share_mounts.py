@@ -6,7 +6,7 @@ import os
 import unittest
 from unittest import mock
 
-from attachd import share_mounts
+from attachd.linux import share_mounts
 from attachd.tests.fixtures import hostile_names, lifetime, requirements
 
 

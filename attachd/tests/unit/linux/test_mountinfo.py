@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from attachd.agent.mount import mountinfo
+from attachd.linux import mountinfo
 from attachd.tests.fixtures import lifetime, requirements
 from attachd.tests.wait import TIMEOUT, wait_until
 

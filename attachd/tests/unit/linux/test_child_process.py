@@ -13,8 +13,8 @@ from unittest import mock
 from unittest.mock import DEFAULT
 
 from attachd import exception
-from attachd.agent import child_process
 from attachd.agent.journal import Journal
+from attachd.linux import child_process
 from attachd.tests.fixtures.lifetime import temp_dir
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -78,7 +78,7 @@ class ForkerTest(unittest.TestCase):
         forker = self.forker(timeout=1)  # The call hangs.
         hanging = functools.partial(_open_fifo, self.fifo, with_command=True)
         with (
-            self.assertLogs("attachd.agent.child_process", "WARNING"),
+            self.assertLogs("attachd.linux.child_process", "WARNING"),
             self.assertRaisesRegex(exception.HostError, "did not end within 1 s"),
         ):
             forker.call(hanging, self.lock)
@@ -91,7 +91,7 @@ class ForkerTest(unittest.TestCase):
         journal = Journal(self.folder)
         self.shorten_waits()
         with (
-            mock.patch("attachd.agent.child_process._send_kill"),
+            mock.patch("attachd.linux.child_process._send_kill"),
             self.assertRaisesRegex(exception.HostHangs, "restart the host"),
             journal.volume_lock("v"),
         ):
@@ -109,7 +109,7 @@ class ForkerTest(unittest.TestCase):
         self.shorten_waits()
         hanging = functools.partial(_open_fifo, self.fifo, with_command=True)
         with (
-            mock.patch("attachd.agent.child_process._send_kill", self.kill_without_commands),
+            mock.patch("attachd.linux.child_process._send_kill", self.kill_without_commands),
             self.assertRaises(exception.HostHangs),
             journal.volume_lock("v"),
         ):

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 import re
 
-from attachd.agent.mount import device_nodes
+from attachd.linux import device_nodes
 
 _PROC = Path("/proc")
 _ESCAPED = re.compile(r"\\([0-7]{3})")

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 import unittest
 
-from attachd import loops
 from attachd.drivers import loop
+from attachd.linux import loops
 from attachd.tests.fixtures import lifetime, requirements
 
 SIZE = 2**20

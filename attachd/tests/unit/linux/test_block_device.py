@@ -8,9 +8,9 @@ from unittest import mock
 
 import fixtures
 
-from attachd import commands, exception
-from attachd.agent import block_device
+from attachd import exception
 from attachd.agent.connectors.qemu import loop_devices
+from attachd.linux import block_device, commands
 from attachd.tests.fixtures import requirements
 from attachd.tests.fixtures.lifetime import temp_dir
 
@@ -44,7 +44,7 @@ class HoldersTest(fixtures.TestWithFixtures):
 
     def test_parent_disk_of_multipath_path_is_multipath_device(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
-        self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", folder))
+        self.useFixture(fixtures.MonkeyPatch("attachd.linux.block_device._BLOCK", folder))
         for disk, above, uuid in (("sdx", "dm-1", "mpath-3600"), ("sdy", "dm-2", "LVM-abc")):
             made = folder / disk / "holders" / above / "dm"
             made.mkdir(parents=True)
@@ -58,7 +58,7 @@ class IdentityTest(fixtures.TestWithFixtures):
 
     def test_identity_is_read_for_each_kind_of_disk(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
-        self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", folder))
+        self.useFixture(fixtures.MonkeyPatch("attachd.linux.block_device._BLOCK", folder))
         for name, place in (("sdx", "device/wwid"), ("nvme0n1", "wwid"), ("dm-1", "dm/uuid")):
             file = folder / name / place
             file.parent.mkdir(parents=True)

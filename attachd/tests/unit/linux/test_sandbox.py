@@ -11,7 +11,7 @@ from unittest import mock
 
 import fixtures
 
-from attachd import sandbox
+from attachd.linux import sandbox
 from attachd.tests.fixtures import requirements
 from attachd.tests.wait import TIMEOUT
 
@@ -78,7 +78,7 @@ print(json.dumps({
 """
 _GIVE_UP = """
 import json, os, socket, sys, threading
-from attachd import sandbox
+from attachd.linux import sandbox
 
 def outcome(call):
     try:

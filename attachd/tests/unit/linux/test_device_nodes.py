@@ -6,7 +6,7 @@ import stat
 import unittest
 
 from attachd import exception
-from attachd.agent.mount import device_nodes
+from attachd.linux import device_nodes
 
 
 class NodesTest(unittest.TestCase):

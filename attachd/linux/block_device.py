@@ -6,7 +6,8 @@ import ctypes
 import os
 from pathlib import Path
 
-from attachd import commands, exception
+from attachd import exception
+from attachd.linux import commands
 
 _BLOCK = Path("/sys/class/block")
 # The kernel's unit, independent of the device's own.
