@@ -65,8 +65,12 @@ _WITHOUT_JOURNAL_HINT = (
 )
 # struct ext4_super_block
 _EXT_SUPERBLOCK = 1024
+_EXT_TYPES = frozenset({"ext2", "ext3", "ext4"})
+_EXT_COMPATIBLE = slice(0x5C, 0x60)
+_EXT_HAS_JOURNAL = 0x4
 _EXT_INCOMPATIBLE = slice(0x60, 0x64)
 _EXT_RECOVER = 0x4
+_EXT_JOURNAL_INODE = slice(0xE0, 0xE4)
 
 
 def missing_tools(tools: Sequence[str]) -> list[str]:
@@ -92,6 +96,8 @@ def mount(
         return
     fs_type = _mountable_type(device)
     rules.check_type(fs_type, device)
+    if fs_type in _EXT_TYPES:
+        _check_own_journal(device)
     if not _is_empty_directory(mountpoint):
         # Another process may have mounted the same device meanwhile.
         if _is_mounted_as(device, mountpoint, mode):
@@ -278,10 +284,30 @@ def _has_to_skip_journal(device: str, fs_type: str) -> bool:
 
 def _needs_recovery(device: str) -> bool:
     """Return whether the journal of an ext3 or ext4 file system has to be replayed."""
+    return bool(_read_ext(device, _EXT_INCOMPATIBLE) & _EXT_RECOVER)
+
+
+def _check_own_journal(device: str) -> None:
+    """Check that an ext file system does not name another device of the host as its journal.
+
+    The kernel would write there.  The mount options in the file system can name one as well, but
+    only of a file system without a journal of its own.
+
+    Source: the kernel's ext4_load_journal().
+    """
+    has_journal = _read_ext(device, _EXT_COMPATIBLE) & _EXT_HAS_JOURNAL
+    if has_journal and not _read_ext(device, _EXT_JOURNAL_INODE):
+        raise exception.HostError(
+            reason=f"The file system on {device} has its journal on another device, which the "
+            "content of the volume names: it is not mounted."
+        )
+
+
+def _read_ext(device: str, field: slice) -> int:
+    """Return a number of the superblock of an ext file system; raises HostError."""
     try:
         with Path(device).open("rb") as file:
             file.seek(_EXT_SUPERBLOCK)
-            features = file.read(1024)[_EXT_INCOMPATIBLE]
+            return int.from_bytes(file.read(1024)[field], "little")
     except OSError as error:
         raise exception.HostError(reason=f"{device} cannot be read: {error.strerror}.") from error
-    return bool(int.from_bytes(features, "little") & _EXT_RECOVER)

@@ -2,6 +2,7 @@
 """Tests of mounting and unmounting devices: repeated, and while they are in use."""
 
 from concurrent import futures
+import contextlib
 import os
 from pathlib import Path
 import shutil
@@ -181,6 +182,24 @@ class MountTest(LoopDeviceCase):
         rules = MountRules((), "suid,dev")
         mounts.mount(device, folder, mode="rw", rules=rules)
         self.assertEqual("0", self.run_tool(*run).strip())
+
+    def test_file_system_with_journal_on_another_device_is_not_mounted(self):
+        journal, folder = self.device(), self.place()
+        self.run_tool("mke2fs", "-q", "-b", "4096", "-O", "journal_dev", journal)
+        device = self.device()
+        self.run_tool("mkfs.ext4", "-q", "-b", "4096", "-J", f"device={journal}", device)
+        named = self.formatted()
+        # Without a journal of its own, it may name one by its mount options.
+        self.run_tool("tune2fs", "-E", f"mount_opts=journal_path={journal}", named)
+        before = self.file_of(journal).read_bytes()
+        for mode in ("rw", "ro"):
+            with self.assertRaisesRegex(exception.HostError, "journal on another device"):
+                mounts.mount(device, folder, mode=mode)
+            with contextlib.suppress(exception.HostError):
+                mounts.mount(named, folder, mode=mode)
+                mounts.unmount(folder)
+        self.run_tool("sync")
+        self.assertEqual(before, self.file_of(journal).read_bytes())
 
     def test_other_file_systems_are_refused_by_name_unless_allowed(self):
         device, folder = self.device(), self.place()
