@@ -299,7 +299,7 @@ class TroubleTest(UserSpaceDeviceCase):
         device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
         for name in (
-            "commands.DEFAULT_TIMEOUT",
+            "linux.commands.DEFAULT_TIMEOUT",
             "agent.connectors.qemu.volume_device.FORCED_FLUSH_TIMEOUT",
         ):
             self.useFixture(fixtures.MonkeyPatch(f"attachd.{name}", 0.3))
