@@ -156,7 +156,7 @@ def is_open(file: int) -> bool | None:
 
 def describe_loop_devices(file: Path) -> str:
     """Return which loop devices of this machine use a file; "" if none does."""
-    if devices := loop.find(file):
+    if devices := loop.over(file):
         return f"It is in use: {', '.join(device.path for device in devices)} is over it."
     return ""
 

@@ -4,8 +4,8 @@
 ``<file_folder>/volumes/<volume id>`` is a volume, ``<file_folder>/volumes/manageable`` has the
 files that may become volumes, and each export is a hard link to a volume,
 ``<file_folder>/exports/<volume id>/<attachment id>``.  Where loop devices can be used, each
-export is a loop device over its link, whose path identifies the attachment
-(/sys/block/loop*/loop/backing_file); otherwise the host gets the link itself.
+export is a loop device over its link, whose path identifies the attachment, also after a rename
+(see attachd/linux/loops.py); otherwise the host gets the link itself.
 
 The number of a loop device changes over a reboot, so a host gets
 ``<file_devices_dir>/<attachment id>``, a symbolic link to the device.
@@ -277,7 +277,7 @@ class FileDriver(
         """Find links in a directory, and devices over present or former links."""
         links = self._volumes.links(folder)
         over: dict[Path, list[loop.LoopDevice]] = {}
-        for link, device in loop.under(folder) if self._loops else ():
+        for link, device in self._devices_in(folder, links) if self._loops else ():
             over.setdefault(link, []).append(device)
         for link in sorted(links | over.keys()):
             devices = over.get(link, [])
@@ -290,6 +290,18 @@ class FileDriver(
             yield _Granted(
                 link.parent.name, link.name, tuple(modes) if self._loops else ("rw",), parts
             )
+
+    def _devices_in(
+        self, folder: Path, links: set[Path]
+    ) -> Iterator[tuple[Path, loop.LoopDevice]]:
+        """Find the devices over links, by the names that the links had."""
+
+        def directories() -> Iterable[Path]:
+            if folder != self._volumes.exports:
+                return [folder]
+            return [folder / volume_id for volume_id in self._volumes.sizes()]
+
+        return loop.made_under(folder, links, directories)
 
     def _link(self, volume: base.VolumeRef, export: base.Export) -> Path:
         return self._volumes.link_path(volume.id, export.attachment_id)

@@ -7,10 +7,11 @@ process, and a device can be checked and freed without a race.
 Source: loop(4) and linux/loop.h.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 import contextlib
 from dataclasses import dataclass
 import fcntl
+import itertools
 import os
 from pathlib import Path
 import time
@@ -51,15 +52,41 @@ def unavailable() -> str:
 
 
 def find(backing: Path) -> list[LoopDevice]:
-    """List the devices over a file, by the path under which it was opened."""
-    names = {f"{backing}", f"{backing}{loops.DELETED}"}
-    return [_describe(folder) for folder in _attached() if _backing(folder) in names]
+    """List the devices over a file, by the path under which it was opened, or see made_under()."""
+    return [_describe(item) for item in _attached() if _is_made_for(item, backing)]
+
+
+def over(file: Path) -> list[LoopDevice]:
+    """List the devices over the file that has a name now."""
+    return [_describe(item) for item in _attached() if _present_name(item) == file]
 
 
 def under(folder: Path) -> list[tuple[Path, LoopDevice]]:
     """List the devices over files that are, or were, anywhere in a directory, with those files."""
-    found = ((_backing(device).removesuffix(loops.DELETED), device) for device in _attached())
-    return [(Path(file), _describe(item)) for file, item in found if folder in Path(file).parents]
+    named = ((_present_name(item), item) for item in _attached())
+    return [(name, _describe(item)) for name, item in named if folder in name.parents]
+
+
+def made_under(
+    folder: Path, links: Collection[Path], directories: Callable[[], Iterable[Path]]
+) -> Iterator[tuple[Path, LoopDevice]]:
+    """Yield the devices that were made in a directory, with the paths under which they were.
+
+    :param links: some of those paths
+    :param directories: returns those of the paths.  If a file has another name by now, and its
+        path is not in ``links``, its device is listed as such a directory and its own name.
+    """
+    for item in _attached():
+        name = _present_name(item)
+        if loops.is_made_for(item, name):
+            if folder in name.parents:
+                yield name, _describe(item)
+            continue
+        known = [link for link in links if loops.is_made_for(item, link)]
+        unknown = (directory / item.parent.name for directory in directories())
+        paths = itertools.chain(known, (path for path in unknown if _is_made_for(item, path)))
+        if path := next(paths, None):
+            yield path, _describe(item)
 
 
 def attach(file: int, backing: Path, mode: base.AccessMode) -> LoopDevice:
@@ -117,11 +144,13 @@ def _attached() -> Iterator[Path]:
     return _BLOCK.glob("loop*/loop")
 
 
-def _backing(folder: Path) -> str:
-    # It may be freed meanwhile.
-    with contextlib.suppress(OSError):
-        return os.fsdecode((folder / "backing_file").read_bytes()).removesuffix("\n")
-    return ""
+def _present_name(item: Path) -> Path:
+    return Path(loops.read_backing_name(item).removesuffix(loops.DELETED))
+
+
+def _is_made_for(item: Path, path: Path) -> bool:
+    is_own_name = path.name == item.parent.name and loops.is_made_in(item, path.parent)
+    return is_own_name or loops.is_made_for(item, path)
 
 
 def _describe(folder: Path) -> LoopDevice:

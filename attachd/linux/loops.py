@@ -3,12 +3,17 @@
 
 losetup cannot do that: it resolves the path that it gets, also one of /proc, to a name.
 
+The kernel shows the present name of the file, which other machines may be able to change.  So a
+device has a record of the path that it was made for: its size limit, which is larger than files
+are and so limits nothing.
+
 Source: loop(4) and linux/loop.h; LOOP_CONFIGURE came with Linux 5.8.
 """
 
 from collections.abc import Callable
 import errno
 import fcntl
+import hashlib
 import os
 from pathlib import Path
 import struct
@@ -23,12 +28,16 @@ _LOOP_GET_STATUS64: Final = 0x4C05
 _LOOP_SET_CAPACITY: Final = 0x4C07
 _LOOP_CONFIGURE: Final = 0x4C0A
 _LOOP_CTL_GET_FREE: Final = 0x4C82
-# struct loop_config: the file; block size, offset, flags and the like (60 bytes), all zero; the
-# file's name, for programs that do not read /sys; 176 bytes more, all zero.
-_CONFIG: Final = struct.Struct("=I 60x 64s 176x")
+# struct loop_config: the file; block size, offset and others (36 bytes), all zero; size limit; 16
+# bytes, all zero; the file's name, for programs that do not read /sys; 176 bytes, all zero.
+_CONFIG: Final = struct.Struct("=I 36x Q 16x 64s 176x")
 # struct loop_info64: device and inode of the file, lo_rdevice, offset, size limit, and others.
 _INFO: Final = struct.Struct("=QQQQQ 192x")
 _TRIES: Final = 64
+_RECORD: Final = 1 << 62
+"""The smallest record; the kernel takes no limit of 2^63 and more."""
+_HALF: Final = 31
+"""The number of bits for the directory, and for the name in it."""
 
 
 def _no_check() -> None:
@@ -39,12 +48,12 @@ def configure(file: int, name: Path, check: Callable[[], None] = _no_check) -> s
     """Make a device over an open file; one that is open for reading makes a read-only device.
 
     :param file: its descriptor
-    :param name: for people
+    :param name: the path that it is made for, see :func:`is_made_for`
     :param check: called before each change; it raises if there must be none
     :returns: "/dev/loop<number>"
     :raises OSError: there is none
     """
-    config = _CONFIG.pack(file, os.fsencode(name)[:63])
+    config = _CONFIG.pack(file, _record(name), os.fsencode(name)[:63])
     control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
         for _ in range(_TRIES):
@@ -66,6 +75,36 @@ def set_capacity(path: str, check: Callable[[], None] = _no_check) -> None:
         os.close(descriptor)
 
 
+def is_made_for(folder: Path, path: Path) -> bool:
+    """Return whether a device was made for a path, which its file may have lost by now.
+
+    A device without a record, of another program or a former release, is known by the present
+    name of its file.
+
+    :param folder: of the device, /sys/block/loop*/loop
+    """
+    record = _read_record(folder)
+    if record is not None:
+        return record == _record(path)
+    return read_backing_name(folder) in {f"{path}", f"{path}{DELETED}"}
+
+
+def is_made_in(folder: Path, directory: Path) -> bool:
+    """Return whether a device was made for a path in a directory."""
+    record = _read_record(folder)
+    if record is not None:
+        return record >> _HALF == _record(directory / "any") >> _HALF
+    return Path(read_backing_name(folder)).parent == directory
+
+
+def read_backing_name(folder: Path) -> str:
+    """Return the present name of the file of a device; "" if it has just been freed."""
+    try:
+        return os.fsdecode((folder / "backing_file").read_bytes()).removesuffix("\n")
+    except OSError:
+        return ""
+
+
 class Backing(NamedTuple):
     """What a device is over.
 
@@ -82,8 +121,8 @@ class Backing(NamedTuple):
 
     def is_file(self, status: os.stat_result) -> bool:
         """Return whether it is a whole file, which may have another name by now."""
-        expected = (status.st_dev, status.st_ino, 0, 0)
-        return tuple(self) == expected
+        expected = (status.st_dev, status.st_ino, 0)
+        return self[:3] == expected and (not self.size_limit or self.size_limit >= _RECORD)
 
 
 def get_backing(device: int) -> Backing:
@@ -106,3 +145,20 @@ def _configure(path: str, config: bytes, check: Callable[[], None]) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _record(path: Path) -> int:
+    bits = (
+        int.from_bytes(hashlib.sha256(os.fsencode(part)).digest()[:4], "big") >> 1
+        for part in (path.parent, path)
+    )
+    directory, name = bits
+    return _RECORD | directory << _HALF | name
+
+
+def _read_record(folder: Path) -> int | None:
+    try:
+        limit = int((folder / "sizelimit").read_text())
+    except (OSError, ValueError):
+        return None
+    return limit if limit >= _RECORD else None

@@ -184,3 +184,44 @@ class FileDriverTest(ReplacedNames, HostileShareCase):
     def make_driver(self, top):
         options = {"file_folder": f"{self.folder}", "file_devices_dir": f"{top / 'devices'}"}
         return UserSpaceDeviceCase.driver_of(FileDriver, options)
+
+    def rename_link(self, other):
+        """Give the link of the export the name of another one, and return its device."""
+        info = self.driver.grant(self.volume, self.export)
+        link = self.driver._link(self.volume, self.export)
+        target = self.driver._link(self.other, other)
+        target.parent.mkdir()
+        link.rename(target)
+        return os.path.realpath(info["data"]["device_path"]), target
+
+    def test_device_over_a_renamed_link_is_found_until_it_is_gone(self):
+        other = base.Export(f"{uuid.uuid4()}", self.export.connector)
+        device, _target = self.rename_link(other)
+        with open(device, "rb"):  # noqa: PTH123  (a device)
+            for revoke in (
+                lambda: self.driver.revoke(self.volume, self.export, []),
+                lambda: self.driver.revoke_all_except(self.volume, []),
+            ):
+                self.assertIn("still mounted or open", self.call(revoke))
+        self.driver.revoke_all_except(self.volume, [])
+        self.assertEqual([], loop.under(self.folder))
+
+    def test_device_over_a_renamed_link_is_not_of_the_attachment_with_that_name(self):
+        other = base.Export(f"{uuid.uuid4()}", self.export.connector)
+        (self.folder / "volumes" / self.volume.id).write_bytes(b"secret")
+        device, target = self.rename_link(other)
+        target.unlink()
+        self.driver.create(self.other)
+        info = self.driver.grant(self.other, other)
+        self.addCleanup(self.driver.revoke, self.other, other, [])
+        self.assertNotEqual(device, os.path.realpath(info["data"]["device_path"]))
+
+    def test_device_over_a_renamed_link_is_listed_by_its_volume(self):
+        self.rename_link(base.Export(f"{uuid.uuid4()}", self.export.connector))
+        (self.folder / "volumes" / self.other.id).touch()
+        listed = {
+            export.volume_id: export.holders
+            for export in self.driver.list_exports()
+            if export.mode and export.holders
+        }
+        self.assertEqual({self.volume.id}, set(listed))

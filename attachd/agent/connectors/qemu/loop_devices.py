@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loop devices over the files of storage daemons; used by volume_device.py.
 
-A device is found by the path of its file: /sys/block/loop*/loop/backing_file.  remote_file.py
+A device is found by the path of its file, see loops.is_made_for().  remote_file.py
 makes devices over files of shares, where other machines may change the names.
 
 The devices are buffered.  With direct I/O over a FUSE file the loop driver of Linux 6.18 garbles
@@ -47,9 +47,11 @@ def list_over(image: Path) -> list[LoopDevice]:
 
     Also those over a file that has lost this name since, to another file or to none.
     """
-    names = {f"{image}", f"{image}{loops.DELETED}"}
-    devices = device_nodes.list_loop_devices()
-    return [_describe(device.path) for device, backing in devices if backing in names]
+    # Only a device in use has the directory "loop".
+    folders = sorted(_BLOCK.glob("loop*/loop"))
+    return [
+        _describe(f"/dev/{item.parent.name}") for item in folders if loops.is_made_for(item, image)
+    ]
 
 
 def attach(image: Path, *, writable: bool, lock: int) -> LoopDevice:

@@ -7,7 +7,7 @@ import unittest
 
 from attachd.drivers import loop
 from attachd.linux import loops
-from attachd.tests.fixtures import lifetime, requirements
+from attachd.tests.fixtures import lifetime, processes, requirements
 
 SIZE = 2**20
 
@@ -40,6 +40,26 @@ class LoopsTest(unittest.TestCase):
         self.assertTrue(loops.get_backing(device).is_file(os.fstat(file)))
         self.assertFalse(loops.get_backing(device).is_file(Path("/etc/hostname").stat()))
         self.file.unlink()
+
+    def test_device_is_known_by_its_first_path_after_a_rename(self):
+        path = self.configured()
+        folder = Path("/sys/block") / Path(path).name / "loop"
+        other = self.file.with_name("other")
+        self.file.rename(other)
+        self.assertEqual(f"{other}", loops.read_backing_name(folder))
+        self.assertTrue(loops.is_made_for(folder, self.file))
+        self.assertTrue(loops.is_made_in(folder, self.file.parent))
+        self.assertFalse(loops.is_made_for(folder, other))
+        with Path(path).open("rb") as device:
+            self.assertEqual(SIZE, device.seek(0, os.SEEK_END))
+            self.assertTrue(loops.get_backing(device.fileno()).is_file(other.stat()))
+
+    def test_device_of_another_program_is_known_by_the_present_name(self):
+        path = processes.check_output(["losetup", "--find", "--show", str(self.file)]).strip()
+        folder = Path("/sys/block") / Path(path).name / "loop"
+        self.assertTrue(loops.is_made_for(folder, self.file))
+        self.assertTrue(loops.is_made_in(folder, self.file.parent))
+        self.assertFalse(loops.is_made_in(folder, self.file))
 
     def test_get_backing_of_plain_file_raises(self):
         with self.file.open("rb") as file, self.assertRaises(OSError):

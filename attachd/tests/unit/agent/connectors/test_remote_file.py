@@ -99,6 +99,16 @@ class DeviceTest(DeviceCase):
         self.disconnect(device)
         self.assertRaises(exception.HostError, self.connector.extend, self.info, OPTIONS, device)
 
+    def test_device_over_a_renamed_file_is_present_until_it_is_disconnected(self):
+        device = self.connector.connect(self.info, OPTIONS)
+        self.file.rename(self.share / "other")
+        self.assertTrue(self.connector.is_present(self.info, device))
+        self.assertEqual([device.path], self.connector.find_device_paths(self.info))
+        other = self.info | {"name": "other"}
+        self.assertFalse(self.connector.is_present(other, device))
+        self.disconnect(device)
+        self.assertEqual([], loop.under(self.share))
+
     def test_read_only_device_refuses_writes(self):
         device = self.connector.connect(self.info, OPTIONS)
         self.info["access_mode"] = "ro"

@@ -100,7 +100,7 @@ class OperationsTest(Case):
         disk.write_bytes(b"data")
         devices = {f"{disk.resolve()}": [loop.LoopDevice("/dev/loop77", "rw", closing=False)]}
         with (
-            mock.patch.object(loop, "find", lambda path: devices.get(f"{path}", [])),
+            mock.patch.object(loop, "over", lambda path: devices.get(f"{path}", [])),
             self.assertRaisesRegex(exception.BackendError, "loop77 is over it"),
         ):
             self.files.manage(COPY_ID, 1, DISK)
