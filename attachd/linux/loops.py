@@ -24,6 +24,8 @@ DELETED: Final = " (deleted)"
 """What /sys adds to the name of a file that was removed, or has another name by now."""
 
 _DEVICES: Final = Path("/dev")
+_BLOCK: Final = Path("/sys/block")
+_LOOP_CLR_FD: Final = 0x4C01
 _LOOP_GET_STATUS64: Final = 0x4C05
 _LOOP_SET_CAPACITY: Final = 0x4C07
 _LOOP_CONFIGURE: Final = 0x4C0A
@@ -75,6 +77,16 @@ def set_capacity(path: str, check: Callable[[], None] = _no_check) -> None:
         os.close(descriptor)
 
 
+def release(path: str) -> None:
+    """Let a device go away with its last user; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # It has a user at this moment, so the kernel only marks it.
+        fcntl.ioctl(descriptor, _LOOP_CLR_FD)
+    finally:
+        os.close(descriptor)
+
+
 def is_made_for(folder: Path, path: Path) -> bool:
     """Return whether a device was made for a path, which its file may have lost by now.
 
@@ -87,6 +99,13 @@ def is_made_for(folder: Path, path: Path) -> bool:
     if record is not None:
         return record == _record(path)
     return read_backing_name(folder) in {f"{path}", f"{path}{DELETED}"}
+
+
+def list_made_for(path: Path) -> list[str]:
+    """List the devices that were made for a path."""
+    # Only a device in use has the directory "loop".
+    folders = sorted(_BLOCK.glob("loop*/loop"))
+    return [f"{_DEVICES / item.parent.name}" for item in folders if is_made_for(item, path)]
 
 
 def is_made_in(folder: Path, directory: Path) -> bool:

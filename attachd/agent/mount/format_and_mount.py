@@ -5,7 +5,9 @@ A device without data may get a file system first.  Meanwhile the entry records 
 the device has an incomplete file system, which only the same entry may make again, or remove.
 """
 
+from collections.abc import Iterator
 import contextlib
+import os
 from pathlib import Path
 import uuid
 
@@ -13,6 +15,8 @@ from attachd import exception
 from attachd.agent.journal import Entry, Journal, Step
 from attachd.agent.mount import filesystems, mounts, open_handles, probe
 from attachd.agent.mount.probe import Progress
+from attachd.linux import loops, mountinfo
+from attachd.linux.confined import ConfinedDirectory
 
 _NAMESPACE = uuid.UUID("6f1d1a6e-3c57-4c0e-9f0e-0d3f2f4b9a51")
 
@@ -31,10 +35,14 @@ def mount_volume(journal: Journal, entry: Entry, progress: Progress, *, mode: st
     if entry.mkfs is not None and entry.mountpoint is not None:
         # Before it is made.
         entry.mount_rules.check_type(filesystems.blkid_name(entry.mkfs), "The volume")
-    entry = _ensure_filesystem(journal, entry, progress)
-    assert entry.device is not None
+    with _usable_device(entry) as device:
+        entry = _ensure_filesystem(journal, entry, device, progress)
+        return _mount(journal, entry, device, progress, mode)
+
+
+def _mount(journal: Journal, entry: Entry, device: str, progress: Progress, mode: str) -> Entry:
     if entry.mountpoint is not None:
-        device, mountpoint = entry.device.path, entry.mountpoint
+        mountpoint = entry.mountpoint
         made = dict.fromkeys(
             (*mounts.list_missing_directories(mountpoint), *entry.made_directories)
         )
@@ -82,8 +90,13 @@ def unmount_volume(
         entry = forget_mountpoint(journal, entry)
     if entry.formatting is not None and device is not None and present:
         open_handles.check_unused(device.path)
-        if filesystems.is_own_remnant(device.path, entry.formatting, filesystem_uuid(entry)):
-            _wipe(entry, device.path, progress)
+        with _usable_device(entry) as path:
+            if filesystems.is_own_remnant(path, entry.formatting, filesystem_uuid(entry)):
+                _wipe(entry, path, progress)
+    if device is not None and _shared_folder(entry):
+        # Of a process that was killed.
+        for loop in loops.list_made_for(Path(device.path)):
+            _release(loop)
     return journal.write(entry, formatting=None)
 
 
@@ -103,9 +116,55 @@ def filesystem_uuid(entry: Entry) -> str:
     return f"{uuid.uuid5(_NAMESPACE, entry.id)}"
 
 
-def _ensure_filesystem(journal: Journal, entry: Entry, progress: Progress) -> Entry:
+@contextlib.contextmanager
+def _usable_device(entry: Entry) -> Iterator[str]:
+    """Return the device of an entry, whose path leads to it until the end of the block.
+
+    A plain file in a directory to which other hosts may write gets a loop device, which goes away
+    with its mount: its name could be a link to another file by the time when a command uses it.
+
+    :raises HostError: what has the name of the file is no file, or there is no loop device
+    """
     assert entry.device is not None
-    device, fs_type = entry.device.path, entry.mkfs
+    path, folder = entry.device.path, _shared_folder(entry)
+    if not folder or entry.mkfs == entry.mountpoint == entry.formatting is None:
+        yield path
+        return
+    if entry.mountpoint is not None and mounts.is_mounted(path, entry.mountpoint):
+        mount = mountinfo.find_at(entry.mountpoint)
+        assert mount is not None
+        yield mount.source
+        return
+    try:
+        file = ConfinedDirectory(Path(folder)).open(Path(path), os.O_RDWR)
+        try:
+            device = loops.configure(file, Path(path))
+        finally:
+            os.close(file)
+    except (OSError, ValueError) as error:
+        raise exception.HostError(
+            reason=f"The file of the volume cannot be used: {error}. Each host that reaches "
+            f"{folder} can replace it: let the administrator of the storage check what is there."
+        ) from error
+    try:
+        yield device
+    finally:
+        _release(device)
+
+
+def _shared_folder(entry: Entry) -> str | None:
+    """Return the directory of a plain file to which other hosts may write; None: it is none."""
+    folder: str | None = (entry.connection_info or {}).get("folder")
+    return folder
+
+
+def _release(loop: str) -> None:
+    with contextlib.suppress(OSError):
+        loops.release(loop)
+
+
+def _ensure_filesystem(journal: Journal, entry: Entry, device: str, progress: Progress) -> Entry:
+    fs_type = entry.mkfs
     if entry.formatting is not None:
         if fs_type is None:
             raise exception.HostError(
@@ -114,7 +173,7 @@ def _ensure_filesystem(journal: Journal, entry: Entry, progress: Progress) -> En
                 "or detach the volume."
             )
         progress(f"Making {fs_type} on {device} once more")
-        return _create_filesystem(journal, entry, fs_type, progress)
+        return _create_filesystem(journal, entry, device, progress)
     found = None if fs_type is None else filesystems.get_type(device)
     if fs_type is None or (found is not None and filesystems.is_type(found, fs_type)):
         return entry
@@ -125,14 +184,14 @@ def _ensure_filesystem(journal: Journal, entry: Entry, progress: Progress) -> En
     else:
         probe.check_empty(device, progress)
     entry = journal.write(entry, formatting=fs_type)
-    return _create_filesystem(journal, entry, fs_type, progress)
+    return _create_filesystem(journal, entry, device, progress)
 
 
-def _create_filesystem(journal: Journal, entry: Entry, fs_type: str, progress: Progress) -> Entry:
+def _create_filesystem(journal: Journal, entry: Entry, device: str, progress: Progress) -> Entry:
     """Make a file system on a device that was empty when ``entry.formatting`` was set."""
-    assert entry.device is not None
     assert entry.formatting is not None
-    device, uuid_ = entry.device.path, filesystem_uuid(entry)
+    assert entry.mkfs is not None
+    fs_type, uuid_ = entry.mkfs, filesystem_uuid(entry)
     filesystems.check_can_create(device, fs_type)
     if not filesystems.is_own_remnant(device, entry.formatting, uuid_):
         journal.write(entry, formatting=None)

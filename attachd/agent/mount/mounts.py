@@ -12,7 +12,7 @@ from pathlib import Path
 from attachd import exception
 from attachd.agent.mount import mount_rules, open_handles, probe
 from attachd.agent.mount.mount_rules import MountRules
-from attachd.linux import block_device, commands, device_nodes, mountinfo
+from attachd.linux import block_device, commands, device_nodes, loops, mountinfo
 from attachd.linux.mountinfo import Mount
 
 LOG = logging.getLogger(__name__)
@@ -219,6 +219,9 @@ def _is_mounted_as(device: str, mountpoint: str, mode: str) -> bool:
 
 
 def _is_of(current: Mount, device: str) -> bool:
+    number = f"{os.major(current.device)}:{os.minor(current.device)}"
+    if loops.is_made_for(Path("/sys/dev/block") / number / "loop", Path(device)):
+        return True  # a plain file, which may have been replaced
     try:
         numbers = device_nodes.stat_device(device).device_numbers()
     except OSError:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of making and mounting a file system by a process that is killed at each step."""
 
+import contextlib
 import os
 from pathlib import Path
 import subprocess
@@ -11,7 +12,9 @@ from attachd import exception
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal, Step
 from attachd.agent.mount import filesystems, format_and_mount, mounts
-from attachd.tests.fixtures.loop_devices import LoopDeviceCase
+from attachd.linux import loops
+from attachd.tests.fixtures import hostile_names
+from attachd.tests.fixtures.loop_devices import MIB, LoopDeviceCase
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -145,3 +148,62 @@ class KilledTest(LoopDeviceCase):
 
     def go_on(self, entry):
         return format_and_mount.mount_volume(self.journal, entry, self.progress.append, mode="rw")
+
+
+@full_only("hosts")
+class SharedFileTest(LoopDeviceCase):
+    """A plain file in a directory in which another machine replaces names."""
+
+    def setUp(self):
+        super().setUp()
+        self.journal = Journal(self.folder / "host")
+        self.share, self.mountpoint = self.folder / "share", self.place()
+        self.share.mkdir()
+        self.file, self.victim = self.share / "file", self.folder / "victim"
+        for path in (self.file, self.victim):
+            path.touch()
+            os.truncate(path, 16 * MIB)
+        info = {"driver_volume_type": "local", "folder": f"{self.share}"}
+        self.new = Entry("v", device=Device(f"{self.file}", {}), connection_info=info)
+
+    def mounted(self, **values):
+        entry = self.journal.write(self.new, mountpoint=self.mountpoint, **values)
+        return format_and_mount.mount_volume(self.journal, entry, str, mode="rw")
+
+    def unmount(self, entry):
+        return format_and_mount.unmount_volume(self.journal, entry, present=True)
+
+    def test_file_is_mounted_and_unmounted_again(self):
+        for values in ({"mkfs": "ext4"}, {}, {"mkfs": "ext4"}):
+            for _ in range(2):
+                entry = self.mounted(**values)
+                self.assertTrue(mounts.is_mounted(f"{self.file}", self.mountpoint))
+                self.assertEqual(1, len(loops.list_made_for(self.file)))
+            self.unmount(entry)
+            self.assertFalse(mounts.is_mounted(f"{self.file}", self.mountpoint))
+            wait_until(lambda: not loops.list_made_for(self.file))
+
+    def test_link_in_place_of_the_file_is_not_followed(self):
+        self.file.unlink()
+        self.file.symlink_to(self.victim)
+        for values in ({"mkfs": "ext4"}, {"formatting": "ext4", "mkfs": "ext4"}, {}):
+            with self.assertRaisesRegex(exception.HostError, "administrator of the storage"):
+                self.mounted(**values)
+        with self.assertRaisesRegex(exception.HostError, "administrator of the storage"):
+            self.unmount(self.journal.write(self.new, formatting="ext4"))
+        self.assertEqual(0, self.victim.stat().st_blocks)
+
+    def test_swapped_names_do_not_lead_to_another_file(self):
+        with hostile_names.swapping(self.file, self.victim):
+            for _ in range(20):
+                with contextlib.suppress(exception.HostError):
+                    self.unmount(self.mounted(mkfs="ext4"))
+        self.assertEqual(0, self.victim.stat().st_blocks)
+
+    def test_file_that_was_replaced_is_unmounted(self):
+        entry = self.mounted(mkfs="ext4")
+        self.file.unlink()
+        self.file.symlink_to(self.victim)
+        self.assertTrue(mounts.is_mounted(f"{self.file}", self.mountpoint))
+        self.unmount(entry)
+        self.assertFalse(os.path.ismount(self.mountpoint))

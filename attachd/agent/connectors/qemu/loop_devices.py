@@ -47,11 +47,7 @@ def list_over(image: Path) -> list[LoopDevice]:
 
     Also those over a file that has lost this name since, to another file or to none.
     """
-    # Only a device in use has the directory "loop".
-    folders = sorted(_BLOCK.glob("loop*/loop"))
-    return [
-        _describe(f"/dev/{item.parent.name}") for item in folders if loops.is_made_for(item, image)
-    ]
+    return [_describe(path) for path in loops.list_made_for(image)]
 
 
 def attach(image: Path, *, writable: bool, lock: int) -> LoopDevice:
