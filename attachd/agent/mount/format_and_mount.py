@@ -18,6 +18,7 @@ from attachd.agent.mount.probe import Progress
 from attachd.linux import loops, mountinfo
 from attachd.linux.confined import ConfinedDirectory
 
+_MAX_LINKS = 40
 _NAMESPACE = uuid.UUID("6f1d1a6e-3c57-4c0e-9f0e-0d3f2f4b9a51")
 
 
@@ -43,6 +44,7 @@ def mount_volume(journal: Journal, entry: Entry, progress: Progress, *, mode: st
 def _mount(journal: Journal, entry: Entry, device: str, progress: Progress, mode: str) -> Entry:
     if entry.mountpoint is not None:
         mountpoint = entry.mountpoint
+        _check_links(journal, entry.id, mountpoint)
         made = dict.fromkeys(
             (*mounts.list_missing_directories(mountpoint), *entry.made_directories)
         )
@@ -50,6 +52,52 @@ def _mount(journal: Journal, entry: Entry, device: str, progress: Progress, mode
         progress(f"Mounting {device} at {mountpoint}")
         mounts.mount(device, mountpoint, mode=mode, rules=entry.mount_rules)
     return entry
+
+
+def _check_links(journal: Journal, entry_id: str, mountpoint: str) -> None:
+    """Check that no symbolic link in the content of a mounted volume is part of a mountpoint.
+
+    Each host that wrote to that volume could lead the mount to any directory of this host.
+
+    :raises HostError: one is
+    """
+    volumes = [
+        Path(os.path.realpath(other.mountpoint))
+        for other in journal.list_entries()
+        if other.mountpoint is not None and other.id != entry_id
+    ]
+    for link in _list_links(Path(mountpoint)):
+        if any(volume in link.parents for volume in volumes):
+            raise exception.HostError(
+                reason=f"The mountpoint {mountpoint} leads over {link}, a symbolic link in the "
+                "content of another volume, which does not decide where something is mounted. "
+                f"Choose {os.path.realpath(mountpoint)} itself if you trust the link."
+            )
+
+
+def _list_links(path: Path) -> Iterator[Path]:
+    """Yield the symbolic links of an absolute path, and of what these lead to, by real paths.
+
+    :raises HostError: it has more of them than the kernel follows
+    """
+    names, folder, count = list(reversed(path.parts[1:])), Path("/"), 0
+    while names:
+        name = names.pop()
+        if name == "..":
+            folder = folder.parent
+            continue
+        try:
+            target = (folder / name).readlink()
+        except OSError:  # not a link, or nothing
+            folder /= name
+            continue
+        count += 1
+        if count > _MAX_LINKS:
+            raise exception.HostError(reason=f"The mountpoint {path} has too many links in it.")
+        yield folder / name
+        if target.is_absolute():
+            folder = Path("/")
+        names.extend(reversed([part for part in target.parts if part != "/"]))
 
 
 def flush_volume(entry: Entry, timeout: float = mounts.FLUSH_TIMEOUT) -> None:

@@ -21,6 +21,7 @@ _OPTIONS: Final = ("nosuid", "nodev")
 _TYPE_OPTIONS: Final = dict.fromkeys(("ext2", "ext3", "ext4"), ("errors=remount-ro",))
 _TYPE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 _OPTION: Final = re.compile(r"[A-Za-z0-9_.-]+(=[^,\s\0\"]+)?")
+_JOURNAL_OPTIONS: Final = frozenset({"journal_path", "journal_dev"})
 _REFUSED: Final = frozenset(
     {"rw", "ro", "remount", "bind", "rbind", "move", "loop", "offset", "sizelimit"}
 )
@@ -63,6 +64,12 @@ class MountRules:
                 "made as an attack on the kernel of its host. If you trust each host that wrote "
                 f"to the volume, repeat the command with --allow-filesystem {fs_type}."
             )
+
+    @property
+    def names_journal(self) -> bool:
+        """Whether the caller names the device of the journal, as of ext4."""
+        names = {option.partition("=")[0] for option in self.options.split(",")}
+        return not names.isdisjoint(_JOURNAL_OPTIONS)
 
     def options_for(self, fs_type: str) -> str:
         """Return the options of mount(8) for a type."""

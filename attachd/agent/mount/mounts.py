@@ -96,7 +96,7 @@ def mount(
         return
     fs_type = _mountable_type(device)
     rules.check_type(fs_type, device)
-    if fs_type in _EXT_TYPES:
+    if fs_type in _EXT_TYPES and not rules.names_journal:
         _check_own_journal(device)
     if not _is_empty_directory(mountpoint):
         # Another process may have mounted the same device meanwhile.
@@ -302,7 +302,8 @@ def _check_own_journal(device: str) -> None:
     if has_journal and not _read_ext(device, _EXT_JOURNAL_INODE):
         raise exception.HostError(
             reason=f"The file system on {device} has its journal on another device, which the "
-            "content of the volume names: it is not mounted."
+            "content of the volume names: it is not mounted. If that device is right, name it "
+            "by the mount option journal_path."
         )
 
 

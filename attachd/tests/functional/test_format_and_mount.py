@@ -207,3 +207,50 @@ class SharedFileTest(LoopDeviceCase):
         self.assertTrue(mounts.is_mounted(f"{self.file}", self.mountpoint))
         self.unmount(entry)
         self.assertFalse(os.path.ismount(self.mountpoint))
+
+
+@full_only("hosts")
+class NestedMountTest(LoopDeviceCase):
+    """A mountpoint below that of another volume, whose content has links."""
+
+    def setUp(self):
+        super().setUp()
+        self.journal, self.target = Journal(self.folder / "host"), self.folder / "target"
+        self.target.mkdir()
+        self.outer = Path(self.place())
+        self.mounted("outer", self.outer)
+
+    def mounted(self, volume_id, mountpoint):
+        entry = self.journal.list_for_volume(volume_id)
+        if not entry:
+            device = Device(self.device(), {})
+            entry = [Entry(volume_id, device=device, mkfs="ext4", assume_empty=True)]
+        entry = self.journal.write(entry[0], mountpoint=f"{mountpoint}")
+        return format_and_mount.mount_volume(self.journal, entry, str, mode="rw")
+
+    def test_no_link_in_the_content_leads_the_mount(self):
+        (self.outer / "there").symlink_to(self.target)
+        (self.outer / "up").symlink_to(f"../{self.target.name}")
+        (self.outer / "round").symlink_to("round")
+        outside = self.folder / "outside"
+        outside.symlink_to(self.outer / "there")
+        for mountpoint in (
+            self.outer / "there",
+            self.outer / "there" / "new",
+            self.outer / "up",
+            self.outer / "round",
+            outside,
+        ):
+            with self.subTest(mountpoint):
+                with self.assertRaisesRegex(exception.HostError, "symbolic link|many links"):
+                    self.mounted("inner", mountpoint)
+                self.assertEqual([], list(self.target.iterdir()))
+                self.assertFalse(os.path.ismount(self.target))
+
+    def test_directories_of_the_content_and_links_of_the_host_are_used(self):
+        outside = self.folder / "outside"
+        outside.symlink_to(self.outer)
+        for mountpoint in (self.outer / "inner", outside / "inner"):
+            entry = self.mounted("inner", mountpoint)
+            self.assertTrue(os.path.ismount(self.outer / "inner"))
+            format_and_mount.unmount_volume(self.journal, entry, present=True)

@@ -201,6 +201,15 @@ class MountTest(LoopDeviceCase):
         self.run_tool("sync")
         self.assertEqual(before, self.file_of(journal).read_bytes())
 
+    def test_journal_on_another_device_is_used_if_the_caller_names_it(self):
+        journal, device, folder = self.device(), self.device(), self.place()
+        self.run_tool("mke2fs", "-q", "-b", "4096", "-O", "journal_dev", journal)
+        self.run_tool("mkfs.ext4", "-q", "-b", "4096", "-J", f"device={journal}", device)
+        rules = MountRules((), f"journal_path={journal}")
+        mounts.mount(device, folder, mode="rw", rules=rules)
+        self.assertTrue(mounts.is_mounted(device, folder))
+        mounts.unmount(folder)
+
     def test_other_file_systems_are_refused_by_name_unless_allowed(self):
         device, folder = self.device(), self.place()
         self.run_tool(requirements.require_tool(self, "mkfs.minix"), device)
