@@ -6,6 +6,7 @@ is the same file under the name that its host gets.  Links are as durable as fil
 record of what is granted.
 """
 
+from collections.abc import Sequence
 import contextlib
 import errno
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from attachd import exception
 from attachd.drivers import base, sparse
 
+_MAX_NAMED = 8
 _NO_DIRECTORY = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
 
 EXPORTS = "exports"
@@ -107,10 +109,18 @@ class LinkedFiles(sparse.SparseFiles):
 
     def _remove_folder(self, folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
-            if held := [link.name for link in self.tree.list(folder)]:
+            if found := self.tree.list(folder):
                 raise exception.BackendError(
-                    f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
-                    final=True,
+                    f"Volume {folder.name} is still exported: {_describe(found)}.", final=True
                 )
             base.check_fencing()
             self.tree.remove_folder(folder)
+
+
+def _describe(links: Sequence[Path]) -> str:
+    """Return the first attachments that have links, and the number of what else is there."""
+    named = [link.name for link in links if sparse.is_plain_name(link.name)][:_MAX_NAMED]
+    if not named:
+        return f"{len(links)} files of no attachment are in its directory"
+    further = f" and {len(links) - len(named)} more" if len(links) > len(named) else ""
+    return f"attachment {', '.join(named)}{further}"

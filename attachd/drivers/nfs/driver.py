@@ -180,13 +180,14 @@ class NfsDriver(
         self,
         volume: base.VolumeRef,
         export: base.Export,
-        others: Sequence[base.Export],  # noqa: ARG002  each has a link of its own
+        others: Sequence[base.Export],
     ) -> None:
-        """Remove the link; refused if it is the last one, and a host has a lock on the file.
+        """Remove the link; refused if there are no others, and a host has a lock on the file.
 
         QEMU with the kernel's NFS client has one, also on hosts of Compute.
         """
-        self._pools.share_of(volume).call("unlink", volume.id, export.attachment_id)
+        ids = [other.attachment_id for other in others]
+        self._pools.share_of(volume).call("unlink", volume.id, export.attachment_id, ids)
 
     def list_exports(self) -> Iterable[base.BackendExport]:
         """List the links; open files of other hosts cannot be listed."""

@@ -99,11 +99,15 @@ class ShareFiles:
         with sparse.map_os_errors(f"Volume {volume_id} could not be exported"):
             self._files.sync_link(self._files.link(volume_id, attachment_id))
 
-    def unlink(self, volume_id: str, attachment_id: str) -> None:
-        """Remove the link of an attachment; refused if it is the last one and a host locks it."""
+    def unlink(self, volume_id: str, attachment_id: str, others: Sequence[str]) -> None:
+        """Remove the link of an attachment; refused if it is the only one and a host has a lock.
+
+        :param others: the ids of the other attachments.  The names in the directory do not count:
+            a host can make one there, and then another host's lock would be ignored.
+        """
         path = self._files.link_path(volume_id, attachment_id)
         with sparse.map_os_errors(f"Volume {volume_id} could not be withdrawn"):
-            if self._links_of(volume_id) == {path} and self._is_locked(path):
+            if not others and any(map(self._is_locked, (path, self._files.path(volume_id)))):
                 raise exception.BackendError(
                     f"A host still has volume {volume_id} open, as its lock on the file shows: "
                     "close it, then detach again."
@@ -115,7 +119,7 @@ class ShareFiles:
         with sparse.map_os_errors(f"Volume {volume_id} could not be withdrawn"):
             for path in sorted(self._links_of(volume_id)):
                 if path.name not in attachment_ids:
-                    self.unlink(volume_id, path.name)
+                    self.unlink(volume_id, path.name, attachment_ids)
 
     def links(self, volume_id: str) -> list[tuple[str, str]]:
         """List the links of a volume, "": of all, as volume id and attachment id."""

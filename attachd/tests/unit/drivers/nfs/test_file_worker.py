@@ -49,25 +49,47 @@ class OperationsTest(Case):
 
     def test_unlink_of_locked_volume_is_refused_until_lock_ends(self):
         self.files.link(VOLUME_ID, FIRST)
-        with self.locked(f"exports/{VOLUME_ID}/{FIRST}"):
-            with self.assertRaisesRegex(exception.BackendError, "still has volume") as raised:
-                self.files.unlink(VOLUME_ID, FIRST)
-            self.assertFalse(raised.exception.final)
-            self.assertEqual([(VOLUME_ID, FIRST)], self.files.links(""))
-        self.files.unlink(VOLUME_ID, FIRST)
-        self.assertEqual([], self.files.links(""))
+        link = self.folder / "exports" / VOLUME_ID / FIRST
+        for name, others in (
+            (link, ()),
+            (self.folder / "volumes" / VOLUME_ID, ()),
+            # A host has made them.
+            (link, ("another", "b" * 200, "new\nline")),
+        ):
+            for other in others:
+                os.link(link, link.with_name(other))
+            with self.locked(name):
+                with self.assertRaisesRegex(exception.BackendError, "still has vol") as raised:
+                    self.files.unlink(VOLUME_ID, FIRST, [])
+                self.assertFalse(raised.exception.final)
+                self.assertIn([VOLUME_ID, FIRST], [[*pair] for pair in self.files.links("")])
+        self.files.unlink(VOLUME_ID, FIRST, [])
+        self.assertEqual([(VOLUME_ID, "another")], self.files.links(""))
 
-    def test_unlink_of_one_of_two_links_ignores_locks(self):
+    def test_unlink_of_one_of_two_attachments_ignores_locks(self):
         for name in (FIRST, SECOND):
             self.files.link(VOLUME_ID, name)
         with self.locked(f"exports/{VOLUME_ID}/{SECOND}"):
-            self.files.unlink(VOLUME_ID, FIRST)
+            self.files.unlink(VOLUME_ID, FIRST, [SECOND])
         self.assertEqual([(VOLUME_ID, SECOND)], self.files.links(VOLUME_ID))
+
+    def test_delete_of_exported_volume_names_few_attachments(self):
+        self.files.link(VOLUME_ID, FIRST)
+        folder = self.folder / "exports" / VOLUME_ID
+        for number in range(100):
+            (folder / f"b{number:03}").touch()
+        with self.assertRaisesRegex(exception.BackendError, f"{FIRST}.* and 93 more"):
+            self.files.delete(VOLUME_ID)
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / "new\nline").touch()
+        with self.assertRaisesRegex(exception.BackendError, "1 files of no attachment"):
+            self.files.delete(VOLUME_ID)
 
     def test_unlink_on_server_without_locks_succeeds(self):
         self.files.link(VOLUME_ID, FIRST)
         with mock.patch.object(fcntl, "fcntl", side_effect=OSError(errno.ENOLCK, "no locks")):
-            self.files.unlink(VOLUME_ID, FIRST)
+            self.files.unlink(VOLUME_ID, FIRST, [])
         self.assertEqual([], self.files.links(""))
 
     def test_file_becomes_volume_with_its_data_and_file_again(self):
