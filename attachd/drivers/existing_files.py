@@ -7,7 +7,6 @@ moves them: a file is at any moment either there or a volume.
 
 from collections.abc import Callable, Mapping
 import contextlib
-import errno
 import fcntl
 import os
 from pathlib import Path
@@ -79,12 +78,13 @@ class ExistingFiles(existing.ExistingObjects):
     def manage(self, volume: base.VolumeRef, reference: Mapping[str, str]) -> None:
         """Make a volume of a file, unless it is one already; see ManageExisting.manage().
 
-        The file is extended before it is renamed, so that a volume always has its size.
+        The file is extended before it gets the name, so that a volume always has its size.
         """
         path = self._volumes.path(volume.id)
         try:
             if self._tree.stat(path) is None:
-                self._rename(volume, reference, path)
+                self._link(volume, reference, path)
+            self._remove_former_name(reference, path)
             self._tree.sync(self.folder)
             self._tree.sync(self._volumes.folder)
         except (OSError, OverflowError) as error:
@@ -93,19 +93,24 @@ class ExistingFiles(existing.ExistingObjects):
                 final=not self._volumes.may_exist(path),
             ) from error
 
-    def _rename(self, volume: base.VolumeRef, reference: Mapping[str, str], path: Path) -> None:
+    def _link(self, volume: base.VolumeRef, reference: Mapping[str, str], path: Path) -> None:
+        """Give the file that was checked the name of the volume; others may replace its own."""
         with existing.missing_is_final():
             found = self.get(reference)
         size = volume.size_gib * sparse.GIB
         existing.check_usable("file", found, size)
-        file = self.folder / reference[existing.KEY]
-        with self._volumes.opened(file, os.O_RDWR) as descriptor:
+        with self._volumes.opened(self.folder / reference[existing.KEY], os.O_RDWR) as descriptor:
             sparse.grow(descriptor, size)
             base.check_fencing()
-            self._tree.rename(file, path)
-            renamed = self._tree.stat(path)
-            if renamed is None or not os.path.samestat(renamed, os.fstat(descriptor)):
-                raise OSError(errno.ESTALE, "Another file was given its name meanwhile", f"{file}")
+            self._tree.link(descriptor, path)
+
+    def _remove_former_name(self, reference: Mapping[str, str], path: Path) -> None:
+        """Remove the name that a reference has, if it still is one of the volume."""
+        file = self.folder / reference[existing.KEY]
+        former, volume = self._tree.stat(file), self._tree.stat(path)
+        if former is not None and volume is not None and os.path.samestat(former, volume):
+            base.check_fencing()
+            self._tree.unlink(file)
 
     def unmanage(self, volume: base.VolumeRef) -> None:
         """Make a file of a volume, ``volume-<its id>``; see ManageExisting.unmanage()."""

@@ -109,7 +109,8 @@ class SparseFiles:
     def clone(self, volume: base.VolumeRef, source_id: str) -> None:
         """Create the file with the content of another one, unless it exists.
 
-        It gets its name when it is complete, so that an interrupted copy does not count.
+        It gets its name when it is complete, so that an interrupted copy does not count.  The file
+        that was written gets it: another machine may have replaced the name of the copy.
         """
         path, part = self.path(volume.id), self._part(volume.id)
         source, size = self.existing(source_id), volume.size_gib * GIB
@@ -117,10 +118,12 @@ class SparseFiles:
             present = self.tree.stat(path) is not None
         if present:
             self.existing(volume.id)
-            return
         try:
             base.check_fencing()
             self.tree.unlink(part)  # of a copy that was interrupted
+            if present:
+                self.tree.sync(self.folder)
+                return
             with (
                 self.opened(source, os.O_RDONLY) as reading,
                 self.opened(part, os.O_RDWR | os.O_CREAT) as writing,
@@ -129,8 +132,10 @@ class SparseFiles:
                 # The source may be larger: it has grown, or a host has made it so.
                 copying.copy(reading, writing, f"{source}", size)
                 grow(writing, size)
+                base.check_fencing()
+                self.tree.link(writing, path)
             base.check_fencing()
-            self.tree.rename(part, path)
+            self.tree.unlink(part)
             self.tree.sync(self.folder)
         except (OSError, OverflowError, exception.BackendError) as error:
             # A process that may not continue must not clean up either.

@@ -107,6 +107,11 @@ class ConfinedDirectory:
                 found = os.stat(name, dir_fd=parent, follow_symlinks=False)
                 if not os.path.samestat(found, os.fstat(file)):
                     raise OSError(errno.EEXIST, "Another file has the name", f"{path}") from None
+            except FileNotFoundError:
+                if os.fstat(file).st_nlink:
+                    raise
+                reason = "The file for it was removed or replaced meanwhile"
+                raise OSError(errno.ESTALE, reason, f"{path}") from None
 
     def rename(self, path: Path, target: Path) -> None:
         """Rename a file; what has the other name is replaced."""

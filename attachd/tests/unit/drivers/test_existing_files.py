@@ -125,9 +125,9 @@ class ExistingFilesTest(unittest.TestCase):
             self.files.manage(VOLUME, DISK)
         self.assertEqual(sparse.GIB + 1, self.disk.stat().st_size)
 
-    def test_manage_interrupted_before_rename_leaves_file(self):
+    def test_manage_interrupted_before_link_leaves_file(self):
         with (
-            mock.patch.object(os, "rename", side_effect=OSError(5, "I/O error")),
+            mock.patch.object(os, "link", side_effect=OSError(5, "I/O error")),
             self.assertRaisesRegex(exception.BackendError, "I/O") as caught,
         ):
             self.files.manage(VOLUME, DISK)
@@ -145,6 +145,31 @@ class ExistingFilesTest(unittest.TestCase):
         self.assertFalse(caught.exception.final)
         self.files.manage(VOLUME, DISK)
         self.assertEqual({VOLUME.id: sparse.GIB}, self.volumes.sizes())
+
+    def test_manage_interrupted_before_unlink_is_repeated(self):
+        with (
+            mock.patch.object(self.volumes.tree, "unlink", side_effect=OSError(5, "I/O error")),
+            self.assertRaisesRegex(exception.BackendError, "I/O") as caught,
+        ):
+            self.files.manage(VOLUME, DISK)
+        self.assertFalse(caught.exception.final)
+        self.files.manage(VOLUME, DISK)
+        self.assertFalse(self.disk.exists())
+        self.assertEqual(1, self.volumes.path(VOLUME.id).stat().st_nlink)
+
+    def test_file_swapped_while_it_is_managed_does_not_become_the_volume(self):
+        other, grow = self.disk.with_name("other"), sparse.grow
+        other.write_bytes(DATA)
+
+        def swap_and_grow(file, size):
+            self.disk.rename(self.disk.with_name("aside"))
+            other.replace(self.disk)
+            grow(file, size)
+
+        with mock.patch.object(sparse, "grow", swap_and_grow):
+            self.files.manage(VOLUME, DISK)
+        self.assertEqual(sparse.GIB, self.volumes.path(VOLUME.id).stat().st_size)
+        self.assertEqual(len(DATA), self.disk.stat().st_size)
 
     def test_unmanage_never_replaces_a_file(self):
         self.volumes.create(VOLUME)

@@ -79,6 +79,58 @@ class SparseFilesTest(unittest.TestCase):
         )
         self.assertEqual({COPY.id, VOLUME.id}, {item.name for item in path.parent.iterdir()})
 
+    def test_file_swapped_for_a_copy_does_not_become_the_volume(self):
+        self.files.create(VOLUME)
+        part = self.files.folder / f".{COPY.id}.part"
+        other, grow = part.with_name("other"), sparse.grow
+        other.write_bytes(b"of another volume")
+
+        def grow_and_swap(file, size):
+            grow(file, size)
+            part.rename(part.with_name("aside"))
+            other.replace(part)
+
+        with mock.patch.object(sparse, "grow", grow_and_swap):
+            self.files.clone(COPY, VOLUME.id)
+        self.assertEqual(2 * sparse.GIB, self.files.path(COPY.id).stat().st_size)
+
+    def test_copy_that_is_replaced_does_not_become_the_volume(self):
+        self.files.create(VOLUME)
+        part = self.files.folder / f".{COPY.id}.part"
+        other, grow = part.with_name("other"), sparse.grow
+        other.write_bytes(b"of another volume")
+
+        def grow_and_replace(file, size):
+            grow(file, size)
+            other.replace(part)
+
+        with (
+            mock.patch.object(sparse, "grow", grow_and_replace),
+            self.assertRaisesRegex(exception.BackendError, "removed or replaced meanwhile"),
+        ):
+            self.files.clone(COPY, VOLUME.id)
+        self.assertFalse(self.files.path(COPY.id).exists())
+
+    def test_clone_interrupted_before_its_incomplete_name_is_removed_is_repeated(self):
+        self.files.create(VOLUME)
+        unlink, calls = os.unlink, []
+
+        def fail_once(*args, **settings):
+            calls.append(args)
+            if len(calls) > 1:
+                raise OSError(5, "I/O error")
+            unlink(*args, **settings)
+
+        with (
+            mock.patch.object(os, "unlink", fail_once),
+            self.assertRaisesRegex(exception.BackendError, "I/O") as caught,
+        ):
+            self.files.clone(COPY, VOLUME.id)
+        self.assertFalse(caught.exception.final)
+        self.files.clone(COPY, VOLUME.id)
+        self.assertEqual(1, self.files.path(COPY.id).stat().st_nlink)
+        self.assertEqual(2, len([*self.files.folder.iterdir()]))
+
     def test_clone_again_copies_nothing(self):
         self.files.create(VOLUME)
         self.files.clone(COPY, VOLUME.id)
