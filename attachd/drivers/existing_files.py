@@ -45,7 +45,7 @@ class ExistingFiles(existing.ExistingObjects):
     def list(self) -> list[ManageableObject]:
         """List the volumes, and the files in the directory with printable names, if not hidden."""
         sizes = self._volumes.sizes()
-        found = [existing.managed(_name(key), size, key) for key, size in sizes.items()]
+        found = [existing.managed(_name(key), size, key) for key, size in sorted(sizes.items())]
         with sparse.map_os_errors(f"The directory {self.folder} could not be listed"):
             for file in self._tree.list(self.folder):
                 status = self._tree.stat(file)
@@ -65,7 +65,8 @@ class ExistingFiles(existing.ExistingObjects):
             )
         with sparse.map_os_errors(f"The file {name} could not be read"):
             volume_id = name.removeprefix(existing.RELEASED_PREFIX)
-            size = self._volumes.sizes().get(volume_id) if volume_id != name else None
+            is_volume = volume_id != name and sparse.is_plain_name(volume_id)
+            size = self._volumes.size(volume_id) if is_volume else None
             if size is not None:
                 return existing.managed(name, size, volume_id)
             status = self._tree.stat(self.folder / name)

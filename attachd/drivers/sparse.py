@@ -172,13 +172,13 @@ class SparseFiles:
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all volumes in bytes, by id."""
         with map_os_errors(f"The directory {self.folder} could not be listed"):
-            return dict(self._sizes())
+            return self._sizes()
 
     def stats(self, protocol: str) -> base.BackendStats:
         """Return the size of the file system and the sum of the sizes of the volumes."""
         with map_os_errors(f"The directory {self.folder} could not be measured"):
             filesystem = os.statvfs(self.tree.root)
-            allocated = sum(size for _name, size in self._sizes())
+            allocated = sum(self._sizes().values())
         return base.BackendStats(
             protocol=protocol,
             total_gib=round(filesystem.f_blocks * filesystem.f_frsize / GIB, 2),
@@ -191,14 +191,10 @@ class SparseFiles:
             },
         )
 
-    def _sizes(self) -> Iterator[tuple[str, int]]:
-        for path in self.tree.list(self.folder):
-            # Others are copies that are being made, and names that hosts have made.
-            if is_plain_name(path.name):
-                # A volume may be deleted meanwhile.
-                status = self.tree.stat(path)
-                if status is not None and stat.S_ISREG(status.st_mode):
-                    yield path.name, status.st_size
+    def _sizes(self) -> dict[str, int]:
+        found = self.tree.list_sizes(self.folder)
+        # Others are copies that are being made, and names that hosts have made.
+        return {name: size for name, size in found.items() if is_plain_name(name)}
 
 
 class FilesDriver(base.Driver):

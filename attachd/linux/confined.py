@@ -90,6 +90,16 @@ class ConfinedDirectory:
         with self._folder(folder) as descriptor:
             return [folder / name for name in sorted(os.listdir(descriptor))]  # noqa: PTH208 (a descriptor)
 
+    def list_sizes(self, folder: Path) -> dict[str, int]:
+        """Return the sizes in bytes of the regular files in a directory, by name."""
+        sizes = {}
+        with self._folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False):
+                        sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return sizes
+
     def make_folder(self, folder: Path, mode: int) -> None:
         """Make a directory with exactly this mode; an existing one gets it."""
         with self._parent(folder) as (parent, name), contextlib.suppress(FileExistsError):

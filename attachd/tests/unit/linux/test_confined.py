@@ -46,6 +46,7 @@ class ConfinedDirectoryTest(unittest.TestCase):
             "link": lambda: self.tree.link(own, folder / "new"),
             "rename": lambda: self.tree.rename(path, self.root / "gone"),
             "rename_to": lambda: self.tree.rename(self.root / "own", path),
+            "list_sizes": lambda: self.tree.list_sizes(folder),
             "unlink": lambda: self.tree.unlink(path),
             "remove_folder": lambda: self.tree.remove_folder(path),
             "sync": lambda: self.tree.sync(folder),
@@ -69,6 +70,10 @@ class ConfinedDirectoryTest(unittest.TestCase):
         self.tree.rename(link, self.root / "renamed")
         self.assertEqual([self.root / name for name in ("inner", "new", "renamed")],
                          self.tree.list(self.root))  # fmt: skip
+        os.ftruncate(descriptor, 5)
+        (self.root / "pointer").symlink_to("new")
+        os.mkfifo(self.root / "fifo")
+        self.assertEqual({"new": 5, "renamed": 5}, self.tree.list_sizes(self.root))
         for _ in range(2):
             self.tree.unlink(new)
         self.assertIsNone(self.tree.stat(new))

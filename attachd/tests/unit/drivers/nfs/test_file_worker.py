@@ -159,7 +159,7 @@ class ErrorsTest(Case):
     def test_error_of_share_that_is_away_shows_it(self):
         for number in (errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EHOSTUNREACH):
             error = OSError(number, os.strerror(number))
-            for target in ("listdir", "statvfs"):
+            for target in ("scandir", "statvfs"):
                 with mock.patch.object(os, target, side_effect=error):
                     self.assertEqual(number, self.call("stats")["unreachable"])
 
