@@ -148,7 +148,7 @@ def _as_known(primitive: dict[str, Any]) -> dict[str, Any]:
     return {**primitive, _VERSION: kinds[0].VERSION, _DATA: data, _CHANGES: changes}
 
 
-class JsonType(fields.FieldType[Any]):
+class JsonType(fields.FieldType):  # type: ignore[type-arg]  # generic since 3.10
     """Any JSON value, unchanged."""
 
     @staticmethod
@@ -157,7 +157,7 @@ class JsonType(fields.FieldType[Any]):
         return value
 
 
-class JsonField(fields.AutoTypedField[Any]):
+class JsonField(fields.AutoTypedField):  # type: ignore[type-arg]
     """A field for JSON with keys that callers choose."""
 
     AUTO_TYPE = JsonType()

@@ -35,6 +35,8 @@ DEFAULT_OVERRIDES: Final = {
     "http_request_max_retries": 1,
     # The service type in the catalogue, which access rules of application credentials name.
     "service_type": "block-storage",
+    # Without it any user passes for a service.  keystonemiddleware before 13 has it off.
+    "service_token_roles_required": True,
 }
 """Defaults that replace those of keystonemiddleware."""
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from oslo_middleware import request_id, tracing
+from oslo_middleware import request_id
 
 from attachd import service
 from attachd.api.identity import Application, Environ, StartResponse
@@ -110,6 +110,8 @@ def add_tracing(application: Application) -> Application:
     ours.setup("attachd-api")
     if not ours.is_on():
         return application
+    from oslo_middleware import tracing  # noqa: PLC0415  only newer releases have it
+
     outer: Any = tracing.TracingMiddleware(SpanNames(application), CONF)
     wrapped: Application = outer
     return wrapped

@@ -22,6 +22,7 @@ import threading
 import time
 from typing import Any
 
+from oslo_config import cfg
 from oslo_utils import timeutils
 
 from attachd import exception
@@ -39,8 +40,13 @@ def setup(program: str) -> None:
     :param program: the name of the service in traces, unless the configuration has another
     :raises ConfigurationError: a required library is not installed
     """
-    from oslo_middleware import tracing  # noqa: PLC0415  it loads much that only servers need
-
+    try:
+        from oslo_middleware import tracing  # noqa: PLC0415  it loads much that only servers need
+    except ImportError:
+        CONF.register_opt(cfg.BoolOpt("enabled", default=False), group="oslo_middleware_tracing")
+        if CONF.oslo_middleware_tracing.enabled:
+            raise _unavailable("oslo.middleware 8.2 or later is needed") from None
+        return
     tracing.set_defaults(service_name=program)
     CONF.register_opts(tracing.TRACING_OPTS, group="oslo_middleware_tracing")
     if not CONF.oslo_middleware_tracing.enabled or _State.pid == os.getpid():
@@ -48,13 +54,18 @@ def setup(program: str) -> None:
     try:
         tracing.init_tracing(CONF)
     except RuntimeError as error:
-        raise exception.ConfigurationError(
-            reason=f"[oslo_middleware_tracing]enabled: {error}."
-        ) from error
+        raise _unavailable(f"{error}") from error
     from opentelemetry import trace  # noqa: PLC0415  installed only for traces
 
-    CONF.set_default("tracing_enabled", True, group="oslo_messaging_tracing")
+    try:
+        CONF.set_default("tracing_enabled", True, group="oslo_messaging_tracing")
+    except cfg.NoSuchGroupError:
+        raise _unavailable("oslo.messaging 18.3 or later is needed") from None
     _State.tracer, _State.pid = trace.get_tracer("attachd"), os.getpid()
+
+
+def _unavailable(reason: str) -> exception.ConfigurationError:
+    return exception.ConfigurationError(reason=f"[oslo_middleware_tracing]enabled: {reason}.")
 
 
 def is_on() -> bool:

@@ -12,7 +12,7 @@ from cinderclient.contrib import noauth
 from keystoneauth1 import session
 from openstack import exceptions as sdk_exceptions
 
-from attachd.tests.fixtures import deployments, sdk
+from attachd.tests.fixtures import deployments, requirements, sdk
 from attachd.tests.wait import TIMEOUT, wait_until
 
 PROJECT = "a" * 32
@@ -191,6 +191,7 @@ class SdkTest(Case):
         storage.wait_for_delete(disk, interval=0.05, wait=TIMEOUT)
 
     def test_sdk_manage_calls_work(self):
+        requirements.require_release(self, "openstacksdk", "4.18")
         storage = self.storage
         storage.default_microversion = "3.71"  # without one the SDK lists by the version 3.0
         disk = self.create("disk")

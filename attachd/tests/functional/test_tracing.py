@@ -8,7 +8,7 @@ import uuid
 
 import testtools
 
-from attachd.tests.fixtures import deployments, tgtd, trace_collector
+from attachd.tests.fixtures import deployments, requirements, tgtd, trace_collector
 from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
@@ -36,6 +36,7 @@ driver = tgt
 class ObservedTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
+        requirements.require_release(self, "oslo.messaging", "18.3")
         target = self.useFixture(tgtd.Tgtd(self))
         self.collector = trace_collector.TraceCollector(self)
         self.deployment = deployments.Deployment(self, "mariadb", "shelf", workers=1)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timed steps and spans; tests/functional follows one request through real processes."""
 
+import subprocess
+import sys
 import threading
 import unittest
 from unittest import mock
@@ -8,12 +10,27 @@ from unittest import mock
 from opentelemetry.sdk import trace
 from opentelemetry.sdk.trace import export
 from opentelemetry.sdk.trace.export import in_memory_span_exporter
-from oslo_middleware import tracing as oslo_tracing
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.telemetry import tracing
-from attachd.tests.fixtures import conf_fixture
+from attachd.tests.fixtures import conf_fixture, requirements
+
+_WITHOUT_TRACING = """
+import sys
+sys.modules["oslo_middleware.tracing"] = None
+from attachd import exception
+from attachd.conf import CONF
+from attachd.telemetry import tracing
+CONF([], project="attachd", default_config_files=[])
+tracing.setup("test")
+assert not tracing.is_on()
+CONF.set_override("enabled", True, "oslo_middleware_tracing")
+try:
+    tracing.setup("test")
+except exception.ConfigurationError as error:
+    print(error)
+"""
 
 
 class SpanTest(unittest.TestCase):
@@ -41,13 +58,19 @@ class SpanTest(unittest.TestCase):
         self.assertFalse(grant.status.is_ok)
         self.assertNotIn("a secret", grant.to_json() + flow.to_json())
 
+    def test_setup_with_oslo_middleware_that_has_no_tracing_refuses_to_enable_it(self):
+        command = [sys.executable, "-W", "ignore", "-c", _WITHOUT_TRACING]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        self.assertIn("oslo.middleware 8.2 or later", printed)
+
     def test_setup_without_libraries_raises_error_naming_them(self):
+        requirements.require_release(self, "oslo.middleware", "8.2")
         CONF([], project="attachd", default_config_files=[])
         tracing.setup("test")
         conf_fixture.override(self, "enabled", True, "oslo_middleware_tracing")
         missing = RuntimeError("install it")
         with (
-            mock.patch.object(oslo_tracing, "init_tracing", side_effect=missing),
+            mock.patch("oslo_middleware.tracing.init_tracing", side_effect=missing),
             self.assertRaisesRegex(exception.ConfigurationError, "install it"),
         ):
             tracing.setup("test")
