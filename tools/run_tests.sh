@@ -38,7 +38,7 @@ make_venv() {
         python3 -m venv --without-pip "$venv"
         "$venv/bin/python" tools/get_pip.py
     fi
-    "$venv/bin/pip" install -q 'bindep>=2.13' 'stestr>=4.2.0' 'tox>=4.30'
+    "$venv/bin/pip" install -q -c constraints.txt 'bindep>=2.13' 'stestr>=4.2.0' 'tox>=4.30'
 }
 
 install_packages() {
