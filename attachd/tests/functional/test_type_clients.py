@@ -6,7 +6,7 @@ import re
 from cinderclient import exceptions
 from openstack import exceptions as sdk_exceptions
 
-from attachd.tests.fixtures import sdk
+from attachd.tests.fixtures import requirements, sdk
 from attachd.tests.functional import test_client_libraries as libraries
 from attachd.tests.functional import test_clients as commands
 from attachd.tests.functional.test_clients import UUID
@@ -269,6 +269,7 @@ class SdkTest(libraries.Case):
         self.assertEqual([], list(storage.default_types()))
 
     def test_sdk_qos_calls_work(self):
+        requirements.require_release(self, "openstacksdk", "4.14")
         storage = self.storage
         one = storage.create_qos_spec(name="gold", consumer="both", a="1")
         self.assertEqual({"a": "1"}, one.specs)
