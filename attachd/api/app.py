@@ -249,7 +249,7 @@ def _send_fault(request: webob.Request, response: webob.Response, error: Excepti
         _set_version_header(response, f"{mv.SERVICE} {error.details['version']}")
     response.status_int = fault.status
     response.body = fault.body
-    response.headers.update(fault.headers)
+    response.headers.update(fault.headers.items())
 
 
 def _send_versions(request: webob.Request, response: webob.Response, parts: list[str]) -> None:

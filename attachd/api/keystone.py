@@ -50,7 +50,7 @@ _KEYSTONE_UNAVAILABLE: Final = "Keystone cannot validate the token at the moment
 class KeystoneMiddleware(auth_token.AuthProtocol):
     """keystonemiddleware that answers 503 for all failures of Keystone."""
 
-    def fetch_token(self, token: str, **kwargs: Any) -> Any:
+    def fetch_token(self, token: str, **kwargs: Any) -> Any:  # type: ignore[override]
         """Return what Keystone says of a token; reject what cannot be sent in a header."""
         if not _TOKEN.fullmatch(token):
             raise auth_token.InvalidToken
@@ -64,7 +64,7 @@ class KeystoneMiddleware(auth_token.AuthProtocol):
         :raises Unavailable: Keystone does not answer
         """
         try:
-            return super().process_request(request)
+            answer: webob.Response | None = super().process_request(request)
         except (exc.HTTPUnauthorized, UnicodeDecodeError):
             raise
         except exc.HTTPServiceUnavailable as error:  # keystonemiddleware has logged the reason
@@ -72,6 +72,7 @@ class KeystoneMiddleware(auth_token.AuthProtocol):
         except Exception as error:
             LOG.exception("Token validation failed: Keystone does not answer as expected")
             raise exception.Unavailable(reason=_KEYSTONE_UNAVAILABLE) from error
+        return answer
 
 
 def wrap(application: Application) -> Application:

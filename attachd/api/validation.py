@@ -309,14 +309,16 @@ def _plain(error: exceptions.ValidationError) -> str:
 
 
 def _unexpected(error: exceptions.ValidationError) -> str:
-    extra = itertools.islice(_unexpected_keys(error.instance, error.schema), _MAX_LISTED)
+    instance: Any = error.instance
+    schema: Any = error.schema
+    extra = itertools.islice(_unexpected_keys(instance, schema), _MAX_LISTED)
     shown = [abbreviate(key) for key in extra]
     verb = "was" if len(shown) == 1 else "were"
     return f"Additional properties are not allowed ({', '.join(shown)} {verb} unexpected)"
 
 
 def _wrong_type(error: exceptions.ValidationError) -> str:
-    required = error.validator_value
+    required: Any = error.validator_value
     names = [required] if isinstance(required, str) else required
     listed = ", ".join(repr(name) for name in names)
     return f"{abbreviate(error.instance)} is not of type {listed}"
@@ -340,7 +342,8 @@ def _wrong_format(error: exceptions.ValidationError) -> str:
 
 def _described(error: exceptions.ValidationError) -> str:
     """Use the description of the schema: a pattern would be unreadable."""
-    expected = error.schema.get("description")
+    schema: Any = error.schema
+    expected = schema.get("description")
     if not expected and error.validator == "pattern":
         return f"{abbreviate(error.instance)} does not match {error.validator_value!r}"
     return f"{abbreviate(error.instance)} is not {expected}" if expected else _plain(error)

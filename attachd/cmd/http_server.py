@@ -6,8 +6,7 @@ import socket
 import time
 from typing import Any
 
-import waitress
-from waitress import wasyncore
+from waitress import server, wasyncore
 
 from attachd import service
 from attachd.rpc import bulkheads
@@ -23,6 +22,9 @@ IDLE_TIMEOUT = 120
 SHUTDOWN_TIMEOUT = 65.0
 """Seconds that requests in progress have to finish: more than a manager may take."""
 
+# Its type is that of one of two classes, without most of what they have.
+_create_server: Callable[..., Any] = server.create_server
+
 
 class Server:
     """Serves a WSGI application until it is stopped."""
@@ -36,7 +38,7 @@ class Server:
         bulkheads.set_threads(THREADS)
         self._stopping = False
         self._sockets: dict[int, Any] = {}
-        self._server = waitress.create_server(
+        self._server = _create_server(
             application,
             map=self._sockets,
             sockets=[_listen(host, port)],

@@ -131,7 +131,7 @@ def _parse_transport_url(
     conf: cfg.ConfigOpts, group: str, text: str | None
 ) -> messaging.TransportURL:
     try:
-        url = messaging.TransportURL.parse(conf, text)
+        url: messaging.TransportURL = messaging.TransportURL.parse(conf, text)
     except messaging.InvalidTransportURL as error:
         raise cfg.ConfigFileValueError(f"[{group}]transport_url: {error}") from None
     except ValueError:

@@ -79,11 +79,11 @@ class _Consumer(impl_rabbit.Consumer):
             rabbit_quorum_queue_config=connection.rabbit_quorum_queue_config,
         )
         self.queue_arguments |= _LIMITS
-        self._callback = receive
+        self._callback = receive  # type: ignore[method-assign]
 
     def declare(self, conn: Any) -> None:
         """Declare the queue; one that exists with other properties is used as it is."""
-        queue: Any = entity.Queue(  # type: ignore[no-untyped-call]
+        queue: Any = entity.Queue(
             self.queue_name, durable=self.durable, queue_arguments=self.queue_arguments
         )
         # In a channel of its own: an error ends the channel.
@@ -185,7 +185,7 @@ class Intake:
 
     def _to_incoming(self, request: admission.Request, budget: admission.Budget) -> Any:
         listener = self._listener
-        incoming = amqpdriver.AMQPIncomingMessage(
+        incoming: Any = amqpdriver.AMQPIncomingMessage(
             listener,
             request.context,
             request.message,

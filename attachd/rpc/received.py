@@ -90,7 +90,7 @@ class Message(pyamqp.Message):
         if reason := _find_reason(msg):
             # kombu does not decompress a message that has errors already.
             self.errors = [(Refused, Refused(reason), None)]
-        super().__init__(msg, channel, **kwargs)  # type: ignore[no-untyped-call]
+        super().__init__(msg, channel, **kwargs)
         if not self.errors and (reason := _size_reason(self.body)):
             self.errors = [(Refused, Refused(reason), None)]
 
@@ -98,7 +98,7 @@ class Message(pyamqp.Message):
         """Return the content of the body; raise the error that was found when it arrived."""
         for _kind, error, _traceback in self.errors:
             raise error
-        return super().decode()  # type: ignore[no-untyped-call]
+        return super().decode()
 
     def reject(self, requeue: bool = False) -> None:  # noqa: FBT001, FBT002  kombu's signature
         """Reject the message; do nothing if it is acknowledged already.
@@ -107,7 +107,7 @@ class Message(pyamqp.Message):
         The error for the second of both would make its listener pause and connect again.
         """
         if not self.acknowledged:
-            super().reject(requeue)  # type: ignore[no-untyped-call]
+            super().reject(requeue)
 
 
 def _find_reason(msg: Any) -> str:

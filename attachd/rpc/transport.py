@@ -282,13 +282,13 @@ def get_agent_transport() -> Any:
 def _open(url: messaging.TransportURL | None = None) -> Any:
     received.limit()
     _set_poll_interval()
-    amqpdriver.ReplyWaiter = _PausingReplyWaiter
+    amqpdriver.ReplyWaiter = _PausingReplyWaiter  # type: ignore[misc]
     return messaging.get_rpc_transport(CONF, url, allowed_remote_exmods=[exception.__name__])
 
 
 def agent_transport_url() -> messaging.TransportURL:
     """Return the URL of the virtual host of the agents."""
-    url = messaging.TransportURL.parse(CONF, CONF.agent.transport_url)
+    url: messaging.TransportURL = messaging.TransportURL.parse(CONF, CONF.agent.transport_url)
     if url.transport in conf_messaging.BROKERS:
         # Exchanges are declared as durable as queues, and RabbitMQ's own exchange is durable.
         url.query["amqp_durable_queues"] = "true"

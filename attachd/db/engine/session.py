@@ -229,7 +229,8 @@ def cache_column_descriptions() -> None:
     """
     known = getattr(connections, "FieldDescriptorPacket", None)
     if known is protocol.FieldDescriptorPacket and inspect.isclass(known):
-        connections.FieldDescriptorPacket = functools.lru_cache(CACHED_DESCRIPTIONS)(known)
+        cached = functools.lru_cache(CACHED_DESCRIPTIONS)(known)
+        connections.FieldDescriptorPacket = cached  # type: ignore[attr-defined]
 
 
 @dataclasses.dataclass

@@ -19,7 +19,7 @@ from unittest import mock
 
 from oslo_messaging._drivers import impl_rabbit  # noqa: F401  as pymysql
 import pymysql  # noqa: F401  loaded here, not by each child
-import waitress
+from waitress import server
 
 from attachd import service
 from attachd.api import app
@@ -73,7 +73,7 @@ def _run_manager() -> None:
 
 
 def _run_api(application: instrumentation.Application, listener: socket.socket) -> None:
-    waitress.create_server(
+    server.create_server(
         application,
         sockets=[listener.dup()],
         threads=API_THREADS,
