@@ -550,10 +550,15 @@ EXPIRY_BATCH = 100
 def values_of_failed_connect(row: Row) -> Row:
     """Return what a row gets when its connect has surely failed: its host has no access.
 
-    No mode was decided after all, and the row expires: its client may be gone.
+    No mode was decided after all, nor whether a destination of a move is going to write, and the
+    row expires: its client may be gone.
     """
     ttl = datetime.timedelta(seconds=CONF.manager.failed_attachment_ttl)
-    return {"mode": row["asked_mode"], "expires_at": models.now() + ttl}
+    return {
+        "mode": row["asked_mode"],
+        "own_connection": None,
+        "expires_at": models.now() + ttl,
+    }
 
 
 @retried

@@ -164,6 +164,45 @@ class MoveTest(MoveCase):
         self.assertEqual({failed["id"]: "rw"}, self.modes())
 
 
+class FailedDestinationTest(MoveCase):
+    """A destination whose connect has failed is connected after its source has gone."""
+
+    def lose_source(self):
+        with self.driver.failing("grant", final=True):
+            self.begin(status=500)
+        (failed,) = [row for row in db_rows.list_attachments() if row["move_from"] == self.source]
+        self.own("DELETE", f"/attachments/{self.source}")
+        return failed["id"]
+
+    def connect(self, destination):
+        body = {"attachment": {"connector": connector(NEW)}}
+        self.own("PUT", f"/attachments/{destination}", body)
+        recovery = RecoveryLoop(self.api.backend)
+        wait_until(
+            lambda: recovery.run_once() or not db_rows.get_attachment(destination)["move_from"]
+        )
+
+    def test_it_only_reads_a_volume_that_has_become_read_only(self):
+        destination = self.lose_source()
+        self.act(self.volume, "os-update_readonly_flag", {"readonly": True})
+        self.connect(destination)
+        self.assertEqual({destination: "ro"}, self.modes())
+
+    def test_it_only_reads_beside_the_writer_that_came_first(self):
+        type_id = self.create_type("shared", {"multiattach": "<is> True", "mode": "RO"})
+        self.volume = db_rows.add_volume(multiattach=True, volume_type_id=type_id)["id"]
+        self.source = self.attach(OLD)
+        destination = self.lose_source()
+        writer = self.attach(THIRD)
+        self.connect(destination)
+        self.assertEqual({writer: "rw", destination: "ro"}, self.modes())
+
+    def test_it_writes_if_it_may(self):
+        destination = self.lose_source()
+        self.connect(destination)
+        self.assertEqual({destination: "rw"}, self.modes())
+
+
 class RefusalTest(MoveCase):
     def test_older_versions_and_other_fields_are_refused(self):
         values = {"volume_uuid": self.volume, "move_from": self.source}
