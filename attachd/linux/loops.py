@@ -35,6 +35,8 @@ _LOOP_CTL_GET_FREE: Final = 0x4C82
 _CONFIG: Final = struct.Struct("=I 36x Q 16x 64s 176x")
 # struct loop_info64: device and inode of the file, lo_rdevice, offset, size limit, and others.
 _INFO: Final = struct.Struct("=QQQQQ 192x")
+_BLKROSET: Final = 0x125D
+_OFF: Final = struct.pack("i", 0)
 _TRIES: Final = 64
 _RECORD: Final = 1 << 62
 """The smallest record; the kernel takes no limit of 2^63 and more."""
@@ -157,6 +159,9 @@ def _configure(path: str, config: bytes, check: Callable[[], None]) -> bool:
     try:
         check()
         fcntl.ioctl(descriptor, _LOOP_CONFIGURE, config)
+        # "blockdev --setro" of a former use stays.  It has no effect on what the kernel makes of
+        # the file: a device over one that is open for reading stays read-only.
+        fcntl.ioctl(descriptor, _BLKROSET, _OFF)
     except OSError as error:
         if error.errno == errno.EBUSY:
             return False

@@ -105,11 +105,7 @@ def attach(info: ConnectionInfo, state_path: Path, writers: DeviceWriters) -> De
             devices = []
         for item in devices:
             _check_is_over(item, file, path)
-        loop = (
-            devices[0]
-            if devices
-            else loop_devices.attach_open(file, path, writable=writable, lock=lock)
-        )
+        loop = devices[0] if devices else loop_devices.attach_open(file, path, writable=writable)
     writers.resume(loop.path)
     return Device(loop.path, {"type": "block", "path": loop.path})
 

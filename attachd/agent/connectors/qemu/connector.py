@@ -104,7 +104,7 @@ class QemuConnector(HostConnector):
         paths = self._list_paths(info)
         directory = state_dir.path_for(self._state_path, info)
         with state_dir.locked(directory) as lock:
-            if device := volume_device.resume(directory, paths, lock):
+            if device := volume_device.resume(directory, paths):
                 return device
             volume_device.check_unused(directory)
             volume_device.delete(directory, lock)

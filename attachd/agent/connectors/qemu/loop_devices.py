@@ -50,7 +50,7 @@ def list_over(image: Path) -> list[LoopDevice]:
     return [_describe(path) for path in loops.list_made_for(image)]
 
 
-def attach(image: Path, *, writable: bool, lock: int) -> LoopDevice:
+def attach(image: Path, *, writable: bool) -> LoopDevice:
     """Make a new device over a file that only this host can replace; see attach_open()."""
     flags = os.O_RDWR if writable else os.O_RDONLY
     try:
@@ -62,17 +62,16 @@ def attach(image: Path, *, writable: bool, lock: int) -> LoopDevice:
     except OSError as error:
         raise exception.HostError(reason=f"{image} cannot be opened: {error}.") from error
     try:
-        return attach_open(file, image, writable=writable, lock=lock)
+        return attach_open(file, image, writable=writable)
     finally:
         os.close(file)
 
 
-def attach_open(file: int, image: Path, *, writable: bool, lock: int) -> LoopDevice:
+def attach_open(file: int, image: Path, *, writable: bool) -> LoopDevice:
     """Make a new device over an open file.
 
     :param file: its descriptor
     :param image: the path under which it was opened
-    :param lock: see commands.run()
     :raises HostError: there is none
     """
     try:
@@ -82,9 +81,6 @@ def attach_open(file: int, image: Path, *, writable: bool, lock: int) -> LoopDev
             reason=f"No loop device can be made over {image}: {error}. It needs Linux 5.8 or "
             "later, and a free loop device."
         ) from error
-    if writable and block_device.is_read_only(path):
-        # It was set read-only while it was over another file.
-        commands.run("blockdev", "--setrw", path, pass_fds=[lock])
     return LoopDevice(path, read_only=not writable, closing=False)
 
 

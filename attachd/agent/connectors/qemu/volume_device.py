@@ -21,7 +21,7 @@ FORCED_FLUSH_TIMEOUT = 10.0
 """Seconds without a write of a flush whose failure is accepted."""
 
 
-def resume(directory: Path, paths: Sequence[VolumePath], lock: int) -> Device | None:
+def resume(directory: Path, paths: Sequence[VolumePath]) -> Device | None:
     """Return the device if its daemon runs, also if another process has just started it.
 
     :returns: None: there is no usable device
@@ -42,7 +42,7 @@ def resume(directory: Path, paths: Sequence[VolumePath], lock: int) -> Device | 
                 "Close it, detach the volume, and attach it again."
             )
     if not loops:
-        return _device(loop_devices.attach(image, writable=writable, lock=lock))
+        return _device(loop_devices.attach(image, writable=writable))
     return _device(loops[0]) if _matches(loops, paths) else None
 
 
@@ -72,7 +72,7 @@ def create(directory: Path, paths: Sequence[VolumePath], lock: int) -> Device:
                 ) from error
             LOG.warning("Path %s does not work: %s", path.label, error)
     image = storage_daemon.image_file(directory)
-    return _device(loop_devices.attach(image, writable=paths[0].writable, lock=lock))
+    return _device(loop_devices.attach(image, writable=paths[0].writable))
 
 
 def extend(directory: Path, paths: Sequence[VolumePath]) -> int:

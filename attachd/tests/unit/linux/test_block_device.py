@@ -76,9 +76,8 @@ class DeviceTest(fixtures.TestWithFixtures):
         requirements.require_device(self, "/dev/loop-control")
         image = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "image"
         image.write_bytes(bytes(2**20))
-        with image.open() as lock:
-            path = loop_devices.attach(image, writable=True, lock=lock.fileno()).path
-            self.addCleanup(loop_devices.detach, image, lock=0)
+        path = loop_devices.attach(image, writable=True).path
+        self.addCleanup(loop_devices.detach, image, lock=0)
         self.assertEqual(2**20, block_device.size(path))
         self.assertFalse(block_device.is_read_only(path))
         # The device would stay read-only with its next file.

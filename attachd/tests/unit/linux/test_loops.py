@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices over open files; unit/drivers/test_loop.py has the rest."""
 
+import fcntl
 import os
 from pathlib import Path
+import struct
 import unittest
 
 from attachd.drivers import loop
-from attachd.linux import loops
+from attachd.linux import block_device, loops
 from attachd.tests.fixtures import lifetime, processes, requirements
 
 SIZE = 2**20
+_LOOP_CTL_ADD, _LOOP_CTL_REMOVE = 0x4C80, 0x4C81
+_BLKROSET = 0x125D
+_FIRST_NUMBER = 2**16
 
 
 class LoopsTest(unittest.TestCase):
@@ -40,6 +45,27 @@ class LoopsTest(unittest.TestCase):
         self.assertTrue(loops.get_backing(device).is_file(os.fstat(file)))
         self.assertFalse(loops.get_backing(device).is_file(Path("/etc/hostname").stat()))
         self.file.unlink()
+
+    def test_device_accepts_writes_though_its_last_user_made_it_read_only(self):
+        # Of a number that no other process is given.
+        number = _FIRST_NUMBER + os.getpid()
+        with Path("/dev/loop-control").open("r+b", buffering=0) as control:
+            fcntl.ioctl(control, _LOOP_CTL_ADD, number)
+        path = f"/dev/loop{number}"
+        for flags in (os.O_RDWR, os.O_RDONLY):
+            with Path(path).open("rb", buffering=0) as device:
+                fcntl.ioctl(device, _BLKROSET, struct.pack("i", 1))
+            file = os.open(self.file, flags)
+            loops._configure(path, loops._CONFIG.pack(file, 0, b""), lambda: None)
+            os.close(file)
+            self.assertEqual(flags == os.O_RDONLY, block_device.is_read_only(path))
+            if flags == os.O_RDWR:
+                with Path(path).open("r+b", buffering=0) as device:
+                    device.write(b"new" + bytes(509))
+            self.assertEqual(b"new", Path(path).read_bytes()[:3])
+            loop.detach(self.file)
+        with Path("/dev/loop-control").open("r+b", buffering=0) as control:
+            fcntl.ioctl(control, _LOOP_CTL_REMOVE, number)
 
     def test_device_is_known_by_its_first_path_after_a_rename(self):
         path = self.configured()

@@ -39,7 +39,7 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.addCleanup(volume_device.discard, self.folder, self.lock)
 
     def complete(self, paths=None):
-        return volume_device.resume(self.folder, paths or self.paths, self.lock)
+        return volume_device.resume(self.folder, paths or self.paths)
 
     def test_device_lifecycle_leaves_data_and_empty_directory(self):
         self.assertIsNone(self.complete())
@@ -84,7 +84,7 @@ class AssemblyTest(fixtures.TestWithFixtures):
 
     def test_resume_refuses_two_loop_devices(self):
         volume_device.create(self.folder, self.paths, self.lock)
-        loop_devices.attach(storage_daemon.image_file(self.folder), writable=True, lock=self.lock)
+        loop_devices.attach(storage_daemon.image_file(self.folder), writable=True)
         self.assertIsNone(self.complete())
         volume_device.delete(self.folder, self.lock)
 
