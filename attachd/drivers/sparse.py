@@ -119,21 +119,8 @@ class SparseFiles:
         if present:
             self.existing(volume.id)
         try:
-            base.check_fencing()
-            self.tree.unlink(part)  # of a copy that was interrupted
-            if present:
-                self.tree.sync(self.folder)
-                return
-            with (
-                self.opened(source, os.O_RDONLY) as reading,
-                self.opened(part, os.O_RDWR | os.O_CREAT) as writing,
-            ):
-                _check_single_name(writing, part)
-                # The source may be larger: it has grown, or a host has made it so.
-                copying.copy(reading, writing, f"{source}", size)
-                grow(writing, size)
-                base.check_fencing()
-                self.tree.link(writing, path)
+            if not present:
+                self._copy(source, part, path, size)
             base.check_fencing()
             self.tree.unlink(part)
             self.tree.sync(self.folder)
@@ -146,6 +133,20 @@ class SparseFiles:
                 f"Volume {source_id} could not be copied: {error}",
                 final=not (self.may_exist(path) or self.may_exist(part)),
             ) from error
+
+    def _copy(self, source: Path, part: Path, path: Path, size: int) -> None:
+        base.check_fencing()
+        self.tree.unlink(part)  # of a copy that was interrupted
+        with (
+            self.opened(source, os.O_RDONLY) as reading,
+            self.opened(part, os.O_RDWR | os.O_CREAT) as writing,
+        ):
+            _check_single_name(writing, part)
+            # The source may be larger: it has grown, or a host has made it so.
+            copying.copy(reading, writing, f"{source}", size)
+            grow(writing, size)
+            base.check_fencing()
+            self.tree.link(writing, path)
 
     def _part(self, volume_id: str) -> Path:
         """Return the path of a copy in progress."""
