@@ -79,22 +79,8 @@ class SparseFilesTest(unittest.TestCase):
         )
         self.assertEqual({COPY.id, VOLUME.id}, {item.name for item in path.parent.iterdir()})
 
-    def test_file_swapped_for_a_copy_does_not_become_the_volume(self):
-        self.files.create(VOLUME)
-        part = self.files.folder / f".{COPY.id}.part"
-        other, grow = part.with_name("other"), sparse.grow
-        other.write_bytes(b"of another volume")
-
-        def grow_and_swap(file, size):
-            grow(file, size)
-            part.rename(part.with_name("aside"))
-            other.replace(part)
-
-        with mock.patch.object(sparse, "grow", grow_and_swap):
-            self.files.clone(COPY, VOLUME.id)
-        self.assertEqual(2 * sparse.GIB, self.files.path(COPY.id).stat().st_size)
-
-    def test_copy_that_is_replaced_does_not_become_the_volume(self):
+    def clone_while(self, replace):
+        """Clone, and call ``replace`` with the incomplete file and another when it is written."""
         self.files.create(VOLUME)
         part = self.files.folder / f".{COPY.id}.part"
         other, grow = part.with_name("other"), sparse.grow
@@ -102,13 +88,22 @@ class SparseFilesTest(unittest.TestCase):
 
         def grow_and_replace(file, size):
             grow(file, size)
+            replace(part, other)
+
+        with mock.patch.object(sparse, "grow", grow_and_replace):
+            self.files.clone(COPY, VOLUME.id)
+
+    def test_file_swapped_for_a_copy_does_not_become_the_volume(self):
+        def swap(part, other):
+            part.rename(part.with_name("aside"))
             other.replace(part)
 
-        with (
-            mock.patch.object(sparse, "grow", grow_and_replace),
-            self.assertRaisesRegex(exception.BackendError, "removed or replaced meanwhile"),
-        ):
-            self.files.clone(COPY, VOLUME.id)
+        self.clone_while(swap)
+        self.assertEqual(2 * sparse.GIB, self.files.path(COPY.id).stat().st_size)
+
+    def test_copy_that_is_replaced_does_not_become_the_volume(self):
+        with self.assertRaisesRegex(exception.BackendError, "removed or replaced meanwhile"):
+            self.clone_while(lambda part, other: other.replace(part))
         self.assertFalse(self.files.path(COPY.id).exists())
 
     def test_clone_interrupted_before_its_incomplete_name_is_removed_is_repeated(self):

@@ -47,10 +47,12 @@ class LoopsTest(unittest.TestCase):
         self.file.unlink()
 
     def test_device_accepts_writes_though_its_last_user_made_it_read_only(self):
-        # Of a number that no other process is given.
-        number = _FIRST_NUMBER + os.getpid()
-        with Path("/dev/loop-control").open("r+b", buffering=0) as control:
-            fcntl.ioctl(control, _LOOP_CTL_ADD, number)
+        # Of a number that no other process is given; the kernel has 2^20 of them.
+        number = _FIRST_NUMBER + os.getpid() % _FIRST_NUMBER
+        control = self.enterContext(Path("/dev/loop-control").open("r+b", buffering=0))
+        fcntl.ioctl(control, _LOOP_CTL_ADD, number)
+        self.addCleanup(fcntl.ioctl, control, _LOOP_CTL_REMOVE, number)
+        self.addCleanup(loop.detach, self.file)
         path = f"/dev/loop{number}"
         for flags in (os.O_RDWR, os.O_RDONLY):
             with Path(path).open("rb", buffering=0) as device:
@@ -64,8 +66,6 @@ class LoopsTest(unittest.TestCase):
                     device.write(b"new" + bytes(509))
             self.assertEqual(b"new", Path(path).read_bytes()[:3])
             loop.detach(self.file)
-        with Path("/dev/loop-control").open("r+b", buffering=0) as control:
-            fcntl.ioctl(control, _LOOP_CTL_REMOVE, number)
 
     def test_device_is_known_by_its_first_path_after_a_rename(self):
         path = self.configured()
