@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the tables as typed dictionaries, by the names of their columns.
+
+A test compares them with :mod:`attachd.db.models`, which describes the columns.  A key that is
+``NotRequired`` is no column, or is left out of some rows.  Encrypted columns hold an
+:class:`~attachd.db.secrets.encryption.Encrypted` until they are decrypted.
+"""
+
+import datetime
+from typing import Any, NotRequired, TypedDict
+
+from attachd.db.secrets.encryption import Encrypted
+
+
+class QosSpecsRow(TypedDict):
+    """QoS specs."""
+
+    id: str
+    name: str
+    consumer: str
+    specs: dict[str, str | None]
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+
+
+class VolumeTypeRow(TypedDict):
+    """A volume type."""
+
+    id: str
+    name: str
+    description: str | None
+    is_public: bool
+    extra_specs: dict[str, str | None]
+    qos_specs_id: str | None
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+
+
+class DefaultTypeRow(TypedDict):
+    """The default volume type of a project."""
+
+    project_id: str
+    volume_type_id: str
+
+
+class VolumeRow(TypedDict):
+    """A volume."""
+
+    id: str
+    project_id: str
+    user_id: str | None
+    name: str | None
+    description: str | None
+    size_gib: int
+    new_size_gib: int | None
+    state: str
+    status: str
+    attach_status: str
+    pending_detaches: int
+    multiattach: bool
+    shared_targets: bool | None
+    bootable: bool
+    volume_type_id: str | None
+    availability_zone: str | None
+    host: str | None
+    provider: dict[str, Any]
+    source_volid: str | None
+    admin_metadata: dict[str, str]
+    owner: str | None
+    error: str | None
+    launched_at: datetime.datetime | None
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+    lease_holder: str | None
+    lease_generation: int
+    provider_secrets: dict[str, Any] | Encrypted | None
+
+
+class AttachmentRow(TypedDict):
+    """An attachment, or a hold or connection of the older calls."""
+
+    id: str
+    volume_id: str
+    project_id: str
+    user_id: str | None
+    instance_uuid: str | None
+    kind: str
+    parent_id: str | None
+    state: str
+    mode: str | None
+    asked_mode: str | None
+    host: str | None
+    mountpoint: str | None
+    connector: dict[str, Any] | None
+    connection_info: dict[str, Any] | Encrypted | None
+    connection_key: str | None
+    secret: str | Encrypted | None
+    generation: int
+    error: str | None
+    attached_at: datetime.datetime | None
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+    expires_at: datetime.datetime | None
+    agent: str | None
+    device: str | None
+    by_service: bool | None
+    provider_secrets: dict[str, Any] | Encrypted | None
+    fenced: bool | None
+    condition_state: str | None
+    observed: dict[str, Any] | None
+    move_from: str | None
+    own_connection: bool | None
+    host_key: str | None
+    initiator_key: str | None
+    device_origin: str | None
+
+
+class ServiceRow(TypedDict):
+    """The last report of a backend or another service.
+
+    :ivar alive: whether it reported within ``service_down_time``; lists have it
+    """
+
+    id: str
+    binary: str
+    host: str
+    availability_zone: str
+    disabled: bool
+    disabled_reason: str | None
+    frozen: bool
+    up: bool
+    error: str | None
+    report: dict[str, Any] | None
+    seen_at: datetime.datetime
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+    rpc_version: str | None
+    object_version: str | None
+    versioned_at: datetime.datetime | None
+    alive: NotRequired[bool]
+
+
+class MemberRow(TypedDict):
+    """A living manager process."""
+
+    id: str
+    name: str
+    started_at: datetime.datetime
+    seen_at: datetime.datetime
+    consumers: int | None
+    probed_at: datetime.datetime | None
+    queue_probed_at: datetime.datetime | None
+
+
+class AgentRow(TypedDict):
+    """A host that runs an agent.
+
+    :ivar key_digest: left out where rows leave the module of the table
+    :ivar alive: whether it reported within ``[agent]down_time``; lists have it
+    """
+
+    host: str
+    key_digest: NotRequired[str]
+    connector: dict[str, Any] | None
+    devices: list[dict[str, Any]] | None
+    connector_type: str | None
+    version: str | None
+    error: str | None
+    seen_at: datetime.datetime | None
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+    initiators: list[str] | None
+    orphan_devices: list[dict[str, Any]] | None
+    boot_id: str | None
+    heartbeat_at: datetime.datetime | None
+    lease: int | None
+    lost_at: datetime.datetime | None
+    lost_action: str | None
+    machine_id: str | None
+    report_token: str | None
+    report_process: str | None
+    report_start: int | None
+    report_number: int | None
+    journal_losses: int | None
+    former_boot_at: datetime.datetime | None
+    conflict: dict[str, Any] | None
+    refused_boots: list[str] | None
+    believed_until: datetime.datetime | None
+    alive: NotRequired[bool]
+
+
+class HostFenceRow(TypedDict):
+    """A host that was ever fenced or drained."""
+
+    host: str
+    generation: int
+    fenced_at: datetime.datetime | None
+    reason: str | None
+    user_id: str | None
+    boot_id: str | None
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+    drained_at: datetime.datetime | None
+    drain_reason: str | None
+    drain_user_id: str | None
+    drain_detach: dict[str, str] | None
+    last_fenced_at: datetime.datetime | None
+    notified: str | None
+    notify_after: datetime.datetime | None
+    lift: str | None
+    host_key: str | None
+
+
+class HostIdentityRow(TypedDict):
+    """The host of an initiator or machine id."""
+
+    identifier: str
+    host: str
+    host_key: str
+    source: str
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+
+
+class MessageRow(TypedDict):
+    """A message for users."""
+
+    id: str
+    project_id: str
+    request_id: str | None
+    resource_type: str
+    resource_uuid: str | None
+    action_id: str
+    detail_id: str
+    details: dict[str, str | None] | None
+    event_id: str
+    message_level: str
+    expires_at: datetime.datetime
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+
+
+class IdempotencyKeyRow(TypedDict):
+    """A request with an idempotency key.
+
+    :ivar answer: any JSON value
+    """
+
+    digest: str
+    fingerprint: str
+    resource_id: str
+    made: bool
+    status: int | None
+    answer: Any
+    expires_at: datetime.datetime
+    created_at: datetime.datetime
+
+
+class EventRow(TypedDict):
+    """An event of an attachment."""
+
+    id: int
+    revision: int | None
+    created_at: datetime.datetime
+    project_id: str
+    volume_id: str
+    attachment_id: str
+    type: str
+    details: dict[str, Any]
