@@ -28,6 +28,8 @@ def upgrade() -> None:
     _create_agents()
     _create_event_sequence()
     _create_events()
+    _create_host_fences()
+    _create_host_identities()
     _create_host_locks()
     _create_idempotency_keys()
     _create_members()
@@ -37,6 +39,7 @@ def upgrade() -> None:
     _create_quota_locks()
     _create_quotas()
     _create_services()
+    _create_storages()
     _create_volume_types()
     _create_default_volume_types()
     _create_volume_type_access()
@@ -59,6 +62,23 @@ def _create_agents() -> None:
         sa.Column("seen_at", MOMENT),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("updated_at", MOMENT),
+        sa.Column("initiators", LONG_TEXT),
+        sa.Column("orphan_devices", LONG_TEXT),
+        sa.Column("boot_id", sa.String(64)),
+        sa.Column("heartbeat_at", MOMENT),
+        sa.Column("lease", sa.Integer()),
+        sa.Column("lost_at", MOMENT),
+        sa.Column("lost_action", sa.String(16)),
+        sa.Column("machine_id", sa.String(64)),
+        sa.Column("report_token", sa.String(64)),
+        sa.Column("report_process", sa.String(64)),
+        sa.Column("report_start", sa.BigInteger()),
+        sa.Column("report_number", sa.BigInteger()),
+        sa.Column("journal_losses", sa.Integer()),
+        sa.Column("former_boot_at", MOMENT),
+        sa.Column("conflict", LONG_TEXT),
+        sa.Column("refused_boots", LONG_TEXT),
+        sa.Column("believed_until", MOMENT),
         sa.PrimaryKeyConstraint("host", name="pk_agents"),
         **MARIADB_OPTIONS,
     )
@@ -93,6 +113,50 @@ def _create_events() -> None:
     )
     op.create_index("ix_events_created_at", "events", ["created_at"])
     op.create_index("ix_events_attachment_id", "events", ["attachment_id"])
+    op.create_index("ix_events_project_id_revision", "events", ["project_id", "revision"])
+
+
+def _create_host_fences() -> None:
+    op.create_table(
+        "host_fences",
+        sa.Column("host", sa.String(255), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("fenced_at", MOMENT),
+        sa.Column("reason", sa.String(255)),
+        sa.Column("user_id", sa.String(64)),
+        sa.Column("boot_id", sa.String(64)),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.Column("drained_at", MOMENT),
+        sa.Column("drain_reason", sa.String(255)),
+        sa.Column("drain_user_id", sa.String(64)),
+        sa.Column("drain_detach", LONG_TEXT),
+        sa.Column("last_fenced_at", MOMENT),
+        sa.Column("notified", sa.String(16)),
+        sa.Column("notify_after", MOMENT),
+        sa.Column("lift", sa.String(16)),
+        sa.Column("host_key", sa.String(255)),
+        sa.PrimaryKeyConstraint("host", name="pk_host_fences"),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_host_fences_fenced_at", "host_fences", ["fenced_at"])
+    op.create_index("ix_host_fences_drained_at", "host_fences", ["drained_at"])
+    op.create_index("ix_host_fences_host_key", "host_fences", ["host_key"])
+
+
+def _create_host_identities() -> None:
+    op.create_table(
+        "host_identities",
+        sa.Column("identifier", sa.String(255), nullable=False),
+        sa.Column("host", sa.String(255), nullable=False),
+        sa.Column("host_key", sa.String(255), nullable=False),
+        sa.Column("source", sa.String(16), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("identifier", name="pk_host_identities"),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_host_identities_host_key", "host_identities", ["host_key"])
 
 
 def _create_host_locks() -> None:
@@ -128,6 +192,9 @@ def _create_members() -> None:
         sa.Column("name", sa.String(255), nullable=False),
         sa.Column("started_at", MOMENT, nullable=False),
         sa.Column("seen_at", MOMENT, nullable=False),
+        sa.Column("consumers", sa.Integer()),
+        sa.Column("probed_at", MOMENT),
+        sa.Column("queue_probed_at", MOMENT),
         sa.PrimaryKeyConstraint("id", name="pk_members"),
         **MARIADB_OPTIONS,
     )
@@ -234,6 +301,17 @@ def _create_services() -> None:
     )
 
 
+def _create_storages() -> None:
+    op.create_table(
+        "storages",
+        sa.Column("backend", sa.String(255), nullable=False),
+        sa.Column("pool", sa.String(255), nullable=False),
+        sa.Column("storage_id", sa.String(255), nullable=False),
+        sa.PrimaryKeyConstraint("backend", "pool", name="pk_storages"),
+        **MARIADB_OPTIONS,
+    )
+
+
 def _create_volume_types() -> None:
     op.create_table(
         "volume_types",
@@ -319,6 +397,7 @@ def _create_volumes() -> None:
         sa.Column("updated_at", MOMENT),
         sa.Column("lease_holder", sa.String(36)),
         sa.Column("lease_generation", sa.Integer(), nullable=False, server_default="0"),
+        sa.Column("provider_secrets", LONG_TEXT),
         sa.PrimaryKeyConstraint("id", name="pk_volumes"),
         sa.ForeignKeyConstraint(
             ["volume_type_id"], ["volume_types.id"], name="fk_volumes_volume_type_id_volume_types"
@@ -366,6 +445,16 @@ def _create_attachments() -> None:
         sa.Column("expires_at", MOMENT),
         sa.Column("agent", sa.String(255)),
         sa.Column("device", sa.String(255)),
+        sa.Column("by_service", sa.Boolean()),
+        sa.Column("provider_secrets", LONG_TEXT),
+        sa.Column("fenced", sa.Boolean()),
+        sa.Column("condition_state", sa.String(16)),
+        sa.Column("observed", LONG_TEXT),
+        sa.Column("move_from", sa.String(36)),
+        sa.Column("own_connection", sa.Boolean()),
+        sa.Column("host_key", sa.String(255)),
+        sa.Column("initiator_key", sa.String(255)),
+        sa.Column("device_origin", sa.String(96)),
         sa.PrimaryKeyConstraint("id", name="pk_attachments"),
         sa.ForeignKeyConstraint(
             ["volume_id"], ["volumes.id"], name="fk_attachments_volume_id_volumes"
@@ -385,6 +474,9 @@ def _create_attachments() -> None:
     op.create_index("ix_attachments_created_at_id", "attachments", ["created_at", "id"])
     op.create_index("ix_attachments_expires_at", "attachments", ["expires_at"])
     op.create_index("ix_attachments_agent", "attachments", ["agent"])
+    op.create_index("ix_attachments_move_from", "attachments", ["move_from"])
+    op.create_index("ix_attachments_host_key", "attachments", ["host_key"])
+    op.create_index("ix_attachments_initiator_key", "attachments", ["initiator_key"])
 
 
 def _create_volume_image_metadata() -> None:
