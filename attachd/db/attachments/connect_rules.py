@@ -183,6 +183,8 @@ def other_holders(locked: LockedVolume, request: Request) -> list[Row]:
     * the source of its move, and the destination;
     * the attachments of the same server: it has two while it moves to another host.  If it has
       more of a multiattach volume, some of them are for another purpose, and all rows count.
+      They count as well while an attachment of the server moves by ``move_from``: a further one
+      could write beside the two ends.
       CONNECT_EXCLUSIVE counts also the server's connections, of an ordinary volume;
     * for the older calls, which name no consumer, those that may belong to the same attach: see
       :func:`_others_of_connection` and :func:`_others_of_legacy_attachment`.
@@ -204,7 +206,7 @@ def _of_other_servers(volume: Row, current: Row, rows: Sequence[Row]) -> list[Ro
     if server is None:
         return list(rows)
     same = [row for row in attachment_rows.visible(rows) if row["instance_uuid"] == server]
-    if volume["multiattach"] and len(same) > 1:
+    if moves.has_open_move(same) or (volume["multiattach"] and len(same) > 1):
         return list(rows)
     return [row for row in rows if row["instance_uuid"] != server]
 

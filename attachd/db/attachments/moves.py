@@ -47,6 +47,11 @@ def find_destination(row_id: str, rows: Sequence[Row]) -> Row | None:
     return next((row for row in rows if row.get("move_from") == row_id), None)
 
 
+def has_open_move(rows: Sequence[Row]) -> bool:
+    """Return whether both ends of a move are among the rows of a volume."""
+    return any(find_source(row, rows) is not None for row in rows)
+
+
 def check(locked: LockedVolume, connector: Mapping[str, Any] | None, *, is_new: bool) -> None:
     """Check that an attachment may move to a host, if the row is a destination.
 

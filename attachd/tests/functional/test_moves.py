@@ -252,6 +252,24 @@ class RefusalTest(MoveCase):
         body = {"attachment": {"volume_uuid": self.volume, "connector": connector(THIRD)}}
         self.own("POST", "/attachments", body, 400)
 
+    def test_further_attachments_of_the_server_are_refused_beside_a_move(self):
+        server = new_id()
+        self.own("DELETE", f"/attachments/{self.source}")
+        self.source = self.attach(OLD, instance_uuid=server)
+        self.own("POST", f"/attachments/{self.source}/action", {"os-complete": None}, 204)
+        early = self.create_attachment(self.volume, instance_uuid=server)
+        destination = self.begin_move()
+        for host in (OLD, NEW, THIRD):
+            values = {"volume_uuid": self.volume, "instance_uuid": server}
+            for more in ({}, {"connector": connector(host)}):
+                self.own("POST", "/attachments", {"attachment": {**values, **more}}, 400)
+            body = {"attachment": {"connector": connector(host)}}
+            self.own("PUT", f"/attachments/{early}", body, 409)
+        self.assertEqual({self.source: "rw", destination: "ro"}, self.modes())
+        self.own("DELETE", f"/attachments/{self.source}")
+        self.assertEqual({destination: "rw"}, self.modes())
+        self.attach(THIRD, instance_uuid=server)
+
     def test_attachment_in_a_move_is_not_replaced_by_force(self):
         destination = self.begin_move()
         for old in (self.source, destination):

@@ -87,6 +87,12 @@ class EndsTest(unittest.TestCase):
         self.assertTrue(rows.may_write(destination(move_from=None, mode="rw")))
 
 
+    def test_move_is_open_while_both_ends_are_there(self):
+        self.assertTrue(moves.has_open_move([destination(), source(id="x"), source()]))
+        for found in ([], [source()], [destination()], [destination(), source(id="x")]):
+            self.assertFalse(moves.has_open_move(found))
+
+
 class EndOfMoveTest(unittest.TestCase):
     def test_only_a_destination_with_access_lets_its_source_be_ended(self):
         moves.check_may_finish(locked(source(), destination()), "d")
