@@ -26,6 +26,7 @@ from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.db.engine import write_check
+from attachd.db.row_types import ServiceRow
 from attachd.rpc import path_check, transport
 from attachd.telemetry.cached_probe import Answer, Probe, ProbeTimeout
 
@@ -224,7 +225,7 @@ class Health:
         rows = probed.value if probed.error is None else None
         return [self._backend(row) for row in rows or ()]
 
-    def _backend(self, row: services.Row) -> CheckResult:
+    def _backend(self, row: ServiceRow) -> CheckResult:
         reason = None
         if not row["alive"]:
             reason = "No manager has reported for it."
@@ -233,11 +234,10 @@ class Health:
         name = f"backend {row['host']}"
         return CheckResult(name, reason, self._changed_at(row, reason is None))
 
-    def _changed_at(self, row: services.Row, healthy: bool) -> datetime.datetime:  # noqa: FBT001
+    def _changed_at(self, row: ServiceRow, healthy: bool) -> datetime.datetime:  # noqa: FBT001
         """Return the time of the last change; a row has it only for a backend without reports."""
         if not row["alive"]:
-            seen: datetime.datetime = row["seen_at"]
-            return seen
+            return row["seen_at"]
         known = self._since.get(row["host"])
         if known is None or known[0] != healthy:
             known = self._since[row["host"]] = (healthy, timeutils.utcnow())

@@ -22,6 +22,7 @@ from oslo_utils import strutils
 from attachd import exception, lost_agents, multiattach
 from attachd.conf import CONF
 from attachd.db.cluster import services
+from attachd.db.row_types import ServiceRow
 from attachd.db.volumes import queries as volume_queries
 
 LOG = log.getLogger(__name__)
@@ -217,7 +218,7 @@ def list_candidates() -> list[Candidate]:
     ]
 
 
-def split_by_pool(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def split_by_pool(row: ServiceRow) -> list[ServiceRow]:
     """Return the row of a backend once for each of its pools, with a report of this pool.
 
     A backend that reports no pools is one pool.
@@ -240,7 +241,7 @@ def split_by_pool(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ] or [row]
 
 
-def _promised(pool: Mapping[str, Any], promised: Mapping[str, int]) -> int:
+def _promised(pool: ServiceRow, promised: Mapping[str, int]) -> int:
     """Return the GiB that were promised to volumes since a pool reported.
 
     :param pool: as of :func:`split_by_pool`
@@ -251,7 +252,7 @@ def _promised(pool: Mapping[str, Any], promised: Mapping[str, int]) -> int:
     return sum(gib for host, gib in promised.items() if host.partition("#")[0] == pool["host"])
 
 
-def _state(row: Mapping[str, Any]) -> str:
+def _state(row: ServiceRow) -> str:
     if row["disabled"]:
         return "disabled"
     if row["frozen"]:
@@ -276,7 +277,7 @@ def select(request: RequestSpec, candidates: Sequence[Candidate]) -> Destination
     return Destination(picked.pool, picked.availability_zone)
 
 
-def capabilities_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def capabilities_of(row: ServiceRow) -> dict[str, Any]:
     """Return the capabilities for extra specs, and for get_pools.
 
     A driver may name its pool and its ``volume_backend_name``; otherwise both are the backend's
@@ -292,12 +293,12 @@ def capabilities_of(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def is_up(row: Mapping[str, Any]) -> bool:
+def is_up(row: ServiceRow) -> bool:
     """Return whether a backend reported lately, and was ready then."""
     return bool(row["alive"] and row["up"])
 
 
-def free_capacity(row: Mapping[str, Any]) -> float:
+def free_capacity(row: ServiceRow) -> float:
     """Return the GiB that a pool may still promise, by its last report.
 
     A backend that allocates late (``thin_provisioning``) may promise

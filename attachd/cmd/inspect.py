@@ -14,6 +14,7 @@ from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db import inspect, models
 from attachd.db.cluster import members, services
+from attachd.db.row_types import ServiceRow
 
 Row = dict[str, Any]
 
@@ -165,7 +166,7 @@ def _list_services() -> None:
     output.print_rows(rows, _SERVICE, CONF.subject.format)
 
 
-def _service(row: Mapping[str, Any]) -> Row:
+def _service(row: ServiceRow) -> Row:
     return {
         "host": row["host"],
         "state": _state(row),
@@ -177,7 +178,7 @@ def _service(row: Mapping[str, Any]) -> Row:
     }
 
 
-def _state(row: Mapping[str, Any]) -> str:
+def _state(row: ServiceRow) -> str:
     """Return the state of a backend in a word: "up", "broken" as its manager says, or "down"."""
     if not row["alive"]:
         return "down"

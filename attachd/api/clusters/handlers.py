@@ -16,11 +16,11 @@ from attachd.api.clusters import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import binaries
 from attachd.api.validation import BOOLEAN, NAME, OPTIONAL_TEXT, Schema
+from attachd.db.row_types import ServiceRow
 from attachd.db.volumes import store as volumes
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
-Row = Mapping[str, Any]
 
 
 ENABLE: Final[Schema] = validation.fields({"name": NAME, "binary": OPTIONAL_TEXT}, "name")
@@ -149,7 +149,7 @@ def cleanup(body: Body) -> Body:
     }
 
 
-def _matches(row: Row, body: Body) -> bool:
+def _matches(row: ServiceRow, body: Body) -> bool:
     """Return whether a body means a service; without ``is_up``, it means those that are down."""
     requested_up = validation.parse_bool("is_up", body.get("is_up", False))
     binary = binaries.to_internal(body.get("binary") or scheduler.BINARY)
@@ -174,7 +174,7 @@ def _backend_of(volume_id: str) -> str:
     return host.partition("#")[0]
 
 
-def _service_ref(row: Row) -> Body:
+def _service_ref(row: ServiceRow) -> Body:
     return {
         "id": row["id"],
         "host": row["host"],

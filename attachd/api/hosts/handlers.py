@@ -12,11 +12,11 @@ from attachd.api.hosts import policy
 from attachd.api.services import binaries
 from attachd.db.cluster import services
 from attachd.db.cluster.services import ProjectUsage
+from attachd.db.row_types import ServiceRow
 
 ITEM = "/os-hosts/{host}"
 Body = dict[str, Any]
 Query = Mapping[str, str]
-Row = Mapping[str, Any]
 
 
 Host = TypedDict(
@@ -43,7 +43,7 @@ class Resource(TypedDict):
     total_snapshot_gb: str
 
 
-def host_view(row: Row) -> dict[str, Any]:
+def host_view(row: ServiceRow) -> dict[str, Any]:
     """Return a service in the form of a host; it is available as long as it reports."""
     return {
         "host_name": row["host"],

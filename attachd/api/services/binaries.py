@@ -5,12 +5,12 @@ Clients and scripts look for the programs of the Block Storage service by their 
 Requests may also use attachd's names.
 """
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from attachd.api import scheduler
 from attachd.db.cluster import services
+from attachd.db.row_types import ServiceRow
 
 MANAGER: Final = "cinder-volume"
 API: Final = "cinder-api"
@@ -36,14 +36,11 @@ def to_wire(binary: str) -> str:
     return _WIRE.get(binary, binary)
 
 
-Row = Mapping[str, Any]
-
-
-def of_host(host: str | None) -> list[services.Row]:
+def of_host(host: str | None) -> list[ServiceRow]:
     """Return the services of managers at a host, or of one backend; without a host, all."""
     return [row for row in services.page({"binary": scheduler.BINARY}) if is_at(row, host)]
 
 
-def is_at(row: Row, host: str | None) -> bool:
+def is_at(row: ServiceRow, host: str | None) -> bool:
     """Return whether a service is at a host or is that backend; without a host, True."""
     return not host or host in {row["host"], row["host"].partition("@")[0]}

@@ -16,6 +16,7 @@ from attachd.api.types import lookup
 from attachd.api.validation import NAME, OPTIONAL_TEXT, Schema
 from attachd.context import RequestContext
 from attachd.db.cluster import services
+from attachd.db.row_types import ServiceRow
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -204,13 +205,13 @@ def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     return {"pools": [show(row) for row in rows]}
 
 
-def _offers(row: services.Row) -> bool:
+def _offers(row: ServiceRow) -> bool:
     return scheduler.is_up(row) and row["report"] is not None
 
 
 def _filtered(
-    ctx: RequestContext, rows: list[view.Row], query: Query, version: mv.Version
-) -> list[view.Row]:
+    ctx: RequestContext, rows: list[ServiceRow], query: Query, version: mv.Version
+) -> list[ServiceRow]:
     plain = {name: text for name, text in query.items() if name != "detail"}
     asked = filters.requested(ctx, filters.POOL, plain, version)
     if name := asked.get("name"):

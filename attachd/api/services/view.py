@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Representation of services, pools and capabilities on the wire."""
 
-from collections.abc import Mapping
 import datetime
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -9,8 +8,7 @@ from attachd.api import microversions as mv
 from attachd.api import scheduler
 from attachd.api.services import binaries
 from attachd.conf import CONF
-
-Row = Mapping[str, Any]
+from attachd.db.row_types import ServiceRow
 
 
 class Service(TypedDict):
@@ -77,11 +75,11 @@ class Switched(TypedDict):
     disabled_reason: NotRequired[str | None]
 
 
-def service(row: Row, version: mv.Version) -> dict[str, Any]:
+def service(row: ServiceRow, version: mv.Version) -> dict[str, Any]:
     """Return the representation of a service."""
     state = "up" if scheduler.is_up(row) else "down"
     enabled = not row["disabled"] and not row["frozen"]
-    shown = {
+    shown: dict[str, Any] = {
         "binary": binaries.to_wire(row["binary"]),
         "host": row["host"],
         "zone": row["availability_zone"],
@@ -103,7 +101,7 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
     return shown
 
 
-def pool(row: Row) -> dict[str, Any]:
+def pool(row: ServiceRow) -> dict[str, Any]:
     """Return the representation of a pool, without details.
 
     :param row: as of scheduler.split_by_pool()
@@ -111,9 +109,13 @@ def pool(row: Row) -> dict[str, Any]:
     return {"name": f"{row['host']}#{scheduler.capabilities_of(row)['pool_name']}"}
 
 
-def pool_detail(row: Row) -> dict[str, Any]:
-    """Return the representation of a pool with its capabilities and capacity."""
+def pool_detail(row: ServiceRow) -> dict[str, Any]:
+    """Return the representation of a pool with its capabilities and capacity.
+
+    :param row: as of scheduler.split_by_pool(), of a backend that has reported
+    """
     report = row["report"]
+    assert report is not None
     capabilities = scheduler.capabilities_of(row)
     thin = scheduler.is_true(capabilities.get("thin_provisioning"))
     standard = {
@@ -139,7 +141,7 @@ def _or_infinite(gib: float | None) -> float | str:
     return "infinite" if gib is None else gib
 
 
-def capabilities(row: Row) -> dict[str, Any]:
+def capabilities(row: ServiceRow) -> dict[str, Any]:
     """Return the capabilities of a backend, in the terms of extra specs."""
     offered = scheduler.capabilities_of(row)
     return {

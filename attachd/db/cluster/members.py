@@ -7,15 +7,14 @@ is of the database's clock and may jump, but by how long the time has not change
 """
 
 import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
 from attachd.db import models
 from attachd.db.engine import clock_skew, session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import MemberRow
 
-Row = dict[str, Any]
 _MEMBERS = models.members
 
 
@@ -58,6 +57,8 @@ def expire(process_id: str, seen_at: datetime.datetime | None = None) -> bool:
 
 
 @retried
-def list_living() -> list[Row]:
+def list_living() -> list[MemberRow]:
     """Return all processes that count as alive, oldest first."""
-    return session.fetch_all(sa.select(_MEMBERS).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id))
+    return session.fetch_all(
+        sa.select(_MEMBERS).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id), MemberRow
+    )

@@ -14,8 +14,8 @@ from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.engine import session
 from attachd.db.engine.retry import retried
+from attachd.db.row_types import ServiceRow
 
-Row = dict[str, Any]
 _SERVICES = models.services
 
 
@@ -56,7 +56,7 @@ def report(
     :param supported: the versions of this process. Of several processes of one backend the oldest
         counts, until it has not reported for ``service_down_time``
     """
-    values: Row = {
+    values: dict[str, Any] = {
         "availability_zone": availability_zone,
         "up": up,
         "error": models.truncate_error(error),
@@ -73,7 +73,7 @@ def report(
         _update(binary, host, values)
 
 
-def _version_values(supported: Versions) -> Row:
+def _version_values(supported: Versions) -> dict[str, Any]:
     return {
         "rpc_version": supported.contract,
         "object_version": supported.objects,
@@ -90,7 +90,9 @@ def _not_older(supported: Versions | None) -> list[sa.ColumnElement[bool]]:
     return [sa.or_(_SERVICES.c.rpc_version.is_(None), same, silent)]
 
 
-def _insert_or_update(binary: str, host: str, values: Row, version_values: Row) -> None:
+def _insert_or_update(
+    binary: str, host: str, values: dict[str, Any], version_values: dict[str, Any]
+) -> None:
     """Register a service; or, where processes of two releases report, keep the older versions."""
     statement = sa.select(_SERVICES.c.rpc_version).where(
         _SERVICES.c.binary == binary, _SERVICES.c.host == host
@@ -127,7 +129,7 @@ def versions() -> dict[str, Versions]:
 
 
 @retried
-def page(filters: Filters) -> list[Row]:
+def page(filters: Filters) -> list[ServiceRow]:
     """Return the services, sorted by binary and host; there is one per backend.
 
     :returns: rows, with ``alive``: whether it reported within ``service_down_time``
@@ -135,7 +137,7 @@ def page(filters: Filters) -> list[Row]:
     statement = (
         sa.select(_SERVICES).filter_by(**filters).order_by(_SERVICES.c.binary, _SERVICES.c.host)
     )
-    rows = session.fetch_all(statement)
+    rows = session.fetch_all(statement, ServiceRow)
     return [{**row, "alive": row["seen_at"] >= alive_since()} for row in rows]
 
 
@@ -158,7 +160,7 @@ def alive_since() -> datetime.datetime:
 
 
 @retried
-def enable(binary: str, host: str) -> Row:
+def enable(binary: str, host: str) -> ServiceRow:
     """Let the scheduler choose a backend again.
 
     :raises NotFound: it never reported
@@ -167,7 +169,7 @@ def enable(binary: str, host: str) -> Row:
 
 
 @retried
-def disable(binary: str, host: str, reason: str | None) -> Row:
+def disable(binary: str, host: str, reason: str | None) -> ServiceRow:
     """Keep the scheduler from choosing a backend; its volumes keep working.
 
     :raises NotFound: it never reported
@@ -175,7 +177,7 @@ def disable(binary: str, host: str, reason: str | None) -> Row:
     return _set_values(binary, host, {"disabled": True, "disabled_reason": reason})
 
 
-def _set_values(binary: str, host: str, values: Mapping[str, Any]) -> Row:
+def _set_values(binary: str, host: str, values: Mapping[str, Any]) -> ServiceRow:
     if not _update(binary, host, values):
         raise _not_found(binary, host)
     return page({"binary": binary, "host": host})[0]

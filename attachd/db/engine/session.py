@@ -24,7 +24,7 @@ import inspect
 import logging
 import os
 import threading
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 from oslo_config import cfg
 from oslo_db import exception as db_exception
@@ -78,6 +78,7 @@ SQLITE_BUSY_TIMEOUT = 30.0
 """Seconds that a process waits for the writer of another process."""
 
 Arguments = dict[str, Any]
+RowT = TypeVar("RowT")
 
 Options = Any
 """CONF.database, or an object with the same attributes: oslo.db's options."""
@@ -397,14 +398,28 @@ def reader() -> sa.Connection:
     return _connect(_engines().reader)
 
 
-def fetch_all(statement: sa.Select[Any]) -> list[dict[str, Any]]:
-    """Return the rows that a statement reads."""
+@overload
+def fetch_all(statement: sa.Select[Any]) -> list[dict[str, Any]]: ...
+@overload
+def fetch_all(statement: sa.Select[Any], row_type: type[RowT]) -> list[RowT]: ...
+def fetch_all(statement: sa.Select[Any], row_type: Any = None) -> Any:  # noqa: ARG001
+    """Return the rows that a statement reads.
+
+    :param row_type: what mypy takes them for, of row_types.py; the rows are not converted
+    """
     with reader() as connection:
         return [dict(row) for row in connection.execute(statement).mappings()]
 
 
-def fetch_one(statement: sa.Select[Any]) -> dict[str, Any] | None:
-    """Return the row that a statement reads; None: there is none."""
+@overload
+def fetch_one(statement: sa.Select[Any]) -> dict[str, Any] | None: ...
+@overload
+def fetch_one(statement: sa.Select[Any], row_type: type[RowT]) -> RowT | None: ...
+def fetch_one(statement: sa.Select[Any], row_type: Any = None) -> Any:  # noqa: ARG001
+    """Return the row that a statement reads; None: there is none.
+
+    :param row_type: as of :func:`fetch_all`
+    """
     with reader() as connection:
         row = connection.execute(statement).mappings().one_or_none()
     return None if row is None else dict(row)
